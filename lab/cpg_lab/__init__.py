@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane on loopback, built from source modules, for demo, tests and benchmarks."""

@@ -1,0 +1,1 @@
+"""The operator's shell: life cycle, validation, health and templates of groups."""
