@@ -1,0 +1,1 @@
+"""The built-in kinds that scheduling reads."""

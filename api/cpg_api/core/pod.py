@@ -1,0 +1,133 @@
+"""Pods: every field that scheduling, preemption and health look at."""
+
+from msgspec import field
+
+from cpg_api.core.affinity import Affinity, TopologySpreadConstraint
+from cpg_api.core.resources import ResourceList, ResourceRequirements
+from cpg_api.core.volumes import PodVolume
+from cpg_api.meta import ObjectMeta
+from cpg_api.structs import ApiStruct
+
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class ContainerPort(ApiStruct, frozen=True):
+    """A port of a container; only host ports matter to scheduling."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(ApiStruct, frozen=True):
+    """A container, or an init container; with ``restartPolicy: Always`` the latter is a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] | None = None
+    restart_policy: str | None = None
+
+
+class Toleration(ApiStruct, frozen=True):
+    """A taint that the pod bears; an empty key with Exists bears all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(ApiStruct, frozen=True):
+    """Somebody's wish that the pod is not scheduled yet."""
+
+    name: str = ""
+
+
+class SchedulingGroup(ApiStruct, frozen=True):
+    """The native membership of a pod; servers without the feature gate drop it in silence."""
+
+    pod_group_name: str | None = None
+
+
+class PodResourceClaim(ApiStruct, frozen=True):
+    """A device claim of the pod (dynamic resource allocation)."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(ApiStruct, frozen=True):
+    """What the pod asks for."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_group: SchedulingGroup | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+    host_network: bool = False
+    volumes: tuple[PodVolume, ...] | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+    restart_policy: str = ""
+    termination_grace_period_seconds: int | None = None
+
+
+class PodCondition(ApiStruct, frozen=True):
+    """One observation about a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
+class ContainerStatus(ApiStruct, frozen=True):
+    """What the node has granted a container: differs from its spec while an in-place resize is under way."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: ResourceList | None = None
+
+
+class PodStatus(ApiStruct, frozen=True):
+    """What has become of the pod."""
+
+    phase: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(ApiStruct, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether it has run to its end, well or badly."""
+        return self.status.phase in TERMINAL_PHASES
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether somebody has asked for its deletion."""
+        return self.metadata.deletion_timestamp is not None

@@ -1,0 +1,95 @@
+"""CompositePodGroups: the inner nodes of a tree."""
+
+from typing import Annotated, ClassVar
+
+from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.podgroup import PRIORITY_CLASS_RULE
+from cpg_api.scheduling.policies import (
+    PREEMPTION_POLICIES,
+    CompositePodGroupSchedulingPolicy,
+    DisruptionMode,
+    Priority,
+    PriorityClassName,
+    SchedulingConstraints,
+    WorkloadReference,
+)
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain, pending
+from cpg_api.schema import described, dns_subdomain
+from cpg_api.structs import ApiStruct
+
+
+class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is wanted of a group of groups."""
+
+    RULES: ClassVar = (PRIORITY_CLASS_RULE,)
+
+    parent_composite_pod_group_name: Annotated[
+        str | None,
+        dns_subdomain(
+            "The parent, a CompositePodGroup of the same namespace; without one the group is the root of its tree.",
+            immutable=True,
+        ),
+    ] = None
+    workload_ref: Annotated[
+        WorkloadReference | None,
+        described("The template the group was made from.", required=True, immutable=True),
+    ] = None
+    scheduling_policy: Annotated[CompositePodGroupSchedulingPolicy, described("How the child groups are scheduled.")]
+    scheduling_constraints: Annotated[
+        SchedulingConstraints | None, described("Where all pods below the group may run.", immutable=True)
+    ] = None
+    disruption_mode: Annotated[
+        DisruptionMode | None,
+        described("How the child groups may be disrupted.", default={"single": {}}, immutable=True),
+    ] = None
+    priority_class_name: PriorityClassName = ""
+    priority: Priority = None
+    preemption_policy: Annotated[
+        str | None,
+        described(
+            "Whether pods of lower priority may be evicted for the tree.",
+            enum=PREEMPTION_POLICIES,
+            default="PreemptLowerPriority",
+            immutable=True,
+        ),
+    ] = None
+
+
+class CompositePodGroupStatus(ApiStruct, frozen=True):
+    """What has become of the group."""
+
+    conditions: Annotated[
+        tuple[Condition, ...] | None,
+        described(
+            "CompositePodGroupInitiallyScheduled: whether the minimum of the subtree was placed; final once True. "
+            "Healthy (kube-cpg extension): whether it is met now. "
+            "DisruptionTarget: the subtree is about to be evicted.",
+            max_items=16,
+            map_keys=("type",),
+        ),
+    ] = None
+    groups: Annotated[GroupCounts | None, described("kube-cpg extension: the child groups, counted.")] = None
+    pods: Annotated[PodCounts | None, described("kube-cpg extension: all pods below the group, counted.")] = None
+    domain: Annotated[
+        TopologyDomain | None,
+        described("kube-cpg extension: the topology domain that was chosen for the group."),
+    ] = None
+
+
+class CompositePodGroup(ApiStruct, frozen=True, kw_only=True):
+    """A group of groups that are scheduled, and if need be disrupted, by one policy."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Annotated[CompositePodGroupSpec, described("What is wanted of the group.")]
+    status: Annotated[
+        CompositePodGroupStatus,
+        described("What has become of the group.", default=pending("CompositePodGroupInitiallyScheduled")),
+    ] = CompositePodGroupStatus()
+
+    kind: ClassVar = "CompositePodGroup"
+
+    @property
+    def minimum(self) -> int:
+        """Return how many child groups have to be placed; a basic group wants one."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_group_count if gang else 1

@@ -1,0 +1,146 @@
+"""PodGroups: the leaves of a tree, or a flat gang of their own."""
+
+from typing import Annotated, ClassVar
+
+from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.policies import (
+    PREEMPTION_POLICIES,
+    DisruptionMode,
+    PodGroupResourceClaim,
+    PodGroupSchedulingPolicy,
+    Priority,
+    PriorityClassName,
+    SchedulingConstraints,
+    WorkloadReference,
+)
+from cpg_api.scheduling.statuses import PodCounts, TopologyDomain, pending
+from cpg_api.schema import Rule, described, dns_label, dns_subdomain
+from cpg_api.structs import ApiStruct
+
+PRIORITY_CLASS_RULE = Rule(
+    expression=(
+        "has(self.priorityClassName) == has(oldSelf.priorityClassName) ? "
+        "(!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName) : "
+        "(has(self.priorityClassName) && !has(oldSelf.priority) && has(self.priority))"
+    ),
+    message="field is immutable",
+    path=".priorityClassName",
+)
+"""The global default's name may be filled in only by the same write that resolves the priority."""
+
+
+class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """What is wanted of a group of pods."""
+
+    RULES: ClassVar = (
+        Rule(
+            expression="!has(self.parentCompositePodGroupName) || has(self.workloadRef)",
+            message="must be set when parentCompositePodGroupName is set",
+            reason="FieldValueRequired",
+            path=".workloadRef",
+        ),
+        PRIORITY_CLASS_RULE,
+    )
+
+    parent_composite_pod_group_name: Annotated[
+        str | None,
+        dns_subdomain(
+            "The parent, a CompositePodGroup of the same namespace; without one the group is the root of its own tree.",
+            immutable=True,
+        ),
+    ] = None
+    workload_ref: Annotated[
+        WorkloadReference | None,
+        described("The template the group was made from. Required below a parent.", immutable=True),
+    ] = None
+    scheduling_policy: Annotated[PodGroupSchedulingPolicy, described("How the pods of the group are scheduled.")]
+    scheduling_constraints: Annotated[
+        SchedulingConstraints | None, described("Where the pods of the group may run.", immutable=True)
+    ] = None
+    resource_claims: Annotated[
+        tuple[PodGroupResourceClaim, ...] | None,
+        described(
+            "The device claims that the pods share. At most 4.",
+            max_items=4,
+            map_keys=("name",),
+            immutable=True,
+        ),
+    ] = None
+    disruption_mode: Annotated[
+        DisruptionMode | None,
+        described("How pods of the group may be disrupted.", default={"single": {}}, immutable=True),
+    ] = None
+    priority_class_name: PriorityClassName = ""
+    priority: Priority = None
+    preemption_policy: Annotated[
+        str | None,
+        described(
+            "Whether pods of lower priority may be evicted for the group.",
+            enum=PREEMPTION_POLICIES,
+            default="PreemptLowerPriority",
+            immutable=True,
+        ),
+    ] = None
+
+
+class PodGroupResourceClaimStatus(ApiStruct, frozen=True):
+    """The claim that was made for an entry of ``spec.resourceClaims``."""
+
+    name: Annotated[str, dns_label("The entry of spec.resourceClaims.")]
+    resource_claim_name: Annotated[
+        str | None, dns_subdomain("The ResourceClaim that was made; empty when none was needed.")
+    ] = None
+
+
+class PodGroupStatus(ApiStruct, frozen=True):
+    """What has become of the group."""
+
+    conditions: Annotated[
+        tuple[Condition, ...] | None,
+        described(
+            "PodGroupInitiallyScheduled: whether the group's minimum was placed; final once True. Healthy "
+            "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted.",
+            max_items=16,
+            map_keys=("type",),
+        ),
+    ] = None
+    resource_claim_statuses: Annotated[
+        tuple[PodGroupResourceClaimStatus, ...] | None,
+        described("The claims made for spec.resourceClaims.", max_items=4, map_keys=("name",)),
+    ] = None
+    pods: Annotated[PodCounts | None, described("kube-cpg extension: the pods of the group, counted.")] = None
+    domain: Annotated[
+        TopologyDomain | None,
+        described("kube-cpg extension: the topology domain that was chosen for the group."),
+    ] = None
+
+
+class PodGroup(ApiStruct, frozen=True, kw_only=True):
+    """A group of pods that are scheduled, and if need be disrupted, by one policy."""
+
+    RULES: ClassVar = (
+        Rule(
+            expression=(
+                "!has(self.status) || !has(self.status.resourceClaimStatuses) || "
+                "self.status.resourceClaimStatuses.all(s, has(self.spec.resourceClaims) && "
+                "self.spec.resourceClaims.exists(c, c.name == s.name))"
+            ),
+            message="must match the name of an entry in `spec.resourceClaims`",
+            path=".status.resourceClaimStatuses",
+        ),
+    )
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Annotated[PodGroupSpec, described("What is wanted of the group.")]
+    status: Annotated[
+        PodGroupStatus,
+        described("What has become of the group.", default=pending("PodGroupInitiallyScheduled")),
+    ] = PodGroupStatus()
+
+    kind: ClassVar = "PodGroup"
+
+    @property
+    def minimum(self) -> int:
+        """Return how many pods have to be placed; a basic group wants one."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang else 1

@@ -1,0 +1,206 @@
+"""What groups and templates have in common: policy, constraints, disruption, priority."""
+
+from typing import Annotated, ClassVar
+
+from cpg_api.schema import (
+    HIGHEST_USER_PRIORITY,
+    LABEL_KEY,
+    MAX_LABEL_KEY,
+    Rule,
+    described,
+    dns_label,
+    dns_subdomain,
+)
+from cpg_api.structs import ApiStruct
+
+LOWEST_PRIORITY = -(2**31)
+
+
+def exactly_one(first: str, second: str) -> tuple[Rule, ...]:
+    """Return the rules of a union of two members."""
+    members = f"`{first}`, `{second}`"
+    return (
+        Rule(expression=f"has(self.{first}) || has(self.{second})", message=f"must specify one of: {members}"),
+        Rule(
+            expression=f"!(has(self.{first}) && has(self.{second}))",
+            message=f"must specify exactly one of: {members}",
+        ),
+    )
+
+
+def fixed_choice(first: str, second: str) -> tuple[Rule, ...]:
+    """Return the rules of a union whose choice is made at creation; a member's own fields may change."""
+    return (
+        Rule(
+            expression=f"has(self.{first}) == has(oldSelf.{first})",
+            message="field is immutable",
+            path=f".{first}",
+        ),
+        Rule(
+            expression=f"has(self.{second}) == has(oldSelf.{second})",
+            message="field cannot be set or cleared after creation",
+            path=f".{second}",
+        ),
+    )
+
+
+class BasicSchedulingPolicy(ApiStruct, frozen=True):
+    """Members are scheduled as they come."""
+
+
+class GangSchedulingPolicy(ApiStruct, frozen=True):
+    """Members are scheduled together or not at all."""
+
+    min_count: Annotated[
+        int,
+        described(
+            "The least number of pods that must be schedulable or scheduled at the same time for the group to be "
+            "admitted. May be changed; pods that run already are not affected.",
+            minimum=1,
+            maximum=2**31 - 1,
+            format="int32",
+        ),
+    ]
+
+
+class PodGroupSchedulingPolicy(ApiStruct, frozen=True):
+    """How the pods of a group are scheduled: exactly one member is set."""
+
+    RULES: ClassVar = (*exactly_one("basic", "gang"), *fixed_choice("basic", "gang"))
+
+    basic: Annotated[
+        BasicSchedulingPolicy | None,
+        described("Pods are scheduled as they come; one placed pod is a success."),
+    ] = None
+    gang: Annotated[
+        GangSchedulingPolicy | None,
+        described("Pods are scheduled together, at least minCount of them, or not at all."),
+    ] = None
+
+
+class CompositeGangSchedulingPolicy(ApiStruct, frozen=True):
+    """Child groups are scheduled together or not at all."""
+
+    min_group_count: Annotated[
+        int,
+        described(
+            "The least number of child groups that must be schedulable or scheduled at the same time for the whole "
+            "group to be admitted. May be changed; groups that run already are not affected.",
+            minimum=1,
+            maximum=2**31 - 1,
+            format="int32",
+        ),
+    ]
+
+
+class CompositePodGroupSchedulingPolicy(ApiStruct, frozen=True):
+    """How the child groups of a composite group are scheduled: exactly one member is set."""
+
+    RULES: ClassVar = (*exactly_one("basic", "gang"), *fixed_choice("basic", "gang"))
+
+    basic: Annotated[
+        BasicSchedulingPolicy | None,
+        described("Child groups are scheduled as they come; one placed group is a success."),
+    ] = None
+    gang: Annotated[
+        CompositeGangSchedulingPolicy | None,
+        described("Child groups are scheduled together, at least minGroupCount of them, or not at all."),
+    ] = None
+
+
+class TopologyConstraint(ApiStruct, frozen=True):
+    """All pods below the group run in nodes that share one value of a label."""
+
+    key: Annotated[
+        str,
+        described(
+            "The node label whose values are the domains, such as topology.kubernetes.io/zone.",
+            pattern=LABEL_KEY,
+            min_length=1,
+            max_length=MAX_LABEL_KEY,
+            rules=(
+                Rule(
+                    expression="!self.contains('/') || self.indexOf('/') <= 253",
+                    message="prefix part must be no more than 253 characters",
+                ),
+            ),
+        ),
+    ]
+
+
+class SchedulingConstraints(ApiStruct, frozen=True):
+    """Where the pods below a group may run."""
+
+    topology: Annotated[
+        tuple[TopologyConstraint, ...] | None,
+        described("The domain that all pods below the group must share. At most one.", max_items=1, atomic=True),
+    ] = None
+    preferred_topology: Annotated[
+        tuple[TopologyConstraint, ...] | None,
+        described(
+            "kube-cpg extension, not in scheduling.k8s.io. The narrower domain that all pods below the group share "
+            "where that is possible; it never keeps them from being placed. At most one.",
+            max_items=1,
+            atomic=True,
+        ),
+    ] = None
+
+
+class SingleDisruptionMode(ApiStruct, frozen=True):
+    """Children are disrupted one by one."""
+
+
+class AllDisruptionMode(ApiStruct, frozen=True):
+    """Children are disrupted together or not at all."""
+
+
+class DisruptionMode(ApiStruct, frozen=True):
+    """How what is below a group may be disrupted: exactly one member is set."""
+
+    RULES: ClassVar = exactly_one("single", "all")
+
+    single: Annotated[
+        SingleDisruptionMode | None, described("Children may be disrupted independently of each other.")
+    ] = None
+    all: Annotated[AllDisruptionMode | None, described("Children may be disrupted only all together.")] = None
+
+
+class PodGroupResourceClaim(ApiStruct, frozen=True):
+    """A device claim that the pods of a group share."""
+
+    RULES: ClassVar = exactly_one("resourceClaimName", "resourceClaimTemplateName")
+
+    name: Annotated[str, dns_label("Identifies the claim inside the group.")]
+    resource_claim_name: Annotated[str | None, dns_subdomain("A ResourceClaim of the same namespace.")] = None
+    resource_claim_template_name: Annotated[
+        str | None,
+        dns_subdomain("A ResourceClaimTemplate of the same namespace, from which one claim is made."),
+    ] = None
+
+
+class WorkloadReference(ApiStruct, frozen=True):
+    """The Workload, and the template inside it, that a group was made from."""
+
+    workload_name: Annotated[str, dns_subdomain("The Workload, in the same namespace.")]
+    template_name: Annotated[str, dns_label("The template inside the Workload.")]
+
+
+PriorityClassName = Annotated[
+    str,
+    dns_subdomain(
+        "The PriorityClass of the whole tree: all its groups and pods share it. Without one the cluster's global "
+        "default applies, else priority 0."
+    ),
+]
+Priority = Annotated[
+    int | None,
+    described(
+        "The number behind priorityClassName; the higher, the more important. Filled in once when it is empty, "
+        "immutable from then on.",
+        minimum=LOWEST_PRIORITY,
+        maximum=HIGHEST_USER_PRIORITY,
+        format="int32",
+        set_once=True,
+    ),
+]
+PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")

@@ -1,0 +1,51 @@
+"""What status says beyond the native fields: counts, chosen domains, and the condition nobody has written yet."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from cpg_api.scheduling.names import REASON_PENDING
+from cpg_api.schema import described
+from cpg_api.structs import ApiStruct
+
+
+def count(text: str) -> Meta:
+    """Describe a field that counts."""
+    return described(text, minimum=0, format="int32")
+
+
+class PodCounts(ApiStruct, frozen=True):
+    """Pods, counted."""
+
+    desired: Annotated[int, count("Pods that exist and have not failed.")] = 0
+    scheduled: Annotated[int, count("Of those, the ones that have a node.")] = 0
+    running: Annotated[int, count("Of those, the ones that run or have succeeded.")] = 0
+
+
+class GroupCounts(ApiStruct, frozen=True):
+    """Child groups, counted."""
+
+    desired: Annotated[int, count("Child groups that exist.")] = 0
+    ready: Annotated[int, count("Of those, the ones whose minimum is met.")] = 0
+
+
+class TopologyDomain(ApiStruct, frozen=True):
+    """A value of a node label."""
+
+    key: Annotated[str, described("The node label.")] = ""
+    value: Annotated[str, described("Its value on all nodes of the domain.")] = ""
+
+
+def pending(condition: str) -> dict[str, list[dict[str, str]]]:
+    """Return the status of a group that nobody has attempted yet, so that kubectl never shows a blank."""
+    return {
+        "conditions": [
+            {
+                "type": condition,
+                "status": "Unknown",
+                "reason": REASON_PENDING,
+                "message": "No scheduling attempt yet.",
+                "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }
+        ]
+    }

@@ -1,0 +1,96 @@
+"""What a server is, what it serves, and whether it is ready to.
+
+Plain requests, no cache: these questions are asked at start-up and when a CRD appears, and a stale
+answer then would be worse than a second request.
+"""
+
+import asyncio
+
+import msgspec
+
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError, ClientError
+from cpg_client.resources import Resource, group_path
+
+_SECONDS_BETWEEN_PROBES = 0.2
+
+
+class Version(msgspec.Struct, frozen=True, rename="camel"):
+    """The server's release; ``minor`` may end in a plus sign."""
+
+    major: str
+    minor: str
+    git_version: str
+
+
+class _GroupVersion(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str
+
+
+class _Group(msgspec.Struct, frozen=True):
+    versions: tuple[_GroupVersion, ...]
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    groups: tuple[_Group, ...]
+
+
+class _Served(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _ServedList(msgspec.Struct, frozen=True):
+    resources: tuple[_Served, ...]
+
+
+async def version(connection: Connection) -> Version:
+    """Return the server's release."""
+    return msgspec.json.decode(await connection.get("/version"), type=Version)
+
+
+async def group_versions(connection: Connection) -> frozenset[str]:
+    """Return every ``group/version`` served; the core group, always there, is not among them."""
+    groups = msgspec.json.decode(await connection.get("/apis"), type=_Groups).groups
+    return frozenset(version.group_version for group in groups for version in group.versions)
+
+
+async def served(connection: Connection, group: str, version: str) -> frozenset[Resource]:
+    """Return the resources of one group-version, without subresources; empty if it is not served."""
+    try:
+        body = await connection.get(group_path(group, version))
+    except ApiError as error:
+        if error.is_not_found:
+            return frozenset()
+        raise
+    found = msgspec.json.decode(body, type=_ServedList).resources
+    return frozenset(
+        Resource(group, version, one.name, one.kind, namespaced=one.namespaced) for one in found if "/" not in one.name
+    )
+
+
+async def is_ready(connection: Connection) -> bool:
+    """Say whether the server calls itself ready; an error other than its refusal is raised."""
+
+
+async def wait_ready(connection: Connection, timeout: float) -> None:  # noqa: ASYNC109
+    """Return once ``/readyz`` says yes; after ``timeout`` seconds raise ``TimeoutError``.
+
+    Whatever else the server says or fails to say in between counts as not yet: while one starts,
+    refused connections, 401, 403 and 500 all occur. The time-out is an argument rather than the caller's
+    ``asyncio.timeout`` because only here the last answer is known, and that is what explains a failure.
+    """
+    last = "no answer yet"
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    await connection.get("/readyz")
+                except ClientError as error:
+                    last = _why_not(error)
+                    await asyncio.sleep(_SECONDS_BETWEEN_PROBES)
+                else:
+                    return
+    except TimeoutError as error:
+        raise TimeoutError(f"not ready within {timeout:g} s: {last}") from error

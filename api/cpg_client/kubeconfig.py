@@ -1,0 +1,211 @@
+"""From kubeconfig files to an ``Endpoint``, by kubectl's rules.
+
+Where they come from: the given file, else every file of $KUBECONFIG, else ``~/.kube/config``. Several
+files merge entry by entry: the first file that defines a name, or sets ``current-context``, wins, and
+files that do not exist are passed over. Relative paths are relative to the file that holds them.
+
+What kubectl would honour and we cannot do yet (exec plugins, auth providers, passwords, impersonation,
+proxies) is refused by name. Ignoring it would act as somebody else than the user asked for.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.errors import KubeconfigError
+
+
+class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: bytes = b""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _User(msgspec.Struct, frozen=True, rename="kebab"):
+    client_certificate: str = ""
+    client_certificate_data: bytes = b""
+    client_key: str = ""
+    client_key_data: bytes = b""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    exec: object = None
+    auth_provider: object = None
+    as_user: str = msgspec.field(default="", name="as")
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _Cluster = _Cluster()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    current_context: str = ""
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+
+
+_Entry = TypeVar("_Entry", _NamedCluster, _NamedUser, _NamedContext)
+_Files = tuple[tuple[Path, _File], ...]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A spot in a file: where a problem is reported, and what relative paths start from."""
+
+    file: Path
+    inside: str
+
+    def at(self, key: str) -> "_Place":
+        return _Place(self.file, f"{self.inside}.{key}")
+
+    def problem(self, what: str) -> KubeconfigError:
+        return KubeconfigError(f"{self.file}: {self.inside}: {what}")
+
+    def material(self, data: bytes, path: str) -> Path | bytes | None:
+        """Return the inlined data, which wins, or the file that must then exist."""
+        if data or not path:
+            return data or None
+        found = self.file.parent / path
+        if not found.is_file():
+            raise self.problem(f"no such file: {found}")
+        return found
+
+
+def load(path: str | PathLike[str] | None = None, context: str | None = None) -> Endpoint:
+    """Return the endpoint of ``context``, or of the current context; raise ``KubeconfigError``."""
+    files = _read_all(path)
+    named, place = _choose_context(files, context)
+    clusters = [(file, entry) for file, content in files for entry in content.clusters]
+    file, cluster = _lookup(clusters, named.context.cluster, place.at("cluster"), "cluster")
+    users = [(file, entry) for file, content in files for entry in content.users]
+    credentials = Credentials()
+    if named.context.user:
+        source, user = _lookup(users, named.context.user, place.at("user"), "user")
+        credentials = _credentials(user.user, _Place(source, f"users[{user.name}].user"))
+    return _endpoint(
+        cluster.cluster,
+        _Place(file, f"clusters[{cluster.name}].cluster"),
+        credentials=credentials,
+        namespace=named.context.namespace or "default",
+        context=named.name,
+    )
+
+
+def _read_all(path: str | PathLike[str] | None) -> _Files:
+    if path is not None:
+        return ((Path(path), _read(Path(path))),)
+    listed = [Path(entry) for entry in os.environ.get("KUBECONFIG", "").split(os.pathsep) if entry]
+    candidates = listed or [Path.home() / ".kube" / "config"]
+    files = tuple((file, _read(file)) for file in candidates if file.exists())
+    if not files:
+        raise KubeconfigError(f"no kubeconfig: {', '.join(map(str, candidates))} not found")
+    return files
+
+
+def _read(path: Path) -> _File:
+    try:
+        content = yaml.safe_load(path.read_bytes())
+        return msgspec.convert(_without_nulls(content or {}), _File)
+    except OSError as error:
+        raise KubeconfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise KubeconfigError(f"{path}: not YAML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise KubeconfigError(f"{path}: not a kubeconfig: {error}") from error
+
+
+def _without_nulls(value: object) -> object:
+    """Drop null members: kubectl writes ``clusters: null`` for none, and reads any null as absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _choose_context(files: _Files, asked: str | None) -> tuple[_NamedContext, _Place]:
+    contexts = [(file, entry) for file, content in files for entry in content.contexts]
+    setting = next((pair for pair in files if pair[1].current_context), files[0])
+    asking = _Place(setting[0], "contexts" if asked else "current-context")
+    file, named = _lookup(contexts, asked or setting[1].current_context, asking, "context")
+    return named, _Place(file, f"contexts[{named.name}].context")
+
+
+def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, asking: _Place, kind: str) -> tuple[Path, _Entry]:
+    """Find the first entry of that name, or complain at the place that asked for it."""
+    known = list(entries)
+    for file, entry in known:
+        if entry.name == name:
+            return file, entry
+    names = ", ".join(entry.name for _, entry in known) or "none"
+    raise asking.problem(f"no {kind} named {name!r} (known: {names})" if name else f"not set (known: {names})")
+
+
+def _endpoint(cluster: _Cluster, place: _Place, *, credentials: Credentials, namespace: str, context: str) -> Endpoint:
+    if not cluster.server.startswith(("https://", "http://")):
+        raise place.at("server").problem(f"not an http(s) address: {cluster.server!r}")
+    if cluster.proxy_url:
+        raise place.at("proxy-url").problem("proxies are not supported yet")
+    ca = place.at("certificate-authority").material(cluster.certificate_authority_data, cluster.certificate_authority)
+    if ca and cluster.insecure_skip_tls_verify:
+        raise place.at("insecure-skip-tls-verify").problem("contradicts certificate-authority")
+    return Endpoint(
+        server=cluster.server,
+        ca=ca,
+        verify=not cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name or None,
+        credentials=credentials,
+        namespace=namespace,
+        context=context,
+    )
+
+
+def _credentials(user: _User, place: _Place) -> Credentials:
+    unsupported = {
+        "exec": user.exec,
+        "auth-provider": user.auth_provider,
+        "username": user.username,
+        "as": user.as_user,
+    }
+    for means, used in unsupported.items():
+        if used:
+            raise place.at(means).problem("this way of authentication is not supported yet")
+    certificate = place.at("client-certificate").material(user.client_certificate_data, user.client_certificate)
+    key = place.at("client-key").material(user.client_key_data, user.client_key)
+    if (certificate is None) != (key is None):
+        raise place.problem("client-certificate and client-key must come together")
+    token_file = place.at("tokenFile").material(b"", user.token_file)
+    return Credentials(
+        certificate=certificate,
+        key=key,
+        token=user.token or None,
+        token_file=token_file if isinstance(token_file, Path) else None,
+    )

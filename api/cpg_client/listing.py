@@ -1,0 +1,86 @@
+"""Whole collections, page by page.
+
+**The rule of the restart.** The pages of one list are one snapshot, held together by the continue
+token; the server forgets the snapshot after some minutes (410). The rest can then no longer be had, and
+what a fresh list returns does not fit to what was read before. So the list starts over, and the reader
+must drop what it has: a page whose ``number`` is 0 is always the first of a snapshot. The second try
+asks for everything in one page, which cannot expire, so a list restarts at most once.
+
+Pages are bytes because a reader with a typed decoder wants to decode items once, straight from the wire.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cpg_client.connection import Connection, Params
+from cpg_client.errors import ApiError
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    more: str = msgspec.field(default="", name="continue")
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer to a LIST; number 0 begins a snapshot and voids all pages before it."""
+
+    number: int
+    body: bytes
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A collection as of ``resource_version``, from where a watch may go on.
+
+    The items are views into the bytes of their pages, not copies, and keep these alive.
+    """
+
+    items: list[msgspec.Raw]
+    resource_version: str
+
+
+async def pages(
+    connection: Connection, path: str, params: Params | None = None, *, limit: int = 500
+) -> AsyncIterator[Page]:
+    """Yield the collection at ``path`` in pages of ``limit``; ``params`` may select."""
+    asked: dict[str, str | int] = {**(params or {}), "limit": limit}
+    number = 0
+    while True:
+        try:
+            body = await connection.get(path, asked)
+        except ApiError as error:
+            if not (error.is_gone and "continue" in asked):
+                raise
+            asked, number = dict(params or {}), 0
+            continue
+        metadata = msgspec.json.decode(body, type=_Envelope).metadata
+        yield Page(number, body, metadata.resource_version)
+        if not metadata.more:
+            return
+        number += 1
+        asked["continue"] = metadata.more
+
+
+async def list_all(connection: Connection, path: str, params: Params | None = None, *, limit: int = 500) -> Listing:
+    """Return every item of the collection, undecoded, and the resourceVersion they are from."""
+    items: list[msgspec.Raw] = []
+    version = ""
+    async for page in pages(connection, path, params, limit=limit):
+        if page.number == 0:
+            items.clear()
+        items.extend(msgspec.json.decode(page.body, type=_Items).items or ())
+        version = page.resource_version
+    return Listing(items, version)

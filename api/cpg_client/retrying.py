@@ -1,0 +1,46 @@
+"""Which refused requests are sent again, and after how long. No I/O and no clock: a table to test.
+
+Sending twice must never act twice, so there are exactly two reasons to retry:
+
+- **429 with Retry-After, any method.** The server's flow control turned the request away before
+  looking at it. Without the header a 429 is an answer, not a throttle: so an eviction is refused that a
+  disruption budget forbids, and the caller wants to know at once.
+- **503, methods that may be repeated** (GET, PUT, DELETE). Something on the way is restarting and may
+  or may not have passed the request on. Repeating a PUT or DELETE ends in the same state; the second
+  answer may be a conflict or a not-found, which their callers expect anyway. POST and PATCH (a JSON
+  patch can append) are not repeated: their callers look first.
+
+Lost connections are not retried here. A reflector resumes its watch, a binder reads the pod, a
+start-up waits for readiness: each knows better than this module what to do about an unknown outcome.
+
+The wait is what the server asks for, else doubles from ``first_wait``. There is no jitter: what spreads the
+load is the server's own Retry-After and the limit on connections, and a fixed sequence can be tested.
+"""
+
+from dataclasses import dataclass
+
+from cpg_client.errors import ApiError
+
+_REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retries:
+    """Bounds: at most ``attempts`` sends, and ``patience`` seconds of waiting between them all told."""
+
+    attempts: int = 6
+    patience: float = 30.0
+    first_wait: float = 0.25
+
+    def wait_before_next(self, method: str, error: ApiError, *, sent: int, waited: float) -> float | None:
+        """Return the seconds to wait before sending again, or None to give the error to the caller."""
+        if sent >= self.attempts or not _may_repeat(method, error):
+            return None
+        wait = self.first_wait * 2 ** (sent - 1) if error.retry_after is None else error.retry_after
+        return wait if waited + wait <= self.patience else None
+
+
+def _may_repeat(method: str, error: ApiError) -> bool:
+    if error.status == 429:
+        return error.retry_after is not None
+    return error.status == 503 and method in _REPEATABLE
