@@ -1,0 +1,169 @@
+"""From a heap of groups to trees, whatever the order in which they arrived.
+
+A tree here is everything that hangs together below one anchor. The anchor is a root that is there (the tree may be
+scheduled), an ancestor that is not there yet (everything below it waits, and can say for what), or a cycle of parents
+(nothing below it can ever be scheduled). A forest is only two mappings, so a store that sees groups come and go keeps
+them up to date with two dictionary writes per event and never builds anything anew; a tree is built when it is
+wanted, in time proportional to its own size. Being mappings without memory, they also cannot depend on the order of
+arrival.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.podgroup import PodGroup
+
+Group: TypeAlias = PodGroup | CompositePodGroup
+
+
+class GroupKey(NamedTuple):
+    """What a group is known by; keys sort, so that every order derived from them is total."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return it as kubectl's users write it."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def key_of(group: Group) -> GroupKey:
+    """Return the key of a group."""
+    return GroupKey(group.kind, group.metadata.namespace, group.metadata.name)
+
+
+def parent_of(group: Group) -> GroupKey | None:
+    """Return the key of the parent that a group names: always a CompositePodGroup of its own namespace."""
+    name = group.spec.parent_composite_pod_group_name
+    return GroupKey(CompositePodGroup.kind, group.metadata.namespace, name) if name else None
+
+
+class Anchor(Enum):
+    """What the top of a tree turned out to be."""
+
+    ROOT = "root"
+    MISSING = "missing"
+    CYCLE = "cycle"
+
+
+class TreeNode(Struct, frozen=True, gc=False):
+    """A group in its tree; relatives are positions in ``Tree.nodes``."""
+
+    group: Group
+    parent: int | None
+    depth: int
+    children: tuple[int, ...]
+
+    @property
+    def key(self) -> GroupKey:
+        """Return the key of the group."""
+        return key_of(self.group)
+
+
+class Tree(Struct, frozen=True):
+    """All groups below one anchor, parents before children, siblings in scheduling order.
+
+    ``loop`` holds the cycle, from its smallest key and from child to parent, where the anchor is one; its first
+    group is then treated as the top. Below a missing anchor several groups may stand at the top.
+    """
+
+    anchor: Anchor
+    anchor_key: GroupKey
+    nodes: tuple[TreeNode, ...]
+    loop: tuple[GroupKey, ...] = ()
+
+    @property
+    def root(self) -> Group:
+        """Return the group at the top (below a missing anchor, the first of them)."""
+        return self.nodes[0].group
+
+
+class Forest(Struct, frozen=True):
+    """All groups of a flavour, and which of them name which parent (a parent need not be there)."""
+
+    groups: Mapping[GroupKey, Group]
+    children: Mapping[GroupKey, Collection[GroupKey]]
+
+    @classmethod
+    def of(cls, groups: Iterable[Group]) -> "Forest":
+        """Build the forest of some groups; of two with one key, the later stands."""
+        by_key = {key_of(group): group for group in groups}
+        children: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)
+        for key, group in by_key.items():
+            if (parent := parent_of(group)) is not None:
+                children[parent].add(key)
+        return cls(groups=by_key, children=dict(children))
+
+    def trees(self) -> Iterator[Tree]:
+        """Yield every tree once, in the order of their anchors' keys."""
+        anchors: dict[GroupKey, tuple[Anchor, tuple[GroupKey, ...]]] = {}
+        settled: dict[GroupKey, GroupKey] = {}
+        for key in self.groups:
+            path, anchor, top, loop = self._climb(key, settled)
+            for passed in path:
+                settled[passed] = top
+            if anchor is not None:
+                anchors[top] = (anchor, loop)
+        for top in sorted(anchors):
+            anchor, loop = anchors[top]
+            yield self._grow(anchor, top, loop)
+
+    def tree_of(self, key: GroupKey) -> Tree:
+        """Return the tree that a group is part of, or, for a key that is not there, what waits for it."""
+        _, anchor, top, loop = self._climb(key, {})
+        return self._grow(anchor or Anchor.ROOT, top, loop)
+
+    def _climb(
+        self, key: GroupKey, settled: Mapping[GroupKey, GroupKey]
+    ) -> tuple[list[GroupKey], Anchor | None, GroupKey, tuple[GroupKey, ...]]:
+        """Walk from a group to its anchor; stop early, with no kind of anchor, where the way on is known."""
+        path: list[GroupKey] = []
+        places: dict[GroupKey, int] = {}
+        while key not in settled:
+            group = self.groups.get(key)
+            if group is None:
+                return path, Anchor.MISSING, key, ()
+            if key in places:
+                loop = path[places[key] :]
+                first = loop.index(min(loop))
+                return path, Anchor.CYCLE, loop[first], (*loop[first:], *loop[:first])
+            places[key] = len(path)
+            path.append(key)
+            parent = parent_of(group)
+            if parent is None:
+                return path, Anchor.ROOT, key, ()
+            key = parent
+        return path, None, settled[key], ()
+
+    def _grow(self, anchor: Anchor, top: GroupKey, loop: tuple[GroupKey, ...]) -> Tree:
+        """Collect everything below an anchor, depth first without recursion: a tree may be absurdly deep."""
+        order: list[tuple[Group, int | None, int]] = []
+        below: list[list[int]] = []
+        tops = self._ordered(top) if anchor is Anchor.MISSING else [self.groups[top]]
+        stack: list[tuple[Group, int | None, int]] = [(group, None, 1) for group in reversed(tops)]
+        while stack:
+            group, parent, depth = stack.pop()
+            place = len(order)
+            order.append((group, parent, depth))
+            below.append([])
+            if parent is not None:
+                below[parent].append(place)
+            stack.extend(
+                (child, place, depth + 1) for child in reversed(self._ordered(key_of(group))) if key_of(child) != top
+            )
+        nodes = tuple(
+            TreeNode(group=group, parent=parent, depth=depth, children=tuple(children))
+            for (group, parent, depth), children in zip(order, below, strict=True)
+        )
+        return Tree(anchor=anchor, anchor_key=top, nodes=nodes, loop=loop)
+
+    def _ordered(self, parent: GroupKey) -> list[Group]:
+        """Return the children in scheduling order: the older first, then by name, a total order."""
+        children = [self.groups[key] for key in self.children.get(parent, ())]
+        return sorted(children, key=lambda group: (group.metadata.creation_timestamp or "", *key_of(group)[::-1]))

@@ -1,0 +1,32 @@
+"""The priority of groups and pods, from their own fields or from the cluster's priority classes."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from cpg_api.core.priorityclass import PriorityClass
+
+
+class PriorityClasses(Struct, frozen=True):
+    """The priority classes of a cluster."""
+
+    by_name: Mapping[str, PriorityClass]
+
+    @property
+    def default(self) -> PriorityClass | None:
+        """Return the global default; of several, the one with the lowest value, as the API server does."""
+        defaults = [found for found in self.by_name.values() if found.global_default]
+        return min(defaults, key=lambda found: (found.value, found.metadata.name), default=None)
+
+    def resolve(self, class_name: str, explicit: int | None) -> int | None:
+        """Return the number to schedule by, or None where the class is not known.
+
+        A number that is there already stands: it was resolved before, and a class that has changed or gone since
+        does not change what runs.
+        """
+        if explicit is not None:
+            return explicit
+        if not class_name:
+            return self.default.value if self.default else 0
+        found = self.by_name.get(class_name)
+        return found.value if found else None

@@ -1,0 +1,244 @@
+"""Which trees are invalid, and at which edge.
+
+Rules that one object can break alone hold in the CRDs. What remains is between objects, where no API server can
+keep it from being written: each check below looks at one kind of edge, and every problem names the object that is
+wrong, the other end of the edge, and a sentence for the person who has to mend it. Scheduler and operator use the
+same checks, so that a tree which the operator has not judged yet is not scheduled by mistake.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree, TreeNode, key_of
+from cpg_api.scheduling.names import MAX_DEPTH
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.templates import TemplatePlace, template_places
+from cpg_api.scheduling.workload import Workload
+
+
+class Fault(StrEnum):
+    """What is wrong with a tree."""
+
+    CYCLE = "Cycle"
+    TOO_DEEP = "TooDeep"
+    NO_WORKLOAD_REF = "NoWorkloadRef"
+    SEVERAL_WORKLOADS = "SeveralWorkloads"
+    TEMPLATE_MISSING = "TemplateMissing"
+    TEMPLATE_KIND = "TemplateKind"
+    TEMPLATE_PLACE = "TemplatePlace"
+    ALL_ABOVE_SINGLE = "AllAboveSingle"
+    PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
+    PRIORITY_DIVERGES = "PriorityDiverges"
+
+
+class TreeProblem(Struct, frozen=True, order=True):
+    """One thing wrong with a tree: the object, the other end of the edge that is wrong, and a sentence."""
+
+    fault: Fault
+    group: GroupKey
+    other: str
+    message: str
+
+
+class Surroundings(Struct, frozen=True):
+    """What a tree is judged against.
+
+    A Workload that is not there is no fault: it may come later or have gone, and neither should stop a tree that is
+    whole in itself. A Workload that is there must have the template.
+    """
+
+    workloads: Mapping[tuple[str, str], Workload]
+    classes: PriorityClasses
+
+
+def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
+    """Return all that is wrong with a tree, sorted; an empty tuple for one that may be scheduled."""
+    if tree.anchor is Anchor.CYCLE:
+        return (_cycle(tree),)
+    problems = [
+        *_too_deep(tree),
+        *_several_workloads(tree),
+        *_templates(tree, surroundings.workloads),
+        *_all_above_single(tree),
+        *_priorities(tree, surroundings.classes),
+    ]
+    return tuple(sorted(problems))
+
+
+def validate_members(
+    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], classes: PriorityClasses
+) -> tuple[TreeProblem, ...]:
+    """Return the pods whose priority is not the tree's; the pods come with the group they are members of."""
+    wanted = _priority(tree.root, classes)
+    if wanted is None:
+        return ()
+    problems = [
+        TreeProblem(
+            fault=Fault.PRIORITY_DIVERGES,
+            group=group,
+            other=f"Pod {pod.metadata.key}",
+            message=f"Pod {pod.metadata.key} of {group} has priority {pod.spec.priority or 0}, "
+            f"but its tree, by its root {key_of(tree.root)}, has {wanted}: give the pod the tree's priorityClassName",
+        )
+        for group, pod in pods
+        if (pod.spec.priority or 0) != wanted
+    ]
+    return tuple(sorted(problems))
+
+
+def _cycle(tree: Tree) -> TreeProblem:
+    way = " -> ".join(key.name for key in (*tree.loop, tree.loop[0]))
+    return TreeProblem(
+        fault=Fault.CYCLE,
+        group=tree.loop[0],
+        other=str(tree.loop[1 % len(tree.loop)]),
+        message=f"the parents of {tree.loop[0]} form a cycle: {way}",
+    )
+
+
+def _edges(tree: Tree) -> Iterator[tuple[TreeNode, TreeNode]]:
+    """Yield every edge of a tree as (parent, child)."""
+    for node in tree.nodes:
+        if node.parent is not None:
+            yield tree.nodes[node.parent], node
+
+
+def _too_deep(tree: Tree) -> Iterator[TreeProblem]:
+    """Name the first group too deep on each path: those below it are no news."""
+    for parent, child in _edges(tree):
+        if child.depth == MAX_DEPTH + 1:
+            yield TreeProblem(
+                fault=Fault.TOO_DEEP,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} is on level {child.depth} of its tree, below {parent.key}: "
+                f"a tree has at most {MAX_DEPTH} levels, the PodGroup level included",
+            )
+
+
+def _workload_name(group: Group) -> str | None:
+    return group.spec.workload_ref.workload_name if group.spec.workload_ref else None
+
+
+def _several_workloads(tree: Tree) -> Iterator[TreeProblem]:
+    """Name every edge at which the Workload changes; a child that names none at all is a fault of its own."""
+    for parent, child in _edges(tree):
+        above, below = _workload_name(parent.group), _workload_name(child.group)
+        if below is None:
+            yield TreeProblem(
+                fault=Fault.NO_WORKLOAD_REF,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} has the parent {parent.key} but no workloadRef",
+            )
+        elif above is not None and above != below:
+            yield TreeProblem(
+                fault=Fault.SEVERAL_WORKLOADS,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} is made from Workload {below}, its parent {parent.key} from Workload {above}: "
+                "all groups of a tree are made from one Workload",
+            )
+
+
+def _templates(tree: Tree, workloads: Mapping[tuple[str, str], Workload]) -> Iterator[TreeProblem]:
+    """Hold every group against the template that it names."""
+    places: dict[str, Mapping[str, TemplatePlace]] = {}
+    for node in tree.nodes:
+        ref = node.group.spec.workload_ref
+        workload = workloads.get((node.key.namespace, ref.workload_name)) if ref else None
+        if ref is None or workload is None:
+            continue
+        if ref.workload_name not in places:
+            places[ref.workload_name] = template_places(workload)
+        above = tree.nodes[node.parent].group if node.parent is not None else None
+        yield from _template(
+            node.group, above, places[ref.workload_name], at_top=tree.anchor is Anchor.ROOT and above is None
+        )
+
+
+def _template(
+    group: Group, parent: Group | None, places: Mapping[str, TemplatePlace], *, at_top: bool
+) -> Iterator[TreeProblem]:
+    """Hold one group against its template: it must be there, of the right kind, below the right one."""
+    ref = group.spec.workload_ref
+    if ref is None:
+        return
+    key, other = key_of(group), f"Workload {group.metadata.namespace}/{ref.workload_name}"
+    place = places.get(ref.template_name)
+    if place is None:
+        yield TreeProblem(
+            Fault.TEMPLATE_MISSING,
+            key,
+            other,
+            f"{key} is made from template {ref.template_name}, which {other} has not",
+        )
+        return
+    if place.kind != group.kind:
+        yield TreeProblem(
+            Fault.TEMPLATE_KIND,
+            key,
+            other,
+            f"{key} is made from template {ref.template_name} of {other}, which is for a {place.kind}",
+        )
+        return
+    above = parent.spec.workload_ref if parent is not None else None
+    if (at_top and place.parent is not None) or (above is not None and above.template_name != place.parent):
+        yield TreeProblem(
+            Fault.TEMPLATE_PLACE,
+            key,
+            other,
+            f"{key} {_stands(above.template_name if above else None)}, but its template {ref.template_name} "
+            f"of {other} {_stands(place.parent)}",
+        )
+
+
+def _stands(below: str | None) -> str:
+    return f"stands below a group of template {below}" if below else "stands at the top"
+
+
+def _is_all(group: Group) -> bool:
+    mode = group.spec.disruption_mode
+    return mode is not None and mode.all is not None
+
+
+def _all_above_single(tree: Tree) -> Iterator[TreeProblem]:
+    for parent, child in _edges(tree):
+        if _is_all(parent.group) and not _is_all(child.group):
+            yield TreeProblem(
+                fault=Fault.ALL_ABOVE_SINGLE,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} has disruption mode single below {parent.key}, which has all: "
+                "what is disrupted as one cannot be disrupted in parts",
+            )
+
+
+def _priority(group: Group, classes: PriorityClasses) -> int | None:
+    return classes.resolve(group.spec.priority_class_name, group.spec.priority)
+
+
+def _priorities(tree: Tree, classes: PriorityClasses) -> Iterator[TreeProblem]:
+    """Compare every child with its parent, so that the edge at which the priority changes is named."""
+    for node in tree.nodes:
+        if _priority(node.group, classes) is None:
+            yield TreeProblem(
+                fault=Fault.PRIORITY_CLASS_UNKNOWN,
+                group=node.key,
+                other=f"PriorityClass {node.group.spec.priority_class_name}",
+                message=f"{node.key} names the PriorityClass {node.group.spec.priority_class_name}, "
+                "which does not exist",
+            )
+    for parent, child in _edges(tree):
+        above, below = _priority(parent.group, classes), _priority(child.group, classes)
+        if above is not None and below is not None and above != below:
+            yield TreeProblem(
+                fault=Fault.PRIORITY_DIVERGES,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} has priority {below}, its parent {parent.key} has {above}: "
+                "all groups of a tree have one priority",
+            )

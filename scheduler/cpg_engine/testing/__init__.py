@@ -1,0 +1,1 @@
+"""Building blocks for tests of the engine, of the shells, and of whoever embeds either."""

@@ -1,0 +1,158 @@
+"""Objects with good defaults, so that a test names only what matters to it."""
+
+from collections.abc import Sequence
+
+from cpg_api.core.pod import Pod, PodSpec
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
+from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
+from cpg_api.scheduling.policies import (
+    AllDisruptionMode,
+    BasicSchedulingPolicy,
+    CompositeGangSchedulingPolicy,
+    CompositePodGroupSchedulingPolicy,
+    DisruptionMode,
+    GangSchedulingPolicy,
+    PodGroupSchedulingPolicy,
+    SchedulingConstraints,
+    SingleDisruptionMode,
+    TopologyConstraint,
+    WorkloadReference,
+)
+from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload, WorkloadSpec
+
+NAMESPACE = "default"
+BORN = "2026-01-01T00:00:00Z"
+
+
+def metadata(name: str, *, namespace: str = NAMESPACE, created: str = BORN, **labels: str) -> ObjectMeta:
+    """Return metadata whose UID follows from kind-independent names, so that two builds are equal."""
+    return ObjectMeta(
+        name=name, namespace=namespace, uid=f"uid-{namespace}-{name}", creation_timestamp=created, labels=labels
+    )
+
+
+def leaf_policy(gang: int | None) -> PodGroupSchedulingPolicy:
+    """Return a gang of that minimum, or basic for None."""
+    if gang is None:
+        return PodGroupSchedulingPolicy(basic=BasicSchedulingPolicy())
+    return PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=gang))
+
+
+def inner_policy(gang: int | None) -> CompositePodGroupSchedulingPolicy:
+    """Return a gang of that minimum of groups, or basic for None."""
+    if gang is None:
+        return CompositePodGroupSchedulingPolicy(basic=BasicSchedulingPolicy())
+    return CompositePodGroupSchedulingPolicy(gang=CompositeGangSchedulingPolicy(min_group_count=gang))
+
+
+def disruption(*, all_: bool) -> DisruptionMode:
+    """Return the disruption mode ``all`` or ``single``."""
+    return DisruptionMode(all=AllDisruptionMode()) if all_ else DisruptionMode(single=SingleDisruptionMode())
+
+
+def constraints(key: str | None) -> SchedulingConstraints | None:
+    """Return the constraint to one domain of a node label, or none."""
+    return SchedulingConstraints(topology=(TopologyConstraint(key=key),)) if key else None
+
+
+def reference(workload_name: str | None, template: str) -> WorkloadReference | None:
+    """Return the reference to a template, or none."""
+    return WorkloadReference(workload_name=workload_name, template_name=template) if workload_name else None
+
+
+def pod_group(
+    name: str,
+    *,
+    gang: int | None = 1,
+    parent: str | None = None,
+    workload: str | None = None,
+    template: str | None = None,
+    key: str | None = None,
+    all_: bool = False,
+    priority: int | None = 0,
+    meta: ObjectMeta | None = None,
+) -> PodGroup:
+    """Return a PodGroup; below a parent it is made from Workload ``w`` unless another is named."""
+    return PodGroup(
+        metadata=meta or metadata(name),
+        spec=PodGroupSpec(
+            parent_composite_pod_group_name=parent,
+            workload_ref=reference(workload or ("w" if parent else None), template or name),
+            scheduling_policy=leaf_policy(gang),
+            scheduling_constraints=constraints(key),
+            disruption_mode=disruption(all_=all_),
+            priority=priority,
+        ),
+    )
+
+
+def composite(
+    name: str,
+    *,
+    gang: int | None = 1,
+    parent: str | None = None,
+    workload: str = "w",
+    template: str | None = None,
+    key: str | None = None,
+    all_: bool = False,
+    priority: int | None = 0,
+    meta: ObjectMeta | None = None,
+) -> CompositePodGroup:
+    """Return a CompositePodGroup made from Workload ``w`` unless another is named."""
+    return CompositePodGroup(
+        metadata=meta or metadata(name),
+        spec=CompositePodGroupSpec(
+            parent_composite_pod_group_name=parent,
+            workload_ref=reference(workload, template or name),
+            scheduling_policy=inner_policy(gang),
+            scheduling_constraints=constraints(key),
+            disruption_mode=disruption(all_=all_),
+            priority=priority,
+        ),
+    )
+
+
+def leaf_template(name: str, *, gang: int | None = 1) -> PodGroupTemplate:
+    """Return a template of PodGroups."""
+    return PodGroupTemplate(name=name, scheduling_policy=leaf_policy(gang))
+
+
+def inner_template(
+    name: str, children: Sequence[PodGroupTemplate | CompositePodGroupTemplate], *, gang: int | None = 1
+) -> CompositePodGroupTemplate:
+    """Return a template of CompositePodGroups over the templates of its children."""
+    return CompositePodGroupTemplate(
+        name=name,
+        scheduling_policy=inner_policy(gang),
+        pod_group_templates=tuple(child for child in children if isinstance(child, PodGroupTemplate)) or None,
+        composite_pod_group_templates=tuple(child for child in children if isinstance(child, CompositePodGroupTemplate))
+        or None,
+    )
+
+
+def workload(templates: Sequence[PodGroupTemplate | CompositePodGroupTemplate], *, name: str = "w") -> Workload:
+    """Return a Workload over its top templates."""
+    return Workload(
+        metadata=metadata(name),
+        spec=WorkloadSpec(
+            pod_group_templates=tuple(top for top in templates if isinstance(top, PodGroupTemplate)) or None,
+            composite_pod_group_templates=tuple(top for top in templates if isinstance(top, CompositePodGroupTemplate))
+            or None,
+        ),
+    )
+
+
+def pod(name: str, *, group: str | None = None, priority: int | None = 0, meta: ObjectMeta | None = None) -> Pod:
+    """Return a pending pod of the scheduler, in a group by its label."""
+    labels = {POD_GROUP_LABEL: group} if group else {}
+    return Pod(
+        metadata=meta or metadata(name, **labels), spec=PodSpec(scheduler_name=SCHEDULER_NAME, priority=priority)
+    )
+
+
+def priority_class(name: str, value: int, *, default: bool = False) -> PriorityClass:
+    """Return a PriorityClass."""
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=default)

@@ -1,0 +1,286 @@
+"""Which trees are invalid, and at which edge."""
+
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key_of, parent_of
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.validation import Fault, Surroundings, TreeProblem, validate, validate_members
+from cpg_api.scheduling.workload import Workload
+from cpg_engine.testing.builders import (
+    composite,
+    inner_template,
+    leaf_template,
+    metadata,
+    pod,
+    pod_group,
+    priority_class,
+    workload,
+)
+
+TEMPLATES = workload([inner_template("root", [inner_template("mid", [leaf_template("a"), leaf_template("b")])])])
+NO_CLASSES = PriorityClasses(by_name={})
+
+
+def surroundings(*workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> Surroundings:
+    """Return what a tree is judged against."""
+    by_name = {(found.metadata.namespace, found.metadata.name): found for found in workloads}
+    return Surroundings(workloads=by_name, classes=classes)
+
+
+def judged(groups: list[Group], *workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> tuple[TreeProblem, ...]:
+    """Return what is wrong with the one tree that the groups form."""
+    (tree,) = Forest.of(groups).trees()
+    return validate(tree, surroundings(*workloads, classes=classes))
+
+
+def found(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
+    """Return the faults with both ends of their edges."""
+    return [(problem.fault, problem.group.name, problem.other) for problem in problems]
+
+
+def valid_tree() -> list[Group]:
+    """Return a tree that follows its templates."""
+    return [
+        composite("root"),
+        composite("mid", parent="root"),
+        pod_group("a", parent="mid"),
+        pod_group("a-1", parent="mid", template="a"),
+        pod_group("b", parent="mid"),
+    ]
+
+
+def test_a_tree_that_follows_its_templates_is_valid() -> None:
+    """Nothing is wrong with it, with its Workload there or not."""
+    assert judged(valid_tree(), TEMPLATES) == ()
+    assert judged(valid_tree()) == ()
+
+
+def test_a_flat_group_is_valid_with_and_without_a_workload() -> None:
+    """A standalone PodGroup names no Workload; one made from a flat template names it."""
+    assert judged([pod_group("gang")]) == ()
+    assert judged([pod_group("gang", workload="w", template="t")], workload([leaf_template("t")])) == ()
+
+
+def test_a_cycle_is_told_whole() -> None:
+    """The message shows the way round, and no other rule is asked."""
+    (problem,) = judged([composite("a", parent="b", priority=5), composite("b", parent="a")])
+    assert problem.fault is Fault.CYCLE
+    assert problem.message == "the parents of CompositePodGroup default/a form a cycle: a -> b -> a"
+    assert problem.other == "CompositePodGroup default/b"
+
+
+def test_the_fifth_level_is_too_deep() -> None:
+    """Four levels are fine; the first group of the fifth is named, those below it are not."""
+    chain: list[Group] = [composite("l1"), *(composite(f"l{i}", parent=f"l{i - 1}") for i in (2, 3))]
+    assert judged([*chain, pod_group("leaf", parent="l3")]) == ()
+    deep = [*chain, composite("l4", parent="l3"), composite("l5", parent="l4"), pod_group("leaf", parent="l5")]
+    assert found(judged(deep)) == [(Fault.TOO_DEEP, "l5", "CompositePodGroup default/l4")]
+
+
+def test_one_tree_has_one_workload() -> None:
+    """Every edge at which the Workload changes is named."""
+    groups: list[Group] = [
+        composite("root"),
+        composite("mid", parent="root", workload="v"),
+        pod_group("a", parent="mid"),
+    ]
+    assert found(judged(groups)) == [
+        (Fault.SEVERAL_WORKLOADS, "mid", "CompositePodGroup default/root"),
+        (Fault.SEVERAL_WORKLOADS, "a", "CompositePodGroup default/mid"),
+    ]
+
+
+def test_a_child_without_a_workload_reference_is_named() -> None:
+    """The API refuses it below a parent, but a tree may have been written before it did."""
+    child = pod_group("a", parent="root")
+    orphaned = PodGroup(
+        metadata=child.metadata,
+        spec=type(child.spec)(
+            parent_composite_pod_group_name="root", scheduling_policy=child.spec.scheduling_policy, priority=0
+        ),
+    )
+    assert found(judged([composite("root"), orphaned], TEMPLATES)) == [
+        (Fault.NO_WORKLOAD_REF, "a", "CompositePodGroup default/root")
+    ]
+
+
+def test_a_template_must_be_there_and_of_the_right_kind() -> None:
+    """A name the Workload lacks and a template for the other kind are told apart."""
+    groups: list[Group] = [composite("root"), pod_group("x", parent="root", template="nowhere")]
+    assert found(judged(groups, TEMPLATES)) == [(Fault.TEMPLATE_MISSING, "x", "Workload default/w")]
+    groups = [composite("root"), pod_group("x", parent="root", template="mid")]
+    (problem,) = judged(groups, TEMPLATES)
+    assert problem.fault is Fault.TEMPLATE_KIND
+    assert problem.message == (
+        "PodGroup default/x is made from template mid of Workload default/w, which is for a CompositePodGroup"
+    )
+
+
+def test_a_template_must_stand_where_the_group_stands() -> None:
+    """A group below the wrong template's group, and an inner template's group at the top, are misplaced."""
+    (problem,) = judged([composite("root"), pod_group("a", parent="root")], TEMPLATES)
+    assert problem.fault is Fault.TEMPLATE_PLACE
+    assert problem.message == (
+        "PodGroup default/a stands below a group of template root, "
+        "but its template a of Workload default/w stands below a group of template mid"
+    )
+    (problem,) = judged([composite("mid")], TEMPLATES)
+    assert problem.message == (
+        "CompositePodGroup default/mid stands at the top, "
+        "but its template mid of Workload default/w stands below a group of template root"
+    )
+
+
+def test_the_place_of_a_waiting_group_is_not_judged() -> None:
+    """Where the parent is not there yet, nobody knows its template."""
+    assert judged([composite("mid", parent="root"), pod_group("a", parent="mid")], TEMPLATES) == ()
+
+
+def test_a_workload_of_another_namespace_is_not_asked() -> None:
+    """A reference stays in its namespace."""
+    elsewhere = Workload(metadata=metadata("w", namespace="other"), spec=TEMPLATES.spec)
+    assert judged([composite("root", template="nowhere")], elsewhere) == ()
+
+
+def test_all_above_single_is_invalid_and_the_other_way_round_is_not() -> None:
+    """What is disrupted as one cannot be disrupted in parts; parts may well be units."""
+    groups: list[Group] = [
+        composite("root", all_=True),
+        composite("mid", parent="root"),
+        pod_group("a", parent="mid", all_=True),
+    ]
+    assert found(judged(groups)) == [(Fault.ALL_ABOVE_SINGLE, "mid", "CompositePodGroup default/root")]
+
+
+def test_an_absent_disruption_mode_is_single() -> None:
+    """Objects of a native cluster without the default count as single."""
+    child = pod_group("a", parent="root", all_=True)
+    bare = PodGroup(
+        metadata=child.metadata,
+        spec=type(child.spec)(
+            parent_composite_pod_group_name="root",
+            workload_ref=child.spec.workload_ref,
+            scheduling_policy=child.spec.scheduling_policy,
+        ),
+    )
+    assert [fault for fault, *_ in found(judged([composite("root", all_=True), bare]))] == [Fault.ALL_ABOVE_SINGLE]
+
+
+def test_priorities_are_compared_after_they_are_resolved() -> None:
+    """A number, the class of that number, and the global default of that number are one priority."""
+    classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
+    child = pod_group("a", parent="root", priority=None)
+    assert judged([composite("root", priority=100), child], classes=classes) == ()
+    (problem,) = judged([composite("root", priority=100), child])
+    assert (problem.fault, problem.message) == (
+        Fault.PRIORITY_DIVERGES,
+        (
+            "PodGroup default/a has priority 0, its parent CompositePodGroup default/root has 100: "
+            "all groups of a tree have one priority"
+        ),
+    )
+
+
+def test_an_unknown_priority_class_is_named() -> None:
+    """It is a fault of its own, not a divergence, and the members are not judged by it."""
+    group = PodGroup(
+        metadata=metadata("gang"),
+        spec=type(pod_group("x").spec)(
+            scheduling_policy=pod_group("x").spec.scheduling_policy, priority_class_name="gone"
+        ),
+    )
+    assert found(judged([group])) == [(Fault.PRIORITY_CLASS_UNKNOWN, "gang", "PriorityClass gone")]
+    (tree,) = Forest.of([group]).trees()
+    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], NO_CLASSES) == ()
+
+
+def test_a_pod_with_another_priority_is_named() -> None:
+    """Members have the priority of their tree; a pod without one has 0."""
+    group = pod_group("gang", priority=0)
+    (tree,) = Forest.of([group]).trees()
+    members = [(key_of(group), pod("p", priority=7)), (key_of(group), pod("q", priority=None))]
+    (problem,) = validate_members(tree, members, NO_CLASSES)
+    assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
+    assert "has priority 7" in problem.message
+
+
+LETTERS = "abcdef"
+
+
+@st.composite
+def heaps(draw: st.DrawFn) -> list[Group]:
+    """Draw groups with any parents, Workloads, templates, modes and priorities."""
+    heap: list[Group] = []
+    for name in draw(st.lists(st.sampled_from(LETTERS), unique=True, min_size=1)):
+        parent = draw(st.none() | st.sampled_from(LETTERS))
+        source = draw(st.sampled_from("wv"))
+        template = draw(st.sampled_from(["root", "mid", "a", "none"]))
+        whole, priority = draw(st.booleans()), draw(st.sampled_from([0, 1]))
+        build = pod_group if draw(st.booleans()) else composite
+        heap.append(build(name, parent=parent, workload=source, template=template, all_=whole, priority=priority))
+    return heap
+
+
+def slow_faults(tree: Tree) -> Iterator[tuple[Fault, GroupKey]]:
+    """Judge a tree group by group, from the parents' names alone."""
+    groups = {node.key: node.group for node in tree.nodes}
+    if tree.anchor is Anchor.CYCLE:
+        yield Fault.CYCLE, min(tree.loop)
+        return
+    for key, group in groups.items():
+        parent = groups.get(parent_of(group) or key)
+        above = parent if parent is not group else None
+        yield from ((fault, key) for fault in slow_group_faults(group, above, groups, tree.anchor))
+
+
+def slow_group_faults(
+    group: Group, parent: Group | None, groups: dict[GroupKey, Group], anchor: Anchor
+) -> Iterator[Fault]:
+    """Judge one group against its parent, with the templates of Workload ``w`` written out."""
+    ref = group.spec.workload_ref
+    assert ref is not None
+    levels = 1
+    here: Group | None = group
+    while here is not None and (up := parent_of(here)) in groups and up is not None:
+        here, levels = groups[up], levels + 1
+    if levels == 5:
+        yield Fault.TOO_DEEP
+    if parent is not None and parent.spec.workload_ref is not None:
+        if parent.spec.workload_ref.workload_name != ref.workload_name:
+            yield Fault.SEVERAL_WORKLOADS
+        if parent.spec.priority != group.spec.priority:
+            yield Fault.PRIORITY_DIVERGES
+        if parent.spec.disruption_mode.all is not None and group.spec.disruption_mode.single is not None:  # type: ignore[union-attr]
+            yield Fault.ALL_ABOVE_SINGLE
+    if ref.workload_name == "w":
+        yield from slow_template_faults(group, parent, anchor)
+
+
+def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> Iterator[Fault]:
+    """Judge one group against the written-out table of templates: name, kind, template above."""
+    ref = group.spec.workload_ref
+    table = {"root": ("CompositePodGroup", None), "mid": ("CompositePodGroup", "root"), "a": ("PodGroup", "mid")}
+    if ref is None or ref.template_name not in table:
+        yield Fault.TEMPLATE_MISSING
+        return
+    kind, above = table[ref.template_name]
+    if kind != group.kind:
+        yield Fault.TEMPLATE_KIND
+    elif parent is not None and parent.spec.workload_ref is not None:
+        if parent.spec.workload_ref.template_name != above:
+            yield Fault.TEMPLATE_PLACE
+    elif anchor is Anchor.ROOT and above is not None:
+        yield Fault.TEMPLATE_PLACE
+
+
+@given(heaps())
+def test_any_heap_has_the_faults_of_the_slow_model(heap: list[Group]) -> None:
+    """Fault by fault and group by group, the judgement is that of reading each group with its parent."""
+    for tree in Forest.of(heap).trees():
+        problems = validate(tree, surroundings(TEMPLATES))
+        assert {(problem.fault, problem.group) for problem in problems} == set(slow_faults(tree))
+        assert list(problems) == sorted(problems)
