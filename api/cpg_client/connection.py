@@ -42,8 +42,8 @@ class ConnectionSettings:
     ``limit`` is the number of sockets, hence of requests in flight; those above it wait their turn.
     ``total_timeout`` covers one attempt from that waiting to the last byte of the answer,
     ``connect_timeout`` the TCP connect. ``idle_timeout`` is below the 90 seconds after which a Go server
-    closes an idle connection, so that the two sides do not race. The part of ``user_agent`` before the
-    slash is what the server writes into ``managedFields``.
+    closes an idle connection, so that the two sides do not race. The part of
+    ``user_agent`` before the slash is the field manager the server assumes where a request names none.
     """
 
     limit: int = 512
@@ -185,7 +185,7 @@ class Connection:
             why = str(error) or f"no complete answer within {self._settings.total_timeout:g} s"
             raise ConnectionFailedError(self._base, request, why) from error
         except aiohttp.ClientError as error:
-            raise ConnectionFailedError(self._base, request, str(error)) from error
+            raise ConnectionFailedError(self._base, request, str(error) or type(error).__name__) from error
         if 200 <= response.status < 300:
             return answer
         retry_after = response.headers.get("Retry-After")

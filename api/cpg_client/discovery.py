@@ -5,11 +5,12 @@ answer then would be worse than a second request.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from cpg_client.connection import Connection
-from cpg_client.errors import ApiError, ClientError
+from cpg_client.errors import ApiError, ConnectionFailedError, NotReadyError
 from cpg_client.resources import Resource, group_path
 
 _SECONDS_BETWEEN_PROBES = 0.2
@@ -42,7 +43,7 @@ class _Served(msgspec.Struct, frozen=True):
 
 
 class _ServedList(msgspec.Struct, frozen=True):
-    resources: tuple[_Served, ...]
+    resources: tuple[_Served, ...] | None = None
 
 
 async def version(connection: Connection) -> Version:
@@ -64,33 +65,40 @@ async def served(connection: Connection, group: str, version: str) -> frozenset[
         if error.is_not_found:
             return frozenset()
         raise
-    found = msgspec.json.decode(body, type=_ServedList).resources
+    found = msgspec.json.decode(body, type=_ServedList).resources or ()
     return frozenset(
         Resource(group, version, one.name, one.kind, namespaced=one.namespaced) for one in found if "/" not in one.name
     )
 
 
-async def is_ready(connection: Connection) -> bool:
-    """Say whether the server calls itself ready; an error other than its refusal is raised."""
-
-
-async def wait_ready(connection: Connection, timeout: float) -> None:  # noqa: ASYNC109
-    """Return once ``/readyz`` says yes; after ``timeout`` seconds raise ``TimeoutError``.
+async def wait_ready(
+    connection: Connection,
+    timeout: float,  # noqa: ASYNC109  # its error tells the last answer
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return once ``/readyz`` says yes; after ``timeout`` seconds raise ``NotReadyError``.
 
     Whatever else the server says or fails to say in between counts as not yet: while one starts,
     refused connections, 401, 403 and 500 all occur. The time-out is an argument rather than the caller's
     ``asyncio.timeout`` because only here the last answer is known, and that is what explains a failure.
     """
-    last = "no answer yet"
+    last = "no answer"
     try:
         async with asyncio.timeout(timeout):
             while True:
                 try:
                     await connection.get("/readyz")
-                except ClientError as error:
+                except (ApiError, ConnectionFailedError) as error:
                     last = _why_not(error)
-                    await asyncio.sleep(_SECONDS_BETWEEN_PROBES)
+                    await sleep(_SECONDS_BETWEEN_PROBES)
                 else:
                     return
     except TimeoutError as error:
-        raise TimeoutError(f"not ready within {timeout:g} s: {last}") from error
+        raise NotReadyError(f"{connection.endpoint.server}: not ready within {timeout:g} s: {last}") from error
+
+
+def _why_not(error: ApiError | ConnectionFailedError) -> str:
+    """Pick the failed checks out of the long list of passed ones."""
+    said = error.message.splitlines() if isinstance(error, ApiError) else []
+    return ", ".join(line for line in said if line.startswith("[-]")) or str(error)

@@ -38,6 +38,10 @@ class ConnectionFailedError(ClientError):
         self.why = why
 
 
+class NotReadyError(ClientError, TimeoutError):
+    """The server was not ready in time; the message tells what it last said."""
+
+
 class Cause(msgspec.Struct, frozen=True):
     """One of the reasons within a refusal, such as one invalid field."""
 

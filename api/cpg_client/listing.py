@@ -4,14 +4,13 @@
 token; the server forgets the snapshot after some minutes (410). The rest can then no longer be had, and
 what a fresh list returns does not fit to what was read before. So the list starts over, and the reader
 must drop what it has: a page whose ``number`` is 0 is always the first of a snapshot. The second try
-asks for everything in one page, which cannot expire, so a list restarts at most once.
+asks for everything in one page (limit 0), which cannot expire, so a list restarts at most once.
 
 Pages are bytes because a reader with a typed decoder wants to decode items once, straight from the wire.
 """
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -56,22 +55,28 @@ async def pages(
     connection: Connection, path: str, params: Params | None = None, *, limit: int = 500
 ) -> AsyncIterator[Page]:
     """Yield the collection at ``path`` in pages of ``limit``; ``params`` may select."""
-    asked: dict[str, str | int] = {**(params or {}), "limit": limit}
-    number = 0
+    number, token, restarted = 0, "", False
     while True:
         try:
-            body = await connection.get(path, asked)
+            body = await connection.get(path, _query(params or {}, 0 if restarted else limit, token))
         except ApiError as error:
-            if not (error.is_gone and "continue" in asked):
+            if restarted or not (error.is_gone and token):
                 raise
-            asked, number = dict(params or {}), 0
+            number, token, restarted = 0, "", True
             continue
         metadata = msgspec.json.decode(body, type=_Envelope).metadata
         yield Page(number, body, metadata.resource_version)
         if not metadata.more:
             return
-        number += 1
-        asked["continue"] = metadata.more
+        number, token = number + 1, metadata.more
+
+
+def _query(params: Params, limit: int, token: str) -> Params:
+    """Return one page's query; a token stands for a resourceVersion and may not come with one."""
+    if not token:
+        return {**params, "limit": limit}
+    kept = {key: value for key, value in params.items() if not key.startswith("resourceVersion")}
+    return {**kept, "limit": limit, "continue": token}
 
 
 async def list_all(connection: Connection, path: str, params: Params | None = None, *, limit: int = 500) -> Listing:

@@ -2,13 +2,16 @@
 
 Sending twice must never act twice, so there are exactly two reasons to retry:
 
-- **429 with Retry-After, any method.** The server's flow control turned the request away before
-  looking at it. Without the header a 429 is an answer, not a throttle: so an eviction is refused that a
-  disruption budget forbids, and the caller wants to know at once.
-- **503, methods that may be repeated** (GET, PUT, DELETE). Something on the way is restarting and may
-  or may not have passed the request on. Repeating a PUT or DELETE ends in the same state; the second
-  answer may be a conflict or a not-found, which their callers expect anyway. POST and PATCH (a JSON
-  patch can append) are not repeated: their callers look first.
+- **429 or 503 with Retry-After, any method.** An API server writes that header where it turned the
+  request away before acting on it: flow control, a watch cache still filling, a server shutting down.
+  One exception: a refusal with causes is a decision about an object, above all an eviction that a
+  disruption budget forbids, and the caller wants to know it at once.
+- **503 without it, methods that may be repeated** (GET, PUT, DELETE). Something on the way is broken and
+  may or may not have passed the request on. Repeating a PUT or DELETE ends in the same state; the
+  second answer may be a conflict or a not-found, which their callers expect anyway. POST and PATCH (a
+  JSON patch can append) are not repeated: their callers look first.
+
+A 429 without the header is an answer and no throttle, and so is any other status.
 
 Lost connections are not retried here. A reflector resumes its watch, a binder reads the pod, a
 start-up waits for readiness: each knows better than this module what to do about an unknown outcome.
@@ -41,6 +44,8 @@ class Retries:
 
 
 def _may_repeat(method: str, error: ApiError) -> bool:
-    if error.status == 429:
-        return error.retry_after is not None
+    if error.status not in {429, 503}:
+        return False
+    if error.retry_after is not None:
+        return not error.causes
     return error.status == 503 and method in _REPEATABLE

@@ -1,0 +1,67 @@
+"""How conditions change: the rules of apimachinery's ``meta.SetStatusCondition``, for groups and pods alike.
+
+The transition time is when the status last changed, not when somebody last wrote: a controller that repeats itself
+changes nothing, and the caller can tell that there is nothing to send.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from cpg_api.core.pod import PodCondition
+from cpg_api.meta import Condition
+from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
+
+AnyCondition = TypeVar("AnyCondition", bound=Condition | PodCondition)
+
+TERMINAL = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED})
+"""True for ever once True: that a group was placed for a first time cannot be undone by what happens later."""
+
+
+def find_condition(conditions: Iterable[AnyCondition] | None, kind: str) -> AnyCondition | None:
+    """Return the condition of that type."""
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def set_condition(
+    conditions: tuple[AnyCondition, ...] | None, new: AnyCondition, now: str
+) -> tuple[tuple[AnyCondition, ...], bool]:
+    """Return the conditions with the new one in its place, and whether that changed anything.
+
+    Now is used where the status changes and the new condition brings no time of its own.
+    """
+    before: tuple[AnyCondition, ...] = conditions or ()
+    current = find_condition(before, new.type)
+    if current is None:
+        return (*before, _stamped(new, now)), True
+    if _regresses(current, new):
+        return before, False
+    if current.status == new.status:
+        successor = replace(new, last_transition_time=current.last_transition_time)
+    else:
+        successor = _stamped(new, now)
+    if successor == current:
+        return before, False
+    place = before.index(current)
+    return (*before[:place], successor, *before[place + 1 :]), True
+
+
+def merge_conditions(
+    conditions: tuple[AnyCondition, ...] | None, news: Iterable[AnyCondition], now: str
+) -> tuple[tuple[AnyCondition, ...], bool]:
+    """Set several conditions, one after the other, and tell whether any of them changed anything."""
+    merged: tuple[AnyCondition, ...] = conditions or ()
+    changed = False
+    for new in news:
+        merged, one_changed = set_condition(merged, new, now)
+        changed = changed or one_changed
+    return merged, changed
+
+
+def _stamped(new: AnyCondition, now: str) -> AnyCondition:
+    return replace(new, last_transition_time=new.last_transition_time or now)
+
+
+def _regresses(current: AnyCondition, new: AnyCondition) -> bool:
+    return current.type in TERMINAL and current.status == "True" != new.status

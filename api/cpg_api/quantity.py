@@ -1,0 +1,163 @@
+"""Exact resource quantities: ``100m``, ``1.5Gi``, ``2e3``.
+
+The grammar is the one that k8s.io/apimachinery documents. Everything is integer arithmetic: the exact value of a
+quantity is a whole number of nanos, because Kubernetes keeps nothing finer; what is finer is rounded up, away
+from zero, so that whoever asks for a little never gets nothing.
+
+Beyond int64 Kubernetes contradicts itself. Its documentation caps every quantity at 2^63-1 in magnitude; its code
+does so for binary suffixes only, and ``Value()`` of ``10E`` is then 0, ``MilliValue()`` of ``9Ei`` is -1000. Here the
+documented cap holds for every spelling and every scale: a request too large to count is never taken for a small
+one. The results below therefore always fit int64, except the nanos. Sums may leave it again: ``saturated``
+brings them back.
+
+Three more differences are on purpose. Rounding of negative values is always away from zero (Kubernetes does either,
+depending on the digits). A number needs a digit: Kubernetes reads ``.``, ``-`` and ``m`` as zero. And a text has at
+most 255 characters, so that nobody's joke costs time.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from cpg_api.problems import shortened
+
+Quantity = str | int | float
+"""As it stands on the wire: JSON and YAML write plain numbers, too."""
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+NANO = 10**9
+MILLI = 10**3
+
+_HIGHEST = INT64_MAX * NANO
+_LONGEST = 255
+_CACHED = 2**16
+
+_DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
+
+_SPELLINGS = tuple(
+    (suffix, unit)
+    for power in range(6, 0, -1)
+    for suffix, unit in (("KMGTPE"[power - 1] + "i", 1024**power), ("kMGTPE"[power - 1], 1000**power))
+)
+_MALFORMED = (
+    "is not a quantity: write a number and, if need be, one of the suffixes n u m k M G T P E, Ki Mi Gi Ti Pi Ei, "
+    "or an exponent such as e3"
+)
+_NEGATIVE = "is negative, but only zero or more makes sense here"
+
+
+class QuantityError(ValueError):
+    """A text that is not a quantity, or not one that makes sense in its place."""
+
+    def __init__(self, text: str, complaint: str) -> None:
+        super().__init__(text, complaint)
+        self.text = text
+        self.complaint = complaint
+
+    def __str__(self) -> str:
+        return f"{shortened(self.text)} {self.complaint}"
+
+
+def nano_value(quantity: Quantity) -> int:
+    """Return the exact value, in nanos; by far most texts have been seen before."""
+    return _parsed(quantity)
+
+
+def value(quantity: Quantity) -> int:
+    """Return the value in whole units, rounded up."""
+    return _divided(_parsed(quantity), NANO)
+
+
+def milli_value(quantity: Quantity) -> int:
+    """Return the value in thousandths, rounded up: the unit in which CPU is counted."""
+    return saturated(_divided(_parsed(quantity), NANO // MILLI))
+
+
+def not_negative(quantity: Quantity) -> Quantity:
+    """Return the quantity as it came; refuse it where it is below zero, which no request or capacity can be."""
+    if _parsed(quantity) < 0:
+        # Python refuses to spell integers of many thousand digits; no message needs them.
+        raise QuantityError(str(saturated(quantity) if isinstance(quantity, int) else quantity), _NEGATIVE)
+    return quantity
+
+
+def amount(resource: str, quantity: Quantity) -> int:
+    """Return how much of a resource it is in the unit it is counted in: thousandths of CPU, else whole units."""
+    return milli_value(quantity) if resource == "cpu" else value(quantity)
+
+
+def format_quantity(resource: str, number: int) -> str:
+    """Write an ``amount`` for people: never rounded, in the shortest spelling that they use for that resource."""
+    if resource == "cpu":
+        cores, rest = divmod(number, MILLI)
+        return f"{number}m" if rest else str(cores)
+    if resource in {"memory", "storage", "ephemeral-storage"} or resource.startswith("hugepages-"):
+        return ("-" if number < 0 else "") + min(_spellings(abs(number)), key=len)
+    return str(number)
+
+
+def saturated(number: int) -> int:
+    """Return the number, or the nearest bound that Kubernetes sets: 2^63-1 in magnitude."""
+    return max(-INT64_MAX, min(INT64_MAX, number))
+
+
+def parse_int64(text: str) -> int | None:
+    """Read an integer as Go's ``ParseInt(text, 10, 64)`` does; return None for everything that it refuses.
+
+    Python's ``int`` would let pass blanks, underscores, digits of other scripts and any size.
+    """
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        return None
+    number = int(match[1] + match[2])
+    return number if INT64_MIN <= number <= INT64_MAX else None
+
+
+@lru_cache(maxsize=_CACHED, typed=True)
+def _parsed(quantity: Quantity) -> int:
+    """Return the exact value in nanos, remembered by text and type, so that True is never taken for 1."""
+    if type(quantity) is int:
+        return max(-_HIGHEST, min(_HIGHEST, quantity * NANO))
+    # The shortest text that reads back as the same float is what stood in the JSON or YAML.
+    text = quantity if isinstance(quantity, str) else repr(quantity)
+    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None or not (match[2] or match[3]):
+        raise QuantityError(text, _MALFORMED)
+    sign, whole, fraction, suffix = match.groups()
+    nanos = _magnitude(int(whole + fraction), len(fraction), suffix)
+    return -nanos if sign == "-" else nanos
+
+
+def _magnitude(digits: int, places: int, suffix: str) -> int:
+    """Return ``digits / 10**places`` times the suffix in nanos, rounded up and capped.
+
+    Powers of ten stop where the outcome is certain (the cap, or one nano), so that ``1e999999999`` costs nothing.
+    """
+    if not digits:
+        return 0
+    if suffix in _BINARY:
+        digits *= _BINARY[suffix]
+        exponent = 0
+    else:
+        exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
+    shift = exponent - places + 9
+    power: int = 10 ** min(abs(shift), _LONGEST + 20)
+    return min(digits * power if shift >= 0 else _divided(digits, power), _HIGHEST)
+
+
+def _divided(number: int, divisor: int) -> int:
+    """Divide, rounding away from zero."""
+    return number // divisor if number < 0 else -(-number // divisor)
+
+
+def _spellings(number: int) -> Iterator[str]:
+    """Spell a number of bytes with every unit in which two decimals say it exactly."""
+    yield str(number)
+    for suffix, unit in _SPELLINGS:
+        hundredths, rest = divmod(number * 100, unit)
+        if not rest and hundredths >= 100:
+            yield f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".") + suffix

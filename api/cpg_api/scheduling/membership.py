@@ -1,0 +1,78 @@
+"""Which group a pod belongs to.
+
+There are three places to say it, because no single one works everywhere: the native field is dropped in silence by
+API servers without its feature gate, and a label holds 63 characters while a group's name may have 253. Saying it
+twice is fine, and with field and label the portable way; saying two different things is a problem, and then the pod
+belongs to no group: whoever schedules must look at the problem before taking the pod for a single one.
+"""
+
+import re
+from functools import lru_cache
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.problems import Problem, shortened
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.schema import DNS_SUBDOMAIN, MAX_SUBDOMAIN
+
+NATIVE_PATH = "spec.schedulingGroup.podGroupName"
+LABEL_PATH = f"metadata.labels[{POD_GROUP_LABEL}]"
+ANNOTATION_PATH = f"metadata.annotations[{POD_GROUP_LABEL}]"
+
+_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
+
+
+class Membership(Struct, frozen=True, gc=False):
+    """The name of the pod's group and the path at which it was found, or what is wrong with it."""
+
+    group: str | None = None
+    found_at: str = ""
+    problem: Problem | None = None
+
+
+NO_GROUP = Membership()
+"""Of a pod that belongs to no group and does not pretend to."""
+
+
+def membership(pod: Pod) -> Membership:
+    """Return the pod's membership; the native field is named first where several places agree."""
+    native = pod.spec.scheduling_group
+    named = [
+        (path, name)
+        for path, name in (
+            (NATIVE_PATH, native.pod_group_name if native else None),
+            (LABEL_PATH, pod.metadata.labels.get(POD_GROUP_LABEL)),
+            (ANNOTATION_PATH, pod.metadata.annotations.get(POD_GROUP_LABEL)),
+        )
+        if name is not None
+    ]
+    if not named:
+        return NO_GROUP
+    first_path, first = named[0]
+    for path, name in named:
+        if not _is_subdomain(name):
+            return Membership(problem=Problem(path, _malformed(name)))
+        if name != first:
+            return Membership(problem=Problem(path, _contradiction(name, first_path, first)))
+    return Membership(group=first, found_at=first_path)
+
+
+@lru_cache(maxsize=4096)
+def _is_subdomain(name: str) -> bool:
+    return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def _malformed(name: str) -> str:
+    if not name:
+        return (
+            "The name of the pod's group is empty; give the name of a PodGroup, or remove it from a pod that has none."
+        )
+    return (
+        f"{shortened(name)} cannot be the name of a PodGroup, which has at most {MAX_SUBDOMAIN} lower-case letters, "
+        "digits, '-' and '.', and a letter or digit at the start and end of each part between dots."
+    )
+
+
+def _contradiction(name: str, first_path: str, first: str) -> str:
+    return f"The pod is said to be in group {shortened(name)} here, but in {shortened(first)} at {first_path}."

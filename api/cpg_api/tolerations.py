@@ -1,0 +1,74 @@
+"""Which taints a pod bears: the rules of ``Toleration.ToleratesTaint`` in k8s.io/api.
+
+``Gt`` and ``Lt`` are alpha in Kubernetes 1.37 (TaintTolerationComparisonOperators). They are always understood here:
+an API server without the gate lets no pod in that uses them.
+"""
+
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from cpg_api.core.node import Taint
+from cpg_api.core.pod import Toleration
+from cpg_api.quantity import parse_int64
+
+KEEPING_OFF = frozenset({"NoSchedule", "NoExecute"})
+"""The effects that forbid a node; ``PreferNoSchedule`` only makes it less welcome."""
+
+_CANONICAL = re.compile(r"-?[1-9][0-9]*|0")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Tell whether the one toleration bears the one taint.
+
+    As in Kubernetes an empty effect or key stands for all, and with ``Equal`` an empty key still compares the value.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Equal" | "":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            return _compares(toleration, taint)
+        case _:
+            return False
+
+
+def untolerated(
+    taints: Iterable[Taint] | None,
+    tolerations: Iterable[Toleration] | None,
+    effects: AbstractSet[str] = KEEPING_OFF,
+) -> tuple[Taint, ...]:
+    """Return the taints of these effects that none of the tolerations bears, in the node's order."""
+    if not taints:
+        return ()
+    borne = tuple(tolerations or ())
+    return tuple(
+        taint for taint in taints if taint.effect in effects and not any(tolerates(one, taint) for one in borne)
+    )
+
+
+def first_untolerated(
+    taints: Iterable[Taint] | None,
+    tolerations: Iterable[Toleration] | None,
+    effects: AbstractSet[str] = KEEPING_OFF,
+) -> Taint | None:
+    """Return the taint that Kubernetes would name as the reason, or None."""
+    return next(iter(untolerated(taints, tolerations, effects)), None)
+
+
+def _compares(toleration: Toleration, taint: Taint) -> bool:
+    """Tell whether the taint's number is above (Gt) or below (Lt) the toleration's; no number, no toleration."""
+    bound, number = _canonical(toleration.value), _canonical(taint.value)
+    if bound is None or number is None:
+        return False
+    return number > bound if toleration.operator == "Gt" else number < bound
+
+
+def _canonical(text: str) -> int | None:
+    """Read an integer without plus sign or leading zeros, which is stricter than node affinity's Gt and Lt."""
+    return parse_int64(text) if _CANONICAL.fullmatch(text) else None

@@ -1,0 +1,145 @@
+"""Conditions: what changes, what stays, and when the transition time moves."""
+
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cpg_api.conditions import TERMINAL, find_condition, merge_conditions, set_condition
+from cpg_api.core.pod import PodCondition
+from cpg_api.meta import Condition
+from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
+
+EARLIER, LATER, OWN = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z", "2025-12-31T00:00:00Z"
+TYPES = ("Healthy", "PodScheduled", POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED)
+
+AnyCondition = TypeVar("AnyCondition", Condition, PodCondition)
+
+
+def drawn(kind: type[AnyCondition]) -> st.SearchStrategy[AnyCondition]:
+    """Draw conditions that often agree in some of their fields."""
+    return st.builds(
+        kind,
+        type=st.sampled_from(TYPES),
+        status=st.sampled_from(["True", "False", "Unknown"]),
+        reason=st.sampled_from(["Scheduled", "Unschedulable"]),
+        message=st.sampled_from(["", "0/3 nodes"]),
+        observed_generation=st.sampled_from([None, 1, 2]),
+        last_transition_time=st.sampled_from([None, OWN]),
+    )
+
+
+@pytest.mark.parametrize("kind", [Condition, PodCondition])
+def test_a_new_condition_is_appended_at_this_time(kind: type[Condition] | type[PodCondition]) -> None:
+    """A type that was not there comes last, with the time now, for groups and pods alike."""
+    first, new = kind(type="A", status="True", last_transition_time=EARLIER), kind(type="B", status="False")
+    assert set_condition((first,), new, LATER) == ((first, replace(new, last_transition_time=LATER)), True)
+    assert set_condition(None, new, LATER) == ((replace(new, last_transition_time=LATER),), True)
+
+
+def test_a_time_of_its_own_is_kept() -> None:
+    """A condition that brings its transition time keeps it, when it is new and when its status changes."""
+    new = Condition("A", "True", last_transition_time=OWN)
+    assert set_condition((), new, LATER) == ((new,), True)
+    assert set_condition((Condition("A", "False", last_transition_time=EARLIER),), new, LATER) == ((new,), True)
+
+
+def test_the_time_moves_with_the_status() -> None:
+    """Another status takes the time now and stays in its place among the others."""
+    before = (Condition("A", "True", last_transition_time=EARLIER), Condition("B", "True"))
+    after, changed = set_condition(before, Condition("A", "False"), LATER)
+    assert changed
+    assert after == (Condition("A", "False", last_transition_time=LATER), Condition("B", "True"))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        Condition("A", "True", 1, LATER, "Other", "message"),
+        Condition("A", "True", 1, LATER, "Reason", "other"),
+        Condition("A", "True", 2, LATER, "Reason", "message"),
+    ],
+)
+def test_the_time_stays_without_the_status(new: Condition) -> None:
+    """Another reason, message or generation is a change, but no transition, whatever time the new one brings."""
+    before = Condition("A", "True", 1, EARLIER, "Reason", "message")
+    assert set_condition((before,), new, LATER) == ((replace(new, last_transition_time=EARLIER),), True)
+
+
+def test_repeating_changes_nothing() -> None:
+    """Saying the same again gives the very same conditions back, so that nothing has to be sent."""
+    before = (Condition("A", "True", 1, EARLIER, "Reason", "message"),)
+    after, changed = set_condition(before, replace(before[0], last_transition_time=None), LATER)
+    assert after is before
+    assert not changed
+
+
+@pytest.mark.parametrize("kind", sorted(TERMINAL))
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_terminal_conditions_never_regress(kind: str, status: str) -> None:
+    """That a group was placed for a first time stays True, with its reason and its time."""
+    before = (Condition(kind, "True", 1, EARLIER, "Scheduled"),)
+    assert set_condition(before, Condition(kind, status, 2, reason="Unschedulable"), LATER) == (before, False)
+
+
+def test_terminal_conditions_may_be_said_better() -> None:
+    """While True, the generation and the message of a terminal condition still follow."""
+    before = (Condition(POD_GROUP_INITIALLY_SCHEDULED, "True", 1, EARLIER, "Scheduled"),)
+    after, changed = set_condition(before, replace(before[0], observed_generation=2), LATER)
+    assert (after, changed) == ((replace(before[0], observed_generation=2),), True)
+
+
+def test_finding() -> None:
+    """A condition is found by its type, and where there are none, none is found."""
+    conditions = (Condition("A", "True"), Condition("B", "True"))
+    assert find_condition(conditions, "B") is conditions[1]
+    assert find_condition(conditions, "C") is None
+    assert find_condition(None, "A") is None
+
+
+def test_only_the_first_of_a_type_is_set() -> None:
+    """Where a list names a type twice, the first one counts and the other is left alone, as in Kubernetes."""
+    before = (Condition("A", "True", last_transition_time=OWN), Condition("A", "True", last_transition_time=OWN))
+    after, _ = set_condition(before, Condition("A", "False"), LATER)
+    assert after == (Condition("A", "False", last_transition_time=LATER), before[1])
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(drawn(Condition), max_size=4, unique_by=lambda one: one.type), drawn(Condition))
+def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condition) -> None:
+    """One type is touched, its time moves with its status only, and changed says whether anything differs."""
+    before = tuple(existing)
+    old = next((one for one in before if one.type == new.type), None)
+    after, changed = set_condition(before, new, LATER)
+    result = next(one for one in after if one.type == new.type)
+    assert changed == (after != before)
+    assert [one for one in after if one.type != new.type] == [one for one in before if one.type != new.type]
+    assert [one.type for one in after][: len(before)] == [one.type for one in before]
+    if old is not None and old.type in TERMINAL and old.status == "True" and new.status != "True":
+        assert result == old
+    else:
+        kept = old is not None and old.status == new.status
+        time = old.last_transition_time if old and kept else new.last_transition_time or LATER
+        assert result == replace(new, last_transition_time=time)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(drawn(PodCondition), max_size=4, unique_by=lambda one: one.type),
+    st.lists(drawn(PodCondition), max_size=6),
+)
+def test_merging_is_setting_one_by_one(existing: list[PodCondition], news: list[PodCondition]) -> None:
+    """Several conditions are set in their order, and merging the outcome once more changes nothing."""
+    expected, any_changed = tuple(existing), False
+    for new in news:
+        expected, changed = set_condition(expected, new, LATER)
+        any_changed |= changed
+    assert merge_conditions(tuple(existing), news, LATER) == (expected, any_changed)
+    assert merge_conditions(expected, expected, EARLIER) == (expected, False)
+
+
+def test_merging_nothing() -> None:
+    """Merging nothing into nothing gives an empty tuple and no change."""
+    assert merge_conditions(None, (), LATER) == ((), False)

@@ -1,0 +1,303 @@
+"""What goes over the wire, and what comes back from it."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from cpg_client.connection import (
+    APPLY_YAML,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    Connection,
+    ConnectionSettings,
+)
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.retrying import Retries
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer, Naps, Pki
+
+NO_RETRIES = ConnectionSettings(retries=Retries(attempts=1))
+
+
+async def test_get_returns_the_bytes(server: "FakeServer", connection: Connection) -> None:
+    """A body comes back as it was sent, and the request says who asks for what."""
+    server.answers("GET", "/api/v1/pods", b'{"items": [ ]}')
+    assert await connection.get("/api/v1/pods", {"limit": 5, "continue": "a+b/c="}) == b'{"items": [ ]}'
+    (seen,) = server.seen
+    assert seen.query == {"limit": "5", "continue": "a+b/c="}
+    assert seen.headers["User-Agent"].startswith("kube-cpg/")
+    assert seen.headers["Accept"] == "application/json"
+    assert "Content-Type" not in seen.headers
+    assert "Authorization" not in seen.headers
+
+
+@pytest.mark.parametrize(("body", "sent"), [({"a": 1}, b'{"a":1}'), (b"{ }", b"{ }")])
+async def test_bodies_are_json_unless_they_are_bytes(
+    server: "FakeServer", connection: Connection, body: object, sent: bytes
+) -> None:
+    """Objects are encoded, and bytes go out as they are."""
+    for method, send in {"POST": connection.post, "PUT": connection.put, "DELETE": connection.delete}.items():
+        server.answers(method, "/x", b"done", status=201)
+        assert await send("/x", body, {"dryRun": "All"}) == b"done"
+        seen = server.seen[-1]
+        assert (seen.method, seen.body, seen.query) == (method, sent, {"dryRun": "All"})
+        assert seen.headers["Content-Type"] == "application/json"
+
+
+async def test_a_delete_needs_no_body(server: "FakeServer", connection: Connection) -> None:
+    """Without DeleteOptions nothing is sent, not even a type."""
+    server.answers("DELETE", "/x")
+    await connection.delete("/x")
+    assert server.seen[0].body == b""
+
+
+@pytest.mark.parametrize("content_type", [MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH, APPLY_YAML])
+async def test_a_patch_says_its_kind(server: "FakeServer", connection: Connection, content_type: str) -> None:
+    """The content type of a patch tells the server how to read it."""
+    server.answers("PATCH", "/x")
+    await connection.patch("/x", [], content_type, params={"fieldManager": "cpg"})
+    assert server.seen[0].headers["Content-Type"] == content_type
+    assert server.seen[0].query == {"fieldManager": "cpg"}
+
+
+async def test_paths_arrive_as_written(server: "FakeServer", connection: Connection) -> None:
+    """Escapes in a path are neither undone nor doubled."""
+    server.answers("GET", "/api/v1/nodes/system:a b?")
+    await connection.get("/api/v1/nodes/system:a%20b%3F")
+    assert server.seen[0].path == "/api/v1/nodes/system:a%20b%3F"
+
+
+async def test_a_server_may_live_under_a_prefix(server: "FakeServer") -> None:
+    """A cluster behind a proxy is addressed by a path, with or without a final slash."""
+    server.answers("GET", "/clusters/7/version", b"1")
+    async with Connection(Endpoint(server=f"{server.url}/clusters/7/")) as connection:
+        assert await connection.get("/version") == b"1"
+
+
+async def test_compressed_answers_are_unpacked(server: "FakeServer", connection: Connection) -> None:
+    """API servers compress long lists; the caller does not notice."""
+
+    async def handle(_: web.Request) -> web.Response:
+        response = web.Response(body=b"x" * 200_000)
+        response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    server.handles("GET", "/x", handle)
+    assert await connection.get("/x") == b"x" * 200_000
+    assert "gzip" in server.seen[0].headers["Accept-Encoding"]
+
+
+async def test_a_refusal_is_raised(server: "FakeServer", connection: Connection) -> None:
+    """The server's own words reach the caller, with the request they are about."""
+    status = {"kind": "Status", "reason": "AlreadyExists", "message": 'pods "web" already exists'}
+    server.answers("POST", "/x", status, status=409)
+    with pytest.raises(ApiError, match='POST /x: 409 AlreadyExists: pods "web" already exists') as caught:
+        await connection.post("/x", {})
+    assert caught.value.is_already_exists
+
+
+async def test_redirects_are_not_followed(server: "FakeServer", connection: Connection) -> None:
+    """Credentials never travel to where an answer points."""
+    server.answers("GET", "/x", status=302, headers={"Location": f"{server.url}/y"})
+    with pytest.raises(ApiError, match="302 Found"):
+        await connection.get("/x")
+    assert [seen.path for seen in server.seen] == ["/x"]
+
+
+async def test_throttling_is_waited_out(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
+    """A create that was turned away is sent again after the time the server named."""
+    for wait in ("1", "2"):
+        server.answers("POST", "/x", status=429, headers={"Retry-After": wait})
+    server.answers("POST", "/x", b"created", status=201)
+    assert await connection.post("/x", {"a": 1}) == b"created"
+    assert naps.seconds == [1, 2]
+    assert [seen.body for seen in server.seen] == [b'{"a":1}'] * 3
+
+
+async def test_patience_ends(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
+    """When the server stays unavailable, its last refusal is raised."""
+    server.answers("GET", "/x", status=503, headers={"Retry-After": "12"})
+    with pytest.raises(ApiError, match="503"):
+        await connection.get("/x")
+    assert naps.seconds == [12, 12]
+    assert len(server.seen) == 3
+
+
+async def test_settings_bound_the_retries(server: "FakeServer", naps: "Naps") -> None:
+    """A caller that wants every refusal at once gets it."""
+    server.answers("GET", "/x", status=503)
+    async with Connection(Endpoint(server=server.url), NO_RETRIES, sleep=naps) as connection:
+        with pytest.raises(ApiError, match="503"):
+            await connection.get("/x")
+    assert naps.seconds == []
+
+
+async def test_requests_share_connections(server: "FakeServer", connection: Connection) -> None:
+    """A second request goes through the socket of the first."""
+    ports = []
+
+    async def handle(request: web.Request) -> web.Response:
+        ports.append(request.get_extra_info("peername")[1])
+        return web.Response()
+
+    server.handles("GET", "/x", handle)
+    await connection.get("/x")
+    await connection.get("/x")
+    assert ports[0] == ports[1]
+
+
+async def test_hundreds_of_requests_are_in_flight(server: "FakeServer", connection: Connection) -> None:
+    """By default, 300 requests are on their way at once."""
+    together = asyncio.Barrier(300)
+
+    async def handle(_: web.Request) -> web.Response:
+        await together.wait()
+        return web.Response()
+
+    server.handles("GET", "/x", handle)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(connection.get("/x") for _ in range(300)))
+
+
+async def test_a_refused_connection_names_the_server(server: "FakeServer") -> None:
+    """Where nothing listens, the error tells which address that was."""
+    nowhere = server.url.rpartition(":")[0] + ":1"
+    async with Connection(Endpoint(server=nowhere)) as connection:
+        with pytest.raises(ConnectionFailedError, match=f"{nowhere}: GET /x: Cannot connect"):
+            await connection.get("/x")
+
+
+async def test_a_broken_connection_is_not_retried(server: "FakeServer", connection: Connection) -> None:
+    """A create without an answer is not sent twice: it may have been done."""
+
+    async def handle(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    server.handles("POST", "/x", handle)
+    with pytest.raises(ConnectionFailedError, match="POST /x: Server disconnected"):
+        await connection.post("/x", {})
+    assert len(server.seen) == 1
+
+
+async def test_a_silent_server_is_given_up(server: "FakeServer") -> None:
+    """The time-out's length is in the message, since the exception itself says nothing."""
+    done = asyncio.Event()
+
+    async def handle(_: web.Request) -> web.Response:
+        await done.wait()
+        return web.Response()
+
+    server.handles("GET", "/x", handle)
+    settings = ConnectionSettings(total_timeout=0.05)
+    async with Connection(Endpoint(server=server.url), settings) as connection:
+        with pytest.raises(ConnectionFailedError, match=r"GET /x: no complete answer within 0\.05 s"):
+            await connection.get("/x")
+    done.set()
+
+
+async def test_a_closed_connection_says_so() -> None:
+    """Use outside of ``async with`` is a mistake of the program; leaving unentered is harmless."""
+    connection = Connection(Endpoint(server="http://127.0.0.1:1"))
+    with pytest.raises(RuntimeError, match="not open"):
+        await connection.get("/x")
+    await connection.__aexit__(None, None, None)
+
+
+async def test_a_token_is_sent_over_tls(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """The bearer token reaches a server whose certificate was verified."""
+    tls_server.answers("GET", "/x", b"hello")
+    async with Connection(tls_endpoint) as connection:
+        assert await connection.get("/x") == b"hello"
+    assert tls_server.seen[0].headers["Authorization"] == "Bearer sesame"
+
+
+async def test_a_rotated_token_is_sent(tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path) -> None:
+    """Requests use the token file's content as of the last minute."""
+    now, file = [0.0], tmp_path / "token"
+    file.write_text("first")
+    tls_server.answers("GET", "/x")
+    endpoint = replace(tls_endpoint, credentials=Credentials(token_file=file))
+    async with Connection(endpoint, clock=lambda: now[0]) as connection:
+        await connection.get("/x")
+        file.write_text("second")
+        now[0] = 61.0
+        await connection.get("/x")
+    assert [seen.headers["Authorization"] for seen in tls_server.seen] == ["Bearer first", "Bearer second"]
+
+
+async def test_a_token_is_not_sent_in_the_clear(server: "FakeServer") -> None:
+    """Over plain HTTP, such as to a local proxy, no secret is sent."""
+    server.answers("GET", "/x")
+    endpoint = Endpoint(server=server.url, credentials=Credentials(token="sesame"))  # noqa: S106
+    async with Connection(endpoint) as connection:
+        await connection.get("/x")
+    assert "Authorization" not in server.seen[0].headers
+
+
+@pytest.mark.parametrize("kind", ["bytes", "file"])
+async def test_a_client_certificate_is_shown(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, pki: "Pki", tmp_path: Path, kind: str
+) -> None:
+    """The server learns the name in the certificate, whether inlined or in files."""
+    tls_server.answers("GET", "/x")
+    certificate, key = tmp_path / "alice.crt", tmp_path / "alice.key"
+    certificate.write_bytes(pki.client.certificate)
+    key.write_bytes(pki.client.key)
+    credentials = {
+        "bytes": Credentials(certificate=pki.client.certificate, key=pki.client.key),
+        "file": Credentials(certificate=certificate, key=key),
+    }[kind]
+    async with Connection(replace(tls_endpoint, credentials=credentials)) as connection:
+        await connection.get("/x")
+    assert tls_server.seen[0].peer == "alice"
+
+
+async def test_a_stranger_is_not_trusted(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """A server that the given authority did not sign for gets no request."""
+    async with Connection(replace(tls_endpoint, ca=None)) as connection:
+        with pytest.raises(ConnectionFailedError, match="certificate verify failed"):
+            await connection.get("/x")
+    assert tls_server.seen == []
+
+
+async def test_a_stranger_is_accepted_on_demand(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """With verification switched off, any certificate will do."""
+    tls_server.answers("GET", "/x", b"hello")
+    async with Connection(replace(tls_endpoint, ca=None, verify=False)) as connection:
+        assert await connection.get("/x") == b"hello"
+
+
+@pytest.mark.parametrize(("name", "trusted"), [("api.test", True), ("other.test", False)])
+async def test_the_name_to_verify_can_be_given(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, name: str, *, trusted: bool
+) -> None:
+    """What tls-server-name says is verified in place of the host in the address."""
+    tls_server.answers("GET", "/x", b"hello")
+    async with Connection(replace(tls_endpoint, tls_server_name=name)) as connection:
+        if trusted:
+            assert await connection.get("/x") == b"hello"
+        else:
+            with pytest.raises(ConnectionFailedError, match="certificate verify failed"):
+                await connection.get("/x")
+
+
+async def test_a_kubeconfig_leads_to_the_server(server: "FakeServer", tmp_path: Path) -> None:
+    """From a file to an answer in one expression."""
+    server.answers("GET", "/version", b"1")
+    file = tmp_path / "config"
+    file.write_text(
+        "contexts: [{name: lab, context: {cluster: lab}}]\n"
+        f"clusters: [{{name: lab, cluster: {{server: '{server.url}'}}}}]\n"
+    )
+    async with Connection.from_kubeconfig(file, "lab") as connection:
+        assert await connection.get("/version") == b"1"
+    assert connection.endpoint.context == "lab"

@@ -1,0 +1,105 @@
+"""What callers learn from a refusal."""
+
+import pytest
+
+from cpg_client.errors import ApiError, Cause, ConnectionFailedError
+
+INVALID = b"""{
+  "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
+  "message": "Pod \\"web\\" is invalid: spec.containers: Required value",
+  "details": {
+    "name": "web", "kind": "Pod",
+    "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec.containers"}]
+  }
+}"""
+
+
+def test_a_status_body_is_read() -> None:
+    """Reason, message and causes come from the metav1.Status in the body."""
+    error = ApiError.from_response(422, INVALID, request="POST /api/v1/namespaces/a/pods")
+    assert error.status == 422
+    assert error.reason == "Invalid"
+    assert error.message == 'Pod "web" is invalid: spec.containers: Required value'
+    assert error.causes == (Cause("FieldValueRequired", "Required value", "spec.containers"),)
+    assert error.retry_after is None
+
+
+def test_its_line_names_request_status_reason_and_message() -> None:
+    """The text of an error is one line that stands on its own in a log."""
+    error = ApiError.from_response(422, INVALID, request="POST /api/v1/namespaces/a/pods")
+    assert str(error) == (
+        'POST /api/v1/namespaces/a/pods: 422 Invalid: Pod "web" is invalid: spec.containers: Required value'
+    )
+
+
+def test_a_long_text_becomes_one_bounded_line() -> None:
+    """Line breaks and pages of HTML from a proxy do not end up in the line."""
+    line = str(ApiError.from_response(502, b"<html>\n" + b"Bad  gateway\n" * 2_000))
+    assert "\n" not in line
+    assert line.startswith("502 BadGateway: <html> Bad gateway")
+    assert len(line) <= 600
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\xfe", b"null", b'"text"', b'{"kind": "Pod"}', b'{"kind": 1}', b'{"kind": "Status", "details": 1}'],
+)
+def test_any_other_body_is_survived(body: bytes) -> None:
+    """Whatever the body is, the HTTP status gives the reason."""
+    error = ApiError.from_response(404, body)
+    assert error.reason == "NotFound"
+    assert error.is_not_found
+    assert str(error).startswith("404 NotFound")
+
+
+def test_an_unknown_status_has_an_unknown_reason() -> None:
+    """A status that HTTP does not name is no reason to fail."""
+    assert str(ApiError.from_response(599, b"")) == "599 Unknown"
+
+
+def test_a_status_without_reason_gets_the_one_of_http() -> None:
+    """Old servers leave the reason out; the HTTP status fills in."""
+    assert ApiError.from_response(503, b'{"kind": "Status"}').reason == "ServiceUnavailable"
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "seconds"),
+    [
+        ("3", b"", 3),
+        ("3", b'{"kind": "Status", "details": {"retryAfterSeconds": 9}}', 3),
+        (None, b'{"kind": "Status", "details": {"retryAfterSeconds": 9}}', 9),
+        (None, b'{"kind": "Status", "details": {"causes": null}}', None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", b"", None),
+        ("\u0663", b"", None),
+        (None, b"", None),
+        ("0", b"", 0),
+    ],
+)
+def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> None:
+    """The header counts, then the body, and what is not a number of seconds does not."""
+    assert ApiError.from_response(429, body, retry_after=header).retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "holds"),
+    [
+        (404, "NotFound", "is_not_found"),
+        (409, "Conflict", "is_conflict"),
+        (409, "AlreadyExists", "is_already_exists"),
+        (410, "Expired", "is_gone"),
+        (410, "Gone", "is_gone"),
+        (500, "InternalError", None),
+    ],
+)
+def test_each_refusal_is_one_thing(status: int, reason: str, holds: str | None) -> None:
+    """The predicates tell the cases apart: above all, an existing object is no conflict."""
+    error = ApiError(status, reason, "")
+    predicates = ("is_not_found", "is_conflict", "is_already_exists", "is_gone")
+    assert [name for name in predicates if getattr(error, name)] == ([holds] if holds else [])
+
+
+def test_a_lost_connection_names_the_server() -> None:
+    """Which server did not answer, and what it was asked, are in the message and in fields."""
+    error = ConnectionFailedError("https://api.test", "GET /version", "refused")
+    assert str(error) == "https://api.test: GET /version: refused"
+    assert (error.server, error.request, error.why) == ("https://api.test", "GET /version", "refused")

@@ -1,0 +1,69 @@
+"""What a TLS context is made of, and what it refuses."""
+
+import ssl
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from cpg_client import tls
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.errors import EndpointError
+
+if TYPE_CHECKING:
+    from tests.client.conftest import Pki
+
+SOMEWHERE = Endpoint(server="https://api.test")
+
+
+def test_servers_are_verified_by_default() -> None:
+    """Certificate and host name are checked, by the rules that Go clients apply too."""
+    context = tls.context_for(SOMEWHERE)
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def test_verification_can_be_switched_off() -> None:
+    """What insecure-skip-tls-verify asks for is done."""
+    context = tls.context_for(replace(SOMEWHERE, verify=False))
+    assert context.verify_mode == ssl.CERT_NONE
+    assert not context.check_hostname
+
+
+@pytest.mark.parametrize("kind", ["bytes", "file"])
+def test_only_the_given_authority_is_trusted(pki: "Pki", tmp_path: Path, kind: str) -> None:
+    """A cluster's own authority replaces the system's, whether inlined or in a file."""
+    file = tmp_path / "ca.crt"
+    file.write_bytes(pki.ca)
+    context = tls.context_for(replace(SOMEWHERE, ca=pki.ca if kind == "bytes" else file))
+    (trusted,) = context.get_ca_certs()
+    assert trusted["subject"] == ((("commonName", "authority"),),)
+
+
+@pytest.mark.parametrize("ca", [b"garbage", b"\xff", Path("/nowhere/ca.crt")])
+def test_a_useless_authority_is_an_error(ca: bytes | Path) -> None:
+    """The error names the server whose certificates are broken."""
+    with pytest.raises(EndpointError, match=r"https://api\.test: certificates cannot be used"):
+        tls.context_for(replace(SOMEWHERE, ca=ca))
+
+
+def test_a_key_must_fit_its_certificate(pki: "Pki") -> None:
+    """A mixed-up pair is found before anything is sent."""
+    credentials = Credentials(certificate=pki.client.certificate, key=pki.server.key)
+    with pytest.raises(EndpointError, match="certificates cannot be used"):
+        tls.context_for(replace(SOMEWHERE, credentials=credentials))
+
+
+def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
+    """A program without a terminal gets an error instead of a prompt."""
+    key = serialization.load_pem_private_key(pki.client.key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    credentials = Credentials(certificate=pki.client.certificate, key=key)
+    with pytest.raises(EndpointError, match="the client key is encrypted"):
+        tls.context_for(replace(SOMEWHERE, credentials=credentials))
