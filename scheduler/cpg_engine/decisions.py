@@ -1,0 +1,19 @@
+"""What a cycle wants done: values that a shell performs, in order."""
+
+from msgspec import Struct
+
+from cpg_engine.verdicts import Explanation
+
+
+class Bind(Struct, frozen=True):
+    """Bind a pod to a node."""
+
+    uid: str
+    node: str
+
+
+class Decision(Struct, frozen=True):
+    """All that was decided about one root: nothing is bound unless the whole minimum is."""
+
+    binds: tuple[Bind, ...]
+    explanation: Explanation

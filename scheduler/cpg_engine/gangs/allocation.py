@@ -1,0 +1,410 @@
+"""The search for the places of a tree of gangs.
+
+One generator per node of the tree yields the ways to place the node's minimum, best first. While a way is looked at,
+the ledger holds it; asking for the next one takes it back. A group asks its first child for a way, then, in what is
+left, the second, and so on; when one finds none, the ones before are asked for other ways (backtracking, as long as
+the budget lasts), and where the minimum allows, a child is left out. Nothing is ever undone anywhere else.
+
+The first pass places minimums only, so that no group takes more than its share while a sibling still needs its own.
+When the root has its minimum, a second pass adds everybody else, child by child, without backtracking.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from cpg_engine.errors import ContradictionError
+from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
+from cpg_engine.gangs.placing import Placed, hopeless, place_members, reasons
+from cpg_engine.gangs.unit import Member, Unit, UnitNode
+from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.cluster import ABSENT
+from cpg_engine.topology.domains import Partition, Scope
+from cpg_engine.topology.placement import placement_scores
+from cpg_engine.verdicts import Candidate, Counts, Finding, NodeReport
+from cpg_engine.weights import Weights
+
+CANDIDATES_TOLD = 10
+"""Domains listed per group in an explanation; with thousands of racks, nobody reads them all."""
+
+
+class Options(Struct, frozen=True):
+    """What an operator of the scheduler may choose."""
+
+    weights: Weights = Weights()
+    budget: int = 100
+    """How many times in a search a group may be asked for another way."""
+
+
+class Search:
+    """The search for one unit. It leaves the ledger holding what it placed; the caller takes it back."""
+
+    def __init__(self, world: World, unit: Unit, options: Options) -> None:
+        """Look at the unit; nothing is placed yet."""
+        self._world = world
+        self._unit = unit
+        self._options = options
+        self._budget = options.budget
+        self._prefer = True
+        self._needs = Needs(unit)
+        self._scopes: dict[int, Scope] = {}
+        self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
+        self._reports: dict[int, NodeReport] = {}
+
+    def run(self) -> Finding:
+        """Place the unit, or find out that it has no place."""
+        if not self._needs.admissible[0]:
+            return Finding.INADMISSIBLE
+        whole = self._world.topology.whole()
+        if self._place(whole) or (self._has_preferences() and self._place_anyhow(whole)):
+            self._extend(0)
+            return Finding.PLACED
+        if self._budget < 0:
+            return Finding.OUT_OF_BUDGET
+        return Finding.IMPOSSIBLE if self._is_proof(whole) else Finding.NOT_FOUND
+
+    def seats(self) -> Iterator[tuple[Member, int]]:
+        """Yield who was placed at which row, in the order of the tree."""
+        for index in sorted(self._seats):
+            yield from self._seats[index]
+
+    def reports(self) -> tuple[NodeReport, ...]:
+        """Return what became of each group."""
+        return tuple(self._report(index) for index in range(len(self._unit.nodes)))
+
+    # The first pass: minimums.
+
+    def _place(self, whole: Scope) -> bool:
+        return next(self._ways(0, whole), False)
+
+    def _has_preferences(self) -> bool:
+        return any(node.preferred for node in self._unit.nodes)
+
+    def _place_anyhow(self, whole: Scope) -> bool:
+        """Try again without preferences, which must never keep a tree from being placed."""
+        self._prefer = False
+        self._budget = self._options.budget
+        return self._place(whole)
+
+    def _ways(self, index: int, scope: Scope) -> Iterator[bool]:
+        """Yield once for each way to place the minimum of a node inside a scope, while the ledger holds it."""
+        if not self._needs.admissible[index]:
+            return
+        inner = self._leaf_ways if self._unit.nodes[index].leaf else self._group_ways
+        for domain in self._domains(index, scope):
+            self._scopes[index] = domain
+            yield from inner(index, domain)
+            self._forget(index)
+
+    def _leaf_ways(self, index: int, scope: Scope) -> Iterator[bool]:
+        """Yield the one way to fill a leaf inside a domain: identical pods have no second one worth trying."""
+        node = self._unit.nodes[index]
+        ledger = self._world.ledger
+        needed = self._needs.missing(node)
+        mark = ledger.mark()
+        placed = place_members(self._world, scope.rows, node.pending, needed)
+        if len(placed.seats) < needed:
+            self._note_leaf(index, scope, placed)
+        else:
+            self._seats[index] = placed.seats
+            yield True
+        ledger.rollback(mark)
+
+    def _group_ways(self, index: int, scope: Scope) -> Iterator[bool]:
+        """Yield the ways to place enough children inside a domain, depth first with an explicit stack."""
+        ledger = self._world.ledger
+        mark = ledger.mark()
+        walk = _Walk(children=self._unit.nodes[index].children, minimum=self._unit.nodes[index].minimum)
+        checked = False
+        while True:
+            if walk.done:
+                yield True
+            elif walk.open:
+                child = walk.children[walk.position]
+                walk.take(self._ways(child, scope))
+                continue
+            elif not checked:
+                # Before siblings are moved about: is there room for enough of them one by one?
+                checked = True
+                self._note_group(index, walk)
+                ledger.rollback(mark)
+                if walk.idle or self._alone(walk.children, scope) < walk.minimum:
+                    break
+                walk = _Walk(children=walk.children, minimum=walk.minimum)
+                continue
+            if not self._back(walk):
+                break
+        ledger.rollback(mark)
+
+    def _alone(self, children: Sequence[int], scope: Scope) -> int:
+        """Return how many of the children could be placed if they were alone in the scope."""
+        mark = self._world.ledger.mark()
+        able = 0
+        for child in children:
+            able += next(self._ways(child, scope), False)
+            self._world.ledger.rollback(mark)
+            self._forget(child)
+        return able
+
+    def _back(self, walk: "_Walk") -> bool:
+        """Go back to the last child that has another way, or can be left out; return whether there was one."""
+        while walk.trail:
+            if self._budget <= 0:
+                self._budget = -1
+                return False
+            self._budget -= 1
+            if walk.retry():
+                return True
+        return False
+
+    def _forget(self, index: int) -> None:
+        """Drop what is known of the places of a node and all below it."""
+        for below in range(index, self._unit.nodes[index].end):
+            self._scopes.pop(below, None)
+            self._seats.pop(below, None)
+
+    # Domains.
+
+    def _domains(self, index: int, scope: Scope) -> Iterator[Scope]:
+        """Yield the scopes to try for a node, best first: preferred domains, then required ones, or just the scope."""
+        node = self._unit.nodes[index]
+        required = [scope]
+        if node.required is not None:
+            required = self._ranked(index, scope, node.required)
+        if node.preferred is not None and self._prefer:
+            for outer in required:
+                yield from self._ranked(index, outer, node.preferred)
+        yield from required
+
+    def _ranked(self, index: int, scope: Scope, key: str) -> list[Scope]:
+        """Return the domains of a label that could hold the node's minimum, the best first."""
+        node = self._unit.nodes[index]
+        partition = self._world.topology.partition(scope, key)
+        room = self._room(index, partition)
+        size = len(partition.scopes)
+        able = could_hold(self._needs, index, room, size)
+        fits = fitting(self._needs, index, room, size)
+        pinned = self._pinned(index, key)
+        if pinned is not None:
+            able &= np.array([found.chain[-1].value == pinned for found in partition.scopes], dtype=np.bool_)
+        scores = self._scores(index, partition, fits)
+        order = sorted(np.flatnonzero(able).tolist(), key=lambda place: (-int(scores[place]), place))
+        if not order:
+            self._note_domains(node, index, partition, fits)
+        return [partition.scopes[place] for place in order]
+
+    def _room(self, index: int, partition: Partition) -> dict[int, NDArray[np.int64]]:
+        """Return for each class of pods below a node the room in each domain."""
+        boards, classes = self._world.boards, self._needs.classes
+        return {found: partition.sums(boards.of(classes[found]).slots()) for found in self._needs.most[index]}
+
+    def _scores(self, index: int, partition: Partition, fits: NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = [
+            (self._world.ledger.vector_of(self._needs.classes[found]), self._needs.classes[found], number)
+            for found, number in self._needs.most[index].items()
+        ]
+        return placement_scores(self._world.ledger, partition, fits, wanted=wanted, weights=self._options.weights)
+
+    def _pinned(self, index: int, key: str) -> str | None:
+        """Return the domain in which members below a node run already; raise where there is no one such domain."""
+        cluster = self._world.ledger.cluster
+        column = cluster.label(key)
+        values: set[str] = set()
+        for below in range(index, self._unit.nodes[index].end):
+            for home in self._unit.nodes[below].homes:
+                row = cluster.row_of.get(home)
+                if row is None:
+                    continue
+                code = int(column.codes[row])
+                if code == ABSENT:
+                    raise ContradictionError(
+                        self._unit.nodes[index].key, f"a member runs on node {home}, which has no label {key}"
+                    )
+                values.add(column.values[code])
+        if len(values) > 1:
+            listed = ", ".join(sorted(values))
+            raise ContradictionError(
+                self._unit.nodes[index].key, f"its members run in more than one domain of {key}: {listed}"
+            )
+        return next(iter(values), None)
+
+    # The second pass: everybody else.
+
+    def _extend(self, index: int) -> None:
+        """Add what has not been placed below a node, inside the domain that the first pass chose."""
+        node = self._unit.nodes[index]
+        scope = self._scopes[index]
+        if node.leaf:
+            seated = {member.uid for member, _ in self._seats.get(index, ())}
+            rest = [member for member in node.pending if member.uid not in seated]
+            if rest:
+                placed = place_members(self._world, scope.rows, rest, len(rest))
+                self._seats[index] = (*self._seats.get(index, ()), *placed.seats)
+                if placed.left:
+                    self._note_leaf(index, scope, placed)
+            return
+        for child in node.children:
+            if child in self._scopes or next(self._ways(child, scope), False):
+                self._extend(child)
+
+    # What is told afterwards.
+
+    def _is_proof(self, whole: Scope) -> bool:
+        """Tell whether having found nothing proves that there is nothing."""
+        if self._needs.single_class:
+            return True
+        root = self._unit.nodes[0]
+        classes = self._needs.classes.items()
+        room = {found: self._world.boards.of(kind).slots()[whole.rows].sum(keepdims=True) for found, kind in classes}
+        if not could_hold(self._needs, 0, room, 1).any():
+            return True
+        return root.required is not None and not self._ranked(0, whole, root.required)
+
+    def _note_leaf(self, index: int, scope: Scope, placed: Placed) -> None:
+        """Keep what is known of a leaf that did not fit, if it came further than before."""
+        node = self._unit.nodes[index]
+        scheduled = node.settled + len(self._seats.get(index, placed.seats))
+        before = self._reports.get(index)
+        if before is not None and before.counts.scheduled >= scheduled and before.nodes:
+            return
+        world, first = self._world, placed.left[0].pod_class
+        doomed = {
+            kind.index: hopeless(world, kind, scope.rows)
+            for kind in {member.pod_class.index: member.pod_class for member in placed.left}.values()
+        }
+        unresolvable = sum(doomed[member.pod_class.index] for member in placed.left)
+        self._reports[index] = NodeReport(
+            key=node.key,
+            counts=Counts(
+                minimum=node.minimum,
+                scheduled=scheduled,
+                unschedulable=len(placed.left) - unresolvable,
+                unresolvable=unresolvable,
+            ),
+            candidates=before.candidates if before else (),
+            nodes=len(scope.rows),
+            reasons=reasons(world, first, scope.rows),
+        )
+
+    def _note_domains(self, node: UnitNode, index: int, partition: Partition, fits: NDArray[np.int64]) -> None:
+        """Keep which domains were too small for a node, the roomiest first."""
+        best = sorted(range(len(fits)), key=lambda place: (-int(fits[place]), place))[:CANDIDATES_TOLD]
+        candidates = tuple(
+            Candidate(
+                domain=partition.scopes[place].chain[-1],
+                nodes=len(partition.scopes[place].rows),
+                fits=int(fits[place]),
+                wanted=self._needs.total[index],
+            )
+            for place in best
+        )
+        before = self._reports.get(index)
+        if before is None or not before.candidates:
+            counts = before.counts if before else self._failed_counts(index)
+            self._reports[index] = NodeReport(key=node.key, counts=counts, candidates=candidates)
+
+    def _note_group(self, index: int, walk: "_Walk") -> None:
+        """Keep which children kept a group below its minimum."""
+        node = self._unit.nodes[index]
+        out = [child for child, way in walk.trail if way is None]
+        before = self._reports.get(index)
+        scheduled = len(walk.trail) - len(out)
+        if before is not None and before.counts.scheduled >= scheduled and before.blockers:
+            return
+        states = [self._report(child).status for child in out]
+        unresolvable = sum(state == "UnschedulableAndUnresolvable" for state in states)
+        self._reports[index] = NodeReport(
+            key=node.key,
+            counts=Counts(
+                minimum=node.minimum,
+                scheduled=scheduled,
+                remaining=len(node.children) - len(walk.trail),
+                unschedulable=len(out) - unresolvable,
+                unresolvable=unresolvable,
+            ),
+            candidates=before.candidates if before else (),
+            blockers=tuple(self._unit.nodes[child].key for child in out),
+        )
+
+    def _failed_counts(self, index: int) -> Counts:
+        node = self._unit.nodes[index]
+        return Counts(minimum=node.minimum, scheduled=node.settled, unschedulable=self._needs.total[index])
+
+    def _report(self, index: int) -> NodeReport:
+        """Return the report of a node: of its place if it has one, else what was noted on the way."""
+        node = self._unit.nodes[index]
+        noted = self._reports.get(index)
+        scope = self._scopes.get(index)
+        if scope is None:
+            return noted or NodeReport(key=node.key, counts=self._idle_counts(index))
+        if node.leaf:
+            scheduled = node.settled + len(self._seats.get(index, ()))
+            left = len(node.pending) - len(self._seats.get(index, ()))
+        else:
+            scheduled = sum(self._report(child).status == "Success" for child in node.children)
+            left = len(node.children) - scheduled
+        return NodeReport(
+            key=node.key,
+            counts=Counts(minimum=node.minimum, scheduled=scheduled, unschedulable=left),
+            domain=scope.chain[-1] if scope.chain else None,
+            nodes=noted.nodes if noted and left else 0,
+            reasons=noted.reasons if noted and left else (),
+        )
+
+    def _idle_counts(self, index: int) -> Counts:
+        """Return the counts of a node that was never tried, or never came to its turn."""
+        node = self._unit.nodes[index]
+        have = len(node.pending) if node.leaf else len(node.children)
+        if self._needs.admissible[index]:
+            return Counts(minimum=node.minimum, scheduled=node.settled, remaining=have)
+        if node.leaf:
+            return Counts(minimum=node.minimum, scheduled=node.settled, remaining=have)
+        able = sum(self._needs.admissible[child] for child in node.children)
+        return Counts(minimum=node.minimum, remaining=able, unresolvable=have - able)
+
+
+class _Walk:
+    """The state of one walk over the children of a group: who was placed, who was left out, who is next."""
+
+    def __init__(self, children: Sequence[int], minimum: int) -> None:
+        self.children = children
+        self.minimum = minimum
+        self.position = 0
+        self.trail: list[tuple[int, Iterator[bool] | None]] = []
+        self._placed = 0
+
+    @property
+    def done(self) -> bool:
+        """Tell whether enough children have been placed."""
+        return self._placed >= self.minimum
+
+    @property
+    def open(self) -> bool:
+        """Tell whether enough children can still be placed, if all that are left can."""
+        return self.position < len(self.children) and self._placed + len(self.children) - self.position >= self.minimum
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nobody has been placed."""
+        return not self._placed
+
+    def take(self, ways: Iterator[bool]) -> None:
+        """Place the next child, or leave it out where it has no way."""
+        self._step(ways if next(ways, False) else None)
+
+    def retry(self) -> bool:
+        """Take the last child's next way, or leave it out; return whether that is anything new."""
+        _, ways = self.trail.pop()
+        self.position -= 1
+        if ways is None:
+            return False
+        self._placed -= 1
+        self._step(ways if next(ways, False) else None)
+        return True
+
+    def _step(self, ways: Iterator[bool] | None) -> None:
+        self.trail.append((self.children[self.position], ways))
+        self.position += 1
+        self._placed += ways is not None

@@ -1,0 +1,110 @@
+"""Pods of one group onto nodes of one scope: the innermost step of the search."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+from msgspec import Struct
+
+from cpg_engine.boards import OUT, SCORE_SHIFT, fill
+from cpg_engine.filters import fit
+from cpg_engine.filters.registry import STATIC, View
+from cpg_engine.gangs.unit import Member
+from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.axes import Flags, Rows
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.verdicts import Reason
+
+
+class Placed(Struct, frozen=True):
+    """Who was placed at which row, and who found none."""
+
+    seats: tuple[tuple[Member, int], ...]
+    left: tuple[Member, ...]
+
+
+def place_members(world: World, rows: Rows, members: Sequence[Member], limit: int) -> Placed:
+    """Place up to ``limit`` pods in order; pods that are alike go together, as if one came after the other."""
+    seats: list[tuple[Member, int]] = []
+    left: list[Member] = []
+    full: set[int] = set()
+    for index, group in groupby(members, key=lambda member: member.pod_class.index):
+        run = tuple(group)
+        wanted = min(limit - len(seats), len(run))
+        if wanted <= 0 or index in full:
+            left.extend(run)
+            continue
+        chosen = _place_run(world, run[0].pod_class, rows, wanted)
+        if len(chosen) < wanted:
+            full.add(index)
+        seats.extend(zip(run, chosen, strict=False))
+        left.extend(run[len(chosen) :])
+    return Placed(seats=tuple(seats), left=tuple(left))
+
+
+def _place_run(world: World, pod_class: PodClass, rows: Rows, count: int) -> list[int]:
+    """Place up to ``count`` pods of one class; return their rows."""
+    views = tuple(_views(world, pod_class))
+    if views:
+        return list(_one_by_one(world, pod_class, rows, count=count, views=views))
+    chosen = fill(world.boards.of(pod_class), rows, count)
+    if len(chosen):
+        world.ledger.place(pod_class, chosen)
+    return [int(row) for row in chosen]
+
+
+def _views(world: World, pod_class: PodClass) -> Iterator[View]:
+    for dynamic in world.dynamic:
+        view = dynamic.view(pod_class)
+        if view is not None:
+            yield view
+
+
+def _one_by_one(world: World, pod_class: PodClass, rows: Rows, *, count: int, views: Sequence[View]) -> Iterator[int]:
+    """Place pods that see each other: what one does to the cluster, the next has to look at."""
+    for _ in range(count):
+        keys = world.boards.of(pod_class).keys[rows]
+        for view in views:
+            score = view.score(rows)
+            if score is not None:
+                keys = np.where(keys == OUT, OUT, keys + (score << SCORE_SHIFT))
+            keys = np.where(view.passes(rows), keys, OUT)
+        place = int(keys.argmax()) if len(keys) else 0
+        if not len(keys) or keys[place] == OUT:
+            return
+        world.ledger.place(pod_class, rows[place : place + 1])
+        yield int(rows[place])
+
+
+def hopeless(world: World, pod_class: PodClass, rows: Rows) -> bool:
+    """Tell whether no eviction could make room for a pod of the class on any of the nodes."""
+    rest = rows[world.boards.of(pod_class).feasible[rows]]
+    rest = rest[fit.could_ever(pod_class, world.ledger, rest)]
+    for view in _views(world, pod_class):
+        rest = rest[view.could_pass(rest)]
+    return not len(rest)
+
+
+def reasons(world: World, pod_class: PodClass, rows: Rows) -> tuple[Reason, ...]:
+    """Return why the nodes are out for a pod of the class, each node under the first filter that it fails."""
+    found: list[Reason] = []
+    rest = rows
+    for static in STATIC:
+        rest = _told(found, static.reason, rest, static.passes(pod_class, world.ledger.cluster, rest))
+    for resource, nodes in fit.short_of(pod_class, world.ledger, rest).items():
+        found.append(Reason(text=_shortage(resource), nodes=nodes))
+    rest = rest[fit.passes(pod_class, world.ledger, rest)]
+    for view in _views(world, pod_class):
+        rest = _told(found, view.reason, rest, view.passes(rest))
+    return tuple(sorted(found, key=lambda reason: (-reason.nodes, reason.text)))
+
+
+def _told(found: list[Reason], text: str, rows: Rows, passed: Flags) -> Rows:
+    """Note how many nodes a filter has taken out; return the others."""
+    if out := int(np.count_nonzero(~passed)):
+        found.append(Reason(text=text, nodes=out))
+    return rows[passed]
+
+
+def _shortage(resource: str) -> str:
+    return "Too many pods" if resource == "pods" else fit.REASON.format(resource=resource)

@@ -1,0 +1,16 @@
+"""Preferred node affinity, as NodeAffinity scores it."""
+
+import numpy as np
+
+from cpg_engine.snapshot.axes import Rows, Scores
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot.cluster import ClusterColumns
+from cpg_engine.snapshot.selecting import term_holds
+
+
+def raw(pod_class: PodClass, cluster: ClusterColumns, rows: Rows) -> Scores:
+    """Return the sum of the weights of the preferences that each node meets."""
+    total = np.zeros(len(rows), dtype=np.int64)
+    for weight, term in pod_class.preferences:
+        total += weight * term_holds(term, cluster, rows)
+    return total

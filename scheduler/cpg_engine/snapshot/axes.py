@@ -1,0 +1,48 @@
+"""The axis of resources: which column of every array holds what.
+
+The axis is closed: columns never move or vanish, and a new extended resource is appended between cycles only.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+Amounts = NDArray[np.int64]
+"""Amounts by resource, or by node and resource: thousandths of CPU, bytes, or plain counts."""
+Rows = NDArray[np.intp]
+"""Positions of nodes."""
+Flags = NDArray[np.bool_]
+"""One truth per node."""
+Scores = NDArray[np.int64]
+"""One number per node."""
+
+CPU, MEMORY, STORAGE, PODS = 0, 1, 2, 3
+BASE = ("cpu", "memory", "ephemeral-storage", "pods")
+
+LARGEST = 2**55
+"""Amounts stop here, so that a hundredfold of one still fits its column; no cluster has 36 petabytes of memory."""
+
+
+class ResourceAxis(Struct, frozen=True):
+    """The names of the resources in column order."""
+
+    names: tuple[str, ...] = BASE
+
+    @property
+    def size(self) -> int:
+        """Return the number of columns."""
+        return len(self.names)
+
+    def grown(self, names: Iterable[str]) -> "ResourceAxis":
+        """Return the axis with the names it lacks appended, sorted, so that no order of arrival shows."""
+        missing = sorted(set(names).difference(self.names))
+        return ResourceAxis(names=(*self.names, *missing)) if missing else self
+
+    def vector(self, amounts: Mapping[str, int]) -> Amounts:
+        """Return amounts as a row; every name must be on the axis."""
+        row = np.zeros(self.size, dtype=np.int64)
+        for name, amount in amounts.items():
+            row[self.names.index(name)] = min(amount, LARGEST)
+        return row

@@ -1,0 +1,178 @@
+"""The nodes: labels, taints and names as columns, changed only between cycles.
+
+A row belongs to one node for as long as the node exists and is reused afterwards; ``ranks`` gives the nodes' order
+by name, so that no decision depends on which node happened to come first.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cpg_api.core.node import Node, Taint
+from cpg_api.selectors import Expression
+from cpg_engine.snapshot.axes import Flags, Rows
+
+ABSENT = -1
+"""The code of a label that a node does not have."""
+
+
+class LabelColumn:
+    """The values of one label over all rows, as codes."""
+
+    def __init__(self, rows: int) -> None:
+        """Start with the label absent everywhere."""
+        self.codes = np.full(rows, ABSENT, dtype=np.int32)
+        self.values: list[str] = []
+        self._code_of: dict[str, int] = {}
+
+    def put(self, row: int, value: str | None) -> None:
+        """Set the value of a row."""
+        self.codes[row] = ABSENT if value is None else self._code(value)
+
+    def code_of(self, value: str) -> int | None:
+        """Return the code of a value, or None where no node ever had it."""
+        return self._code_of.get(value)
+
+    def _code(self, value: str) -> int:
+        code = self._code_of.setdefault(value, len(self.values))
+        if code == len(self.values):
+            self.values.append(value)
+        return code
+
+    def grow(self, rows: int) -> None:
+        """Make room for more rows."""
+        self.codes = np.concatenate([self.codes, np.full(rows - len(self.codes), ABSENT, dtype=np.int32)])
+
+    def holds(self, expression: Expression, rows: Rows) -> Flags:
+        """Tell for each row whether its value meets the expression; each distinct value is asked once."""
+        codes = self.codes[rows]
+        if expression.operator in {"In", "NotIn"}:
+            wanted = [code for value in expression.values if (code := self._code_of.get(value)) is not None]
+            found: Flags = np.isin(codes, wanted)
+            return found if expression.operator == "In" else ~found
+        table = np.zeros(len(self.values) + 1, dtype=np.bool_)
+        for code, value in enumerate(self.values):
+            table[code] = expression.holds({expression.key: value})
+        table[ABSENT] = expression.holds({})
+        answer: Flags = table[codes]
+        return answer
+
+
+class ClusterColumns:
+    """All nodes by row."""
+
+    def __init__(self) -> None:
+        """Start without nodes."""
+        self.nodes: list[Node | None] = []
+        self.row_of: dict[str, int] = {}
+        self.alive: Flags = np.zeros(0, dtype=np.bool_)
+        self.unschedulable: Flags = np.zeros(0, dtype=np.bool_)
+        self.taint_codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self.taint_sets: list[tuple[Taint, ...]] = []
+        self._taint_code_of: dict[tuple[Taint, ...], int] = {}
+        self._labels: dict[str, LabelColumn] = {}
+        self._images: dict[str, NDArray[np.int64]] = {}
+        self._free: list[int] = []
+        self._ranks: NDArray[np.int64] | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the number of rows, those without a node included: the length of every column."""
+        return len(self.alive)
+
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """Return each row's place in the order of names."""
+        if self._ranks is None:
+            self._ranks = np.zeros(self.size, dtype=np.int64)
+            for rank, (_, row) in enumerate(sorted(self.row_of.items())):
+                self._ranks[row] = rank
+        return self._ranks
+
+    def name(self, row: int) -> str:
+        """Return the name of the node of a row."""
+        node = self.nodes[row]
+        return node.metadata.name if node else ""
+
+    def everything(self) -> Rows:
+        """Return all rows that have a node."""
+        return np.flatnonzero(self.alive)
+
+    def label(self, key: str) -> LabelColumn:
+        """Return the column of a label, made when it is first asked for."""
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = LabelColumn(self.size)
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    column.put(row, node.metadata.labels.get(key))
+        return column
+
+    def image_sizes(self, image: str) -> NDArray[np.int64]:
+        """Return how many bytes of an image each row has already, gathered when it is first asked for."""
+        sizes = self._images.get(image)
+        if sizes is None:
+            sizes = self._images[image] = np.zeros(self.size, dtype=np.int64)
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    sizes[row] = _image_size(node, image)
+        return sizes
+
+    def put(self, node: Node) -> int:
+        """Add a node or take its new state; return its row."""
+        name = node.metadata.name
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._new_row()
+            self.row_of[name] = row
+            self._ranks = None
+        self.nodes[row] = node
+        self.alive[row] = True
+        self.unschedulable[row] = node.spec.unschedulable
+        self.taint_codes[row] = self._taint_code(node.spec.taints or ())
+        for key, column in self._labels.items():
+            column.put(row, node.metadata.labels.get(key))
+        for image, sizes in self._images.items():
+            sizes[row] = _image_size(node, image)
+        return row
+
+    def remove(self, name: str) -> int | None:
+        """Forget a node; return the row it had."""
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return None
+        self.nodes[row] = None
+        self.alive[row] = False
+        self._free.append(row)
+        self._ranks = None
+        for column in self._labels.values():
+            column.put(row, None)
+        for sizes in self._images.values():
+            sizes[row] = 0
+        return row
+
+    def _taint_code(self, taints: tuple[Taint, ...]) -> int:
+        code = self._taint_code_of.setdefault(taints, len(self.taint_sets))
+        if code == len(self.taint_sets):
+            self.taint_sets.append(taints)
+        return code
+
+    def _new_row(self) -> int:
+        if not self._free:
+            self._grow(self.size + max(64, self.size // 8))
+        return self._free.pop()
+
+    def _grow(self, capacity: int) -> None:
+        more = capacity - self.size
+        self._free.extend(range(capacity - 1, self.size - 1, -1))
+        self.nodes.extend([None] * more)
+        self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
+        self.unschedulable = np.concatenate([self.unschedulable, np.zeros(more, dtype=np.bool_)])
+        self.taint_codes = np.concatenate([self.taint_codes, np.zeros(more, dtype=np.int32)])
+        for column in self._labels.values():
+            column.grow(capacity)
+        for image, sizes in self._images.items():
+            self._images[image] = np.pad(sizes, (0, more))
+
+
+def _image_size(node: Node, image: str) -> int:
+    return next((found.size_bytes for found in node.status.images or () if image in (found.names or ())), 0)

@@ -1,0 +1,90 @@
+"""The domains of a label inside a scope, found once for as long as no node changes.
+
+A scope is a chain of domains, each inside the one before: a rack of a block is the nodes that carry the rack's value
+and the block's, so two racks of one name in two blocks are two domains, while a tree that asks for racks without
+blocks sees one. Nodes without the label are in no domain.
+"""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from cpg_engine.snapshot.axes import Rows
+from cpg_engine.snapshot.cluster import ABSENT
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.verdicts import Domain
+
+
+class Scope(Struct, frozen=True, eq=False):
+    """Some nodes, and the chain of domains that they are; the whole cluster has an empty chain."""
+
+    chain: tuple[Domain, ...]
+    rows: Rows
+
+
+class Partition(Struct, frozen=True, eq=False):
+    """A scope cut into domains, by value: their rows one after the other, and where each begins."""
+
+    scopes: tuple[Scope, ...]
+    rows: Rows
+    starts: NDArray[np.intp]
+
+    def sums(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of a number per node over each domain."""
+        if not self.scopes:
+            return np.zeros(0, dtype=np.int64)
+        answer: NDArray[np.int64] = np.add.reduceat(numbers[self.rows], self.starts)
+        return answer
+
+
+class Topology:
+    """The partitions asked for since a node last changed."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Start without any."""
+        self._ledger = ledger
+        self._version = -1
+        self._whole = Scope(chain=(), rows=np.zeros(0, dtype=np.intp))
+        self._partitions: dict[tuple[tuple[Domain, ...], str], Partition] = {}
+
+    def whole(self) -> Scope:
+        """Return the scope of the whole cluster."""
+        self._refresh()
+        return self._whole
+
+    def partition(self, scope: Scope, key: str) -> Partition:
+        """Return the domains of a label inside a scope, by value."""
+        self._refresh()
+        found = self._partitions.get((scope.chain, key))
+        if found is None:
+            found = self._partitions[scope.chain, key] = self._cut(scope, key)
+        return found
+
+    def _refresh(self) -> None:
+        newest = int(self._ledger.node_changed_at.max(initial=0))
+        if newest != self._version:
+            self._version = newest
+            self._partitions.clear()
+            self._whole = Scope(chain=(), rows=self._ledger.cluster.everything())
+
+    def _cut(self, scope: Scope, key: str) -> Partition:
+        column = self._ledger.cluster.label(key)
+        codes = column.codes[scope.rows]
+        labelled = scope.rows[codes != ABSENT]
+        order = np.argsort(column.codes[labelled], kind="stable")
+        grouped = labelled[order]
+        present, starts = np.unique(column.codes[grouped], return_index=True)
+        pieces = np.split(grouped, starts[1:])
+        scopes = sorted(
+            (
+                Scope(chain=(*scope.chain, Domain(key, column.values[code])), rows=rows)
+                for code, rows in zip(present.tolist(), pieces, strict=False)
+            ),
+            key=lambda found: found.chain[-1].value,
+        )
+        sizes = [len(found.rows) for found in scopes]
+        return Partition(
+            scopes=tuple(scopes),
+            rows=np.concatenate([found.rows for found in scopes]) if scopes else scope.rows[:0],
+            starts=np.cumsum([0, *sizes[:-1]]).astype(np.intp),
+        )

@@ -1,0 +1,104 @@
+"""What became of a tree, as data: the words are found where it is shown."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from cpg_api.scheduling.forest import GroupKey
+
+
+class Status(StrEnum):
+    """KEP-6012's four, the same at every level."""
+
+    SUCCESS = "Success"
+    WAIT = "Wait"
+    UNSCHEDULABLE = "Unschedulable"
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+
+
+class Finding(StrEnum):
+    """How the search for a place ended.
+
+    ``IMPOSSIBLE`` is a proof, by a sound bound or by having tried everything there is; ``NOT_FOUND`` is not: the
+    search is greedy where pods of several shapes compete, and another order might have fitted.
+    """
+
+    PLACED = "Placed"
+    INADMISSIBLE = "Inadmissible"
+    IMPOSSIBLE = "Impossible"
+    NOT_FOUND = "NotFound"
+    OUT_OF_BUDGET = "OutOfBudget"
+    CONTRADICTION = "Contradiction"
+
+
+class Domain(Struct, frozen=True):
+    """A value of a node label."""
+
+    key: str
+    value: str
+
+
+class Counts(Struct, frozen=True):
+    """M, S, R, U and UU of a node of the tree: of pods at a leaf, of child groups above."""
+
+    minimum: int
+    scheduled: int = 0
+    remaining: int = 0
+    unschedulable: int = 0
+    unresolvable: int = 0
+
+    @property
+    def status(self) -> Status:
+        """Return the status that the counts amount to."""
+        if self.scheduled >= self.minimum:
+            return Status.SUCCESS
+        if self.scheduled + self.remaining >= self.minimum:
+            return Status.WAIT
+        if self.scheduled + self.remaining + self.unschedulable >= self.minimum:
+            return Status.UNSCHEDULABLE
+        return Status.UNRESOLVABLE
+
+
+class Reason(Struct, frozen=True):
+    """Why some nodes are out for a pod, and how many."""
+
+    text: str
+    nodes: int
+
+
+class Candidate(Struct, frozen=True):
+    """A domain that was considered: how many of the pods below the group it has room for."""
+
+    domain: Domain
+    nodes: int
+    fits: int
+    wanted: int
+
+
+class NodeReport(Struct, frozen=True):
+    """What became of one group of the tree.
+
+    ``blockers`` are the children that kept the group below its minimum; ``reasons`` say, at a leaf, what was wrong
+    with the nodes for the first pod that found none, out of ``nodes`` looked at.
+    """
+
+    key: GroupKey
+    counts: Counts
+    domain: Domain | None = None
+    candidates: tuple[Candidate, ...] = ()
+    blockers: tuple[GroupKey, ...] = ()
+    nodes: int = 0
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """Return the status of the group."""
+        return self.counts.status
+
+
+class Explanation(Struct, frozen=True):
+    """Why a tree was placed, or was not, group by group in the order of the tree."""
+
+    finding: Finding
+    reports: tuple[NodeReport, ...]
+    detail: str = ""
