@@ -6,29 +6,51 @@
 4. Take everything back: performing the decision is the shell's business, and so is assuming it.
 """
 
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec import Struct
+
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
+from cpg_engine.gangs.advice import next_step
 from cpg_engine.gangs.allocation import Options, Search
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport
 
 
-def decide(world: World, unit: Unit, options: Options) -> Decision:
-    """Decide where the pods of a unit go; the ledger is afterwards what it was before."""
-    mark = world.ledger.mark()
-    search = Search(world, unit, options)
+class Reservation(Struct, frozen=True):
+    """Room that a pod holds before it has it."""
+
+    pod_class: PodClass
+    node: str
+
+
+def decide(world: World, unit: Unit, options: Options, reserved: Iterable[Reservation] = ()) -> Decision:
+    """Decide where the pods of a unit go; the ledger is afterwards what it was before.
+
+    ``reserved`` is room that is kept for others: pods of at least this priority that are nominated to a node.
+    """
+    ledger = world.ledger
+    mark = ledger.mark()
     try:
+        for found in reserved:
+            row = ledger.cluster.row_of.get(found.node)
+            if row is not None:
+                ledger.place(found.pod_class, np.array([row]))
+        search = Search(world, unit, options)
         finding = search.run()
-        placed = finding is Finding.PLACED
-        binds = tuple(
-            Bind(uid=member.uid, node=world.ledger.cluster.name(row)) for member, row in search.seats() if placed
-        )
-        return Decision(binds=binds, explanation=Explanation(finding=finding, reports=search.reports()))
+        seats = search.seats() if finding is Finding.PLACED else ()
+        binds = tuple(Bind(uid=member.uid, node=ledger.cluster.name(row)) for member, row in seats)
+        return Decision(binds=binds, explanation=_explained(finding, search.reports()))
     except ContradictionError as error:
         reports = tuple(NodeReport(key=node.key, counts=Counts(minimum=node.minimum)) for node in unit.nodes)
-        return Decision(
-            binds=(), explanation=Explanation(finding=Finding.CONTRADICTION, reports=reports, detail=str(error))
-        )
+        return Decision(binds=(), explanation=_explained(Finding.CONTRADICTION, reports, str(error)))
     finally:
-        world.ledger.rollback(mark)
+        ledger.rollback(mark)
+
+
+def _explained(finding: Finding, reports: tuple[NodeReport, ...], detail: str = "") -> Explanation:
+    return Explanation(finding=finding, reports=reports, next_step=next_step(finding, reports), detail=detail)

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
 
 
@@ -73,6 +74,14 @@ class Candidate(Struct, frozen=True):
     nodes: int
     fits: int
     wanted: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class Refused(Struct, frozen=True):
+    """A pod that nobody could schedule: something in it makes no sense."""
+
+    uid: str
+    problems: tuple[Problem, ...]
 
 
 class NodeReport(Struct, frozen=True):
@@ -89,6 +98,7 @@ class NodeReport(Struct, frozen=True):
     blockers: tuple[GroupKey, ...] = ()
     nodes: int = 0
     reasons: tuple[Reason, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     @property
     def status(self) -> Status:
@@ -96,9 +106,30 @@ class NodeReport(Struct, frozen=True):
         return self.counts.status
 
 
+class Step(StrEnum):
+    """What a person can do about a tree that was not placed."""
+
+    ADD_MEMBERS = "AddMembers"
+    MAKE_ROOM = "MakeRoom"
+    CHANGE_DEMANDS = "ChangeDemands"
+    MEND_PODS = "MendPods"
+    MOVE_MEMBERS = "MoveMembers"
+    RAISE_BUDGET = "RaiseBudget"
+
+
+class NextStep(Struct, frozen=True):
+    """What to do, at which group, for how many pods or groups, in which domain."""
+
+    step: Step
+    group: GroupKey
+    count: int = 0
+    domain: Domain | None = None
+
+
 class Explanation(Struct, frozen=True):
     """Why a tree was placed, or was not, group by group in the order of the tree."""
 
     finding: Finding
     reports: tuple[NodeReport, ...]
+    next_step: NextStep | None = None
     detail: str = ""

@@ -17,17 +17,15 @@ from numpy.typing import NDArray
 
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
-from cpg_engine.gangs.placing import Placed, hopeless, place_members, reasons
-from cpg_engine.gangs.unit import Member, Unit, UnitNode
+from cpg_engine.gangs.notes import Notes, Outcome
+from cpg_engine.gangs.placing import place_members, sees_others
+from cpg_engine.gangs.unit import Member, Unit
 from cpg_engine.gangs.world import World
 from cpg_engine.snapshot.cluster import ABSENT
 from cpg_engine.topology.domains import Partition, Scope
 from cpg_engine.topology.placement import placement_scores
-from cpg_engine.verdicts import Candidate, Counts, Finding, NodeReport
+from cpg_engine.verdicts import Finding, NodeReport
 from cpg_engine.weights import Weights
-
-CANDIDATES_TOLD = 10
-"""Domains listed per group in an explanation; with thousands of racks, nobody reads them all."""
 
 
 class Options(Struct, frozen=True):
@@ -36,6 +34,8 @@ class Options(Struct, frozen=True):
     weights: Weights = Weights()
     budget: int = 100
     """How many times in a search a group may be asked for another way."""
+    detail: bool = False
+    """Whether to look at the nodes for the reasons of a failure."""
 
 
 class Search:
@@ -51,7 +51,7 @@ class Search:
         self._needs = Needs(unit)
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
-        self._reports: dict[int, NodeReport] = {}
+        self._notes = Notes(world, unit, self._needs, detail=options.detail)
 
     def run(self) -> Finding:
         """Place the unit, or find out that it has no place."""
@@ -72,7 +72,12 @@ class Search:
 
     def reports(self) -> tuple[NodeReport, ...]:
         """Return what became of each group."""
-        return tuple(self._report(index) for index in range(len(self._unit.nodes)))
+        placed: dict[int, int] = {}
+        for index in sorted(self._scopes, reverse=True):
+            node = self._unit.nodes[index]
+            seats = len(self._seats.get(index, ()))
+            placed[index] = node.settled + seats if node.leaf else sum(child in placed for child in node.children)
+        return self._notes.reports({index: Outcome(self._scopes[index], number) for index, number in placed.items()})
 
     # The first pass: minimums.
 
@@ -106,7 +111,7 @@ class Search:
         mark = ledger.mark()
         placed = place_members(self._world, scope.rows, node.pending, needed)
         if len(placed.seats) < needed:
-            self._note_leaf(index, scope, placed)
+            self._notes.leaf(index, scope, placed, node.settled + len(placed.seats))
         else:
             self._seats[index] = placed.seats
             yield True
@@ -128,7 +133,7 @@ class Search:
             elif not checked:
                 # Before siblings are moved about: is there room for enough of them one by one?
                 checked = True
-                self._note_group(index, walk)
+                self._notes.group(index, walk.tried())
                 ledger.rollback(mark)
                 if walk.idle or self._alone(walk.children, scope) < walk.minimum:
                     break
@@ -180,7 +185,6 @@ class Search:
 
     def _ranked(self, index: int, scope: Scope, key: str) -> list[Scope]:
         """Return the domains of a label that could hold the node's minimum, the best first."""
-        node = self._unit.nodes[index]
         partition = self._world.topology.partition(scope, key)
         room = self._room(index, partition)
         size = len(partition.scopes)
@@ -192,7 +196,7 @@ class Search:
         scores = self._scores(index, partition, fits)
         order = sorted(np.flatnonzero(able).tolist(), key=lambda place: (-int(scores[place]), place))
         if not order:
-            self._note_domains(node, index, partition, fits)
+            self._notes.domains(index, partition, fits)
         return [partition.scopes[place] for place in order]
 
     def _room(self, index: int, partition: Partition) -> dict[int, NDArray[np.int64]]:
@@ -243,126 +247,45 @@ class Search:
                 placed = place_members(self._world, scope.rows, rest, len(rest))
                 self._seats[index] = (*self._seats.get(index, ()), *placed.seats)
                 if placed.left:
-                    self._note_leaf(index, scope, placed)
+                    self._notes.leaf(index, scope, placed, node.settled + len(self._seats[index]))
             return
         for child in node.children:
             if child in self._scopes or next(self._ways(child, scope), False):
                 self._extend(child)
 
-    # What is told afterwards.
+    # What it all proves.
 
     def _is_proof(self, whole: Scope) -> bool:
-        """Tell whether having found nothing proves that there is nothing."""
-        if self._needs.single_class:
+        """Tell whether having found nothing proves that there is nothing.
+
+        Either a sound bound says so; or everything there is was tried, which holds where all pods are alike, see
+        nobody, and stand in domains of the same kind: then it does not matter who takes which node.
+        """
+        if not self._possible(0, whole):
             return True
-        root = self._unit.nodes[0]
-        classes = self._needs.classes.items()
-        room = {found: self._world.boards.of(kind).slots()[whole.rows].sum(keepdims=True) for found, kind in classes}
-        if not could_hold(self._needs, 0, room, 1).any():
-            return True
-        return root.required is not None and not self._ranked(0, whole, root.required)
+        kinds = self._needs.classes.values()
+        return self._needs.interchangeable and not any(sees_others(self._world, kind) for kind in kinds)
 
-    def _note_leaf(self, index: int, scope: Scope, placed: Placed) -> None:
-        """Keep what is known of a leaf that did not fit, if it came further than before."""
+    def _possible(self, index: int, scope: Scope) -> bool:
+        """Tell whether the bounds leave a node any place in a scope, all children taken for themselves."""
         node = self._unit.nodes[index]
-        scheduled = node.settled + len(self._seats.get(index, placed.seats))
-        before = self._reports.get(index)
-        if before is not None and before.counts.scheduled >= scheduled and before.nodes:
-            return
-        world, first = self._world, placed.left[0].pod_class
-        doomed = {
-            kind.index: hopeless(world, kind, scope.rows)
-            for kind in {member.pod_class.index: member.pod_class for member in placed.left}.values()
-        }
-        unresolvable = sum(doomed[member.pod_class.index] for member in placed.left)
-        self._reports[index] = NodeReport(
-            key=node.key,
-            counts=Counts(
-                minimum=node.minimum,
-                scheduled=scheduled,
-                unschedulable=len(placed.left) - unresolvable,
-                unresolvable=unresolvable,
-            ),
-            candidates=before.candidates if before else (),
-            nodes=len(scope.rows),
-            reasons=reasons(world, first, scope.rows),
-        )
-
-    def _note_domains(self, node: UnitNode, index: int, partition: Partition, fits: NDArray[np.int64]) -> None:
-        """Keep which domains were too small for a node, the roomiest first."""
-        best = sorted(range(len(fits)), key=lambda place: (-int(fits[place]), place))[:CANDIDATES_TOLD]
-        candidates = tuple(
-            Candidate(
-                domain=partition.scopes[place].chain[-1],
-                nodes=len(partition.scopes[place].rows),
-                fits=int(fits[place]),
-                wanted=self._needs.total[index],
-            )
-            for place in best
-        )
-        before = self._reports.get(index)
-        if before is None or not before.candidates:
-            counts = before.counts if before else self._failed_counts(index)
-            self._reports[index] = NodeReport(key=node.key, counts=counts, candidates=candidates)
-
-    def _note_group(self, index: int, walk: "_Walk") -> None:
-        """Keep which children kept a group below its minimum."""
-        node = self._unit.nodes[index]
-        out = [child for child, way in walk.trail if way is None]
-        before = self._reports.get(index)
-        scheduled = len(walk.trail) - len(out)
-        if before is not None and before.counts.scheduled >= scheduled and before.blockers:
-            return
-        states = [self._report(child).status for child in out]
-        unresolvable = sum(state == "UnschedulableAndUnresolvable" for state in states)
-        self._reports[index] = NodeReport(
-            key=node.key,
-            counts=Counts(
-                minimum=node.minimum,
-                scheduled=scheduled,
-                remaining=len(node.children) - len(walk.trail),
-                unschedulable=len(out) - unresolvable,
-                unresolvable=unresolvable,
-            ),
-            candidates=before.candidates if before else (),
-            blockers=tuple(self._unit.nodes[child].key for child in out),
-        )
-
-    def _failed_counts(self, index: int) -> Counts:
-        node = self._unit.nodes[index]
-        return Counts(minimum=node.minimum, scheduled=node.settled, unschedulable=self._needs.total[index])
-
-    def _report(self, index: int) -> NodeReport:
-        """Return the report of a node: of its place if it has one, else what was noted on the way."""
-        node = self._unit.nodes[index]
-        noted = self._reports.get(index)
-        scope = self._scopes.get(index)
-        if scope is None:
-            return noted or NodeReport(key=node.key, counts=self._idle_counts(index))
-        if node.leaf:
-            scheduled = node.settled + len(self._seats.get(index, ()))
-            left = len(node.pending) - len(self._seats.get(index, ()))
+        if not self._needs.admissible[index]:
+            return False
+        if node.required is not None:
+            domains = self._ranked(index, scope, node.required)
         else:
-            scheduled = sum(self._report(child).status == "Success" for child in node.children)
-            left = len(node.children) - scheduled
-        return NodeReport(
-            key=node.key,
-            counts=Counts(minimum=node.minimum, scheduled=scheduled, unschedulable=left),
-            domain=scope.chain[-1] if scope.chain else None,
-            nodes=noted.nodes if noted and left else 0,
-            reasons=noted.reasons if noted and left else (),
-        )
-
-    def _idle_counts(self, index: int) -> Counts:
-        """Return the counts of a node that was never tried, or never came to its turn."""
-        node = self._unit.nodes[index]
-        have = len(node.pending) if node.leaf else len(node.children)
-        if self._needs.admissible[index]:
-            return Counts(minimum=node.minimum, scheduled=node.settled, remaining=have)
+            domains = [scope] if self._has_room(index, scope) else []
         if node.leaf:
-            return Counts(minimum=node.minimum, scheduled=node.settled, remaining=have)
-        able = sum(self._needs.admissible[child] for child in node.children)
-        return Counts(minimum=node.minimum, remaining=able, unresolvable=have - able)
+            return bool(domains)
+        return any(sum(self._possible(child, domain) for child in node.children) >= node.minimum for domain in domains)
+
+    def _has_room(self, index: int, scope: Scope) -> bool:
+        """Tell whether a scope as a whole could hold the minimum of a node, by room per class."""
+        boards, classes = self._world.boards, self._needs.classes
+        room = {
+            found: boards.of(classes[found]).slots()[scope.rows].sum(keepdims=True) for found in self._needs.most[index]
+        }
+        return bool(could_hold(self._needs, index, room, 1).any())
 
 
 class _Walk:
@@ -389,6 +312,10 @@ class _Walk:
     def idle(self) -> bool:
         """Tell whether nobody has been placed."""
         return not self._placed
+
+    def tried(self) -> list[tuple[int, bool]]:
+        """Return the children that had their turn, and whether they were placed."""
+        return [(child, ways is not None) for child, ways in self.trail]
 
     def take(self, ways: Iterator[bool]) -> None:
         """Place the next child, or leave it out where it has no way."""

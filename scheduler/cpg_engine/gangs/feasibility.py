@@ -4,6 +4,7 @@ Every bound here may let through what later fails, and never rejects what could 
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -29,9 +30,17 @@ class Needs:
             (self._count_leaf if unit.nodes[index].leaf else self._count_group)(index)
 
     @cached_property
-    def single_class(self) -> bool:
-        """Tell whether all pods are alike: then it does not matter which of them goes where."""
-        return len(self.classes) <= 1
+    def interchangeable(self) -> bool:
+        """Tell whether all pods are alike and all leaves are confined by the same labels: then any may go anywhere."""
+        return len(self.classes) <= 1 and len({self._keys(leaf) for leaf in self._leaves()}) <= 1
+
+    def _leaves(self) -> Iterator[int]:
+        return (index for index, node in enumerate(self.unit.nodes) if node.leaf)
+
+    def _keys(self, leaf: int) -> tuple[str, ...]:
+        """Return the labels that confine a leaf, from the root down."""
+        nodes = self.unit.nodes[: leaf + 1]
+        return tuple(node.required for index, node in enumerate(nodes) if node.required and index <= leaf < node.end)
 
     def missing(self, node: UnitNode) -> int:
         """Return how many more children or pods the node needs for its minimum."""

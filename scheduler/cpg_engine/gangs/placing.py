@@ -76,6 +76,11 @@ def _one_by_one(world: World, pod_class: PodClass, rows: Rows, *, count: int, vi
         yield int(rows[place])
 
 
+def sees_others(world: World, pod_class: PodClass) -> bool:
+    """Tell whether it matters to pods of the class which other pods are where."""
+    return any(True for _ in _views(world, pod_class))
+
+
 def hopeless(world: World, pod_class: PodClass, rows: Rows) -> bool:
     """Tell whether no eviction could make room for a pod of the class on any of the nodes."""
     rest = rows[world.boards.of(pod_class).feasible[rows]]

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from cpg_api.core.pod import Pod
-from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import Group, GroupKey, Tree
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.snapshot.requests import RequestError
+from cpg_engine.verdicts import Refused
 
 POD = "Pod"
 
@@ -20,13 +20,6 @@ class Member(Struct, frozen=True):
 
     uid: str
     pod_class: PodClass
-
-
-class Refused(Struct, frozen=True):
-    """A pod that nobody could schedule: something in it makes no sense."""
-
-    uid: str
-    problems: tuple[Problem, ...]
 
 
 class UnitNode(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,59 @@
+# Every target sets up what it needs: a virtual environment in .venv from the lock, and, where a control plane is
+# wanted, its binaries, built once into a per-user cache. `make help` lists the targets.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit e2e generate bench lab-up lab-down lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+setup: $(READY) ## install everything the project needs into .venv
+
+$(READY): requirements/dev.lock pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" sh tools/setup.sh
+
+demo: $(READY) ## start a local cluster and show a tree of gangs in it
+	@$(BIN)/python tools/demo.py
+
+lab-up: $(READY) ## start a local cluster and leave it running (LAB="--gates native", see cpg-lab up --help)
+	@$(BIN)/cpg-lab up $(LAB)
+
+lab-down: $(READY) ## stop every local cluster of this checkout
+	@$(BIN)/cpg-lab down --all
+
+test: lint unit e2e ## run all checks and all tests
+
+lint: $(READY) ## check style, types, layers and generated files
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/generate_crds.py --check
+
+unit: $(READY) ## run the tests that need no control plane, with the coverage gate
+	$(PYTEST) -n auto -m "not e2e" --cov --cov-report=term
+	$(BIN)/coverage report --include='*/cpg_api/*,*/cpg_engine/*' --fail-under=100
+
+e2e: $(READY) ## run the tests against real control planes
+	@$(BIN)/cpg-lab build
+	$(PYTEST) -m e2e
+
+generate: $(READY) ## write the generated files anew
+	$(BIN)/python tools/generate_crds.py
+
+bench: $(READY) ## measure decoding and the rules of trees
+	$(BIN)/python bench/api.py
+
+lock: $(READY) ## resolve the dependencies anew and pin them with hashes
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		--upgrade -o requirements/runtime.lock pyproject.toml
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		--upgrade --group dev -o requirements/dev.lock pyproject.toml
+
+clean: ## remove what was built or installed in this checkout (not the per-user cache)
+	rm -rf .venv .lab build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

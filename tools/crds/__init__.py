@@ -1,0 +1,1 @@
+"""From the structs of ``cpg_api`` to the CustomResourceDefinitions in ``manifests/crds``."""

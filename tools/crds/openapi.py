@@ -1,0 +1,167 @@
+"""Structs as structural schemas.
+
+The walk goes over what ``msgspec.inspect`` tells of a struct, so a field that the model does not have cannot
+be in a schema and one without a description cannot pass. It is strict on purpose: a type that no rule below
+knows is an error and not a field without a type, which the API server would let anything into.
+"""
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import cast
+
+from msgspec import UNSET, Struct, inspect
+
+from cpg_api.schema import Mark, Nesting, Rule
+from crds import rules
+from crds.rules import Schema
+
+_NO_MARK = Mark()
+_LIMITS = (
+    ("pattern", "pattern"),
+    ("min_length", "minLength"),
+    ("max_length", "maxLength"),
+    ("minimum", "minimum"),
+    ("maximum", "maximum"),
+    ("min_items", "minItems"),
+    ("max_items", "maxItems"),
+)
+"""Marks that are written down as they are, and what they are called in a schema."""
+
+
+class UnknownTypeError(TypeError):
+    """A type of the model that has no place in a schema."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Where we are: the structs that enclose this place, outermost first."""
+
+    above: tuple[type[Struct], ...] = ()
+
+    def into(self, struct: type[Struct]) -> "_Walk":
+        return replace(self, above=(*self.above, struct))
+
+    def ends_before(self, kind: inspect.Type) -> Nesting | None:
+        """Return the limit that forbids another level of this type here, if one does."""
+        item = kind.item_type if isinstance(kind, inspect.VarTupleType) else kind
+        nesting = getattr(item.cls, "NESTING", None) if isinstance(item, inspect.StructType) else None
+        if isinstance(nesting, Nesting) and self.above.count(cast("inspect.StructType", item).cls) >= nesting.levels:
+            return nesting
+        return None
+
+
+def schema_of(struct: type[Struct]) -> Schema:
+    """Return the schema of an object of the API, ``metadata`` and all."""
+    schema = _of_type(inspect.type_info(struct), _Walk())
+    properties = {
+        "apiVersion": {"type": "string", "description": "The group and version of this representation."},
+        "kind": {"type": "string", "description": "The kind of this object."},
+    }
+    schema["properties"] = properties | schema["properties"]
+    return schema
+
+
+@singledispatch
+def _of_type(kind: inspect.Type, _walk: _Walk) -> Schema:
+    raise UnknownTypeError(f"no schema for {kind!r}")
+
+
+@_of_type.register
+def _(_kind: inspect.StrType, _walk: _Walk) -> Schema:
+    return {"type": "string"}
+
+
+@_of_type.register
+def _(_kind: inspect.IntType, _walk: _Walk) -> Schema:
+    return {"type": "integer"}
+
+
+@_of_type.register
+def _(kind: inspect.VarTupleType, walk: _Walk) -> Schema:
+    return {"type": "array", "items": _of_type(kind.item_type, walk)}
+
+
+@_of_type.register
+def _(kind: inspect.StructType, walk: _Walk) -> Schema:
+    walk = walk.into(kind.cls)
+    demands: list[Rule] = list(getattr(kind.cls, "RULES", ()))
+    properties, required = {}, []
+    for field in kind.fields:
+        schema, mark = _of_field(field, walk)
+        properties[field.encode_name] = schema
+        if nesting := walk.ends_before(_bare(field.type)):
+            demands = [rule for rule in demands if rule.into != field.encode_name]
+            schema.update(_nothing(schema, nesting))
+            continue
+        is_required = field.required or mark.required
+        if is_required:
+            required.append(field.encode_name)
+        demands += rules.of_field(field.encode_name, mark, required=is_required)
+    return {
+        "type": "object",
+        **({"required": required} if required else {}),
+        **({"properties": properties} if properties else {}),
+        **rules.as_schema(demands),
+    }
+
+
+def _of_field(field: inspect.Field, walk: _Walk) -> tuple[Schema, Mark]:
+    """Return a field's schema and its mark; of ``metadata`` the API server wants nothing said."""
+    if field.encode_name == "metadata":
+        return {"type": "object"}, _NO_MARK
+    notes = field.type
+    if not isinstance(notes, inspect.Metadata) or not (notes.extra_json_schema or {}).get("description"):
+        raise UnknownTypeError(f"{walk.above[-1].__name__}.{field.name} has no description")
+    mark: Mark = (notes.extra or {}).get("mark", _NO_MARK)
+    bare = _bare(notes)
+    inner: Schema = {"type": "array"} if walk.ends_before(bare) else _of_type(bare, walk)
+    return {
+        "description": cast("dict[str, str]", notes.extra_json_schema)["description"],
+        "type": inner.pop("type"),
+        **_stated(mark),
+        **inner,
+        **rules.as_schema(list(mark.rules)),
+    }, mark
+
+
+def _nothing(schema: Schema, nesting: Nesting) -> Schema:
+    """Return what takes the place of a nested list where no further level is allowed.
+
+    The items are kept as they come, so that the rule sees them and says what is wrong. Without that they
+    would be unknown fields: dropped in silence, or refused with words about spelling.
+    """
+    for key in ("maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"):
+        schema.pop(key, None)
+    return {
+        "description": f"Must be empty here: {nesting.message}.",
+        "x-kubernetes-list-type": "atomic",
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        **rules.as_schema([Rule(expression="self.size() == 0", message=nesting.message)]),
+    }
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    """Strip what a field's type carries beyond itself: notes, and that it may be missing."""
+    if isinstance(kind, inspect.Metadata):
+        return _bare(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        (one,) = (member for member in kind.types if not isinstance(member, inspect.NoneType))
+        return _bare(one)
+    return kind
+
+
+def _stated(mark: Mark) -> Schema:
+    """Return what a mark says that OpenAPI has a word for."""
+    stated: Schema = {name: value for ours, name in _LIMITS if (value := getattr(mark, ours)) not in (None, "")}
+    if mark.format:
+        stated["format"] = mark.format
+    if mark.enum:
+        stated["enum"] = list(mark.enum)
+    if mark.default is not UNSET:
+        stated["default"] = mark.default
+    if mark.map_keys:
+        stated["x-kubernetes-list-type"] = "map"
+        stated["x-kubernetes-list-map-keys"] = list(mark.map_keys)
+    if mark.atomic:
+        stated["x-kubernetes-list-type"] = "atomic"
+    return stated

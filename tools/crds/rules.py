@@ -1,0 +1,70 @@
+"""Marks as CEL.
+
+Rules about a field stand at the struct that holds it, not at the field: a transition rule at a field is
+skipped while the field is absent before or after, so it could never refuse that the field is set or cleared.
+"""
+
+from typing import Any
+
+from cpg_api.schema import FIELD_IS_IMMUTABLE, Mark, Rule
+
+Schema = dict[str, Any]
+
+_DEFAULT_REASON = "FieldValueInvalid"
+
+
+def of_field(name: str, mark: Mark, *, required: bool) -> list[Rule]:
+    """Return the rules about a field that stand at the struct around it."""
+    rules = []
+    if mark.immutable:
+        rules.append(_immutable(name, required=required))
+    if mark.set_once:
+        rules.append(_set_once(name))
+    if mark.fixed_items:
+        rules += _fixed_items(name, mark.map_keys[0])
+    return rules
+
+
+def as_schema(rules: list[Rule]) -> Schema:
+    """Return the schema's part that states the rules; empty where there are none."""
+    return {"x-kubernetes-validations": [_as_schema(rule) for rule in rules]} if rules else {}
+
+
+def _as_schema(rule: Rule) -> Schema:
+    schema = {"rule": rule.expression, "message": rule.message}
+    if rule.telling:
+        schema["messageExpression"] = rule.telling
+    if rule.path:
+        schema["fieldPath"] = rule.path
+    if rule.reason != _DEFAULT_REASON:
+        schema["reason"] = rule.reason
+    return schema
+
+
+def _immutable(name: str, *, required: bool) -> Rule:
+    unchanged = f"self.{name} == oldSelf.{name}"
+    if not required:
+        unchanged = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || {unchanged})"
+    return Rule(expression=unchanged, message=FIELD_IS_IMMUTABLE, path=f".{name}")
+
+
+def _set_once(name: str) -> Rule:
+    return Rule(
+        expression=f"!has(oldSelf.{name}) || has(self.{name}) && self.{name} == oldSelf.{name}",
+        message=f"{FIELD_IS_IMMUTABLE} once set",
+        path=f".{name}",
+    )
+
+
+def _fixed_items(name: str, key: str) -> list[Rule]:
+    def subset(one: str, other: str) -> str:
+        same = f"{other}.{name}.exists(o, o.{key} == i.{key})"
+        return f"!has({one}.{name}) || {one}.{name}.all(i, has({other}.{name}) && {same})"
+
+    return [
+        Rule(expression=expression, message=f"item may not be {done}", reason="FieldValueForbidden", path=f".{name}")
+        for done, expression in (
+            ("added", subset("self", "oldSelf")),
+            ("removed", subset("oldSelf", "self")),
+        )
+    ]
