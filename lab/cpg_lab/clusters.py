@@ -1,0 +1,191 @@
+"""A cluster as a context manager: there within the block, gone after it, whatever happens in between."""
+
+import datetime as dt
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import TracebackType
+from typing import Self
+
+from cpg_lab import building, certificates, folders, populating
+from cpg_lab.access import Access
+from cpg_lab.commands import SERVICE_IP, Files
+from cpg_lab.controlplane import ControlPlane
+from cpg_lab.errors import LabError, StartError
+from cpg_lab.nodes import NodePool
+from cpg_lab.passing import Claim
+from cpg_lab.processes import Process
+from cpg_lab.progress import Display
+from cpg_lab.specs import ClusterSpec
+
+_DEFAULT = ClusterSpec()
+_LOGS_KEPT = 10
+
+
+class Cluster:
+    """A control plane on loopback, with what its spec asks for.
+
+    Without a folder it lives in one of its own, which goes with it; with one, the folder's owner clears up.
+    """
+
+    def __init__(
+        self, spec: ClusterSpec = _DEFAULT, *, folder: Path | None = None, display: Display | None = None
+    ) -> None:
+        self.spec = spec
+        self._display = display
+        self._folder = folder
+        self._claim: Claim | None = None
+        self._plane: ControlPlane | None = None
+        self._access: Access | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            self._keep_logs(error)
+        self.stop()
+
+    def start(self) -> None:
+        """Build what is missing, start everything, make the nodes; leave nothing behind if that fails."""
+        programs = building.ensure(self.spec.programs(), self._display)
+        try:
+            files = Files(self._own_folder())
+            now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+            certificates.issue(files.folder, now=now, service_ip=SERVICE_IP)
+            self._plane = ControlPlane(self.spec, files, programs)
+            self._plane.start()
+            self._access = Access(
+                url=self._plane.url("apiserver"),
+                ca_file=files.certificates.ca,
+                token=self._plane.token,
+                kubeconfig=files.kubeconfig,
+                kubectl_path=programs["kubectl"],
+            )
+            self.add_nodes(*self.spec.nodes)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._keep_logs(error)
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop everything and remove the folder, if it is ours. Doing it twice is fine."""
+        self._access = None
+        plane, self._plane = self._plane, None
+        claim, self._claim = self._claim, None
+        try:
+            if plane is not None:
+                plane.stop()
+        finally:
+            if claim is not None:
+                claim.release()
+
+    @property
+    def access(self) -> Access:
+        """The way in, for whoever needs it all in one piece."""
+        if self._access is None:
+            raise StartError("the cluster does not run")
+        return self._access
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.access.kubeconfig
+
+    @property
+    def url(self) -> str:
+        """Where the API server is."""
+        return self.access.url
+
+    @property
+    def token(self) -> str:
+        """The administrator's token."""
+        return self.access.token
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority that signed the API server's certificate."""
+        return self.access.ca_file
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """The components' processes, by name."""
+        return dict(self._running.processes)
+
+    def kubectl(
+        self,
+        *arguments: str,
+        input: str | None = None,  # noqa: A002  # as subprocess.run has it
+        check: bool = True,
+    ) -> CompletedProcess[str]:
+        """Run the lab's own kubectl; raise with its words when it fails, unless told not to."""
+        return self.access.kubectl(*arguments, input=input, check=check)
+
+    def token_for(self, service_account: str, namespace: str = "default") -> str:
+        """Give a token of a service account, as a pod of it would have."""
+        return self.access.token_for(service_account, namespace)
+
+    def add_nodes(self, *pools: NodePool) -> None:
+        """Make nodes, ready at once."""
+        if pools:
+            populating.create_nodes(self.kubeconfig, pools)
+
+    def start_component(self, name: str) -> None:
+        """Start a component again, at the port that it had, and wait until it is ready."""
+        self._running.start_component(name)
+
+    def stop_component(self, name: str) -> None:
+        """Ask a component to end, and end it by force if it does not."""
+        self._running.stop_component(name)
+
+    def kill_component(self, name: str) -> None:
+        """End a component without a warning, as a crash would."""
+        self._running.kill_component(name)
+
+    def dead(self) -> dict[str, int]:
+        """Give the components that ended, each with its exit code."""
+        return self._running.dead()
+
+    def wait(self, until: Callable[[], bool], timeout: float = 30.0, what: str = "the condition") -> None:
+        """Wait until something holds; raise, saying what did not, when it takes too long."""
+        deadline = time.monotonic() + timeout
+        while not until():
+            if dead := self.dead():
+                raise LabError(f"waiting for {what}, but {', '.join(dead)} died")
+            if time.monotonic() > deadline:
+                raise LabError(f"{what} did not come within {timeout:g} s")
+            time.sleep(0.1)
+
+    @property
+    def _running(self) -> ControlPlane:
+        if self._plane is None:
+            raise StartError("the cluster does not run")
+        return self._plane
+
+    def _own_folder(self) -> Path:
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return self._folder
+        self._claim = Claim.make(folders.passing_clusters())
+        return self._claim.folder
+
+    def _keep_logs(self, error: Exception) -> None:
+        """Put the logs where they outlive the cluster, and tell so in the error."""
+        logs = self._plane.files.logs if self._plane else None
+        if logs is None or self._claim is None or not logs.is_dir():
+            return
+        kept = folders.kept_logs() / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        shutil.copytree(logs, kept, dirs_exist_ok=True)
+        for old in sorted(folders.kept_logs().iterdir())[:-_LOGS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        error.add_note(f"The logs of the lab's cluster are kept in {kept}")

@@ -1,0 +1,63 @@
+"""Where the lab keeps things: sources in the repository, programs in a per-user cache, clusters in passing.
+
+Programs are large (half a gigabyte) and slow to build, so they live outside the repository, where a clean
+clone finds them. Clusters that last only as long as a `with` block live in the folder for temporary files;
+those that outlive a command live in `.lab/` of the repository, where the user can see them.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from cpg_lab.errors import LabError
+
+_LAB = Path(__file__).resolve().parents[1]
+
+
+def module_folder(name: str) -> Path:
+    """Give the folder of a Go module of ours; it is there in a clone, not in an installed wheel."""
+    folder = _LAB / "go" / name
+    if not (folder / "go.mod").is_file():
+        raise LabError(f"{folder} has no go.mod: the lab works from a clone of the repository only")
+    return folder
+
+
+def stages_file() -> Path:
+    """Give the file that tells kwok how pods and nodes live."""
+    return _LAB / "kwok" / "stages.yaml"
+
+
+def toolchain_lock() -> Path:
+    """Give the requirements file that pins the Go toolchain, with hashes."""
+    return _LAB / "go" / "toolchain.lock"
+
+
+def cache() -> Path:
+    """Give the per-user cache, made if need be."""
+    given = os.environ.get("KUBE_CPG_CACHE")
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    base = Path(xdg) if xdg and Path(xdg).is_absolute() else Path.home() / ".cache"
+    folder = Path(given).absolute() if given else base / "kube-cpg"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def passing_clusters() -> Path:
+    """Give the folder of clusters that end with their process; ours alone, as it holds keys."""
+    folder = Path(tempfile.gettempdir()) / f"kube-cpg-lab-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise LabError(f"{folder} is not a private folder of this user; remove it")
+    return folder
+
+
+def lasting_clusters() -> Path:
+    """Give the folder of clusters that outlive the command that started them."""
+    given = os.environ.get("KUBE_CPG_LAB")
+    return Path(given).absolute() if given else _LAB.parent / ".lab"
+
+
+def kept_logs() -> Path:
+    """Give the folder where the logs of failed clusters are kept."""
+    return cache() / "logs"

@@ -1,0 +1,50 @@
+"""Free ports on loopback.
+
+A port cannot be handed to a program that insists on binding it itself, so between choosing and binding
+somebody else may take it. Two things make that rare: ports are taken from below the range that the kernel
+gives to outgoing connections, and one process never offers the same port twice. What remains is for the
+caller: a program that lost its port is started again with another.
+"""
+
+import random
+import socket
+from pathlib import Path
+
+from cpg_lab.errors import LabError
+
+LOOPBACK = "127.0.0.1"
+_LOWEST = 20_000
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_offered: set[int] = set()
+
+LOST_PORT = "address already in use"
+"""What a Go program says in its log when somebody else has its port."""
+
+
+def free_port() -> int:
+    """Give a port of loopback that nobody listens on, and that this process has not given before."""
+    candidates = [port for port in range(_LOWEST, _highest()) if port not in _offered]
+    random.SystemRandom().shuffle(candidates)
+    for port in candidates:
+        if is_free(port):
+            _offered.add(port)
+            return port
+    raise LabError(f"no free port on {LOOPBACK} between {_LOWEST} and {_highest()}")
+
+
+def is_free(port: int) -> bool:
+    """Tell whether the port can be bound right now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _highest() -> int:
+    try:
+        lowest_ephemeral = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest_ephemeral = 32_768
+    return lowest_ephemeral if lowest_ephemeral > _LOWEST + 1000 else 60_000

@@ -1,0 +1,45 @@
+"""Asking over HTTP whether a component is ready. The asking is the client package's; the waiting is ours.
+
+The lab is plain, blocking code, and is used from coroutines too (tests of the scheduler are), where no second
+event loop may run in the same thread. So each burst of coroutines gets a thread of its own.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cpg_client.connection import Connection, ConnectionSettings
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.retrying import Retries
+
+T = TypeVar("T")
+
+_IMPATIENT = ConnectionSettings(
+    total_timeout=5.0, connect_timeout=1.0, retries=Retries(attempts=1), user_agent="cpg-lab"
+)
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, whether or not this thread has an event loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def unready_reason(url: str, path: str, *, ca_file: Path | None, token: str | None) -> str | None:
+    """Ask once; give None when the answer was good, else what was wrong with it."""
+    endpoint = Endpoint(server=url, ca=ca_file, credentials=Credentials(token=token))
+    return run_blocking(_ask(endpoint, path))
+
+
+async def _ask(endpoint: Endpoint, path: str) -> str | None:
+    try:
+        async with Connection(endpoint, _IMPATIENT) as connection:
+            await connection.get(path)
+    except ConnectionFailedError as problem:
+        return problem.why
+    except ApiError as problem:
+        return f"{problem.status} {problem.message}"
+    return None

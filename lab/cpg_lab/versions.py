@@ -1,0 +1,74 @@
+"""Which programs the lab can build, each pinned to a version.
+
+Two tables, so that a new program is one line. `MODULES` are the folders of `lab/go`, whose committed
+`go.mod` and `go.sum` pin every source down to its hash; `PROGRAMS` are what is built from them. The tables
+repeat the versions of `go.mod` because two of them must be told to the linker: a Kubernetes that was not
+told its version calls itself v0.0.0, and clients and charts that look at it go wrong. A test keeps the
+tables and the `go.mod` files in agreement.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module of ours, whose only purpose is to pin what a few programs are built from."""
+
+    name: str
+    stamps: tuple[tuple[str, str], ...] = ()
+    """Variables that the linker sets: where a program learns its own version."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One executable: how we call it, where its main package is, and which module pins its sources."""
+
+    name: str
+    module: Module
+    version: str
+    package: str
+
+    @property
+    def built_name(self) -> str:
+        """The file name that Go gives it: the last part of the path that is not a major version."""
+        parts = self.package.split("/")
+        return parts[-2] if parts[-1].startswith("v") and parts[-1][1:].isdigit() else parts[-1]
+
+
+def _kubernetes(version: str) -> Module:
+    major, minor, _ = version.split(".")
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    stamps = tuple((f"k8s.io/component-base/version.{name}", value) for name, value in values.items())
+    return Module(f"kubernetes-{major}.{minor}", stamps)
+
+
+_NEWEST = _kubernetes("1.37.1")
+_OLDEST = _kubernetes("1.30.14")
+_KWOK = Module("kwok")
+_HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
+
+PROGRAMS: Final = (
+    Program("etcd", _NEWEST, "3.7.0", "go.etcd.io/etcd/server/v3"),
+    Program("kube-apiserver", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program("kube-controller-manager", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    Program("kube-scheduler", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Program("kubectl", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kubectl"),
+    Program("kube-apiserver-1.30", _OLDEST, "1.30.14", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
+    Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
+)
+
+BY_NAME: Final = {program.name: program for program in PROGRAMS}
+
+COMPONENTS: Final = {
+    "1.37": {
+        "etcd": "etcd",
+        "apiserver": "kube-apiserver",
+        "controller-manager": "kube-controller-manager",
+        "scheduler": "kube-scheduler",
+        "kwok": "kwok",
+    },
+    "1.30": {"etcd": "etcd", "apiserver": "kube-apiserver-1.30", "kwok": "kwok"},
+}
+"""Kubernetes versions that a cluster can have, and which program each component of it is."""

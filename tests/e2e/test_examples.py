@@ -1,0 +1,60 @@
+"""The examples, applied to a real API server as their READMEs say."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if folder.is_dir())
+COLUMNS = (
+    "custom-columns=KIND:.kind,NAME:.metadata.name,PARENT:.spec.parentCompositePodGroupName,"
+    "STATUS:.status.conditions[0].reason,MODE:.spec.disruptionMode"
+)
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster with the CRDs and the Job controller."""
+    with Cluster(ClusterSpec(components=("controller-manager",))) as running:
+        running.kubectl("apply", "-f", str(ROOT / "manifests" / "crds"))
+        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", str(ROOT / "manifests" / "crds"))
+        yield running
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_example_shows_what_it_says(cluster: Cluster, folder: Path) -> None:
+    """Its objects pass strict validation, and kubectl then shows what expected.txt has."""
+    namespace = folder.name
+    cluster.kubectl("create", "namespace", namespace)
+    cluster.kubectl("apply", "--validate=strict", "-n", namespace, "-f", str(folder / "objects.yaml"))
+    shown = cluster.kubectl("get", "workloads,cpg,podgroups", "-n", namespace, "-o", COLUMNS).stdout
+    assert (folder / "expected.txt").read_text() == shown
+
+
+def test_every_example_is_in_the_list() -> None:
+    """The README of the examples names each folder, and each folder tells its idea."""
+    listed = (ROOT / "examples" / "README.md").read_text()
+    assert EXAMPLES
+    for folder in EXAMPLES:
+        assert f"[{folder.name}]({folder.name})" in listed
+        assert (folder / "README.md").read_text().startswith("# ")
+
+
+def test_pods_of_an_example_join_their_groups(cluster: Cluster) -> None:
+    """The Jobs of the tree make pods that carry their group's label and our scheduler's name."""
+
+    def pods() -> list[str]:
+        answer = cluster.kubectl(
+            "get", "pods", "-n", "02-tree", "-l", "scheduling.cpg.dev/pod-group",
+            "-o", "custom-columns=NAME:.spec.schedulerName", "--no-headers",
+        )  # fmt: skip
+        return answer.stdout.split()
+
+    cluster.wait(lambda: len(pods()) == 10, timeout=30, what="the ten pods of the tree")
+    assert set(pods()) == {"cpg-scheduler"}

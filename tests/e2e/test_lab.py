@@ -1,0 +1,256 @@
+"""The lab with real programs: clusters come up fast, are what was asked for, and leave nothing behind."""
+
+import contextlib
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import building, folders
+from cpg_lab.clusters import Cluster
+from cpg_lab.errors import LabError, StartError
+from cpg_lab.identities import Identity
+from cpg_lab.labs import Lab
+from cpg_lab.nodes import NodePool
+from cpg_lab.specs import COMPONENTS, ClusterSpec
+
+pytestmark = pytest.mark.e2e
+
+NODES = NodePool.parse("2 blocks x 2 racks x 2 nodes, cpu=2, label lab=yes, taint lab=yes:PreferNoSchedule")
+FULL = ClusterSpec(gates="native", components=COMPONENTS, nodes=(NODES,))
+OWNER = """
+import json, time
+from cpg_lab.clusters import Cluster
+with Cluster() as cluster:
+    pids = [process.pid for process in cluster.processes.values()]
+    print(json.dumps([str(cluster.kubeconfig.parent), pids]), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster with everything in it, for all tests that do not harm it."""
+    with Cluster(FULL) as running:
+        yield running
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep passing clusters, and labs, in a folder of this test."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("KUBE_CPG_LAB", str(tmp_path / "labs"))
+    return tmp_path
+
+
+def pod(name: str, **spec: object) -> str:
+    """Give a pod as JSON."""
+    body = {"containers": [{"name": "main", "image": "none"}], **spec}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
+
+
+def field(cluster: Cluster, kind: str, name: str, path: str) -> str:
+    """Read one field of an object."""
+    return cluster.kubectl("get", kind, name, "-o", f"jsonpath={{{path}}}").stdout
+
+
+def identities(cluster: Cluster) -> list[Identity]:
+    """Give who a cluster's processes are."""
+    found = [process.identity for process in cluster.processes.values()]
+    return [identity for identity in found if identity is not None]
+
+
+def await_gone(gone: list[Identity]) -> None:
+    """Wait until no process lives."""
+    deadline = time.monotonic() + 15
+    while any(identity.lives() for identity in gone):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def served(cluster: Cluster, group_version: str) -> bool:
+    """Tell whether the API server serves a group and version."""
+    return group_version in cluster.kubectl("api-versions").stdout.split()
+
+
+def test_ready_within_ten_seconds(temporary: Path) -> None:
+    """With the programs built, a cluster is ready in less than ten seconds, and gone without a trace after it."""
+    building.ensure(ClusterSpec().programs())
+    began = time.monotonic()
+    with Cluster() as running:
+        assert time.monotonic() - began < 10
+        assert running.kubectl("get", "namespace", "default", "-o", "name").stdout == "namespace/default\n"
+        assert not served(running, "scheduling.k8s.io/v1alpha3")
+        everyone, folder = identities(running), running.kubeconfig.parent
+        assert len(everyone) == 2
+        assert folder.is_relative_to(temporary)
+        assert running.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert not any(identity.lives() for identity in everyone)
+    assert not folder.exists()
+    with pytest.raises(StartError, match="does not run"):
+        _ = running.url
+
+
+def test_two_clusters_at_once(temporary: Path) -> None:
+    """Clusters of two versions run side by side, and know nothing of each other."""
+    oldest = ClusterSpec(kubernetes="1.30", components=("kwok",), nodes=(NodePool.parse("1 node"),))
+    old, new = Cluster(oldest), Cluster()
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor() as pool:
+        for starting in [pool.submit(stack.enter_context, each) for each in (old, new)]:
+            starting.result()
+        versions = [json.loads(one.kubectl("version", "-o", "json").stdout) for one in (old, new)]
+        assert [version["serverVersion"]["gitVersion"] for version in versions] == ["v1.30.14", "v1.37.1"]
+        old.kubectl("create", "namespace", "only-here")
+        assert new.kubectl("get", "namespace", "only-here", check=False).returncode == 1
+        assert len(old.kubectl("get", "nodes", "-o", "name").stdout.split()) == 1
+        assert new.kubectl("get", "nodes", "-o", "name").stdout == ""
+    assert [path for path in folders.passing_clusters().iterdir() if path.is_dir()] == []
+    assert temporary in folders.passing_clusters().parents
+
+
+def test_an_exception_ends_the_cluster_and_keeps_its_logs(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failure within the block nothing runs, the data is gone, and the error says where the logs are."""
+    monkeypatch.setattr(folders, "kept_logs", lambda: temporary / "kept")
+    everyone: list[Identity] = []
+
+    def fail() -> None:
+        with Cluster() as running:
+            everyone.extend(identities(running))
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        fail()
+    assert len(everyone) == 2
+    assert not any(identity.lives() for identity in everyone)
+    assert not any(path.is_dir() for path in folders.passing_clusters().iterdir())
+    (note,) = caught.value.__notes__
+    kept = Path(note.rpartition(" ")[2])
+    assert {"etcd.log", "apiserver.log"} <= {path.name for path in kept.iterdir()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_nothing_is_left_of_an_owner_that_ends(number: signal.Signals, temporary: Path) -> None:
+    """Ctrl-C and kill -9 of the owner end all processes; the data goes at once, or with the next lab."""
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:  # noqa: S603
+        assert owner.stdout is not None
+        folder, pids = json.loads(owner.stdout.readline())
+        everyone = [identity for identity in map(Identity.of, pids) if identity is not None]
+        assert len(everyone) == len(pids) == 2
+        assert Path(folder).is_relative_to(temporary)
+        owner.send_signal(number)
+        owner.wait(20)
+    await_gone(everyone)
+    if number is signal.SIGKILL:
+        Lab("any").down()  # whatever the command, it clears what the dead left
+    assert not Path(folder).exists()
+
+
+def test_native_gates_serve_the_native_api(cluster: Cluster) -> None:
+    """With the native gates the alpha API of pod groups is there, and pods keep their group."""
+    assert served(cluster, "scheduling.k8s.io/v1alpha3")
+    cluster.kubectl("apply", "-f", "-", input=pod("grouped", schedulingGroup={"podGroupName": "g"}, nodeName="no"))
+    assert field(cluster, "pod", "grouped", ".spec.schedulingGroup.podGroupName") == "g"
+    cluster.kubectl("delete", "pod", "grouped", "--force", "--wait=false")
+
+
+def test_nodes_are_ready_where_they_should_be(cluster: Cluster) -> None:
+    """The nodes of the description are there, ready, labelled by place and tainted."""
+    names = cluster.kubectl("get", "nodes", "-o", "name").stdout.split()
+    assert names == [f"node/{name}" for name in NODES.names()]
+    ready = cluster.kubectl("get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')
+    assert set(ready.stdout.split()) == {"True"}
+    labels = json.loads(field(cluster, "node", "node-1-2-1", ".metadata.labels"))
+    assert labels["topology.cpg.dev/rack"] == "rack-1-2"
+    assert labels["lab"] == "yes"
+    assert "PreferNoSchedule" in field(cluster, "node", "node-1-2-1", ".spec.taints")
+
+
+def test_a_pod_bound_by_hand_runs_and_goes(cluster: Cluster) -> None:
+    """A pod that is bound without any scheduler runs on its node, and is gone soon after it is deleted."""
+    cluster.kubectl("apply", "-f", "-", input=pod("by-hand", schedulerName="nobody"))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node-2-1-2"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "by-hand"}, "target": target}
+    path = "/api/v1/namespaces/default/pods/by-hand/binding"
+    cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(binding))
+    cluster.wait(lambda: field(cluster, "pod", "by-hand", ".status.phase") == "Running", 10, "running")
+    assert field(cluster, "pod", "by-hand", ".spec.nodeName") == "node-2-1-2"
+    assert field(cluster, "pod", "by-hand", '.status.conditions[?(@.type=="Ready")].status') == "True"
+    began = time.monotonic()
+    cluster.kubectl("delete", "pod", "by-hand")
+    assert time.monotonic() - began < 5
+
+
+def test_the_peer_binds_a_pod(cluster: Cluster) -> None:
+    """Kubernetes' own scheduler binds a pod, and kwok runs it."""
+    cluster.kubectl("apply", "-f", "-", input=pod("by-peer"))
+    cluster.wait(lambda: field(cluster, "pod", "by-peer", ".status.phase") == "Running", 10, "running")
+    assert field(cluster, "pod", "by-peer", ".spec.nodeName") in NODES.names()
+    cluster.kubectl("delete", "pod", "by-peer")
+
+
+def test_access_is_verified_and_limited(cluster: Cluster) -> None:
+    """The certificate verifies with our authority only, and a service account may do nothing it was not given."""
+    request = urllib.request.Request(f"{cluster.url}/readyz")  # noqa: S310  # https, ours
+    trusting = ssl.create_default_context(cafile=str(cluster.ca_file))
+    with urllib.request.urlopen(request, context=trusting) as answer:  # noqa: S310
+        assert answer.status == 200
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(request, context=ssl.create_default_context())  # noqa: S310
+    cluster.kubectl("create", "serviceaccount", "weak")
+    token = cluster.token_for("weak")
+    answer_no = cluster.kubectl("auth", "can-i", "list", "pods", f"--token={token}", check=False)
+    assert answer_no.stdout == "no\n"
+
+
+def test_components_can_be_crashed_and_started_again(cluster: Cluster) -> None:
+    """A component that is killed counts as dead, and works again at the same address when started again."""
+    cluster.kill_component("kwok")
+    assert cluster.dead() == {"kwok": -signal.SIGKILL}
+    with pytest.raises(LabError, match="waiting for nothing, but kwok died"):
+        cluster.wait(lambda: False, what="nothing")
+    cluster.start_component("kwok")
+    assert cluster.dead() == {}
+    url = cluster.url
+    cluster.stop_component("apiserver")
+    cluster.start_component("apiserver")
+    assert cluster.url == url
+    assert cluster.kubectl("get", "nodes", "-o", "name").stdout
+
+
+def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
+    """A lab runs until taken down, is found again, tells of deaths, starts afresh after one, and leaves nothing."""
+    spec = ClusterSpec(components=("kwok",), nodes=(NodePool.parse("2 nodes"),))
+    lab = Lab("named")
+    with contextlib.ExitStack() as stack:
+        stack.callback(lab.down)
+        assert lab.up(spec)
+        began = time.monotonic()
+        assert not Lab("named").up(spec)
+        assert time.monotonic() - began < 1
+        assert len(lab.access().kubectl("get", "nodes", "-o", "name").stdout.split()) == 2
+        assert lab.report().well
+
+        state = lab.place.read_state()
+        assert state is not None
+        dict(state.components)["kwok"].send(signal.SIGKILL)
+        await_gone([dict(state.components)["kwok"]])
+        assert [name for name, _, alive in lab.report().components if not alive] == ["kwok"]
+
+        state.supervisor.send(signal.SIGKILL)
+        await_gone([identity for _, identity in state.components])
+        assert lab.report().phase == "dead"
+        assert lab.up(ClusterSpec())
+        again = lab.place.read_state()
+        assert again is not None
+    assert not lab.down()
+    assert not any(identity.lives() for identity in (again.supervisor, *dict(again.components).values()))
+    assert not (temporary / "labs").exists()

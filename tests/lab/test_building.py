@@ -1,0 +1,245 @@
+"""Building, with a Go that only pretends: what is built, when, where to, and what is shown."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import building, folders
+from cpg_lab.errors import BuildError
+from cpg_lab.identities import Identity
+from cpg_lab.progress import Display
+from cpg_lab.toolchain import Toolchain
+from cpg_lab.versions import BY_NAME
+
+GO = """
+import json, os, sys, time
+from pathlib import Path
+folder = Path(os.environ["FAKE_GO"])
+verb, *rest = sys.argv[1:]
+if verb == "env":
+    print("go1.99.1", "linux", "amd64", folder / "modules", sep="\\n")
+    sys.exit()
+with (folder / "calls").open("a") as calls:
+    calls.write(json.dumps([verb, *rest]) + "\\n")
+packages = [part for part in rest if "/cmd/" in part or part.endswith("/v3")]
+if verb == "list":
+    print("go: downloading x.dev/y v1", file=sys.stderr)
+    print("a.dev/a stale dependency", "", "b.dev/b not installed", sep="\\n")
+    print(packages[0], "not installed but available in build cache")
+elif (folder / "broken").exists():
+    print("b.dev/b", "b.go:1: no such thing", sep="\\n", file=sys.stderr)
+    sys.exit(1)
+else:
+    (folder / "pid").write_text(str(os.getpid()))
+    for package in ("a.dev/a", "b.dev/b"):
+        print(package, file=sys.stderr, flush=True)
+        time.sleep(float(os.environ.get("FAKE_GO_SLEEP", "0.1")))
+    for package in packages:
+        name = package.split("/")[-2 if package.endswith("/v3") else -1]
+        Path(rest[rest.index("-o") + 1], name).write_text(f"{package} of {os.getcwd()}")
+"""
+
+
+class FakeGo:
+    """The pretended Go, and what it was asked to do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def calls(self, verb: str) -> list[list[str]]:
+        """Give the arguments of each call of one kind."""
+        try:
+            lines = (self.folder / "calls").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [call for call in map(json.loads, lines) if call[0] == verb]
+
+    def identity(self) -> Identity:
+        """Wait until it builds, and give who it is."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                identity = Identity.of(int((self.folder / "pid").read_text()))
+            except (FileNotFoundError, ValueError):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            else:
+                assert identity is not None
+                return identity
+
+    def breaks(self) -> None:
+        """Let building fail from now on."""
+        (self.folder / "broken").touch()
+
+    def works(self) -> None:
+        """Let building work again."""
+        (self.folder / "broken").unlink()
+
+
+@pytest.fixture
+def go(tmp_path: Path, cache: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> FakeGo:
+    """Put a Go on the path that only pretends."""
+    assert not cache.exists()
+    path = program("go", GO)
+    monkeypatch.setenv("PATH", str(path.parent))
+    monkeypatch.setenv("FAKE_GO", str(tmp_path))
+    return FakeGo(tmp_path)
+
+
+@pytest.fixture
+def display() -> Display:
+    """Show progress to a string."""
+    return Display(stream=io.StringIO())
+
+
+def shown(display: Display) -> str:
+    """Give what was shown."""
+    assert isinstance(display.stream, io.StringIO)
+    return display.stream.getvalue()
+
+
+def test_what_is_missing_is_built_once(go: FakeGo, display: Display) -> None:
+    """The first call builds, the second finds it there; the version is told to the linker."""
+    first = building.ensure(["kube-scheduler"], display)
+    assert building.ensure(["kube-scheduler"], display) == first
+    (call,) = go.calls("build")
+    assert "k8s.io/component-base/version.gitVersion=v1.37.1" in call[call.index("-ldflags") + 1]
+    assert "-trimpath" in call
+    assert first["kube-scheduler"].read_text().startswith("k8s.io/kubernetes/cmd/kube-scheduler")
+
+
+def test_programs_of_one_module_are_built_together(go: FakeGo, display: Display) -> None:
+    """One run of Go per module, with those programs only that are asked for and missing."""
+    building.ensure(["kubectl"], display)
+    places = building.ensure(["etcd", "kubectl", "kube-scheduler", "kwok"], display)
+    kubernetes, kwok = go.calls("build")[1:]
+    assert kubernetes[-2:] == ["go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kube-scheduler"]
+    assert kwok[-1] == "sigs.k8s.io/kwok/cmd/kwok"
+    assert all(path.is_file() for path in places.values())
+    assert places["etcd"].name == "etcd"
+
+
+def test_a_broken_build_leaves_nothing(go: FakeGo, display: Display, cache: Path) -> None:
+    """When Go fails its last words are in the error, nothing is in the cache, and the next try builds."""
+    go.breaks()
+    with pytest.raises(BuildError, match=r"(?s)go build failed for kwok:.*b\.go:1: no such thing"):
+        building.ensure(["kwok"], display)
+    assert not (cache / "programs").exists()
+    assert list((cache / "building").iterdir()) == []
+    go.works()
+    assert building.ensure(["kwok"], display)["kwok"].is_file()
+
+
+def test_what_a_killed_builder_left_is_swept(go: FakeGo, display: Display, cache: Path) -> None:
+    """Half a build of a builder that was killed is not taken for anything."""
+    left = cache / "building" / "kwok" / "kwok"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    assert "half" not in building.ensure(["kwok"], display)["kwok"].read_text()
+    assert len(go.calls("build")) == 1
+
+
+def test_two_builders_at_once_build_once(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that need the same program: one builds, the other says that it waits, both have it."""
+    monkeypatch.setenv("FAKE_GO_SLEEP", "0.5")
+    command = [sys.executable, "-m", "cpg_lab", "build", "kwok"]
+    builders = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603  # our own
+        for _ in range(2)
+    ]
+    outputs = [builder.communicate(timeout=60) for builder in builders]
+    assert [builder.returncode for builder in builders] == [0, 0]
+    assert outputs[0][0] == outputs[1][0]
+    assert len(go.calls("build")) == 1
+    waited = [errors for _, errors in outputs if "Another lab builds kwok right now; waiting for it." in errors]
+    assert len(waited) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_an_interrupted_build_can_be_taken_up(
+    go: FakeGo, cache: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C and kill -9 end Go too and leave no program; the next call builds it."""
+    monkeypatch.setenv("FAKE_GO_SLEEP", "30")
+    command = [sys.executable, "-m", "cpg_lab", "build", "kwok"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as builder:  # noqa: S603  # our own
+        compiler = go.identity()
+        builder.send_signal(number)
+        builder.wait(20)
+    deadline = time.monotonic() + 10
+    while compiler.lives():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not (cache / "programs").exists()
+    monkeypatch.setenv("FAKE_GO_SLEEP", "0")
+    assert building.ensure(["kwok"], Display(stream=io.StringIO()))["kwok"].is_file()
+
+
+def test_progress_is_shown(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it builds there is a percentage; what Go compiled before does not count, linking does."""
+    monkeypatch.setenv("FAKE_GO_SLEEP", "0.3")
+    now = iter(range(0, 100_000, 20))
+    display = Display(stream=io.StringIO(), clock=lambda: float(next(now)))
+    building.ensure(["kwok"], display)
+    text = shown(display)
+    assert "Building kwok (kwok); this happens once.\n" in text
+    assert "Building kwok: 2%" in text  # one of two packages, and 40 for the linking
+    assert "Building kwok: 5%, linking" in text
+    assert "Built kwok in 1 s." in text
+    assert go.calls("list")
+
+
+def test_the_key_depends_on_all_that_matters(go: FakeGo, cache: Path, tmp_path: Path) -> None:
+    """Another compiler, platform, program or pin leads to another place; where the compiler is does not."""
+    program = BY_NAME["kwok"]
+    compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
+    key = building.key(program, compiler)
+    assert building.key(program, replace(compiler, go=Path("/elsewhere"), module_cache=Path("/x"))) == key
+    others = [
+        building.key(program, replace(compiler, version="go1.26.9")),
+        building.key(program, replace(compiler, platform="linux/arm64")),
+        building.key(replace(program, package="x.dev/cmd/kwok"), compiler),
+        building.key(replace(program, module=replace(program.module, stamps=(("a", "b"),))), compiler),
+        building.key(BY_NAME["helm"], compiler),
+    ]
+    assert len({key, *others}) == len(others) + 1
+    assert building.place(program, compiler).is_relative_to(cache)
+    assert go.calls("build") == []
+
+
+def test_changed_pins_are_another_program(go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line more in go.sum, or in go.mod, leads to another place."""
+    compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
+    module = tmp_path / "module"
+    module.mkdir()
+    monkeypatch.setattr(folders, "module_folder", lambda _: module)
+    keys = set()
+    for mod, pins in [("a", "b"), ("a", "c"), ("d", "b")]:
+        (module / "go.mod").write_text(mod)
+        (module / "go.sum").write_text(pins)
+        keys.add(building.key(BY_NAME["kwok"], compiler))
+    assert len(keys) == 3
+    assert go.calls("build") == []
+
+
+def test_modules_in_gos_cache_need_no_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only sources that are pinned and not there are counted; capitals are written as Go does."""
+    module = tmp_path / "module"
+    module.mkdir()
+    (module / "go.sum").write_text(
+        "x.dev/Big v1.0.0 h1:abc=\nx.dev/Big v1.0.0/go.mod h1:abc=\nx.dev/other v1.0.0 h1:abc=\n"
+    )
+    there = tmp_path / "cache" / "download" / "x.dev" / "!big" / "@v" / "v1.0.0.zip"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    monkeypatch.setattr(folders, "module_folder", lambda _: module)
+    compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
+    assert building.Builder(compiler, BY_NAME["kwok"].module, Display())._modules_to_fetch() == 1

@@ -1,0 +1,150 @@
+"""Starting, watching and stopping components, with small programs in their place."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import controlplane, probing
+from cpg_lab.commands import Files
+from cpg_lab.controlplane import ControlPlane
+from cpg_lab.errors import StartError
+from cpg_lab.specs import ClusterSpec
+
+Script = Callable[[str, str], Path]
+
+SERVER = """
+import http.server, sys
+port = next(part for part in sys.argv if part.startswith("--listen-client-urls=")).rpartition(":")[2]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+LOSES_PORT_ONCE = """
+import pathlib, sys
+mark = pathlib.Path(__file__).with_suffix(".mark")
+if not mark.exists():
+    mark.touch()
+    sys.exit("listen tcp 127.0.0.1:1: bind: address already in use")
+"""
+
+
+@pytest.fixture
+def plane(tmp_path: Path, program: Script) -> Iterator[Callable[[str], ControlPlane]]:
+    """Make a control plane whose etcd is a script."""
+    made: list[ControlPlane] = []
+    (tmp_path / "logs").mkdir()
+
+    def make(etcd: str) -> ControlPlane:
+        made.append(ControlPlane(ClusterSpec(), Files(tmp_path), {"etcd": program("etcd", etcd)}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+Make = Callable[[str], ControlPlane]
+
+
+@pytest.fixture(autouse=True)
+def _no_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let etcd's plain HTTP be asked without an authority."""
+    assert tmp_path.is_dir()
+    real = probing.unready_reason
+    monkeypatch.setattr(
+        probing,
+        "unready_reason",
+        lambda url, path, **_: real(url, path, ca_file=None, token=None),
+    )
+
+
+def test_a_component_is_started_when_it_answers(plane: Make) -> None:
+    """Starting returns once the component is ready; starting it again does nothing."""
+    running = plane(SERVER)
+    running.start_component("etcd")
+    first = running.processes["etcd"]
+    running.start_component("etcd")
+    assert running.processes["etcd"] is first
+    assert first.alive
+    assert running.dead() == {}
+
+
+def test_a_death_while_starting_is_reported_at_once(plane: Make) -> None:
+    """A component that dies gives an error with its name and last words, long before the timeout."""
+    began = time.monotonic()
+    with pytest.raises(StartError, match=r"(?s)etcd died while starting \(exit code 1\).*bad flag --frob"):
+        plane("import sys; sys.exit('bad flag --frob')").start_component("etcd")
+    assert time.monotonic() - began < 5
+
+
+def test_silence_ends_with_the_timeout(plane: Make) -> None:
+    """A component that runs but never answers gives an error that says what was waited for."""
+    with pytest.raises(StartError, match=r"(?s)etcd was not ready within 0 s \(.*it said last:\nhello"):
+        plane("import time; print('hello', flush=True); time.sleep(60)").start_component("etcd", 0.4)
+
+
+def test_a_lost_port_is_replaced(plane: Make) -> None:
+    """A component whose port somebody took meanwhile is started again with another."""
+    running = plane(LOSES_PORT_ONCE + SERVER)
+    running.start_component("etcd")
+    assert running.processes["etcd"].alive
+    assert running.dead() == {}
+
+
+def test_losing_ports_for_ever_is_an_error(plane: Make) -> None:
+    """Something else is wrong when every port is taken: it ends after a few tries."""
+    with pytest.raises(StartError, match="address already in use"):
+        plane("import sys; sys.exit('bind: address already in use')").start_component("etcd")
+
+
+def test_a_crash_is_noticed_and_mended(plane: Make) -> None:
+    """A killed component is reported as dead, and comes back at the same address."""
+    running = plane(SERVER)
+    running.start_component("etcd")
+    url = running.url("etcd")
+    running.kill_component("etcd")
+    assert running.dead() == {"etcd": -9}
+    running.start_component("etcd")
+    assert running.url("etcd") == url
+    running.stop_component("etcd")
+    assert running.dead() == {"etcd": -15}
+
+
+def test_unknown_components_are_errors(plane: Make) -> None:
+    """Asking for what the cluster has not, or has not started, says so."""
+    running = plane(SERVER)
+    with pytest.raises(StartError, match="the cluster has no scheduler; it has etcd, apiserver"):
+        running.start_component("scheduler")
+    with pytest.raises(StartError, match="etcd was not started yet"):
+        running.kill_component("etcd")
+
+
+def test_stopping_forces_who_is_impatient(plane: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C during the grace cuts it short, and still nothing is left."""
+    running = plane(SERVER)
+    running.start_component("etcd")
+    process = running.processes["etcd"]
+
+    def impatient(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(controlplane, "stop_all", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        running.stop()
+    assert not process.alive
+    monkeypatch.undo()
+
+
+def test_users_are_listed_for_the_server(plane: Make, tmp_path: Path) -> None:
+    """The table of tokens has the administrator, and is private."""
+    running = plane(SERVER)
+    running._write_tokens()
+    table = tmp_path / "tokens.csv"
+    assert table.read_text() == f'{running.token},cpg-lab:admin,cpg-lab:admin,"system:masters"\n'
+    assert table.stat().st_mode & 0o777 == 0o600
+    assert json.dumps(running.token) not in str(running.processes)

@@ -1,0 +1,67 @@
+"""Where things are kept, as the environment says."""
+
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import folders
+from cpg_lab.errors import LabError
+
+
+def test_the_cache_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own variable wins over everything else, and the folder is made."""
+    monkeypatch.setenv("KUBE_CPG_CACHE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert folders.cache() == tmp_path / "mine"
+    assert folders.cache().is_dir()
+
+
+def test_the_cache_follows_the_desktop_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without our variable the cache is in the folder that the desktop's variable names."""
+    monkeypatch.delenv("KUBE_CPG_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert folders.cache() == tmp_path / "xdg" / "kube-cpg"
+
+
+@pytest.mark.parametrize("given", ["", "relative"])
+def test_the_cache_is_at_home_otherwise(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty or relative desktop variable counts as none, as its convention demands."""
+    monkeypatch.delenv("KUBE_CPG_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", given)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folders.cache() == tmp_path / ".cache" / "kube-cpg"
+
+
+def test_passing_clusters_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder for passing clusters lets nobody else in, as it holds keys."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert folders.passing_clusters().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_public_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that others can enter, perhaps made by one of them, is not used."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders.passing_clusters().chmod(0o755)
+    with pytest.raises(LabError, match="not a private folder"):
+        folders.passing_clusters()
+
+
+def test_lasting_clusters_are_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters that outlive a command are in .lab beside pyproject.toml, unless a variable says otherwise."""
+    monkeypatch.delenv("KUBE_CPG_LAB", raising=False)
+    assert folders.lasting_clusters().name == ".lab"
+    assert (folders.lasting_clusters().parent / "pyproject.toml").is_file()
+    monkeypatch.setenv("KUBE_CPG_LAB", "/somewhere/else")
+    assert folders.lasting_clusters() == Path("/somewhere/else")
+
+
+def test_an_unknown_module_is_an_error() -> None:
+    """A module that is not there is reported with its place, not as a failure of Go."""
+    with pytest.raises(LabError, match=r"go/nothing has no go\.mod"):
+        folders.module_folder("nothing")
+
+
+def test_committed_files_are_there() -> None:
+    """The files that the lab reads from the repository exist."""
+    assert folders.stages_file().is_file()
+    assert folders.toolchain_lock().is_file()

@@ -1,0 +1,44 @@
+"""The tables agree with the Go modules that they speak of."""
+
+import re
+
+import pytest
+
+from cpg_lab import folders
+from cpg_lab.versions import BY_NAME, COMPONENTS, PROGRAMS, Program
+
+pytestmark = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+
+
+def test_the_module_pins_that_version(program: Program) -> None:
+    """The version in the table is the one that go.mod requires, and go.sum has its hash."""
+    folder = folders.module_folder(program.module.name)
+    required = re.findall(r"^\s*(?:require )?(\S+) v(\S+)", (folder / "go.mod").read_text(), re.MULTILINE)
+    version = next(found for path, found in required if program.package.startswith(f"{path}"))
+    assert program.version == version
+    assert f" v{version} h1:" in (folder / "go.sum").read_text()
+
+
+def test_the_module_names_it_as_a_tool(program: Program) -> None:
+    """The package is a tool of its module, so tidying keeps its hashes."""
+    tools = (folders.module_folder(program.module.name) / "go.mod").read_text()
+    assert re.search(rf"^(tool |\t){re.escape(program.package)}$", tools, re.MULTILINE)
+
+
+def test_the_linker_tells_its_version(program: Program) -> None:
+    """A module that stamps anything stamps the version that it pins."""
+    stamps = dict(program.module.stamps)
+    if "kubernetes" in program.package:
+        assert stamps["k8s.io/component-base/version.gitVersion"] == f"v{program.version}"
+
+
+def test_the_built_name_is_no_major_version(program: Program) -> None:
+    """Go names a program after its package, and leaves out a major version at the end."""
+    expected = {"etcd": "server", "kube-apiserver-1.30": "kube-apiserver"}
+    assert program.built_name == expected.get(program.name, program.name)
+
+
+def test_components_are_programs(program: Program) -> None:
+    """Whatever a cluster can have is something that can be built."""
+    assert program.name in BY_NAME
+    assert {name for table in COMPONENTS.values() for name in table.values()} <= set(BY_NAME)
