@@ -11,19 +11,15 @@ When the root has its minimum, a second pass adds everybody else, child by child
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from cpg_engine.errors import ContradictionError
-from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
+from cpg_engine.gangs.choosing import Choices
+from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.notes import Notes, Outcome
 from cpg_engine.gangs.placing import place_members, sees_others
 from cpg_engine.gangs.unit import Member, Unit
 from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.cluster import ABSENT
-from cpg_engine.topology.domains import Partition, Scope
-from cpg_engine.topology.placement import placement_scores
+from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Finding, NodeReport
 from cpg_engine.weights import Weights
 
@@ -52,6 +48,7 @@ class Search:
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
         self._notes = Notes(world, unit, self._needs, detail=options.detail)
+        self._choices = Choices(world, self._needs, self._notes, options.weights)
 
     def run(self) -> Finding:
         """Place the unit, or find out that it has no place."""
@@ -59,7 +56,7 @@ class Search:
             return Finding.INADMISSIBLE
         whole = self._world.topology.whole()
         if self._place(whole) or (self._has_preferences() and self._place_anyhow(whole)):
-            self._extend(0)
+            self._extend(0, whole)
             return Finding.PLACED
         if self._budget < 0:
             return Finding.OUT_OF_BUDGET
@@ -98,9 +95,16 @@ class Search:
         if not self._needs.admissible[index]:
             return
         inner = self._leaf_ways if self._unit.nodes[index].leaf else self._group_ways
-        for domain in self._domains(index, scope):
+        found = False
+        for domain in self._choices.scopes(index, scope, prefer=self._prefer):
+            found = True
             self._scopes[index] = domain
             yield from inner(index, domain)
+            self._forget(index)
+        if not found and self._needs.met[index]:
+            # Its minimum has been met for long, and no domain is open to it: it needs none.
+            self._scopes[index] = Scope(chain=scope.chain, rows=scope.rows[:0])
+            yield True
             self._forget(index)
 
     def _leaf_ways(self, index: int, scope: Scope) -> Iterator[bool]:
@@ -121,7 +125,7 @@ class Search:
         """Yield the ways to place enough children inside a domain, depth first with an explicit stack."""
         ledger = self._world.ledger
         mark = ledger.mark()
-        walk = _Walk(children=self._unit.nodes[index].children, minimum=self._unit.nodes[index].minimum)
+        walk = _Walk(children=self._order(index), minimum=self._unit.nodes[index].minimum)
         checked = False
         while True:
             if walk.done:
@@ -142,6 +146,19 @@ class Search:
             if not self._back(walk):
                 break
         ledger.rollback(mark)
+
+    def _order(self, index: int) -> Sequence[int]:
+        """Return the children in the order in which they are asked: their own, unless all of them are needed anyway.
+
+        Then those that are confined to a domain come first, since the others can take what is left.
+        """
+        node = self._unit.nodes[index]
+        if node.minimum < len(node.children):
+            return node.children
+        return sorted(node.children, key=lambda child: not self._is_confined(child))
+
+    def _is_confined(self, index: int) -> bool:
+        return any(node.required for node in self._unit.nodes[index : self._unit.nodes[index].end])
 
     def _alone(self, children: Sequence[int], scope: Scope) -> int:
         """Return how many of the children could be placed if they were alone in the scope."""
@@ -170,88 +187,36 @@ class Search:
             self._scopes.pop(below, None)
             self._seats.pop(below, None)
 
-    # Domains.
-
-    def _domains(self, index: int, scope: Scope) -> Iterator[Scope]:
-        """Yield the scopes to try for a node, best first: preferred domains, then required ones, or just the scope."""
-        node = self._unit.nodes[index]
-        required = [scope]
-        if node.required is not None:
-            required = self._ranked(index, scope, node.required)
-        if node.preferred is not None and self._prefer:
-            for outer in required:
-                yield from self._ranked(index, outer, node.preferred)
-        yield from required
-
-    def _ranked(self, index: int, scope: Scope, key: str) -> list[Scope]:
-        """Return the domains of a label that could hold the node's minimum, the best first."""
-        partition = self._world.topology.partition(scope, key)
-        room = self._room(index, partition)
-        size = len(partition.scopes)
-        able = could_hold(self._needs, index, room, size)
-        fits = fitting(self._needs, index, room, size)
-        pinned = self._pinned(index, key)
-        if pinned is not None:
-            able &= np.array([found.chain[-1].value == pinned for found in partition.scopes], dtype=np.bool_)
-        scores = self._scores(index, partition, fits)
-        order = sorted(np.flatnonzero(able).tolist(), key=lambda place: (-int(scores[place]), place))
-        if not order:
-            self._notes.domains(index, partition, fits)
-        return [partition.scopes[place] for place in order]
-
-    def _room(self, index: int, partition: Partition) -> dict[int, NDArray[np.int64]]:
-        """Return for each class of pods below a node the room in each domain."""
-        boards, classes = self._world.boards, self._needs.classes
-        return {found: partition.sums(boards.of(classes[found]).slots()) for found in self._needs.most[index]}
-
-    def _scores(self, index: int, partition: Partition, fits: NDArray[np.int64]) -> NDArray[np.int64]:
-        wanted = [
-            (self._world.ledger.vector_of(self._needs.classes[found]), self._needs.classes[found], number)
-            for found, number in self._needs.most[index].items()
-        ]
-        return placement_scores(self._world.ledger, partition, fits, wanted=wanted, weights=self._options.weights)
-
-    def _pinned(self, index: int, key: str) -> str | None:
-        """Return the domain in which members below a node run already; raise where there is no one such domain."""
-        cluster = self._world.ledger.cluster
-        column = cluster.label(key)
-        values: set[str] = set()
-        for below in range(index, self._unit.nodes[index].end):
-            for home in self._unit.nodes[below].homes:
-                row = cluster.row_of.get(home)
-                if row is None:
-                    continue
-                code = int(column.codes[row])
-                if code == ABSENT:
-                    raise ContradictionError(
-                        self._unit.nodes[index].key, f"a member runs on node {home}, which has no label {key}"
-                    )
-                values.add(column.values[code])
-        if len(values) > 1:
-            listed = ", ".join(sorted(values))
-            raise ContradictionError(
-                self._unit.nodes[index].key, f"its members run in more than one domain of {key}: {listed}"
-            )
-        return next(iter(values), None)
-
     # The second pass: everybody else.
 
-    def _extend(self, index: int) -> None:
-        """Add what has not been placed below a node, inside the domain that the first pass chose."""
+    def _extend(self, index: int, outer: Scope) -> None:
+        """Add what has not been placed below a node: first where the first pass put it, then wherever it may be.
+
+        The first pass may have chosen a domain that is only preferred, and extra pods are not held to that.
+        """
         node = self._unit.nodes[index]
         scope = self._scopes[index]
+        widest = self._choices.widest(index, scope, outer)
         if node.leaf:
-            seated = {member.uid for member, _ in self._seats.get(index, ())}
-            rest = [member for member in node.pending if member.uid not in seated]
-            if rest:
-                placed = place_members(self._world, scope.rows, rest, len(rest))
-                self._seats[index] = (*self._seats.get(index, ()), *placed.seats)
-                if placed.left:
-                    self._notes.leaf(index, scope, placed, node.settled + len(self._seats[index]))
+            for place in (scope, widest):
+                self._add_rest(index, place)
             return
         for child in node.children:
-            if child in self._scopes or next(self._ways(child, scope), False):
-                self._extend(child)
+            if child in self._scopes or any(next(self._ways(child, place), False) for place in (scope, widest)):
+                self._extend(child, widest)
+
+    def _add_rest(self, index: int, scope: Scope) -> None:
+        """Place the pods of a leaf that have no node yet inside a scope, as far as there is room."""
+        node = self._unit.nodes[index]
+        seats = self._seats.get(index, ())
+        seated = {member.uid for member, _ in seats}
+        rest = [member for member in node.pending if member.uid not in seated]
+        if not rest:
+            return
+        placed = place_members(self._world, scope.rows, rest, len(rest))
+        self._seats[index] = (*seats, *placed.seats)
+        if placed.left:
+            self._notes.leaf(index, scope, placed, node.settled + len(self._seats[index]))
 
     # What it all proves.
 
@@ -261,31 +226,10 @@ class Search:
         Either a sound bound says so; or everything there is was tried, which holds where all pods are alike, see
         nobody, and stand in domains of the same kind: then it does not matter who takes which node.
         """
-        if not self._possible(0, whole):
+        if not self._choices.possible(0, whole):
             return True
         kinds = self._needs.classes.values()
         return self._needs.interchangeable and not any(sees_others(self._world, kind) for kind in kinds)
-
-    def _possible(self, index: int, scope: Scope) -> bool:
-        """Tell whether the bounds leave a node any place in a scope, all children taken for themselves."""
-        node = self._unit.nodes[index]
-        if not self._needs.admissible[index]:
-            return False
-        if node.required is not None:
-            domains = self._ranked(index, scope, node.required)
-        else:
-            domains = [scope] if self._has_room(index, scope) else []
-        if node.leaf:
-            return bool(domains)
-        return any(sum(self._possible(child, domain) for child in node.children) >= node.minimum for domain in domains)
-
-    def _has_room(self, index: int, scope: Scope) -> bool:
-        """Tell whether a scope as a whole could hold the minimum of a node, by room per class."""
-        boards, classes = self._world.boards, self._needs.classes
-        room = {
-            found: boards.of(classes[found]).slots()[scope.rows].sum(keepdims=True) for found in self._needs.most[index]
-        }
-        return bool(could_hold(self._needs, index, room, 1).any())
 
 
 class _Walk:

@@ -22,6 +22,7 @@ class Needs:
         self.unit = unit
         size = len(unit.nodes)
         self.admissible = [False] * size
+        self.met = [False] * size
         self.total = [0] * size
         self.least: list[Counter[int]] = [Counter() for _ in range(size)]
         self.most: list[Counter[int]] = [Counter() for _ in range(size)]
@@ -54,6 +55,7 @@ class Needs:
         self.total[index] = len(node.pending)
         needed = self.missing(node)
         self.admissible[index] = len(node.pending) >= needed
+        self.met[index] = not needed
         others = len(node.pending)
         for found, number in have.items():
             # All pods of the other classes may serve before one of this class has to.
@@ -63,6 +65,7 @@ class Needs:
         node = self.unit.nodes[index]
         able = [child for child in node.children if self.admissible[child]]
         self.admissible[index] = len(able) >= node.minimum
+        self.met[index] = sum(self.met[child] for child in node.children) >= node.minimum
         self.total[index] = sum(self.total[child] for child in node.children)
         for child in node.children:
             self.most[index].update(self.most[child])

@@ -86,7 +86,7 @@ def _node(
     pending, refused = _members(members.pending, ledger)
     return UnitNode(
         key=key,
-        minimum=group.minimum,
+        minimum=max(group.minimum, 1),
         end=end,
         children=children,
         required=required[0].key if required else None,
