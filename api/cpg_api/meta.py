@@ -65,7 +65,8 @@ class Condition(ApiStruct, frozen=True):
         described("The metadata.generation that the condition was computed from.", minimum=0, format="int64"),
     ] = None
     last_transition_time: Annotated[
-        str | None, described("When the status last changed from one value to another.", format="date-time")
+        str | None,
+        described("When the status last changed from one value to another.", format="date-time", required=True),
     ] = None
     reason: Annotated[
         str,
@@ -74,6 +75,7 @@ class Condition(ApiStruct, frozen=True):
             min_length=1,
             max_length=1024,
             pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            required=True,
         ),
     ] = ""
     message: Annotated[str, described("Why, in a sentence for people.", max_length=32768)] = ""

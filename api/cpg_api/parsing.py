@@ -7,22 +7,42 @@ the CRDs' schema, not once more here.
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, Generic, TypeVar
+from itertools import accumulate, compress, islice, repeat
+from types import NoneType
+from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, field, inspect
 
-from cpg_api.meta import ObjectMeta
-from cpg_api.problems import Problem
+from cpg_api.problems import Problem, child
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 MAX_PROBLEMS = 20
 """Of one object; who has more than that mends some first."""
 
-_PLACE = re.compile(r"^(?P<message>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
-_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]")
+MAX_NESTING = 200
+"""Levels that are looked at. Nothing of the model is nested that deeply, but anybody who may write a pod can nest its
+``managedFields`` by the thousand, which would break the recursion of every decoder and with it the LIST."""
+
+_UNFIT = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
+_COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_PIECE = re.compile(rb'(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")++|.', re.DOTALL)
+_STEPS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+_SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
+    inspect.NoneType: ("null", (NoneType,)),
+    inspect.BoolType: ("bool", (bool,)),
+    inspect.IntType: ("int", (int,)),
+    inspect.FloatType: ("float", (float, int)),
+    inspect.StrType: ("str", (str,)),
+    inspect.VarTupleType: ("array", (list, tuple)),
+    inspect.DictType: ("object", (dict,)),
+    inspect.StructType: ("object", (dict,)),
+}
+"""What a type is called in JSON, and the plain types that it is read from."""
 
 
 class Rejected(Struct, frozen=True):
@@ -42,17 +62,25 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class _ListMeta(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    continuation: str = field(name="continue", default="")
+    resource_version: str | None = None
+    continuation: str | None = field(name="continue", default=None)
 
 
 class _RawList(Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
+    metadata: _ListMeta | None = None
     items: list[Raw] | None = None
 
 
+class _Name(Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
 class _Named(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: _Name = _Name()
+
+    def __str__(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
 @cache
@@ -60,16 +88,25 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(kind)
 
 
+@cache
+def _shape(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
 def parse_list(data: bytes, kind: type[T]) -> Page[T]:
     """Decode a page of a LIST; raise ``msgspec.DecodeError`` where the bytes are no list at all."""
-    page = _decoder(_RawList).decode(data)
+    try:
+        page = _decoder(_RawList).decode(data)
+    except RecursionError:
+        page = _decoder(_RawList).decode(cut_nesting(data))
+    metadata = page.metadata or _ListMeta()
     items: list[T] = []
     rejected: list[Rejected] = []
     decode = _decoder(kind).decode
     for raw in page.items or ():
         try:
             items.append(decode(raw))
-        except msgspec.ValidationError:
+        except _UNFIT:
             found = parse_object(raw, kind)
             if isinstance(found, Rejected):
                 rejected.append(found)
@@ -78,68 +115,116 @@ def parse_list(data: bytes, kind: type[T]) -> Page[T]:
     return Page(
         items=tuple(items),
         rejected=tuple(rejected),
-        resource_version=page.metadata.resource_version,
-        continuation=page.metadata.continuation,
+        resource_version=metadata.resource_version or "",
+        continuation=metadata.continuation or "",
     )
 
 
 def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
     """Decode one object; raise ``msgspec.DecodeError`` where the bytes are not JSON."""
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)
     try:
-        return _decoder(kind).decode(data)
-    except msgspec.ValidationError:
-        return convert_object(msgspec.json.decode(data), kind)
+        return decoder.decode(data)
+    except _UNFIT as error:
+        complaint = str(error)
+    shallow = cut_nesting(bytes(data))
+    try:
+        plain = msgspec.json.decode(shallow)
+    except _UNFIT:  # JSON, but with a number or text in it that nothing can hold
+        return Rejected(name=_name_in(shallow), problems=(_problem(complaint),))
+    return convert_object(plain, kind)
 
 
 def convert_object(plain: object, kind: type[T]) -> T | Rejected:
-    """Turn plain data, as YAML gives it, into an object.
-
-    As in Kubernetes, a null is a field that is not there. To find every problem rather than the first, what is
-    reported wrong is taken out and the rest is tried again, until nothing is wrong or what is wrong cannot be taken
-    out without disturbing the paths of what comes after it.
-    """
-    rest = _without_nulls(plain)
-    problems: list[Problem] = []
-    while len(problems) < MAX_PROBLEMS:
-        try:
-            made = msgspec.convert(rest, kind)
-        except msgspec.ValidationError as error:
-            match = _PLACE.match(str(error))
-            message, path = (match["message"], match["path"]) if match else (str(error), None)
-            problems.append(Problem(path=(path or "$").removeprefix("$").removeprefix("."), message=message))
-            if message.startswith("Object missing") or not _take_out(rest, path or ""):
-                break
-        else:
-            if not problems:
-                return made
-            break
-    return Rejected(name=_name(plain), problems=tuple(problems))
+    """Turn plain data, as YAML gives it, into an object; as in Kubernetes, a null is a field that is not there."""
+    rest = _without_nulls(plain, MAX_NESTING)
+    try:
+        return msgspec.convert(rest, kind)
+    except msgspec.ValidationError as error:
+        problems = tuple(islice(_problems(rest, _shape(kind), ""), MAX_PROBLEMS))
+        return Rejected(name=_name_of(rest), problems=problems or (_problem(str(error)),))
 
 
-def _without_nulls(plain: object) -> object:
+def _problems(plain: object, shape: inspect.Type, path: str) -> Iterator[Problem]:
+    """Yield what keeps plain data from being of a type: msgspec stops at the first reason, people want them all."""
+    members = [_bare(member) for member in (shape.types if isinstance(shape, inspect.UnionType) else (shape,))]
+    fitting = next((member for member in members if _fits(plain, member)), None)
+    match fitting, plain:
+        case None, _:
+            wanted = " | ".join(_SHAPES[type(member)][0] for member in members)
+            yield Problem(path, f"Expected `{wanted}`, got `{_called(plain)}`")
+        case inspect.StructType(), dict():
+            yield from _struct_problems(plain, fitting, path)
+        case inspect.DictType(), dict():
+            yield from _map_problems(plain, fitting, path)
+        case inspect.VarTupleType(), list() | tuple():
+            for index, item in enumerate(plain):
+                yield from _problems(item, _bare(fitting.item_type), f"{path}[{index}]")
+
+
+def _struct_problems(plain: dict[object, object], shape: inspect.StructType, path: str) -> Iterator[Problem]:
+    for one in shape.fields:
+        if one.encode_name in plain:
+            yield from _problems(plain[one.encode_name], _bare(one.type), child(path, one.encode_name))
+        elif one.required:
+            yield Problem(child(path, one.encode_name), "Missing, but required")
+
+
+def _map_problems(plain: dict[object, object], shape: inspect.DictType, path: str) -> Iterator[Problem]:
+    for key, value in plain.items():
+        if not isinstance(key, str):
+            yield Problem(path, f"Expected `str`, got `{_called(key)}` as the key {key!r}")
+        yield from _problems(value, _bare(shape.value_type), f"{path}[{key}]")
+
+
+def _bare(shape: inspect.Type) -> inspect.Type:
+    return shape.type if isinstance(shape, inspect.Metadata) else shape
+
+
+def _fits(plain: object, shape: inspect.Type) -> bool:
+    """Tell whether the outermost layer fits; a type that the model has no use for is left to msgspec."""
+    return type(shape) not in _SHAPES or type(plain) in _SHAPES[type(shape)][1]
+
+
+def _called(plain: object) -> str:
+    names = (name for name, types in _SHAPES.values() if type(plain) in types)
+    return next(names, type(plain).__name__)
+
+
+def _problem(complaint: str) -> Problem:
+    """Take msgspec's own sentence apart: it ends with the place, written as a JSON path."""
+    match = _COMPLAINT.fullmatch(complaint)
+    return Problem(match["path"] or "", match["message"]) if match else Problem("", complaint)
+
+
+def _without_nulls(plain: object, room: int) -> object:
+    if not room:
+        return None
     if isinstance(plain, dict):
-        return {key: _without_nulls(value) for key, value in plain.items() if value is not None}
+        return {key: _without_nulls(value, room - 1) for key, value in plain.items() if value is not None}
     if isinstance(plain, list):
-        return [_without_nulls(value) for value in plain]
+        return [_without_nulls(value, room - 1) for value in plain]
     return plain
 
 
-def _take_out(plain: object, path: str) -> bool:
-    """Remove the field that stands at a path; return whether the path was that of a field."""
-    steps: list[str | int] = [
-        step["name"] if step["name"] is not None else int(step["index"]) for step in _STEP.finditer(path)
-    ]
-    if not steps or "[...]" in path or isinstance(steps[-1], int):
-        return False
-    here: Any = plain
-    for step in steps[:-1]:
-        here = here[step]
-    del here[steps[-1]]
-    return True
+def cut_nesting(data: bytes) -> bytes:
+    """Empty whatever is nested too deeply: a scan without recursion, for the bytes that broke one."""
+    if data.count(b"{") + data.count(b"[") <= MAX_NESTING:
+        return data
+    pieces = _PIECE.findall(data)
+    depths = tuple(accumulate(map(_STEPS.get, pieces, repeat(0)), initial=0))
+    return b"".join(compress(pieces, map(MAX_NESTING.__ge__, map(min, depths, depths[1:]))))
 
 
-def _name(plain: object) -> str:
+def _name_in(data: bytes) -> str:
     try:
-        return msgspec.convert(plain, _Named).metadata.key
+        return str(_decoder(_Named).decode(data))
+    except _UNFIT:
+        return ""
+
+
+def _name_of(plain: object) -> str:
+    try:
+        return str(msgspec.convert(plain, _Named))
     except msgspec.ValidationError:
         return ""

@@ -23,13 +23,30 @@ MAX_LABEL_KEY = MAX_SUBDOMAIN + 1 + MAX_LABEL
 HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
+FIELD_IS_IMMUTABLE = "field is immutable"
+
+
 class Rule(Struct, frozen=True, kw_only=True):
-    """A CEL rule of the API server, beside the field or type that it guards."""
+    """A CEL rule of the API server, beside the field or type that it guards.
+
+    ``path`` is the field to blame; ``telling`` is CEL for a better message than ``message``, which the API server
+    falls back to. A rule that looks ``into`` the items of a nested list is left out where
+    ``Nesting`` ends, because nothing is known of those items there.
+    """
 
     expression: str
     message: str
     reason: str = "FieldValueInvalid"
     path: str = ""
+    telling: str = ""
+    into: str = ""
+
+
+class Nesting(Struct, frozen=True, kw_only=True):
+    """How often a type may contain itself; schemas cannot recurse, so they are unrolled that many times."""
+
+    levels: int
+    message: str
 
 
 class Mark(Struct, frozen=True, kw_only=True):
@@ -37,7 +54,7 @@ class Mark(Struct, frozen=True, kw_only=True):
 
     A ``required`` field must be there although its Python type has a default; an ``immutable`` one can be neither
     changed nor set nor cleared after creation; a ``set_once`` one may be filled in later but then stays; a list of
-    ``fixed_items`` neither gains nor loses one.
+    ``fixed_items`` neither gains nor loses one, told apart by the first of its ``map_keys``.
     """
 
     pattern: str = ""

@@ -7,7 +7,6 @@ knows is an error and not a field without a type, which the API server would let
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import cast
 
 from msgspec import UNSET, Struct, inspect
 
@@ -44,10 +43,10 @@ class _Walk:
     def ends_before(self, kind: inspect.Type) -> Nesting | None:
         """Return the limit that forbids another level of this type here, if one does."""
         item = kind.item_type if isinstance(kind, inspect.VarTupleType) else kind
-        nesting = getattr(item.cls, "NESTING", None) if isinstance(item, inspect.StructType) else None
-        if isinstance(nesting, Nesting) and self.above.count(cast("inspect.StructType", item).cls) >= nesting.levels:
-            return nesting
-        return None
+        if not isinstance(item, inspect.StructType):
+            return None
+        nesting: Nesting | None = getattr(item.cls, "NESTING", None)
+        return nesting if nesting and self.above.count(item.cls) >= nesting.levels else None
 
 
 def schema_of(struct: type[Struct]) -> Schema:
@@ -97,12 +96,12 @@ def _(kind: inspect.StructType, walk: _Walk) -> Schema:
         if is_required:
             required.append(field.encode_name)
         demands += rules.of_field(field.encode_name, mark, required=is_required)
-    return {
-        "type": "object",
-        **({"required": required} if required else {}),
-        **({"properties": properties} if properties else {}),
-        **rules.as_schema(demands),
-    }
+    made: Schema = {"type": "object"}
+    if required:
+        made["required"] = required
+    if properties:
+        made["properties"] = properties
+    return rules.guarded(made, demands)
 
 
 def _of_field(field: inspect.Field, walk: _Walk) -> tuple[Schema, Mark]:
@@ -110,18 +109,13 @@ def _of_field(field: inspect.Field, walk: _Walk) -> tuple[Schema, Mark]:
     if field.encode_name == "metadata":
         return {"type": "object"}, _NO_MARK
     notes = field.type
-    if not isinstance(notes, inspect.Metadata) or not (notes.extra_json_schema or {}).get("description"):
+    if not isinstance(notes, inspect.Metadata) or not (said := notes.extra_json_schema):
         raise UnknownTypeError(f"{walk.above[-1].__name__}.{field.name} has no description")
     mark: Mark = (notes.extra or {}).get("mark", _NO_MARK)
     bare = _bare(notes)
     inner: Schema = {"type": "array"} if walk.ends_before(bare) else _of_type(bare, walk)
-    return {
-        "description": cast("dict[str, str]", notes.extra_json_schema)["description"],
-        "type": inner.pop("type"),
-        **_stated(mark),
-        **inner,
-        **rules.as_schema(list(mark.rules)),
-    }, mark
+    made = {"description": said["description"], "type": inner.pop("type"), **_stated(mark), **inner}
+    return rules.guarded(made, mark.rules), mark
 
 
 def _nothing(schema: Schema, nesting: Nesting) -> Schema:
@@ -132,12 +126,12 @@ def _nothing(schema: Schema, nesting: Nesting) -> Schema:
     """
     for key in ("maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"):
         schema.pop(key, None)
-    return {
+    made: Schema = {
         "description": f"Must be empty here: {nesting.message}.",
         "x-kubernetes-list-type": "atomic",
         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-        **rules.as_schema([Rule(expression="self.size() == 0", message=nesting.message)]),
     }
+    return rules.guarded(made, [Rule(expression="self.size() == 0", message=nesting.message)])
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:

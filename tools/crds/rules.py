@@ -4,6 +4,7 @@ Rules about a field stand at the struct that holds it, not at the field: a trans
 skipped while the field is absent before or after, so it could never refuse that the field is set or cleared.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from cpg_api.schema import FIELD_IS_IMMUTABLE, Mark, Rule
@@ -25,9 +26,11 @@ def of_field(name: str, mark: Mark, *, required: bool) -> list[Rule]:
     return rules
 
 
-def as_schema(rules: list[Rule]) -> Schema:
-    """Return the schema's part that states the rules; empty where there are none."""
-    return {"x-kubernetes-validations": [_as_schema(rule) for rule in rules]} if rules else {}
+def guarded(schema: Schema, rules: Iterable[Rule]) -> Schema:
+    """Return a schema with rules added to those that it has."""
+    key = "x-kubernetes-validations"
+    all_rules = [*schema.get(key, ()), *map(_as_schema, rules)]
+    return schema | {key: all_rules} if all_rules else schema
 
 
 def _as_schema(rule: Rule) -> Schema:

@@ -119,6 +119,11 @@ class Forest(Struct, frozen=True):
         _, anchor, top, loop = self._climb(key, {})
         return self._grow(anchor or Anchor.ROOT, top, loop)
 
+    def anchor_of(self, key: GroupKey) -> GroupKey:
+        """Return the key of the anchor of a group's tree, also of a group that is not there."""
+        _, _, top, _ = self._climb(key, {})
+        return top
+
     def _climb(
         self, key: GroupKey, settled: Mapping[GroupKey, GroupKey]
     ) -> tuple[list[GroupKey], Anchor | None, GroupKey, tuple[GroupKey, ...]]:

@@ -14,7 +14,7 @@ from cpg_api.scheduling.policies import (
     WorkloadReference,
 )
 from cpg_api.scheduling.statuses import PodCounts, TopologyDomain, pending
-from cpg_api.schema import Rule, described, dns_label, dns_subdomain
+from cpg_api.schema import FIELD_IS_IMMUTABLE, Rule, described, dns_label, dns_subdomain
 from cpg_api.structs import ApiStruct
 
 PRIORITY_CLASS_RULE = Rule(
@@ -23,7 +23,7 @@ PRIORITY_CLASS_RULE = Rule(
         "(!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName) : "
         "(has(self.priorityClassName) && !has(oldSelf.priority) && has(self.priority))"
     ),
-    message="field is immutable",
+    message=FIELD_IS_IMMUTABLE,
     path=".priorityClassName",
 )
 """The global default's name may be filled in only by the same write that resolves the priority."""

@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from cpg_api.schema import (
+    FIELD_IS_IMMUTABLE,
     HIGHEST_USER_PRIORITY,
     LABEL_KEY,
     MAX_LABEL_KEY,
@@ -16,32 +17,34 @@ from cpg_api.structs import ApiStruct
 LOWEST_PRIORITY = -(2**31)
 
 
-def exactly_one(first: str, second: str) -> tuple[Rule, ...]:
-    """Return the rules of a union of two members."""
+def exactly_one(first: str, second: str, present: str = "has(self.{})") -> tuple[Rule, ...]:
+    """Return the rules of a union of two members; ``present`` tells, in CEL, when a member counts as set."""
     members = f"`{first}`, `{second}`"
+    one, other = present.format(first), present.format(second)
     return (
-        Rule(expression=f"has(self.{first}) || has(self.{second})", message=f"must specify one of: {members}"),
-        Rule(
-            expression=f"!(has(self.{first}) && has(self.{second}))",
-            message=f"must specify exactly one of: {members}",
-        ),
+        Rule(expression=f"{one} || {other}", message=f"must specify one of: {members}"),
+        Rule(expression=f"!({one} && {other})", message=f"must specify exactly one of: {members}"),
     )
 
 
-def fixed_choice(first: str, second: str) -> tuple[Rule, ...]:
-    """Return the rules of a union whose choice is made at creation; a member's own fields may change."""
-    return (
-        Rule(
-            expression=f"has(self.{first}) == has(oldSelf.{first})",
-            message="field is immutable",
-            path=f".{first}",
-        ),
-        Rule(
-            expression=f"has(self.{second}) == has(oldSelf.{second})",
-            message="field cannot be set or cleared after creation",
-            path=f".{second}",
-        ),
-    )
+FIXED_POLICY = (
+    Rule(
+        expression="has(self.basic) == has(oldSelf.basic)",
+        message=FIELD_IS_IMMUTABLE,
+        path=".basic",
+    ),
+    Rule(
+        expression="has(self.gang) || !has(oldSelf.gang)",
+        message="field cannot be cleared once set",
+        path=".gang",
+    ),
+    Rule(
+        expression="!has(self.gang) || has(oldSelf.gang)",
+        message="field cannot be set once created",
+        path=".gang",
+    ),
+)
+"""The kind of policy is chosen at creation; what a gang demands may change later."""
 
 
 class BasicSchedulingPolicy(ApiStruct, frozen=True):
@@ -66,7 +69,7 @@ class GangSchedulingPolicy(ApiStruct, frozen=True):
 class PodGroupSchedulingPolicy(ApiStruct, frozen=True):
     """How the pods of a group are scheduled: exactly one member is set."""
 
-    RULES: ClassVar = (*exactly_one("basic", "gang"), *fixed_choice("basic", "gang"))
+    RULES: ClassVar = (*exactly_one("basic", "gang"), *FIXED_POLICY)
 
     basic: Annotated[
         BasicSchedulingPolicy | None,
@@ -96,7 +99,7 @@ class CompositeGangSchedulingPolicy(ApiStruct, frozen=True):
 class CompositePodGroupSchedulingPolicy(ApiStruct, frozen=True):
     """How the child groups of a composite group are scheduled: exactly one member is set."""
 
-    RULES: ClassVar = (*exactly_one("basic", "gang"), *fixed_choice("basic", "gang"))
+    RULES: ClassVar = (*exactly_one("basic", "gang"), *FIXED_POLICY)
 
     basic: Annotated[
         BasicSchedulingPolicy | None,

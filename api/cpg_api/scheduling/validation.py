@@ -14,6 +14,7 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree, TreeNode, key_of
 from cpg_api.scheduling.names import MAX_DEPTH
+from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import TemplatePlace, template_places
 from cpg_api.scheduling.workload import Workload
@@ -156,17 +157,14 @@ def _templates(tree: Tree, workloads: Mapping[tuple[str, str], Workload]) -> Ite
             places[ref.workload_name] = template_places(workload)
         above = tree.nodes[node.parent].group if node.parent is not None else None
         yield from _template(
-            node.group, above, places[ref.workload_name], at_top=tree.anchor is Anchor.ROOT and above is None
+            node.group, ref, above, places[ref.workload_name], at_top=tree.anchor is Anchor.ROOT and above is None
         )
 
 
 def _template(
-    group: Group, parent: Group | None, places: Mapping[str, TemplatePlace], *, at_top: bool
+    group: Group, ref: WorkloadReference, parent: Group | None, places: Mapping[str, TemplatePlace], *, at_top: bool
 ) -> Iterator[TreeProblem]:
     """Hold one group against its template: it must be there, of the right kind, below the right one."""
-    ref = group.spec.workload_ref
-    if ref is None:
-        return
     key, other = key_of(group), f"Workload {group.metadata.namespace}/{ref.workload_name}"
     place = places.get(ref.template_name)
     if place is None:

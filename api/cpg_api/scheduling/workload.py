@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
-from cpg_api.scheduling.names import MAX_TEMPLATES
+from cpg_api.scheduling.names import MAX_DEPTH, MAX_TEMPLATES
 from cpg_api.scheduling.policies import (
     LOWEST_PRIORITY,
     PREEMPTION_POLICIES,
@@ -21,6 +21,7 @@ from cpg_api.schema import (
     HIGHEST_USER_PRIORITY,
     MAX_SUBDOMAIN,
     PATH_SEGMENT,
+    Nesting,
     Rule,
     described,
     dns_label,
@@ -46,27 +47,69 @@ TemplatePreemptionPolicy = Annotated[
     described("Whether pods of lower priority may be evicted for a group.", enum=PREEMPTION_POLICIES, immutable=True),
 ]
 
-CHILDREN_SHARE_PRIORITY = (
-    "(!has(self.{children}) || self.{children}.all(t, "
-    "has(t.priority) == has(self.priority) && (!has(t.priority) || t.priority == self.priority) && "
-    "has(t.priorityClassName) == has(self.priorityClassName) && "
-    "(!has(t.priorityClassName) || t.priorityClassName == self.priorityClassName)))"
+TEMPLATE_LISTS = ("podGroupTemplates", "compositePodGroupTemplates")
+MANY_PRIORITIES = "all priority and priorityClassName values must be identical, detected multiple values"
+
+
+def same_priority(list_: str, other: str) -> str:
+    """Return CEL that compares the priority of every template in a list with that of another template."""
+    return (
+        f"!has(self.{list_}) || self.{list_}.all(t, "
+        f"has(t.priority) == has({other}.priority) && (!has(t.priority) || t.priority == {other}.priority) && "
+        f"has(t.priorityClassName) == has({other}.priorityClassName) && "
+        f"(!has(t.priorityClassName) || t.priorityClassName == {other}.priorityClassName))"
+    )
+
+
+def all_below_all(list_: str) -> str:
+    """Return CEL that wants the children of an All template to be All.
+
+    What a template leaves empty becomes Single at the group, so empty is no better than Single below All.
+    """
+    return (
+        f"!has(self.disruptionMode) || !has(self.disruptionMode.all) || !has(self.{list_}) || "
+        f"self.{list_}.all(t, has(t.disruptionMode) && has(t.disruptionMode.all))"
+    )
+
+
+def names_below(template: str, levels: int) -> str:
+    """Return CEL that writes the names of all templates below one into a string, each followed by an ampersand.
+
+    ``dyn`` hides the type of the list from the cost estimator of the API server, which takes the strings in
+    a list that an expression built for endless and would refuse the rule; the limit at run time still holds.
+    """
+
+    def joined(list_: str, item: str, names: str) -> str:
+        return f"dyn(has({template}.{list_}) ? {template}.{list_}.map({item}, {names}) : []).join()"
+
+    leaves = joined("podGroupTemplates", "p", "p.name + '&'")
+    if not levels:
+        return leaves
+    child = f"c{levels}"
+    below = names_below(child, levels - 1)
+    return leaves + " + " + joined("compositePodGroupTemplates", child, f"{child}.name + '&' + {below}")
+
+
+ALL_NAMES = names_below("self", MAX_DEPTH - 1)
+MOST_NAMES = MAX_TEMPLATES + sum(2 * MAX_TEMPLATES**level for level in range(2, MAX_DEPTH)) + MAX_TEMPLATES**MAX_DEPTH
+"""Composite templates alone on the first level, both kinds on those between, leaves alone on the last."""
+
+AS_QUERY = "url('http://x/?' + names).getQuery()"
+UNIQUE_NAMES = Rule(
+    expression=f"[{ALL_NAMES}].all(names, {AS_QUERY}.size() == names.split('&').size() - 1)",
+    message="template names must be unique in the whole Workload",
+    telling=(
+        "'template names must be unique in the whole Workload, and `' + "
+        f"[{ALL_NAMES}].map(names, [{AS_QUERY}].map(query, names.split('&', {MOST_NAMES + 1})"
+        ".filter(name, name in query && query[name].size() > 1)[0])[0])[0] + '` is there more than once'"
+    ),
 )
-SIBLINGS_SHARE_PRIORITY = (
-    "!has(self.{list}) || self.{list}.all(t, "
-    "has(t.priority) == has(self.{list}[0].priority) && "
-    "(!has(t.priority) || t.priority == self.{list}[0].priority) && "
-    "has(t.priorityClassName) == has(self.{list}[0].priorityClassName) && "
-    "(!has(t.priorityClassName) || t.priorityClassName == self.{list}[0].priorityClassName))"
-)
-ALL_BELOW_ALL = (
-    "!has(self.disruptionMode) || !has(self.disruptionMode.all) || ("
-    "(!has(self.podGroupTemplates) || self.podGroupTemplates.all(t, "
-    "has(t.disruptionMode) && has(t.disruptionMode.all))) && "
-    "(!has(self.compositePodGroupTemplates) || self.compositePodGroupTemplates.all(t, "
-    "has(t.disruptionMode) && has(t.disruptionMode.all))))"
-)
-"""What a template leaves empty becomes Single at the group, so empty is no better than Single below All."""
+"""Comparing every name with every other costs more than the API server allows beyond a few hundred templates.
+
+The query of a URL is the one thing in CEL that puts strings into a hash map, so the names become one: then
+5,256 templates of 63 letters, the most that the lists admit, take three quarters of what a rule may cost. (Go's
+parser would read 10,000 parameters.) The longer message is for people; where it costs too much, the short one stands.
+"""
 
 
 class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -98,25 +141,24 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
 class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     """What CompositePodGroups are made from, with the templates of their children."""
 
+    NESTING: ClassVar = Nesting(levels=MAX_DEPTH - 1, message=f"maximum template hierarchy depth is {MAX_DEPTH}")
     RULES: ClassVar = (
         Rule(
-            expression=(
-                "has(self.podGroupTemplates) && self.podGroupTemplates.size() > 0 || "
-                "has(self.compositePodGroupTemplates) && self.compositePodGroupTemplates.size() > 0"
-            ),
+            expression=" || ".join(f"has(self.{list_}) && self.{list_}.size() > 0" for list_ in TEMPLATE_LISTS),
             message="must have at least one child PodGroupTemplate or CompositePodGroupTemplate",
         ),
-        Rule(
-            expression=ALL_BELOW_ALL,
-            message="a template with disruption mode `all` can only have children whose disruption mode is `all` too",
-            path=".disruptionMode",
+        *(
+            Rule(
+                expression=all_below_all(list_),
+                message="children of a template with disruption mode `all` must have disruption mode `all` too",
+                path=f".{list_}",
+                into=list_,
+            )
+            for list_ in TEMPLATE_LISTS
         ),
-        Rule(
-            expression=" && ".join(
-                CHILDREN_SHARE_PRIORITY.format(children=children)
-                for children in ("podGroupTemplates", "compositePodGroupTemplates")
-            ),
-            message="all priority and priorityClassName values must be identical, detected multiple values",
+        *(
+            Rule(expression=same_priority(list_, "self"), message=MANY_PRIORITIES, into=list_)
+            for list_ in TEMPLATE_LISTS
         ),
     )
 
@@ -171,15 +213,16 @@ class WorkloadSpec(ApiStruct, frozen=True):
     """The templates of a tree: either flat, or composite ones that nest."""
 
     RULES: ClassVar = (
-        *exactly_one("podGroupTemplates", "compositePodGroupTemplates"),
+        *exactly_one(*TEMPLATE_LISTS, present="(has(self.{0}) && self.{0}.size() > 0)"),
         Rule(
-            expression=SIBLINGS_SHARE_PRIORITY.format(list="podGroupTemplates"),
+            expression=same_priority("podGroupTemplates", "self.podGroupTemplates[0]"),
             message="detected multiple priority configurations",
         ),
         Rule(
-            expression=SIBLINGS_SHARE_PRIORITY.format(list="compositePodGroupTemplates"),
-            message="all priority and priorityClassName values must be identical, detected multiple values",
+            expression=same_priority("compositePodGroupTemplates", "self.compositePodGroupTemplates[0]"),
+            message=MANY_PRIORITIES,
         ),
+        UNIQUE_NAMES,
     )
 
     controller_ref: Annotated[
@@ -189,7 +232,8 @@ class WorkloadSpec(ApiStruct, frozen=True):
     pod_group_templates: Annotated[
         tuple[PodGroupTemplate, ...] | None,
         described(
-            "The templates of flat groups. At most 8; none may be added or removed later.",
+            "The templates of PodGroups without a parent. At most 8; none may be added or removed later. Exactly one "
+            "of the two lists is set.",
             max_items=MAX_TEMPLATES,
             map_keys=("name",),
             fixed_items=True,
@@ -198,7 +242,8 @@ class WorkloadSpec(ApiStruct, frozen=True):
     composite_pod_group_templates: Annotated[
         tuple[CompositePodGroupTemplate, ...] | None,
         described(
-            "The templates of composite groups. At most 8; none may be added or removed later.",
+            "The templates of trees of groups. At most 8; none may be added or removed later. A tree has at most 4 "
+            "levels, its PodGroups included. Exactly one of the two lists is set.",
             max_items=MAX_TEMPLATES,
             map_keys=("name",),
             fixed_items=True,

@@ -151,6 +151,7 @@ def test_any_heap_gives_the_forest_of_the_slow_model(heap: list[Group], random: 
     for tree in trees:
         assert_well_formed(tree)
         assert all(Forest.of(heap).tree_of(node.key) == tree for node in tree.nodes)
+        assert {Forest.of(heap).anchor_of(node.key) for node in tree.nodes} == {tree.anchor_key}
 
 
 def assert_well_formed(tree: Tree) -> None:

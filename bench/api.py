@@ -1,0 +1,152 @@
+# ruff: noqa: INP001, T201 - a script, no package, and it prints
+"""Measure decoding and the rules of trees, and hold each figure against its budget.
+
+``make bench`` runs it; ``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the
+best of some runs: what else the machine does makes them worse, never better.
+"""
+
+import argparse
+import gc
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import process_time
+
+import yaml
+
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector, LabelSelectorRequirement
+from cpg_api.parsing import parse_list
+from cpg_api.quantity import amount
+from cpg_api.scheduling.forest import Forest, Group
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.validation import Surroundings, validate
+from cpg_api.selectors import LabelMatcher
+from cpg_engine.testing.builders import composite, inner_template, leaf_template, pod_group, workload
+
+HERE = Path(__file__).parent
+
+Timed = Callable[[], object]
+"""What is measured; everything it needs has been made before."""
+
+
+def pod_list(count: int) -> bytes:
+    """Return the LIST of so many pods of a training job, as an API server writes it, of about 4 KB each."""
+    text = json.dumps(json.loads((HERE / "pod.json").read_bytes()), separators=(",", ":"))
+    pods = (
+        text.replace("NUMBER", str(number)).replace("GANG", str(number // 16)).replace("NODE", str(number % 5000))
+        for number in range(count)
+    )
+    head = '{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":['
+    return (head + ",".join(pods) + "]}").encode()
+
+
+def grown_tree(number: int) -> list[Group]:
+    """Return one root with two groups of two PodGroups each."""
+    root = f"tree-{number}"
+    groups: list[Group] = [composite(root, template="root", key="block")]
+    for side in ("left", "right"):
+        groups.append(composite(f"{root}-{side}", parent=root, template=side, key="rack"))
+        groups += (
+            pod_group(f"{root}-{side}-{leaf}", parent=f"{root}-{side}", template=f"{side}-{leaf}", gang=16)
+            for leaf in ("a", "b")
+        )
+    return groups
+
+
+def decode_pods() -> Timed:
+    """Decode a LIST of 10,000 pods."""
+    data = pod_list(10_000)
+    return lambda: parse_list(data, Pod)
+
+
+def grow_trees() -> Timed:
+    """Build the forest of 7,000 groups, the leaves first, and grow its 1,000 trees."""
+    groups = [group for number in range(1000) for group in reversed(grown_tree(number))]
+    return lambda: list(Forest.of(groups).trees())
+
+
+def validate_trees() -> Timed:
+    """Judge 1,000 trees of 7 groups, all of them valid."""
+    trees = list(Forest.of(group for number in range(1000) for group in grown_tree(number)).trees())
+    sides = [
+        inner_template(side, [leaf_template(f"{side}-a"), leaf_template(f"{side}-b")]) for side in ("left", "right")
+    ]
+    templates = workload([inner_template("root", sides)])
+    surroundings = Surroundings(workloads={("default", "w"): templates}, classes=PriorityClasses(by_name={}))
+
+    def run() -> None:
+        if any(validate(tree, surroundings) for tree in trees):
+            raise ValueError("the trees were meant to be valid")
+
+    return run
+
+
+def parse_quantities() -> Timed:
+    """Read 100,000 quantities, 200 different ones, all seen before."""
+    texts = [("cpu", f"{number}m") for number in range(100)] + [("memory", f"{number}Mi") for number in range(100)]
+    quantities = texts * 500
+
+    def run() -> None:
+        for resource, quantity in quantities:
+            amount(resource, quantity)
+
+    return run
+
+
+def match_selectors() -> Timed:
+    """Ask a selector of one label and two expressions 100,000 times; half of the labels match."""
+    expressions = (
+        LabelSelectorRequirement(key="tier", operator="In", values=("web", "db")),
+        LabelSelectorRequirement(key="retired", operator="DoesNotExist"),
+    )
+    matcher = LabelMatcher.compile(LabelSelector(match_labels={"app": "train"}, match_expressions=expressions))
+    labels = [{"app": "train", "tier": tier, "pod": str(number)} for number in range(500) for tier in ("web", "batch")]
+
+    def run() -> None:
+        if sum(matcher.matches(one) for one in labels * 100) != 50_000:
+            raise ValueError("half of the labels were meant to match")
+
+    return run
+
+
+MEASURES: Mapping[str, Callable[[], Timed]] = {
+    measure.__name__: measure
+    for measure in (decode_pods, grow_trees, validate_trees, parse_quantities, match_selectors)
+}
+
+
+def best(measure: Callable[[], Timed], runs: int) -> float:
+    """Return the CPU seconds of the best of so many runs."""
+    timed = measure()
+    figures = []
+    for _ in range(runs):
+        gc.collect()
+        start = process_time()
+        made = timed()
+        figures.append(process_time() - start)
+        del made  # what was made is taken down outside of the measured time
+    return min(figures)
+
+
+def main() -> int:
+    """Print a line for each measure; return 1 where one of them is over its budget."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)} (default: all)")
+    parser.add_argument("--runs", type=int, default=5, help="of which the best counts (default: 5)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.measures) - MEASURES.keys():
+        parser.error(f"no such measure: {', '.join(sorted(unknown))}")
+    budgets = yaml.safe_load((HERE / "budgets.yaml").read_bytes())
+    print(f"{'measure':<18}{'figure':>10}{'budget':>10}{'ratio':>8}")
+    over = False
+    for name in arguments.measures or MEASURES:
+        figure, budget = best(MEASURES[name], arguments.runs), budgets[name]["budget"]
+        over |= figure > budget
+        print(f"{name:<18}{figure:>8.3f} s{budget:>8.3f} s{figure / budget:>8.2f}{'  OVER' * (figure > budget)}")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

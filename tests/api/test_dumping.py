@@ -1,0 +1,142 @@
+"""From objects to what is sent and printed, and back."""
+
+import json
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cpg_api.dumping import EXTENSIONS, SchedulingObject, dump
+from cpg_api.meta import Condition
+from cpg_api.parsing import convert_object, parse_object
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupStatus
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_api.scheduling.policies import SchedulingConstraints, TopologyConstraint
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
+from cpg_api.scheduling.workload import PodGroupTemplate, Workload, WorkloadSpec, WorkloadStatus
+from cpg_engine.testing.builders import composite, inner_template, leaf_policy, leaf_template, pod_group, workload
+
+RACK = (TopologyConstraint(key="rack"),)
+EXTENDED = SchedulingConstraints(topology=(TopologyConstraint(key="block"),), preferred_topology=RACK)
+HEALTHY = (Condition(type="Healthy", status="True", reason="Met"),)
+DOMAIN = TopologyDomain(key="block", value="b1")
+
+
+def extended_group() -> PodGroup:
+    """Return a PodGroup with everything that is our own addition, and a label that is called like one."""
+    group = pod_group("g", parent="c")
+    return PodGroup(
+        metadata=msgspec.structs.replace(group.metadata, labels={"pods": "kept"}),
+        spec=msgspec.structs.replace(group.spec, scheduling_constraints=EXTENDED),
+        status=PodGroupStatus(conditions=HEALTHY, pods=PodCounts(desired=1), domain=DOMAIN),
+    )
+
+
+def test_a_group_says_what_it_is() -> None:
+    """The version and kind come first, and what has its default is left out."""
+    assert dump(pod_group("g", gang=2)) == {
+        "apiVersion": "scheduling.cpg.dev/v1alpha3",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": "g",
+            "namespace": "default",
+            "uid": "uid-default-g",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": 2}},
+            "disruptionMode": {"single": {}},
+            "priority": 0,
+        },
+    }
+    assert list(dump(composite("c")))[:2] == ["apiVersion", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"), [(pod_group("g"), "PodGroup"), (composite("c"), "CompositePodGroup"), (workload([]), "Workload")]
+)
+def test_every_kind_has_both_flavours(found: SchedulingObject, kind: str) -> None:
+    """They differ by the group of the API alone."""
+    ours, native = dump(found), dump(found, native=True)
+    assert (ours["apiVersion"], native["apiVersion"]) == ("scheduling.cpg.dev/v1alpha3", "scheduling.k8s.io/v1alpha3")
+    assert ours["kind"] == native["kind"] == kind
+    assert {**ours, "apiVersion": ""} == {**native, "apiVersion": ""}
+
+
+def test_our_own_additions_are_kept_in_our_flavour() -> None:
+    """All of the object comes back."""
+    group = extended_group()
+    assert dump(group)["spec"]["schedulingConstraints"]["preferredTopology"] == [{"key": "rack"}]
+    assert convert_object(dump(group), PodGroup) == group
+
+
+def test_our_own_additions_are_left_out_of_the_native_flavour() -> None:
+    """The rest stays, a label of the same name included."""
+    plain = dump(extended_group(), native=True)
+    assert plain["spec"]["schedulingConstraints"] == {"topology": [{"key": "block"}]}
+    assert plain["status"] == {"conditions": [{"type": "Healthy", "status": "True", "reason": "Met"}]}
+    assert plain["metadata"]["labels"] == {"pods": "kept"}
+    counts = CompositePodGroupStatus(groups=GroupCounts(ready=1), pods=PodCounts(), domain=DOMAIN)
+    assert dump(CompositePodGroup(spec=composite("c").spec, status=counts), native=True)["status"] == {}
+
+
+def test_a_native_workload_has_no_status_and_no_preference_in_its_templates() -> None:
+    """Both are our own additions."""
+    template = PodGroupTemplate(name="t", scheduling_policy=leaf_policy(1), scheduling_constraints=EXTENDED)
+    found = Workload(spec=WorkloadSpec(pod_group_templates=(template,)), status=WorkloadStatus(conditions=HEALTHY))
+    assert convert_object(dump(found), Workload) == found
+    plain = dump(found, native=True)
+    assert "status" not in plain
+    (written,) = plain["spec"]["podGroupTemplates"]
+    assert written["schedulingConstraints"] == {"topology": [{"key": "block"}]}
+
+
+@pytest.mark.parametrize(
+    "kind", [SchedulingConstraints, PodGroup, CompositePodGroup, Workload, PodGroupStatus, CompositePodGroupStatus]
+)
+def test_every_field_that_is_described_as_an_extension_is_known_as_one(kind: type[msgspec.Struct]) -> None:
+    """Who adds a field cannot forget it here; the status of a Workload is dealt with by itself."""
+    hints = get_type_hints(kind, include_extras=True)
+    described = {
+        field.encode_name
+        for field in msgspec.structs.fields(kind)
+        if get_origin(hint := hints[field.name]) is Annotated
+        and any(meta.description.startswith("kube-cpg extension") for meta in get_args(hint)[1:])
+    }
+    assert described - {"status"} <= EXTENSIONS
+    assert ("status" in described) is (kind is Workload)
+
+
+def test_what_is_dumped_is_plain() -> None:
+    """Dictionaries and lists only, which YAML and JSON write alike."""
+    plain = dump(workload([inner_template("top", [leaf_template("a"), leaf_template("b")])]))
+    assert json.loads(json.dumps(plain)) == plain
+
+
+KEYS = st.none() | st.sampled_from(["zone", "example.com/rack"])
+GANGS = st.none() | st.integers(1, 2**31 - 1)
+COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "gang": GANGS,
+    "parent": st.none() | st.just("p"),
+    "template": st.none() | st.just("t"),
+    "key": KEYS,
+    "all_": st.booleans(),
+    "priority": st.none() | st.integers(-(2**31), 10**9),
+}
+GROUPS: st.SearchStrategy[SchedulingObject] = st.one_of(
+    st.builds(pod_group, st.just("g"), workload=st.none() | st.just("w"), **COMMON),
+    st.builds(composite, st.just("c"), workload=st.just("w"), **COMMON),
+    st.builds(lambda gang: workload([inner_template("t", [leaf_template("l", gang=gang)], gang=gang)]), GANGS),
+)
+"""Objects of all three kinds."""
+
+
+@settings(deadline=None)
+@given(GROUPS, st.booleans())
+def test_any_object_survives_the_round_trip(found: SchedulingObject, native: bool) -> None:  # noqa: FBT001 - drawn
+    """What has no additions of ours is the same object in either flavour."""
+    plain = dump(found, native=native)
+    assert convert_object(plain, type(found)) == found
+    assert parse_object(json.dumps(plain).encode(), type(found)) == found

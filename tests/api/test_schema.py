@@ -1,0 +1,66 @@
+"""Marks on fields: for the CRDs' generator, and nothing to a decoder."""
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from cpg_api.parsing import parse_object
+from cpg_api.schema import DNS_LABEL, DNS_SUBDOMAIN, LABEL_KEY, PATH_SEGMENT, Mark, described, dns_label, dns_subdomain
+from cpg_api.structs import ApiStruct
+
+
+class Marked(ApiStruct, frozen=True):
+    """A struct with one field that the API server would guard."""
+
+    name: Annotated[str, dns_label("The name.", immutable=True)] = ""
+    number: Annotated[int, described("The number.", minimum=1, maximum=2)] = 1
+
+
+def mark(meta: msgspec.Meta) -> Mark:
+    """Return the mark of a field."""
+    extra: dict[str, Any] = meta.extra or {}
+    found = extra["mark"]
+    assert isinstance(found, Mark)
+    return found
+
+
+def test_a_mark_is_nothing_to_a_decoder() -> None:
+    """What the API server has accepted is read, whatever our schema would say: one odd object never fails a LIST."""
+    assert parse_object(b'{"name":"NOT A LABEL","number":7}', Marked) == Marked(name="NOT A LABEL", number=7)
+
+
+def test_a_field_is_described_once_for_people_and_for_the_api_server() -> None:
+    """The description is msgspec's own, the rest rides along."""
+    assert described("The number.", minimum=1).description == "The number."
+    assert mark(described("The number.", minimum=1, required=True)) == Mark(minimum=1, required=True)
+
+
+def test_names_are_marked_with_format_and_length() -> None:
+    """A label has at most 63 letters, a subdomain 253; neither is empty."""
+    label, subdomain = mark(dns_label("A label.", immutable=True)), mark(dns_subdomain("A subdomain."))
+    assert label == Mark(pattern=DNS_LABEL, min_length=1, max_length=63, immutable=True)
+    assert subdomain == Mark(pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)
+
+
+def test_what_nobody_sets_cannot_be_misspelt() -> None:
+    """A mark that does not exist is an error where the field is written."""
+    with pytest.raises(TypeError, match="imutable"):
+        described("The number.", imutable=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (DNS_LABEL, ["a", "a-b", "0", "a--b"], ["", "A", "-a", "a-", "a.b", "a_b", "a\n"]),
+        (DNS_SUBDOMAIN, ["a", "a.b-c.d", "0.1"], ["", ".", "a.", ".a", "a..b", "a.-b", "A.b"]),
+        (LABEL_KEY, ["a", "a/b", "a.b/C_d.e", "A" * 63], ["", "/", "a/", "/b", "a/b/c", "A/b", "-a", "A" * 64]),
+        (PATH_SEGMENT, ["a", "a.b", "..a", ".a", "A b"], ["", ".", "..", "a/b", "a%b", "/"]),
+    ],
+)
+def test_formats_are_those_of_kubernetes(pattern: str, good: list[str], bad: list[str]) -> None:
+    """As the API server reads them: RE2, in which the end is the end of the text."""
+    wholly = re.compile(pattern.replace("$", r"\Z"))
+    assert [text for text in good if not wholly.search(text)] == []
+    assert [text for text in bad if wholly.search(text)] == []

@@ -1,0 +1,117 @@
+"""The import contracts of pyproject.toml hold, and each of them can fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PACKAGES: list[str] = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+CONTRACTS = {contract["name"] for contract in SETTINGS["tool"]["importlinter"]["contracts"]}
+
+LAYERS = "Shells depend on engine and client, those on the api model, never back"
+SIBLINGS = "No cycles between siblings"
+PURITY = "The engine and the api model do no I/O, read no clock, log nothing"
+MSGSPEC = "The api model knows no third party but msgspec"
+HTTP = "HTTP lives in the client alone"
+ENGINE = "Inside the engine, searches use parts and parts use the snapshot"
+FILTERS = "Filters are unaware of each other"
+
+VIOLATIONS = [
+    (LAYERS, {"api/cpg_api/stray.py": "import cpg_client"}),
+    (LAYERS, {"api/cpg_api/stray.py": "import cpg_engine"}),
+    (LAYERS, {"scheduler/cpg_engine/stray.py": "import cpg_client"}),
+    (LAYERS, {"api/cpg_client/stray.py": "import cpg_engine"}),
+    (LAYERS, {"scheduler/cpg_engine/stray.py": "import cpg_scheduler"}),
+    (LAYERS, {"scheduler/cpg_scheduler/stray.py": "import cpg_operator"}),
+    (LAYERS, {"operator/cpg_operator/stray.py": "import cpg_cli"}),
+    (LAYERS, {"cli/cpg_cli/stray.py": "import cpg_lab"}),
+    (ENGINE, {"scheduler/cpg_engine/stray.py": "'on no layer'"}),
+    (ENGINE, {"scheduler/cpg_engine/snapshot/stray.py": "import cpg_engine.gangs"}),
+    (ENGINE, {"scheduler/cpg_engine/scores/stray.py": "import cpg_engine.filters"}),
+    (FILTERS, {"scheduler/cpg_engine/filters/fit.py": "import cpg_engine.filters.taints"}),
+    (PURITY, {"scheduler/cpg_engine/stray.py": "import time"}),
+    (PURITY, {"scheduler/cpg_engine/stray.py": "def now():\n    from time import time\n"}),
+    (PURITY, {"api/cpg_api/stray.py": "import logging"}),
+    (PURITY, {"api/cpg_api/core/stray.py": "import os.path"}),
+    (MSGSPEC, {"api/cpg_api/stray.py": "import numpy"}),
+    (HTTP, {"lab/cpg_lab/stray.py": "import aiohttp"}),
+    (HTTP, {"scheduler/cpg_scheduler/stray.py": "import http.client"}),
+    (SIBLINGS, {"api/cpg_api/one.py": "import cpg_api.other", "api/cpg_api/other.py": "import cpg_api.one"}),
+    (SIBLINGS, {"api/cpg_api/core/one.py": "import cpg_api.stray", "api/cpg_api/stray.py": "import cpg_api.core.one"}),
+]
+"""For each contract the mistakes that it is there to catch, as lines that somebody might add to a module."""
+
+
+def verdicts(tree: Path) -> dict[str, str]:
+    """Run import-linter over a tree and return KEPT or BROKEN for each contract."""
+    search = os.pathsep.join(str(tree / package) for package in sorted({Path(one).parts[0] for one in PACKAGES}))
+    run = subprocess.run(  # noqa: S603 - our own tool on our own tree
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": search, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = (line.rsplit(" ", 1) for line in run.stdout.splitlines() if line.endswith((" KEPT", " BROKEN")))
+    states = {name.strip(): state for name, state in found}
+    assert states.keys() == CONTRACTS, run.stdout + run.stderr
+    assert run.returncode == ("BROKEN" in states.values())
+    return states
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the packages and their contracts."""
+    copy = tmp_path_factory.mktemp("tree")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def test_the_contracts_hold() -> None:
+    """The architecture is what pyproject.toml says it is."""
+    assert verdicts(ROOT) == dict.fromkeys(CONTRACTS, "KEPT")
+
+
+@pytest.mark.parametrize(
+    ("contract", "modules"), VIOLATIONS, ids=["; ".join(modules.values())[:50] for _, modules in VIOLATIONS]
+)
+def test_a_contract_catches_what_it_is_there_for(tree: Path, contract: str, modules: dict[str, str]) -> None:
+    """The mistake breaks that contract, and taking it away mends it."""
+    before = {name: (tree / name).read_text(encoding="utf-8") for name in modules if (tree / name).exists()}
+    for name, code in modules.items():
+        (tree / name).write_text(f"{before.get(name, '')}\n{code}\n", encoding="utf-8")
+    try:
+        assert verdicts(tree)[contract] == "BROKEN"
+    finally:
+        for name in modules:
+            (tree / name).unlink()
+        for name, text in before.items():
+            (tree / name).write_text(text, encoding="utf-8")
+
+
+def test_the_copy_holds_without_mistakes(tree: Path) -> None:
+    """What the tests above see broken was broken by them."""
+    assert verdicts(tree) == dict.fromkeys(CONTRACTS, "KEPT")
+
+
+def test_every_contract_has_been_seen_to_fail() -> None:
+    """Who adds a contract adds the mistake that breaks it."""
+    assert {contract for contract, _ in VIOLATIONS} == CONTRACTS
+
+
+def test_the_contracts_cover_every_package() -> None:
+    """A new package must say which layer it is on."""
+    names = {Path(package).name for package in PACKAGES}
+    settings = SETTINGS["tool"]["importlinter"]
+    layers = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
+    assert set(settings["root_packages"]) == names
+    assert {name.strip() for layer in layers for name in layer.split("|")} == names

@@ -1,0 +1,63 @@
+"""The names that users rely on."""
+
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from cpg_api.scheduling import names
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.workload import Workload
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+CONTRACT = {
+    "GROUP": "scheduling.cpg.dev",
+    "VERSION": "v1alpha3",
+    "API_VERSION": "scheduling.cpg.dev/v1alpha3",
+    "NATIVE_GROUP": "scheduling.k8s.io",
+    "POD_GROUP_LABEL": "scheduling.cpg.dev/pod-group",
+    "FINALIZER": "scheduling.cpg.dev/group-protection",
+    "SCHEDULER_NAME": "cpg-scheduler",
+    "POD_GROUP_INITIALLY_SCHEDULED": "PodGroupInitiallyScheduled",
+    "COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED": "CompositePodGroupInitiallyScheduled",
+    "DISRUPTION_TARGET": "DisruptionTarget",
+    "REASON_SCHEDULED": "Scheduled",
+    "REASON_UNSCHEDULABLE": "Unschedulable",
+    "REASON_SCHEDULER_ERROR": "SchedulerError",
+    "REASON_INVALID": "Invalid",
+    "REASON_PENDING": "Pending",
+    "MAX_DEPTH": 4,
+    "MAX_TEMPLATES": 8,
+}
+"""The contract of the design, written out once more: who changes a name changes it twice, on purpose."""
+
+EXECUTABLES = {"cpg-operator", "cpg-scheduler", "kubectl-cpg", "cpg-lab"}
+
+
+def test_names_are_those_of_the_contract() -> None:
+    """Manifests, labels on running pods and other people's controllers hold them; none may change, none be missing."""
+    assert {name: value for name, value in vars(names).items() if name.isupper()} == CONTRACT
+
+
+def test_kinds_are_those_of_the_contract() -> None:
+    """The same in both flavours."""
+    assert [found.kind for found in (Workload, PodGroup, CompositePodGroup)] == [
+        "Workload",
+        "PodGroup",
+        "CompositePodGroup",
+    ]
+
+
+def test_executables_are_those_of_the_contract() -> None:
+    """No command has another name, and each is there to be called."""
+    scripts: dict[str, str] = PROJECT["scripts"]
+    assert scripts.keys() <= EXECUTABLES
+    points = [EntryPoint(name=name, value=value, group="console_scripts") for name, value in scripts.items()]
+    assert [point.name for point in points if not callable(point.load())] == []
+
+
+def test_the_distribution_is_the_one_that_users_install() -> None:
+    """Its name, and the oldest Python that it runs on."""
+    assert (PROJECT["name"], PROJECT["requires-python"]) == ("kube-cpg", ">=3.11")
