@@ -1,0 +1,62 @@
+"""The command ``cpg-scheduler``."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import structlog
+
+from cpg_client.errors import ClientError
+from cpg_client.incluster import endpoint_from
+from cpg_scheduler import app
+from cpg_scheduler.settings import Api, SettingsError, load, merged
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the scheduler; return the exit code."""
+    given = _parser().parse_args(arguments)
+    _log_json(given.log_level)
+    try:
+        settings = merged(
+            load(given.config),
+            scheduler_name=given.scheduler_name,
+            api=given.api,
+            leader_elect=given.leader_elect,
+        )
+        asyncio.run(app.run(endpoint_from(given.kubeconfig), settings))
+    except (SettingsError, ClientError) as problem:
+        sys.stderr.write(f"cpg-scheduler: {problem}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cpg-scheduler", description="Places trees of gangs of pods, whole or not.")
+    parser.add_argument("--kubeconfig", type=Path, help="the cluster; by default as kubectl, or the pod's own account")
+    parser.add_argument("--config", type=Path, help="a YAML file with settings; the options here win over it")
+    parser.add_argument("--scheduler-name", help="the schedulerName of the pods to place (cpg-scheduler)")
+    parser.add_argument("--api", choices=get_args(Api), help="which groups to read: ours, the built-in ones, or both")
+    parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser
+
+
+def _log_json(level: str) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What there is to attempt at a root: a unit for the engine, or the reason why there is none.
+
+This is where the API's objects become the engine's unit. It decides nothing about nodes; it only tells apart a tree
+that can be tried, one that waits for something, and one that is wrong in itself.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.validation import Surroundings, validate, validate_members
+from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
+from cpg_scheduler.caches.state import ALONE, State
+from cpg_scheduler.pending import Order, RootKey
+
+
+class Ready(Struct, frozen=True):
+    """A unit that can be tried; ``pods`` are those that wait in it, by UID."""
+
+    unit: Unit
+    pods: Mapping[str, Pod]
+    groups: tuple[Group, ...]
+
+
+class Refused(Struct, frozen=True):
+    """A root that cannot be tried: for every pod and group of it, why."""
+
+    reason: str
+    message: str
+    pods: tuple[Pod, ...]
+    groups: tuple[Group, ...]
+
+
+def order_of(state: State, root: RootKey) -> Order | None:
+    """Return where a root stands in the queue, or None where no pod of ours waits in it."""
+    if root.flavour == ALONE:
+        pod = state.pod_alone(root.key)
+        if pod is None or not state.is_ours(pod):
+            return None
+        return Order(-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", root)
+    tree = state.stores[root.flavour].forest.tree_of(root.key)
+    if not _waiting(state, root.flavour, tree):
+        return None
+    if not tree.nodes:
+        return Order(0, "", root)
+    top = tree.root
+    priority = state.classes.resolve(top.spec.priority_class_name, top.spec.priority)
+    return Order(-(priority or 0), top.metadata.creation_timestamp or "", root)
+
+
+def attempt_of(state: State, root: RootKey) -> Ready | Refused:
+    """Return what there is to attempt at a root that has pods waiting."""
+    if root.flavour == ALONE:
+        return _single(state, root.key)
+    tree = state.stores[root.flavour].forest.tree_of(root.key)
+    pods = tuple(_waiting(state, root.flavour, tree))
+    groups = tuple(node.group for node in tree.nodes)
+    refusal = _wrong(state, root.flavour, tree, pods) or _gated(pods)
+    if refusal is not None:
+        reason, message = refusal
+        return Refused(reason=reason, message=message, pods=pods, groups=groups)
+    members = {node.key: _members(state, root.flavour, node.key) for node in tree.nodes}
+    unit = tree_unit(tree, members, state.world.ledger)
+    return Ready(unit=unit, pods={pod.metadata.uid: pod for pod in pods}, groups=groups)
+
+
+def _single(state: State, key: GroupKey) -> Ready | Refused:
+    pod = state.pod_alone(key)
+    if pod is None:
+        return Refused(reason=REASON_UNSCHEDULABLE, message="it is gone", pods=(), groups=())
+    problem = membership(pod).problem
+    if problem is not None:
+        return Refused(reason=REASON_SCHEDULER_ERROR, message=str(problem), pods=(pod,), groups=())
+    if pod.spec.scheduling_gates:
+        return Refused(reason=REASON_UNSCHEDULABLE, message="it has scheduling gates", pods=(), groups=())
+    return Ready(unit=pod_unit(pod, state.world.ledger), pods={pod.metadata.uid: pod}, groups=())
+
+
+def _leaves(tree: Tree) -> Iterable[GroupKey]:
+    """Return the PodGroups of a tree; of a PodGroup that is not there, the one that its pods name."""
+    if not tree.nodes and tree.anchor_key.kind == PodGroup.kind:
+        yield tree.anchor_key
+    for node in tree.nodes:
+        if isinstance(node.group, PodGroup):
+            yield node.key
+
+
+def _waiting(state: State, flavour: str, tree: Tree) -> list[Pod]:
+    return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_ours(pod)]
+
+
+def _members(state: State, flavour: str, key: GroupKey) -> Members:
+    """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
+    pending, settled = [], []
+    for pod in state.members(flavour, key):
+        if state.is_ours(pod):
+            pending.append(pod)
+        elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
+            settled.append(pod)
+    return Members(pending=pending, settled=settled)
+
+
+def _wrong(state: State, flavour: str, tree: Tree, pods: Iterable[Pod]) -> tuple[str, str] | None:
+    """Return what is wrong with a tree, or what it waits for, if anything."""
+    if tree.anchor is Anchor.MISSING:
+        return REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist"
+    around = Surroundings(workloads=state.workloads[flavour], classes=state.classes)
+    problems = validate(tree, around)
+    if problems:
+        return REASON_INVALID, "; ".join(problem.message for problem in problems)
+    everybody = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
+    strangers = sorted(pod.metadata.key for _, pod in everybody if pod.spec.scheduler_name != state.scheduler_name)
+    if strangers:
+        return REASON_SCHEDULER_ERROR, f"all pods of a tree need one schedulerName, but {strangers[0]} has another"
+    policies = {pod.spec.preemption_policy for pod in pods}
+    if len(policies) > 1:
+        return REASON_SCHEDULER_ERROR, "all pods of a tree need one preemptionPolicy"
+    diverging = validate_members(tree, everybody, state.classes)
+    return (REASON_INVALID, diverging[0].message) if diverging else None
+
+
+def _gated(pods: Iterable[Pod]) -> tuple[str, str] | None:
+    gated = sorted(pod.metadata.key for pod in pods if pod.spec.scheduling_gates)
+    if not gated:
+        return None
+    others = f" and {len(gated) - 1} more" if len(gated) > 1 else ""
+    return REASON_UNSCHEDULABLE, f"waiting for the scheduling gates of Pod {gated[0]}{others} to be removed"

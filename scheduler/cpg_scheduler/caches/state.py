@@ -1,0 +1,270 @@
+"""The cluster as the scheduler last heard of it, and which roots each piece of news concerns.
+
+The watches call the ``on_…`` methods; each brings the ledger and the indexes up to date and notes in ``touched`` the
+roots for which something of their own has changed, and in ``stirred`` that room may have appeared for anybody. The
+driver collects both before each cycle. Assumed binds are kept as pods that have their node already, so that nothing
+else has to know that the API server has not confirmed them yet.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.workload import Workload
+from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_engine.gangs.unit import POD
+from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.requests import RequestError
+from cpg_scheduler.caches.groups import GroupStore
+from cpg_scheduler.pending import RootKey
+
+S = TypeVar("S")
+ALONE = ""
+"""The flavour of a pod that belongs to no group."""
+
+
+class State:
+    """Everything the scheduler knows."""
+
+    def __init__(self, world: World, flavours: Iterable[str], scheduler_name: str) -> None:
+        """Start knowing nothing."""
+        self.world = world
+        self.scheduler_name = scheduler_name
+        self.stores = {flavour: GroupStore(flavour) for flavour in flavours}
+        self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in self.stores}
+        self.pods: dict[str, Pod] = {}
+        self.touched: set[RootKey] = set()
+        self.stirred = False
+        self._classes: dict[str, PriorityClass] = {}
+        self._members: dict[tuple[str, str], dict[str, Pod]] = {}
+        self._singles: dict[tuple[str, str], Pod] = {}
+        self._assumed: dict[str, str] = {}
+
+    @property
+    def classes(self) -> PriorityClasses:
+        """Return the priority classes."""
+        return PriorityClasses(by_name=self._classes)
+
+    # What the watches bring.
+
+    def on_pod(self, change: Change[Pod]) -> None:
+        """Take news of a pod."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            new = self._as_assumed(new)
+        elif old is not None:
+            self._assumed.pop(old.metadata.uid, None)
+        self._swap(self.pods.get(old.metadata.uid) if old is not None else None, new)
+
+    def on_node(self, change: Change[Node]) -> None:
+        """Take news of a node."""
+        old, new = _before(change), _after(change)
+        if new is None:
+            if old is not None:
+                self.world.ledger.remove_node(old.metadata.name)
+            return
+        if old is None or _node_matters(old, new):
+            self.world.ledger.put_node(new)
+            self.stirred = True
+
+    def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:
+        """Return who takes news of the groups of a flavour."""
+        store = self.stores[flavour]
+
+        def take(change: Change[Group]) -> None:
+            old, new = _before(change), _after(change)
+            if new is not None and (old is None or old.spec != new.spec):
+                self._touch(flavour, store.put(new))
+            elif new is not None:
+                list(store.put(new))
+            elif old is not None:
+                self._touch(flavour, store.remove(key_of(old)))
+
+        return take
+
+    def on_workload(self, flavour: str) -> Callable[[Change[Workload]], None]:
+        """Return who takes news of the Workloads of a flavour; every tree of the namespace may be judged anew."""
+        workloads = self.workloads[flavour]
+
+        def take(change: Change[Workload]) -> None:
+            old, new = _before(change), _after(change)
+            known = new or old
+            if known is None:
+                return
+            place = (known.metadata.namespace, known.metadata.name)
+            if new is None:
+                workloads.pop(place, None)
+            else:
+                workloads[place] = new
+            self.stirred = True
+
+        return take
+
+    def on_class(self, change: Change[PriorityClass]) -> None:
+        """Take news of a priority class."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            self._classes[new.metadata.name] = new
+        elif old is not None:
+            self._classes.pop(old.metadata.name, None)
+        self.stirred = True
+
+    # What the driver does.
+
+    def assume(self, uid: str, node: str) -> None:
+        """Take a pod as bound, until the watch says so or the bind has failed."""
+        pod = self.pods[uid]
+        self._assumed[uid] = node
+        self._swap(pod, _bound(pod, node), ours=True)
+
+    def unassume(self, uid: str) -> None:
+        """Take back an assumption: the bind has failed."""
+        if self._assumed.pop(uid, None) is None:
+            return
+        pod = self.pods.get(uid)
+        if pod is not None:
+            self._swap(pod, _bound(pod, ""))
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Tell whether a pod waits for us: it names us, has no node, and neither its end nor its deletion has come."""
+        return (
+            pod.spec.scheduler_name == self.scheduler_name
+            and not pod.spec.node_name
+            and not pod.is_terminal
+            and not pod.is_terminating
+        )
+
+    def members(self, flavour: str, key: GroupKey) -> Iterable[Pod]:
+        """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""
+        if self._flavour(key) != flavour:
+            return ()
+        return self._members.get((key.namespace, key.name), {}).values()
+
+    def root_of(self, pod: Pod) -> RootKey:
+        """Return the root that a pod is part of."""
+        key = self.leaf_of(pod)
+        if key is None:
+            return RootKey(ALONE, GroupKey(POD, pod.metadata.namespace, pod.metadata.name))
+        flavour = self._flavour(key)
+        return RootKey(flavour, self.stores[flavour].anchor(key))
+
+    def anchored(self, root: RootKey) -> RootKey:
+        """Return the root as it is now: what was one when the news came may have found its parent since."""
+        if root.flavour == ALONE:
+            return root
+        return RootKey(root.flavour, self.stores[root.flavour].anchor(root.key))
+
+    def leaf_of(self, pod: Pod) -> GroupKey | None:
+        """Return the PodGroup that a pod names, or None for one that is alone."""
+        group = membership(pod).group
+        if group is None or not self.stores:
+            return None
+        return GroupKey(PodGroup.kind, pod.metadata.namespace, group)
+
+    def pod_alone(self, key: GroupKey) -> Pod | None:
+        """Return the pod of a root that is a single pod."""
+        return self._singles.get((key.namespace, key.name))
+
+    def _flavour(self, key: GroupKey) -> str:
+        """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
+        return next((flavour for flavour, store in self.stores.items() if key in store), next(iter(self.stores)))
+
+    def _as_assumed(self, pod: Pod) -> Pod:
+        """Return a pod with the node that it is assumed to have, until the watch itself says which it has."""
+        node = self._assumed.get(pod.metadata.uid)
+        if node is None:
+            return pod
+        if pod.spec.node_name or pod.is_terminal or pod.is_terminating:
+            del self._assumed[pod.metadata.uid]
+            return pod
+        return _bound(pod, node)
+
+    def _swap(self, old: Pod | None, new: Pod | None, *, ours: bool = False) -> None:
+        """Replace what is known of a pod; note who may be concerned, unless the change is our own decision."""
+        if old is not None:
+            self._unindex(old)
+        if new is not None:
+            self._index(new)
+        self._account(old, new)
+        if ours or (old is not None and new is not None and not _pod_matters(old, new)):
+            return
+        for pod in (old, new):
+            if pod is not None:
+                self.touched.add(self.root_of(pod))
+
+    def _account(self, old: Pod | None, new: Pod | None) -> None:
+        """Bring the ledger up to date: a pod counts while it has a node and has not come to its end."""
+        ledger = self.world.ledger
+        if new is not None and new.spec.node_name and not new.is_terminal:
+            try:
+                ledger.put_pod(new, new.spec.node_name)
+            except RequestError:
+                ledger.remove_pod(new.metadata.uid)
+            return
+        if old is not None and old.spec.node_name and not old.is_terminal:
+            ledger.remove_pod(old.metadata.uid)
+            self.stirred = True
+
+    def _index(self, pod: Pod) -> None:
+        self.pods[pod.metadata.uid] = pod
+        group = membership(pod).group
+        if group is None or not self.stores:
+            self._singles[pod.metadata.namespace, pod.metadata.name] = pod
+        else:
+            self._members.setdefault((pod.metadata.namespace, group), {})[pod.metadata.uid] = pod
+
+    def _unindex(self, pod: Pod) -> None:
+        self.pods.pop(pod.metadata.uid, None)
+        self._singles.pop((pod.metadata.namespace, pod.metadata.name), None)
+        group = membership(pod).group
+        if group is not None and self.stores:
+            place = (pod.metadata.namespace, group)
+            left = self._members.get(place, {})
+            left.pop(pod.metadata.uid, None)
+            if not left:
+                self._members.pop(place, None)
+
+    def _touch(self, flavour: str, anchors: Iterator[GroupKey]) -> None:
+        self.touched.update(RootKey(flavour, anchor) for anchor in anchors)
+
+
+def _before(change: Change[S]) -> S | None:
+    """Return an object before a change, if it was there."""
+    return change.old if isinstance(change, Modified | Deleted) else None
+
+
+def _after(change: Change[S]) -> S | None:
+    """Return an object after a change, if it is there."""
+    return change.new if isinstance(change, Added | Modified) else None
+
+
+def _bound(pod: Pod, node: str) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_name=node))
+
+
+def _pod_matters(old: Pod, new: Pod) -> bool:
+    """Tell whether a change of a pod can make a difference to its root; our own conditions do not."""
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.is_terminal != new.is_terminal
+        or old.is_terminating != new.is_terminating
+    )
+
+
+def _node_matters(old: Node, new: Node) -> bool:
+    """Tell whether a change of a node can make a difference to anybody; its heartbeats do not."""
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.status.allocatable != new.status.allocatable
+        or old.status.images != new.status.images
+    )

@@ -1,0 +1,187 @@
+"""The cycle driver: take the news, pop a root, let the engine decide, have it performed.
+
+Cycles follow each other on one task, so that every decision sees all decisions before it: binds are assumed before
+they are sent, and sending never holds up the next cycle.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from structlog.typing import FilteringBoundLogger
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import GroupKey, key_of
+from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.verdicts import Finding
+from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
+from cpg_scheduler.binding import Binder
+from cpg_scheduler.binding import Order as BindOrder
+from cpg_scheduler.caches.state import State
+from cpg_scheduler.pending import Pending, RootKey
+from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.wording import group_messages
+
+BREATH = 0.02
+"""Seconds of cycles after which the watches and the binds get their turn."""
+
+
+class Driver:
+    """Runs cycles for as long as there is somebody to attempt, and sleeps until there is."""
+
+    def __init__(
+        self,
+        state: State,
+        pending: Pending,
+        *,
+        binder: Binder,
+        reporter: Reporter,
+        options: Options,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Wire up; nothing runs yet."""
+        self._state = state
+        self._pending = pending
+        self._binder = binder
+        self._reporter = reporter
+        self._options = options
+        self._clock = clock
+        self._log = log
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Tell that the state has changed."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Drive until cancelled."""
+        while True:
+            began = self._clock()
+            while self._cycle():
+                if self._clock() - began > BREATH:
+                    await asyncio.sleep(0)
+                    began = self._clock()
+            await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Wait for news, or for the first backoff to end."""
+        wake = self._pending.next_wake()
+        timeout = None if wake is None else max(wake - self._clock(), 0.0)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        self._news.clear()
+
+    def _cycle(self) -> bool:
+        """Run one cycle; return whether there was anybody to attempt."""
+        now = self._clock()
+        self._absorb(now)
+        root = self._pending.pop(now)
+        if root is None:
+            return False
+        attempt = attempt_of(self._state, root)
+        if isinstance(attempt, Refused):
+            self._refuse(root, attempt)
+        else:
+            self._attempt(root, attempt)
+        return True
+
+    def _absorb(self, now: float) -> None:
+        """Take the news into the queue."""
+        touched, self._state.touched = self._state.touched, set()
+        anchored = {self._state.anchored(root) for root in touched}
+        for root in touched | anchored:
+            order = order_of(self._state, root) if root in anchored else None
+            if order is None:
+                self._pending.drop(root)
+            else:
+                self._pending.put(order, now)
+        if self._state.stirred:
+            self._state.stirred = False
+            self._pending.stir(now)
+
+    def _attempt(self, root: RootKey, ready: Ready) -> None:
+        """Let the engine decide about a root, and see to it."""
+        began = self._clock()
+        decision = decide(self._state.world, ready.unit, self._options)
+        finding = decision.explanation.finding
+        self._log.info(
+            "attempt",
+            root=str(root.key),
+            flavour=root.flavour,
+            finding=finding.value,
+            pods=len(ready.pods),
+            binds=len(decision.binds),
+            milliseconds=round((self._clock() - began) * 1000, 3),
+        )
+        nodes = {bind.uid: bind.node for bind in decision.binds}
+        for uid, node in nodes.items():
+            self._state.assume(uid, node)
+        left = {uid: pod for uid, pod in ready.pods.items() if uid not in nodes}
+        if left:
+            self._pending.fail(root, len(ready.pods), self._clock())
+        else:
+            self._pending.drop(root)
+        self._tell(ready, decision, left)
+        if nodes:
+            self._binder.start(
+                BindOrder(
+                    pods={uid: ready.pods[uid] for uid in nodes},
+                    nodes=nodes,
+                    placed=lambda: self._tell_placed(root, ready, decision),
+                    failed=lambda: self._failed(root),
+                )
+            )
+
+    def _tell(self, ready: Ready, decision: Decision, left: Mapping[str, Pod]) -> None:
+        """Report what was not placed: to each pod that waits, and to each group below its minimum."""
+        messages = group_messages(decision.explanation)
+        if decision.explanation.finding is Finding.CONTRADICTION:
+            reason = REASON_SCHEDULER_ERROR
+        else:
+            reason = REASON_UNSCHEDULABLE
+        for pod in left.values():
+            self._reporter.pod(pod, reason, self._pod_message(pod, messages, decision))
+        for group in ready.groups:
+            message = messages.get(key_of(group), "")
+            if message:
+                self._reporter.group(group, scheduled=False, reason=reason, message=message)
+
+    def _pod_message(self, pod: Pod, messages: Mapping[GroupKey, str], decision: Decision) -> str:
+        """Return what is wrong for a pod: what is wrong with its group, or, where it is alone, with itself."""
+        key = self._state.leaf_of(pod)
+        message = messages.get(key, "") if key is not None else next(iter(messages.values()))
+        return message or f"no room beside those that were placed: {decision.explanation.finding.value}"
+
+    def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision) -> None:
+        """Report the groups whose minimum is bound now."""
+        messages = group_messages(decision.explanation)
+        self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
+        for group in ready.groups:
+            if not messages.get(key_of(group), "failed"):
+                self._reporter.group(group, scheduled=True, reason="", message="")
+
+    def _failed(self, root: RootKey) -> None:
+        """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
+        order = order_of(self._state, root)
+        if order is not None:
+            now = self._clock()
+            self._pending.put(order, now)
+            self._pending.fail(root, 1, now)
+        self.wake()
+
+    def _refuse(self, root: RootKey, refused: Refused) -> None:
+        """Report why a root cannot be tried."""
+        self._pending.fail(root, len(refused.pods), self._clock())
+        self._log.info("held", root=str(root.key), flavour=root.flavour, reason=refused.reason, why=refused.message)
+        for pod in refused.pods:
+            if not pod.spec.scheduling_gates:
+                pod_reason = REASON_UNSCHEDULABLE if refused.reason != REASON_SCHEDULER_ERROR else refused.reason
+                self._reporter.pod(pod, pod_reason, refused.message)
+        for group in refused.groups:
+            self._reporter.group(group, scheduled=False, reason=refused.reason, message=refused.message)
