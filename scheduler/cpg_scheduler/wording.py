@@ -55,6 +55,8 @@ def _own(report: NodeReport, reports: Mapping[GroupKey, NodeReport]) -> str:
         best = max(report.candidates, key=lambda candidate: candidate.fits)
         domain = best.domain
         text += f"; of the domains of {domain.key}, {domain.value} comes closest: {best.fits} of {best.wanted}"
+        if best.reasons:
+            text += f" ({_listed(best.reasons)})"
     if report.reasons:
         text += f"; {_available(report)}"
     if report.blockers:
