@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scheduler_name=given.scheduler_name,
             api=given.api,
             leader_elect=given.leader_elect,
+            listen=given.listen,
         )
         asyncio.run(app.run(endpoint_from(given.kubeconfig), settings))
     except (SettingsError, ClientError) as problem:
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scheduler-name", help="the schedulerName of the pods to place (cpg-scheduler)")
     parser.add_argument("--api", choices=get_args(Api), help="which groups to read: ours, the built-in ones, or both")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
+    parser.add_argument("--listen", help="host:port of probes, metrics and explanations; empty for none")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser
 

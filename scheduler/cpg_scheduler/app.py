@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import math
 import os
 import signal
 import socket
@@ -33,9 +34,15 @@ from cpg_engine.gangs.world import new_world
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.driving import Driver
+from cpg_scheduler.explaining import Explainer
+from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending
+from cpg_scheduler.probing import Answer, ProbeServer, Route
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.settings import Settings
+
+STALE = 90.0
+"""Seconds without a word from a watch, bookmarks included, after which decisions are no longer worth making."""
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
@@ -119,18 +126,23 @@ async def _schedule(
         instance=identity(),
         log=log,
     )
+    watched = _Watched()
+    metrics = Metrics(settings.scheduler_name, pending, watched.age)
     async with asyncio.TaskGroup() as tasks:
-        binder = Binder(connection, state, tasks, log, settings.binds_in_flight)
+        binder = Binder(connection, state, tasks, metrics=metrics, log=log, in_flight=settings.binds_in_flight)
         driver = Driver(
             state,
             pending,
             binder=binder,
             reporter=reporter,
+            metrics=metrics,
             options=settings.options(),
             clock=time.monotonic,
             log=log,
         )
+        serving = tasks.create_task(_serve(settings, watched, metrics, Explainer(state, settings.options())))
         async with Informers(*_reflectors(connection, state, kinds, driver, log)) as informers:
+            watched.informers = informers
             await informers.wait_synced()
             log.info(
                 "ready", flavours=sorted(kinds), pods=len(state.pods), nodes=len(state.world.ledger.cluster.row_of)
@@ -144,6 +156,38 @@ async def _schedule(
                     await binder.drained()
                     await reporter.drained()
             telling.cancel()
+            serving.cancel()
+
+
+class _Watched:
+    """How fresh the news are; nothing is known before the reflectors run."""
+
+    informers: Informers | None = None
+
+    def age(self) -> float:
+        """Return for how long the quietest watch has said nothing."""
+        return self.informers.unheard_for(time.monotonic()) if self.informers is not None else math.inf
+
+    def ready(self, _: str) -> Answer:
+        """Answer whether decisions are made on fresh news."""
+        age = self.age()
+        if age < STALE:
+            return Answer(b"ok\n")
+        return Answer(f"no word from the API server for {age:.0f} s\n".encode(), status=503)
+
+
+async def _serve(settings: Settings, watched: _Watched, metrics: Metrics, explainer: Explainer) -> None:
+    """Answer probes and questions, if anywhere."""
+    address = settings.address()
+    if address is None:
+        return
+    routes: dict[str, Route] = {
+        "/healthz": lambda _: Answer(b"ok\n"),
+        "/readyz": watched.ready,
+        "/metrics": metrics.page,
+        "/debug/explain/": explainer.page,
+    }
+    await ProbeServer(routes).serve(*address)
 
 
 def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource:

@@ -16,6 +16,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ClientError
 from cpg_client.patching import bind
 from cpg_scheduler.caches.state import State
+from cpg_scheduler.metrics import Metrics
 
 
 class Order(Struct, frozen=True):
@@ -31,12 +32,20 @@ class Binder:
     """Performs orders, each on a task of its own."""
 
     def __init__(
-        self, connection: Connection, state: State, tasks: asyncio.TaskGroup, log: FilteringBoundLogger, in_flight: int
+        self,
+        connection: Connection,
+        state: State,
+        tasks: asyncio.TaskGroup,
+        *,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        in_flight: int,
     ) -> None:
         """Bind with so many requests in flight at the most."""
         self._connection = connection
         self._state = state
         self._tasks = tasks
+        self._metrics = metrics
         self._log = log
         self._slots = asyncio.Semaphore(in_flight)
         self.under_way = 0
@@ -72,6 +81,8 @@ class Binder:
                 await bind(self._connection, pod.metadata, node)
             except ClientError as error:
                 self._log.warning("bind failed", pod=pod.metadata.key, node=node, error=str(error))
+                self._metrics.bound(worked=False)
                 self._state.unassume(pod.metadata.uid)
                 return False
+        self._metrics.bound(worked=True)
         return True

@@ -20,6 +20,7 @@ from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
+from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending, RootKey
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.wording import group_messages
@@ -38,6 +39,7 @@ class Driver:
         *,
         binder: Binder,
         reporter: Reporter,
+        metrics: Metrics,
         options: Options,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
@@ -47,6 +49,7 @@ class Driver:
         self._pending = pending
         self._binder = binder
         self._reporter = reporter
+        self._metrics = metrics
         self._options = options
         self._clock = clock
         self._log = log
@@ -110,6 +113,8 @@ class Driver:
         began = self._clock()
         decision = decide(self._state.world, ready.unit, self._options)
         finding = decision.explanation.finding
+        seconds = self._clock() - began
+        self._metrics.attempted(finding, seconds)
         self._log.info(
             "attempt",
             root=str(root.key),
@@ -117,7 +122,7 @@ class Driver:
             finding=finding.value,
             pods=len(ready.pods),
             binds=len(decision.binds),
-            milliseconds=round((self._clock() - began) * 1000, 3),
+            milliseconds=round(seconds * 1000, 3),
         )
         nodes = {bind.uid: bind.node for bind in decision.binds}
         for uid, node in nodes.items():
@@ -178,6 +183,7 @@ class Driver:
     def _refuse(self, root: RootKey, refused: Refused) -> None:
         """Report why a root cannot be tried."""
         self._pending.fail(root, len(refused.pods), self._clock())
+        self._metrics.held(refused.reason)
         self._log.info("held", root=str(root.key), flavour=root.flavour, reason=refused.reason, why=refused.message)
         for pod in refused.pods:
             if not pod.spec.scheduling_gates:

@@ -1,5 +1,7 @@
 """What a person may choose, from the command line and from a file, with a clear word about every mistake."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,7 @@ from cpg_engine.weights import Weights
 from cpg_scheduler.pending import Backoff
 
 Api = Literal["auto", "crd", "native"]
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:]*):\d{1,5}")
 
 
 class SettingsError(ValueError):
@@ -36,6 +39,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     lease_namespace: str = "kube-system"
     lease_name: str = "cpg-scheduler"
     binds_in_flight: int = 256
+    listen: str = "127.0.0.1:10270"
+    """Where probes, metrics and explanations are served, as host:port; empty for nowhere."""
     backoff: Backoff = field(default_factory=Backoff)
     search: Search = field(default_factory=Search)
     weights: Weights = field(default_factory=Weights)
@@ -43,6 +48,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     def options(self) -> Options:
         """Return what the engine is told."""
         return Options(weights=self.weights, budget=self.search.budget, detail=True)
+
+    def address(self) -> tuple[str, int] | None:
+        """Return where to listen, or None."""
+        host, _, port = self.listen.rpartition(":")
+        return (host.strip("[]"), int(port)) if self.listen else None
 
     def lease(self) -> LeaseSettings:
         """Return the times of the leader election."""
@@ -60,14 +70,22 @@ def load(path: Path | None) -> Settings:
     found = convert_object(plain or {}, Settings)
     if isinstance(found, Rejected):
         raise SettingsError("\n".join(f"{path}: {problem}" for problem in found.problems))
-    wrong = [
-        f"{path}: {name}: must be at least 1"
-        for name, number in (("bindsInFlight", found.binds_in_flight), ("search.budget", found.search.budget + 1))
-        if number < 1
-    ]
+    wrong = list(_mistakes(found))
     if wrong:
-        raise SettingsError("\n".join(wrong))
+        raise SettingsError("\n".join(f"{path}: {mistake}" for mistake in wrong))
     return found
+
+
+def _mistakes(settings: Settings) -> Iterator[str]:
+    """Yield what types alone do not say."""
+    if settings.binds_in_flight < 1:
+        yield "bindsInFlight: must be at least 1"
+    if settings.search.budget < 0:
+        yield "search.budget: must not be negative"
+    if not settings.scheduler_name:
+        yield "schedulerName: must not be empty"
+    if settings.listen and not _ADDRESS.fullmatch(settings.listen):
+        yield f"listen: {settings.listen!r} is not host:port"
 
 
 def merged(settings: Settings, **given: object) -> Settings:
