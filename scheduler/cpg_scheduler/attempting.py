@@ -69,6 +69,14 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     return Ready(unit=unit, pods={pod.metadata.uid: pod for pod in pods}, groups=groups)
 
 
+def waiting_at(state: State, root: RootKey) -> list[Pod]:
+    """Return the pods of ours that wait at a root."""
+    if root.flavour == ALONE:
+        pod = state.pod_alone(root.key)
+        return [pod] if pod is not None and state.is_ours(pod) else []
+    return _waiting(state, root.flavour, state.stores[root.flavour].forest.tree_of(root.key))
+
+
 def _single(state: State, key: GroupKey) -> Ready | Refused:
     pod = state.pod_alone(key)
     if pod is None:

@@ -16,7 +16,7 @@ from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.verdicts import Finding
-from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
+from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of, waiting_at
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
@@ -87,11 +87,14 @@ class Driver:
         root = self._pending.pop(now)
         if root is None:
             return False
-        attempt = attempt_of(self._state, root)
-        if isinstance(attempt, Refused):
-            self._refuse(root, attempt)
-        else:
-            self._attempt(root, attempt)
+        try:
+            attempt = attempt_of(self._state, root)
+            if isinstance(attempt, Refused):
+                self._refuse(root, attempt)
+            else:
+                self._attempt(root, attempt)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one tree must not stop all others
+            self._broken(root, error)
         return True
 
     def _absorb(self, now: float) -> None:
@@ -179,6 +182,14 @@ class Driver:
             self._pending.put(order, now)
             self._pending.fail(root, 1, now)
         self.wake()
+
+    def _broken(self, root: RootKey, error: Exception) -> None:
+        """Say that a root made the scheduler fail, and leave it alone for a while."""
+        self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
+        self._pending.fail(root, 1, self._clock())
+        self._metrics.held(REASON_SCHEDULER_ERROR)
+        for pod in waiting_at(self._state, root):
+            self._reporter.pod(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
 
     def _refuse(self, root: RootKey, refused: Refused) -> None:
         """Report why a root cannot be tried."""

@@ -1,0 +1,144 @@
+"""What there is to know of an attempt that failed: who else would fail the same way, and what could help.
+
+Both save attempts, never answers. A shortcut here may let an attempt be made in vain; it must never keep one from
+being made that could succeed. The two rules:
+
+1. **Alike roots fare alike.** The engine's decision depends on the ledger and on what the *likeness* of a unit holds:
+   the shape of the tree, its minimums and labels, the classes of its pods in order, priority and preemption policy.
+   While nothing has happened that could help the one, none of the others is attempted.
+2. **Room helps where it appears.** Suppose that a unit whose pods look only at the node itself (no affinity to pods,
+   spreading, ports, volumes) was proven not to fit. Then it can fit only after some node has changed for the better,
+   and only if that node has room for at least one of its waiting pods now: a place that uses none of the changed nodes
+   would have been there before, because on all the others there is less room than there was, if anything.
+
+Units that the second rule does not cover hope for *anything*: whatever changes on any node may help them.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from itertools import groupby
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.filters import fit
+from cpg_engine.filters.registry import statically_feasible
+from cpg_engine.gangs.placing import sees_others
+from cpg_engine.gangs.unit import Unit, UnitNode
+from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.verdicts import Explanation, Finding, NodeReport
+
+UNPROVEN = frozenset({Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET})
+"""Findings after which any change at all may lead the search to another end."""
+
+
+class Hope(Struct, frozen=True):
+    """What could help a root: room for a pod of one of the classes, news of a node of its own, or anything."""
+
+    classes: tuple[PodClass, ...] = ()
+    homes: frozenset[str] = frozenset()
+    anything: bool = False
+
+
+ANYTHING = Hope(anything=True)
+
+
+class Failure(Struct, frozen=True):
+    """A failed attempt; ``hope`` is None where nothing but a change of the root itself can help.
+
+    ``likeness`` is None for a root that is like no other. The unit and its explanation are kept for those that share
+    the failure; of one that could not even be tried there are none.
+    """
+
+    hope: Hope | None = None
+    likeness: Hashable | None = None
+    unit: Unit | None = None
+    explanation: Explanation | None = None
+
+    @property
+    def gist(self) -> Hashable:
+        """Return what is worth telling anew when it changes: the causes, and not how many nodes have them."""
+        if self.explanation is None:
+            return None
+        return self.explanation.finding, tuple(_gist(report) for report in self.explanation.reports)
+
+    def explained_for(self, unit: Unit) -> Explanation | None:
+        """Return the explanation for a unit that is alike: the same, by its own names."""
+        if self.unit is None or self.explanation is None:
+            return None
+        names = {ours.key: theirs.key for ours, theirs in zip(self.unit.nodes, unit.nodes, strict=True)}
+        step = self.explanation.next_step
+        return replace(
+            self.explanation,
+            reports=tuple(_renamed(report, names) for report in self.explanation.reports),
+            next_step=replace(step, group=names[step.group]) if step else None,
+        )
+
+
+def likeness_of(unit: Unit, pods: Iterable[Pod]) -> Hashable | None:
+    """Return what a unit has in common with all those that fare as it does, or None where it is like no other.
+
+    Members that have a node, or that nobody could schedule, make a tree one of a kind.
+    """
+    if any(node.settled or node.refused for node in unit.nodes):
+        return None
+    asked = frozenset((pod.spec.priority or 0, pod.spec.preemption_policy) for pod in pods)
+    return asked, tuple(_shape(node) for node in unit.nodes)
+
+
+def hope_of(world: World, unit: Unit, finding: Finding, left: Collection[str]) -> Hope | None:
+    """Return what could help a unit of which these pods, by UID, found no place."""
+    if finding is Finding.INADMISSIBLE:
+        return None
+    if finding in UNPROVEN:
+        return ANYTHING
+    members = (member for node in unit.nodes for member in node.pending if member.uid in left)
+    kinds = {member.pod_class.index: member.pod_class for member in members}
+    if any(kind.volumes is not None or sees_others(world, kind) for kind in kinds.values()):
+        return ANYTHING
+    homes = frozenset(home for node in unit.nodes for home in node.homes)
+    return Hope(classes=tuple(kinds.values()), homes=homes)
+
+
+class Relief:
+    """Nodes that may have become better, and whom that may help."""
+
+    def __init__(self, world: World, nodes: Collection[str]) -> None:
+        """Look at the nodes as they are now; those that are gone can help only who had pods there."""
+        self._world = world
+        self._nodes = nodes
+        row_of = world.ledger.cluster.row_of
+        self._rows = np.array([row_of[name] for name in nodes if name in row_of], dtype=np.intp)
+
+    def helps(self, hope: Hope) -> bool:
+        """Tell whether it may: resources are looked at first, as they cost the least and are short most often."""
+        return hope.anything or not hope.homes.isdisjoint(self._nodes) or any(map(self._takes, hope.classes))
+
+    def _takes(self, pod_class: PodClass) -> bool:
+        """Tell whether one of the nodes has room for a pod of the class."""
+        ledger = self._world.ledger
+        rows = self._rows[fit.passes(pod_class, ledger, self._rows)]
+        return bool(len(rows)) and bool(statically_feasible(pod_class, ledger.cluster, rows).any())
+
+
+def _shape(node: UnitNode) -> tuple[Hashable, ...]:
+    return (node.key.kind, node.minimum, node.end, node.required, node.preferred, tuple(_runs(node)))
+
+
+def _runs(node: UnitNode) -> Iterator[tuple[int, int]]:
+    """Yield the classes of the pods that wait, in order, with how many of each follow each other."""
+    for index, run in groupby(member.pod_class.index for member in node.pending):
+        yield index, len(tuple(run))
+
+
+def _gist(report: NodeReport) -> Hashable:
+    closest = report.candidates[0].reasons if report.candidates else ()
+    return report.status, frozenset(reason.text for reason in (*report.reasons, *closest)), len(report.blockers)
+
+
+def _renamed(report: NodeReport, names: dict[GroupKey, GroupKey]) -> NodeReport:
+    blockers = tuple(names[blocker] for blocker in report.blockers)
+    return replace(report, key=names[report.key], blockers=blockers)
