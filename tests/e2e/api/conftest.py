@@ -1,0 +1,245 @@
+"""Cases from YAML, and the API servers that they run against.
+
+A case is an object, what is done to it, and what the API server has to say about the last step. Adding one
+needs no Python; ``cases/README.md`` tells what a case may hold.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+import pytest_asyncio
+import yaml
+
+from cpg_api.scheduling.names import API_VERSION, GROUP, NATIVE_GROUP, VERSION
+from cpg_client.connection import JSON_PATCH, Connection
+from cpg_client.errors import ApiError
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+CASES = Path(__file__).parent / "cases"
+CRDS = Path(__file__).parents[3] / "manifests" / "crds"
+PRIORITY_CLASSES = (
+    ("high", 1000, "PreemptLowerPriority"),
+    ("highest", 1_000_000_000, "PreemptLowerPriority"),
+    ("lowest", -5, "PreemptLowerPriority"),
+    ("meek", 500, "Never"),
+)
+PLURALS = {"Workload": "workloads", "PodGroup": "podgroups", "CompositePodGroup": "compositepodgroups"}
+
+Expectation = Literal["accepted", "refused"]
+Object = dict[str, Any]
+
+
+class Native(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where scheduling.k8s.io is different, and why; ``skip`` where it has nothing to compare with."""
+
+    why: str
+    expect: Expectation | None = None
+    message: str = ""
+    field: str = ""
+    stored: Object | None = None
+    skip: bool = False
+
+
+class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One object and what becomes of it; the fields are explained in ``cases/README.md``."""
+
+    name: str
+    rule: str = ""
+    object: Object = {}
+    whole: Object | None = None
+    update: Object | list[Object] | None = None
+    status: Object | None = None
+    expect: Expectation
+    message: str = ""
+    field: str = ""
+    stored: Object | None = None
+    validation: Literal["Strict", "Warn", "Ignore"] = "Strict"
+    native: Native | None = None
+
+    kind: str = ""
+    base: Object = {}
+    file: str = ""
+    index: int = 0
+
+    @property
+    def id(self) -> str:
+        """What pytest calls the case."""
+        return f"{self.file}-{self.rule or 'extra'}-{self.name}".replace(" ", "-")
+
+    @property
+    def object_name(self) -> str:
+        """The object's name, unless the case gives it one of its own."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def body(self) -> Object:
+        """The object to create."""
+        given = self.whole if self.whole is not None else merged(self.base, self.object)
+        return {"metadata": {"name": f"{self.file}-{self.index}"}, **given}
+
+    def on_native(self) -> "Case":
+        """Return the same case with what the native API is expected to do; wording is not compared, fields are."""
+        if self.native is None:
+            return msgspec.structs.replace(self, message="")
+        return msgspec.structs.replace(
+            self,
+            expect=self.native.expect or self.expect,
+            message=self.native.message,
+            field=self.native.field,
+            stored=self.native.stored if self.native.stored is not None else self.stored,
+        )
+
+
+class CaseFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A file of cases about one kind, all made from one valid object."""
+
+    kind: Literal["Workload", "PodGroup", "CompositePodGroup"]
+    base: Object
+    cases: list[Case]
+
+
+def merged(base: Object, patch: Object) -> Object:
+    """Return an object with a JSON merge patch applied: null removes, lists are replaced."""
+    result = dict(base)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            below = result.get(key)
+            result[key] = merged(below if isinstance(below, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def load_cases() -> Iterator[Case]:
+    """Yield the cases of all files, each knowing where it is from."""
+    for path in sorted(CASES.glob("*.yaml")):
+        file = msgspec.convert(yaml.safe_load(path.read_text()), CaseFile)
+        for index, case in enumerate(file.cases):
+            yield msgspec.structs.replace(case, kind=file.kind, base=file.base, file=path.stem, index=index)
+
+
+FULL: dict[str, Object] = yaml.safe_load((CASES.parent / "full.yaml").read_text())
+ALL_CASES = tuple(load_cases())
+COMPARABLE_CASES = tuple(case for case in ALL_CASES if case.native is None or not case.native.skip)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that wants a case one after the other."""
+    for fixture, cases in (("case", ALL_CASES), ("comparable_case", COMPARABLE_CASES)):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, cases, ids=[case.id for case in cases])
+
+
+class Api:
+    """The three kinds of one API group, at one API server."""
+
+    def __init__(self, connection: Connection, group: str = GROUP) -> None:
+        self.connection = connection
+        self.group = group
+
+    def path(self, kind: str, *rest: str) -> str:
+        """Return the path of a kind in the default namespace, or of what is below it."""
+        return "/".join((f"/apis/{self.group}/{VERSION}/namespaces/default/{PLURALS[kind]}", *rest))
+
+    async def create(self, kind: str, body: Object, validation: str = "Strict") -> Object:
+        """Create an object; unknown fields are refused unless told otherwise."""
+        whole = {"apiVersion": f"{self.group}/{VERSION}", "kind": kind, **body}
+        return decoded(await self.connection.post(self.path(kind), whole, {"fieldValidation": validation}))
+
+    async def read(self, kind: str, name: str) -> Object:
+        """Read an object."""
+        return decoded(await self.connection.get(self.path(kind, name)))
+
+    async def change(
+        self, kind: str, name: str, patch: Object | list[Object], *below: str, validation: str = "Strict"
+    ) -> Object:
+        """Patch an object, or a subresource of it: a list is a JSON patch, anything else a merge patch."""
+        path, params = self.path(kind, name, *below), {"fieldValidation": validation}
+        if isinstance(patch, list):
+            return decoded(await self.connection.patch(path, patch, JSON_PATCH, params=params))
+        return decoded(await self.connection.patch(path, patch, params=params))
+
+    async def install(self) -> None:
+        """Install the CustomResourceDefinitions and wait until they are served."""
+        for path in sorted(CRDS.glob("*.yaml")):
+            await self.connection.post(
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(path.read_text())
+            )
+        for kind in PLURALS:
+            await self._served(kind)
+
+    async def add_classes(self) -> None:
+        """Add the priority classes that cases name; the native API asks for them."""
+        for name, value, policy in PRIORITY_CLASSES:
+            body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
+            await self.connection.post("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+    async def _served(self, kind: str) -> None:
+        for _ in range(100):
+            try:
+                await self.connection.get(self.path(kind))
+            except ApiError as error:
+                if error.status not in (404, 503):
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
+        pytest.fail(f"{kind} of {API_VERSION} is not served")
+
+
+def decoded(answer: bytes) -> Object:
+    """Return an answer as the JSON object that it is."""
+    return msgspec.json.decode(answer, type=dict[str, Any])
+
+
+@pytest.fixture(scope="session", params=["1.37", "1.30"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Start an API server of the newest and of the oldest version that we claim."""
+    with Cluster(ClusterSpec(kubernetes=request.param)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def api(cluster: Cluster) -> AsyncIterator[Api]:
+    """Install our API as the generated files define it."""
+    async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
+        served = Api(connection)
+        await served.add_classes()
+        await served.install()
+        yield served
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def native_api() -> AsyncIterator[Api]:
+    """Start an API server of 1.37 whose gates are on, and reach the native API there."""
+    with Cluster(ClusterSpec(gates="native")) as running:
+        async with Connection.from_kubeconfig(running.kubeconfig) as connection:
+            served = Api(connection, NATIVE_GROUP)
+            await served.add_classes()
+            yield served
+
+
+@pytest.fixture
+def cases() -> tuple[Case, ...]:
+    """Give all cases at once."""
+    return ALL_CASES
+
+
+@pytest.fixture(params=FULL.items(), ids=list(FULL))
+def full(request: pytest.FixtureRequest) -> tuple[str, Object]:
+    """Give a kind, and an object of it in which every field is set."""
+    kind, body = request.param
+    return kind, body
+
+
+@pytest.fixture
+def crd_files() -> dict[str, Path]:
+    """Give the file that defines each kind."""
+    return {kind: CRDS / f"{GROUP}_{plural}.yaml" for kind, plural in PLURALS.items()}

@@ -1,0 +1,37 @@
+"""The structs and the API server mean the same objects."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_api.dumping import SchedulingObject, dump
+from cpg_api.parsing import parse_object
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.workload import Workload
+
+if TYPE_CHECKING:
+    from tests.e2e.api.conftest import Api, Object
+
+KINDS: dict[str, type[SchedulingObject]] = {kind.kind: kind for kind in (Workload, PodGroup, CompositePodGroup)}
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_the_model_reads_all_that_the_api_server_stores(api: "Api", full: "tuple[str, Object]") -> None:
+    """No field is lost on the way from the API server into the model and back out of it."""
+    kind, body = full
+    await api.create(kind, {"metadata": {"name": "full"}, **body})
+    found = parse_object(await api.connection.get(api.path(kind, "full")), KINDS[kind])
+    assert isinstance(found, KINDS[kind])
+    assert dump(found)["spec"] == body["spec"]
+
+
+async def test_a_fresh_group_reads_as_pending(api: "Api") -> None:
+    """The condition that the API server fills in is one to the model."""
+    await api.create("PodGroup", {"metadata": {"name": "fresh"}, "spec": {"schedulingPolicy": {"basic": {}}}})
+    found = parse_object(await api.connection.get(api.path("PodGroup", "fresh")), PodGroup)
+    assert isinstance(found, PodGroup)
+    assert [(condition.status, condition.reason) for condition in found.status.conditions or ()] == [
+        ("Unknown", "Pending")
+    ]

@@ -1,0 +1,74 @@
+"""Our fields are those of scheduling.k8s.io, field by field, and what we add is marked."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import yaml
+
+from cpg_api.dumping import EXTENSIONS
+from cpg_api.scheduling.names import NATIVE_GROUP, VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.api.conftest import Api
+
+Schema = dict[str, Any]
+
+FACETS = ("type", "format", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+"""What has to be the same of a field, beside its name."""
+
+MEANT = {
+    "Workload": [".status: ours alone"],
+    "PodGroup": [".status.conditions[].message: required there"],
+    "CompositePodGroup": [".status.conditions[].message: required there"],
+}
+"""Differences that are meant: a Workload of ours has conditions, and a condition may come without a message."""
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.mark.parametrize("kind", MEANT)
+async def test_our_fields_are_the_native_ones_and_our_additions(
+    native_api: "Api", crd_files: "dict[str, Path]", kind: str
+) -> None:
+    """Moving an object from one API to the other is a change of its apiVersion."""
+    answer = await native_api.connection.get(f"/openapi/v3/apis/{NATIVE_GROUP}/{VERSION}")
+    known: dict[str, Schema] = msgspec.json.decode(answer)["components"]["schemas"]
+    (native,) = (schema for name, schema in known.items() if name.endswith(f".scheduling.{VERSION}.{kind}"))
+    ours = yaml.safe_load(crd_files[kind].read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert list(differences(ours, native, known)) == MEANT[kind]
+
+
+def differences(ours: Schema, native: Schema, known: dict[str, Schema], path: str = "") -> Iterator[str]:
+    """Yield what is different about two schemas and all that is in them; ours tells how deep to go."""
+    native = resolved(native, known)
+    if path == ".metadata" or ours.get("items", {}).get("x-kubernetes-preserve-unknown-fields"):
+        return
+    for facet in FACETS:
+        if ours.get(facet) != native.get(facet) and (facet, ours.get(facet)) != ("enum", ["True", "False", "Unknown"]):
+            yield f"{path}: {facet} is {native.get(facet)} there and {ours.get(facet)} here"
+    fields, there = ours.get("properties", {}), native.get("properties", {})
+    yield from (f"{path}.{name}: native alone" for name in there.keys() - fields.keys())
+    yield from (f"{path}.{name}: ours alone" for name in fields.keys() - there.keys() - EXTENSIONS)
+    yield from (f"{path}.{name}: required there" for name in required(native) - required(ours))
+    yield from (f"{path}.{name}: required here" for name in required(ours) - required(native))
+    for name in fields.keys() & there.keys():
+        yield from differences(fields[name], there[name], known, f"{path}.{name}")
+    if "properties" in ours.get("items", {}):
+        yield from differences(ours["items"], native["items"], known, f"{path}[]")
+
+
+def required(schema: Schema) -> set[str]:
+    """Return the fields that have to be there."""
+    return set(schema.get("required", ()))
+
+
+def resolved(schema: Schema, known: dict[str, Schema]) -> Schema:
+    """Return a schema with the one that it refers to put in place."""
+    (reference,) = schema.get("allOf") or [schema]
+    if "$ref" not in reference:
+        return schema
+    return known[reference["$ref"].rpartition("/")[2]] | {key: schema[key] for key in FACETS if key in schema}

@@ -1,0 +1,252 @@
+"""The client against a real API server: watches that outlive it, leases, and writes with their conditions."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from cpg_api.core.pod import Pod, PodCondition
+from cpg_api.meta import ObjectMeta
+from cpg_client.connection import Connection
+from cpg_client.creating import create_all
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ApiError, ClientError
+from cpg_client.informers import Informers
+from cpg_client.leasing import ApiLease, Elector, LeaseSettings
+from cpg_client.listing import list_all
+from cpg_client.patching import Event, apply_status, bind, delete_pod, merge_status, record_event, set_pod_status
+from cpg_client.reflecting import Reflector, Source
+from cpg_client.resources import EVENTS, NAMESPACES, PODS
+from cpg_client.stores import Added, Change, Deleted, Modified, whole
+from cpg_client.timing import end
+from cpg_client.watching import watch
+from cpg_lab.clusters import Cluster
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run an API server and its etcd."""
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture
+async def connection(cluster: Cluster) -> AsyncIterator[Connection]:
+    """Connect as the administrator."""
+    async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def namespace(connection: Connection, request: pytest.FixtureRequest) -> str:
+    """Make a namespace for one test, with the account that pods need."""
+    name: str = request.node.name.replace("_", "-")[:60].strip("-")
+    await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
+    await connection.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    return name
+
+
+def body(name: str) -> dict[str, Any]:
+    """Build a pod that nobody schedules."""
+    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+class Mirror:
+    """A namespace's pods, as a reflector's changes tell, and as the server lists them."""
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self.told: dict[str, Pod] = {}
+        self.failures: list[ClientError] = []
+        self.path = PODS.path(namespace)
+        self._connection = connection
+        self._awaited: dict[str, Pod] = {}
+        self._true = asyncio.Event()
+        source = Source(resource=PODS, kind=Pod, project=whole, namespace=namespace)
+        self.reflector = Reflector(connection, source, self._change, on_failure=self._fail)
+
+    def _change(self, change: Change[Pod]) -> None:
+        match change:
+            case Added(key, new) | Modified(key, _, new):
+                self.told[key] = new
+            case Deleted(key):
+                del self.told[key]
+        self._check()
+
+    def _check(self) -> None:
+        (self._true.set if self._awaited == self.told else self._true.clear)()
+
+    def _fail(self, error: ClientError, _: float) -> None:
+        self.failures.append(error)
+
+    async def create(self, *names: str) -> None:
+        """Create pods, and be sure that they were."""
+        outcome = await create_all(self._connection, ((self.path, body(name)) for name in names))
+        assert outcome.failures == ()
+
+    async def comes_true(self) -> None:
+        """Wait until the changes have led to what the server has."""
+        items = (await list_all(self._connection, self.path)).items
+        pods = [msgspec.json.decode(item, type=Pod) for item in items]
+        self._awaited = {pod.metadata.key: pod for pod in pods}
+        self._check()
+        async with asyncio.timeout(10):
+            await self._true.wait()
+        assert self.told == dict(self.reflector.objects)
+
+
+async def compact(cluster: Cluster, connection: Connection) -> None:
+    """Make etcd forget all versions but the latest."""
+    version = (await list_all(connection, NAMESPACES.path())).resource_version
+    async with Connection(Endpoint(server=cluster._running.url("etcd"))) as etcd:
+        await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
+
+
+async def refusal(doing: Any) -> ApiError:  # noqa: ANN401  # any of the writes
+    """Return how the server refuses."""
+    with pytest.raises(ApiError) as caught:
+        await doing
+    return caught.value
+
+
+async def test_changes_lead_to_what_the_server_has(connection: Connection, namespace: str) -> None:
+    """While pods by the hundred come, are bound, change and go."""
+    mirror = Mirror(connection, namespace)
+    await mirror.create(*(f"first-{number}" for number in range(100)))
+    async with Informers(mirror.reflector) as informers:
+        await informers.wait_synced()
+        assert len(mirror.told) == 100
+        await mirror.create(*(f"second-{number}" for number in range(100)))
+        await mirror.comes_true()
+        pods = [pod.metadata for pod in mirror.told.values()]
+        await asyncio.gather(*(bind(connection, pod, f"node-{number}") for number, pod in enumerate(pods)))
+        await asyncio.gather(*(delete_pod(connection, pod, grace_period_seconds=0) for pod in pods[::2]))
+        await mirror.create(pods[0].name)
+        await mirror.comes_true()
+        again = mirror.told[pods[0].key]
+        assert (again.metadata.uid == pods[0].uid, again.spec.node_name) == (False, "")
+        assert mirror.told[pods[1].key].spec.node_name == "node-1"
+    assert mirror.failures == []
+    assert mirror.reflector.counts.lists == 1
+
+
+async def test_an_api_server_may_go_and_come_back(cluster: Cluster, connection: Connection, namespace: str) -> None:
+    """Even with its history compacted: what happened meanwhile is not lost, and an old version is plainly gone."""
+    mirror = Mirror(connection, namespace)
+    await mirror.create("before", "gone")
+    async with Informers(mirror.reflector) as informers:
+        await informers.wait_synced()
+        await compact(cluster, connection)
+        await asyncio.to_thread(cluster.stop_component, "apiserver")
+        assert mirror.failures
+        await asyncio.to_thread(cluster.start_component, "apiserver")
+        await mirror.create("after")
+        await connection.delete(PODS.path(namespace, "gone"), {"gracePeriodSeconds": 0})
+        await mirror.comes_true()
+        assert {pod.metadata.name for pod in mirror.told.values()} == {"before", "after"}
+        assert informers.unheard_for(connection.timing.clock()) < 10
+    async with aclosing(watch(connection, PODS.path(), "1")) as events:
+        assert (await refusal(anext(events))).is_gone
+
+
+async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namespace: str) -> None:
+    """At once from a leader that ends, after the lease's duration from one that dies, never to two at a time."""
+    settings = LeaseSettings(lease_duration=3, renew_deadline=2, retry_period=0.4)
+    leading: list[str] = []
+    times: dict[str, float] = {}
+
+    def candidate(name: str) -> asyncio.Task[None]:
+        async def work() -> None:
+            times[name] = time.monotonic()
+            leading.append(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.remove(name)
+
+        elector = Elector(ApiLease(connection, namespace, "cpg"), name, settings)
+        return asyncio.create_task(elector.run(work))
+
+    async def leader(name: str) -> None:
+        async with asyncio.timeout(6):
+            while leading != [name]:
+                assert len(leading) < 2
+                await asyncio.sleep(0.01)
+
+    first = candidate("first")
+    await leader("first")
+    second = candidate("second")
+    await asyncio.sleep(1)
+    ended = time.monotonic()
+    await end(first)
+    await leader("second")
+    assert times["second"] - ended < 1
+    await connection.patch(
+        f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/cpg", {"spec": {"holderIdentity": "dead"}}
+    )
+    third = candidate("third")
+    died = time.monotonic()
+    await leader("third")
+    assert 2 < times["third"] - died < 5
+    assert "LeadershipLostError" in repr(second.exception())
+    await end(third)
+
+
+async def test_writes_take_effect_and_are_conditional(connection: Connection, namespace: str) -> None:
+    """On conditions, nominations, bindings and deletions; a namesake with another UID is safe from all of them."""
+    path = PODS.path(namespace, "web")
+    made = msgspec.json.decode(await connection.post(PODS.path(namespace), body("web")), type=Pod).metadata
+    namesake = msgspec.structs.replace(made, uid="00000000-0000-0000-0000-000000000000")
+
+    async def now() -> Pod:
+        return msgspec.json.decode(await connection.get(path), type=Pod)
+
+    failed = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="too big")
+    await set_pod_status(connection, made, failed, PodCondition(type="Other", status="True"), nominated_node="n1")
+    await set_pod_status(connection, made, PodCondition(type="PodScheduled", status="False", reason="Waiting"))
+    status = (await now()).status
+    found = {one.type: (one.status, one.reason, one.message) for one in status.conditions or ()}
+    assert found == {"PodScheduled": ("False", "Waiting", ""), "Other": ("True", "", "")}
+    assert status.nominated_node_name == "n1"
+    await set_pod_status(connection, made, nominated_node=None)
+    assert (await now()).status.nominated_node_name == ""
+
+    applied = {"conditions": [{"type": "Mine", "status": "True"}]}
+    await apply_status(connection, PODS, made, status=applied, manager="cpg-test")
+    await merge_status(connection, PODS, made, status={"message": "hello"})
+    assert {one.type for one in (await now()).status.conditions or ()} == {"PodScheduled", "Other", "Mine"}
+    await apply_status(connection, PODS, made, status={}, manager="cpg-test")
+    assert {one.type for one in (await now()).status.conditions or ()} == {"PodScheduled", "Other"}
+
+    stale = merge_status(connection, PODS, made, status={"message": "late"}, unchanged=True)
+    for refused in (
+        stale,
+        merge_status(connection, PODS, namesake, status={"message": "no"}),
+        set_pod_status(connection, namesake, failed),
+        apply_status(connection, PODS, namesake, status=applied, manager="cpg-test"),
+        bind(connection, namesake, "n1"),
+        delete_pod(connection, namesake),
+    ):
+        assert (await refusal(refused)).is_conflict
+    await bind(connection, made, "n1")
+    assert (await refusal(bind(connection, made, "n2"))).is_conflict
+    assert (await now()).spec.node_name == "n1"
+    await delete_pod(connection, made, grace_period_seconds=0)
+    assert (await refusal(connection.get(path))).is_not_found
+
+
+async def test_events_are_accepted(connection: Connection, namespace: str) -> None:
+    """With a note at its longest, about an object with the longest name there is."""
+    target = ObjectMeta(name="x" * 253, namespace=namespace, uid="u-1")
+    event = Event(
+        type="Warning", reason="FailedScheduling", action="Scheduling", note="ä" * 2000, controller="c/d", instance="i"
+    )
+    await record_event(connection, PODS, target, event)
+    (found,) = (await list_all(connection, EVENTS.path(namespace))).items
+    assert msgspec.json.decode(found)["reason"] == "FailedScheduling"
