@@ -8,10 +8,10 @@ Deliberately absent: redirects (an API server sends none, and following one woul
 to another host) and proxies.
 """
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from importlib.metadata import version
 from os import PathLike
 from types import TracebackType
@@ -23,7 +23,10 @@ import msgspec
 from cpg_client import kubeconfig, tls
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.plugins import PluginTokens
 from cpg_client.retrying import Retries
+from cpg_client.sockets import probing_socket
+from cpg_client.timing import REAL, Timing
 from cpg_client.tokens import TokenSource
 
 Params = Mapping[str, str | int]
@@ -68,16 +71,17 @@ class Connection:
         endpoint: Endpoint,
         settings: ConnectionSettings = ConnectionSettings(),
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        timing: Timing = REAL,
     ) -> None:
         self.endpoint = endpoint
+        self.timing = timing
         self._settings = settings
-        self._sleep = sleep
-        self._tokens = TokenSource(endpoint.credentials, clock)
+        self._tokens = TokenSource(endpoint.credentials, timing.clock)
+        self._plugin = PluginTokens.of(endpoint, timing)
         self._base = endpoint.server.rstrip("/")
         self._secure = self._base.startswith("https://")
         self._session: aiohttp.ClientSession | None = None
+        self._timeout = aiohttp.ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout)
 
     @classmethod
     def from_kubeconfig(
@@ -95,12 +99,12 @@ class Connection:
             limit=settings.limit,
             keepalive_timeout=settings.idle_timeout,
             ssl=tls.context_for(self.endpoint) if self._secure else True,
+            socket_factory=probing_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": settings.user_agent, "Accept": JSON},
-            timeout=aiohttp.ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout),
         )
         return self
 
@@ -136,6 +140,28 @@ class Connection:
         """Delete an object, or a whole collection; the body may hold ``DeleteOptions``."""
         return await self._request("DELETE", path, body=body, params=params)
 
+    async def stream(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
+        """Yield an answer's body as it arrives, in pieces of any size, for as long as the server keeps sending.
+
+        The first piece is empty: it says that the server has accepted the request. Nothing is retried, and
+        no time-out covers the whole; ``silence`` is the number of seconds without a byte after which the
+        server counts as lost. A stream occupies one of the ``limit`` sockets. Close it (``aclosing``):
+        a generator that is merely dropped ends when the garbage collector finds it.
+        """
+        settings = self._settings
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=settings.total_timeout, sock_connect=settings.connect_timeout, sock_read=silence
+        )
+        try:
+            async with self._answer("GET", path, headers={}, params=params, timeout=timeout) as response:
+                yield b""
+                async for piece in response.content.iter_any():
+                    yield piece
+        except ApiError as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                await self._renew_token()
+            raise
+
     async def _request(
         self,
         method: str,
@@ -154,11 +180,13 @@ class Connection:
                 sent += 1
                 return await self._send(method, path, data=data, headers=headers, params=params)
             except ApiError as error:
+                if error.status == HTTPStatus.UNAUTHORIZED and await self._renew_token():
+                    continue
                 wait = self._settings.retries.wait_before_next(method, error, sent=sent, waited=waited)
                 if wait is None:
                     raise
             waited += wait
-            await self._sleep(wait)
+            await self.timing.sleep(wait)
 
     async def _send(
         self,
@@ -169,6 +197,21 @@ class Connection:
         headers: dict[str, str],
         params: Params | None,
     ) -> bytes:
+        async with self._answer(method, path, data=data, headers=headers, params=params) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str],
+        params: Params | None,
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Give a successful answer whose body is still to be read; turn all else into our errors."""
         request = f"{method} {path}"
         try:
             async with self._open_session().request(
@@ -176,26 +219,33 @@ class Connection:
                 self._base + path,
                 params=params,
                 data=data,
-                headers=headers | self._authorization(),
+                headers={**headers, **await self._authorization()},
                 allow_redirects=False,
                 server_hostname=self.endpoint.tls_server_name,
+                timeout=timeout or self._timeout,
             ) as response:
-                answer = await response.read()
+                if not 200 <= response.status < 300:
+                    retry_after = response.headers.get("Retry-After")
+                    body = await response.read()
+                    raise ApiError.from_response(response.status, body, retry_after=retry_after, request=request)
+                yield response
         except TimeoutError as error:
             why = str(error) or f"no complete answer within {self._settings.total_timeout:g} s"
             raise ConnectionFailedError(self._base, request, why) from error
         except aiohttp.ClientError as error:
             raise ConnectionFailedError(self._base, request, str(error) or type(error).__name__) from error
-        if 200 <= response.status < 300:
-            return answer
-        retry_after = response.headers.get("Retry-After")
-        raise ApiError.from_response(response.status, answer, retry_after=retry_after, request=request)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
         return self._session
 
-    def _authorization(self) -> dict[str, str]:
-        token = self._tokens.current() if self._secure else None
+    async def _authorization(self) -> dict[str, str]:
+        if not self._secure:
+            return {}
+        token = await self._plugin.current() if self._plugin else self._tokens.current()
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def _renew_token(self) -> bool:
+        """Look for another token, because the one in use was refused; tell whether there is one."""
+        return await self._plugin.renew() if self._plugin else self._tokens.renew()

@@ -13,16 +13,33 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A program that gives tokens (exec credential plugin): how the clouds and OIDC do it.
+
+    ``cluster_info`` says whether the program wants to be told which cluster the token is for.
+    """
+
+    api_version: str
+    command: str
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    cluster_info: bool = False
+    install_hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Credentials:
     """How we identify ourselves; any part may be absent, and all absent means anonymously.
 
-    With both a token and a token file, the file's last readable content counts, as in kubectl.
+    With both a token and a token file, the file's last readable content counts, as in kubectl; a plugin
+    counts where there is neither.
     """
 
     certificate: Path | bytes | None = field(default=None, repr=False)
     key: Path | bytes | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
+    plugin: Plugin | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

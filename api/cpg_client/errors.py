@@ -24,6 +24,10 @@ class KubeconfigError(ClientError):
     """A kubeconfig cannot be used; the message names the file and the place inside it."""
 
 
+class NoKubeconfigError(KubeconfigError):
+    """Nobody named a kubeconfig, and there is none where they usually are."""
+
+
 class EndpointError(ClientError):
     """The certificates, keys or tokens an endpoint points at cannot be used."""
 
@@ -36,6 +40,10 @@ class ConnectionFailedError(ClientError):
         self.server = server
         self.request = request
         self.why = why
+
+
+class UnreadableAnswerError(ClientError):
+    """What came with a success is not what was asked for: something between us and the server wrote it, or cut it."""
 
 
 class NotReadyError(ClientError, TimeoutError):

@@ -4,8 +4,8 @@ Where they come from: the given file, else every file of $KUBECONFIG, else ``~/.
 files merge entry by entry: the first file that defines a name, or sets ``current-context``, wins, and
 files that do not exist are passed over. Relative paths are relative to the file that holds them.
 
-What kubectl would honour and we cannot do yet (exec plugins, auth providers, passwords, impersonation,
-proxies) is refused by name. Ignoring it would act as somebody else than the user asked for.
+What kubectl would honour and we cannot do (auth providers, passwords, impersonation, proxies, plugins that
+must talk to a person) is refused by name. Ignoring it would act as somebody else than the user asked for.
 """
 
 import os
@@ -18,8 +18,10 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from cpg_client.endpoint import Credentials, Endpoint
-from cpg_client.errors import KubeconfigError
+from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.errors import KubeconfigError, NoKubeconfigError
+
+_PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
@@ -31,6 +33,21 @@ class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     proxy_url: str = ""
 
 
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _Exec(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[_Variable, ...] = ()
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
 class _User(msgspec.Struct, frozen=True, rename="kebab"):
     client_certificate: str = ""
     client_certificate_data: bytes = b""
@@ -39,7 +56,7 @@ class _User(msgspec.Struct, frozen=True, rename="kebab"):
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
     username: str = ""
-    exec: object = None
+    exec: _Exec | None = None
     auth_provider: object = None
     as_user: str = msgspec.field(default="", name="as")
 
@@ -126,7 +143,7 @@ def _read_all(path: str | PathLike[str] | None) -> _Files:
     candidates = listed or [Path.home() / ".kube" / "config"]
     files = tuple((file, _read(file)) for file in candidates if file.exists())
     if not files:
-        raise KubeconfigError(f"no kubeconfig: {', '.join(map(str, candidates))} not found")
+        raise NoKubeconfigError(f"no kubeconfig: {', '.join(map(str, candidates))} not found")
     return files
 
 
@@ -190,7 +207,6 @@ def _endpoint(cluster: _Cluster, place: _Place, *, credentials: Credentials, nam
 
 def _credentials(user: _User, place: _Place) -> Credentials:
     unsupported = {
-        "exec": user.exec,
         "auth-provider": user.auth_provider,
         "username": user.username,
         "as": user.as_user,
@@ -208,4 +224,21 @@ def _credentials(user: _User, place: _Place) -> Credentials:
         key=key,
         token=user.token or None,
         token_file=token_file if isinstance(token_file, Path) else None,
+        plugin=_plugin(user.exec, place.at("exec")) if user.exec else None,
+    )
+
+
+def _plugin(found: _Exec, place: _Place) -> Plugin:
+    if found.api_version not in _PLUGIN_VERSIONS:
+        raise place.at("apiVersion").problem(f"not one of {', '.join(_PLUGIN_VERSIONS)}: {found.api_version!r}")
+    if found.interactive_mode == "Always":
+        raise place.at("interactiveMode").problem("plugins that must talk to a person are not supported")
+    beside = os.sep in found.command
+    return Plugin(
+        api_version=found.api_version,
+        command=str(place.file.parent / found.command) if beside else found.command,
+        arguments=found.args,
+        environment=tuple((variable.name, variable.value) for variable in found.env),
+        cluster_info=found.provide_cluster_info,
+        install_hint=found.install_hint,
     )

@@ -6,7 +6,8 @@ what a fresh list returns does not fit to what was read before. So the list star
 must drop what it has: a page whose ``number`` is 0 is always the first of a snapshot. The second try
 asks for everything in one page (limit 0), which cannot expire, so a list restarts at most once.
 
-Pages are bytes because a reader with a typed decoder wants to decode items once, straight from the wire.
+Items stay bytes because a reader with a typed decoder wants to decode each by itself, straight from the wire,
+so that one that does not fit its type does not take the page with it.
 """
 
 from collections.abc import AsyncIterator
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cpg_api.parsing import cut_nesting
 from cpg_client.connection import Connection, Params
-from cpg_client.errors import ApiError
+from cpg_client.errors import ApiError, UnreadableAnswerError
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -23,29 +25,26 @@ class _Meta(msgspec.Struct, frozen=True):
     more: str = msgspec.field(default="", name="continue")
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class _List(msgspec.Struct, frozen=True):
     metadata: _Meta
-
-
-class _Items(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
 @dataclass(frozen=True)
 class Page:
-    """One answer to a LIST; number 0 begins a snapshot and voids all pages before it."""
+    """One answer to a LIST; number 0 begins a snapshot and voids all pages before it.
+
+    The items are views into the bytes of the answer, not copies, and keep these alive.
+    """
 
     number: int
-    body: bytes
+    items: list[msgspec.Raw]
     resource_version: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A collection as of ``resource_version``, from where a watch may go on.
-
-    The items are views into the bytes of their pages, not copies, and keep these alive.
-    """
+    """A collection as of ``resource_version``, from where a watch may go on."""
 
     items: list[msgspec.Raw]
     resource_version: str
@@ -64,11 +63,22 @@ async def pages(
                 raise
             number, token, restarted = 0, "", True
             continue
-        metadata = msgspec.json.decode(body, type=_Envelope).metadata
-        yield Page(number, body, metadata.resource_version)
-        if not metadata.more:
+        answer = _decode(body, path)
+        yield Page(number, answer.items or [], answer.metadata.resource_version)
+        if not answer.metadata.more:
             return
-        number, token = number + 1, metadata.more
+        number, token = number + 1, answer.metadata.more
+
+
+def _decode(body: bytes, path: str) -> _List:
+    """Split a page into its items; the decoder recurses even into what it skips, hence the cut."""
+    try:
+        try:
+            return msgspec.json.decode(body, type=_List)
+        except RecursionError:
+            return msgspec.json.decode(cut_nesting(body), type=_List)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableAnswerError(f"GET {path}: the answer is not a list: {error}") from error
 
 
 def _query(params: Params, limit: int, token: str) -> Params:
@@ -86,6 +96,6 @@ async def list_all(connection: Connection, path: str, params: Params | None = No
     async for page in pages(connection, path, params, limit=limit):
         if page.number == 0:
             items.clear()
-        items.extend(msgspec.json.decode(page.body, type=_Items).items or ())
+        items.extend(page.items)
         version = page.resource_version
     return Listing(items, version)

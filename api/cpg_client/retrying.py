@@ -1,4 +1,4 @@
-"""Which refused requests are sent again, and after how long. No I/O and no clock: a table to test.
+"""Which refused requests are sent again, and after how long. No I/O and no clock: tables to test.
 
 Sending twice must never act twice, so there are exactly two reasons to retry:
 
@@ -18,11 +18,15 @@ start-up waits for readiness: each knows better than this module what to do abou
 
 The wait is what the server asks for, else doubles from ``first_wait``. There is no jitter: what spreads the
 load is the server's own Retry-After and the limit on connections, and a fixed sequence can be tested.
+
+A watch is another matter than a request: it has no caller to give up to, so ``Backoff`` has no end, only a
+longest wait. That is short, because what waits is a handful of watches, and a scheduler that learns half a
+minute late that its API server is back costs more than their knocking.
 """
 
 from dataclasses import dataclass
 
-from cpg_client.errors import ApiError
+from cpg_client.errors import ApiError, ClientError
 
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
@@ -41,6 +45,20 @@ class Retries:
             return None
         wait = self.first_wait * 2 ** (sent - 1) if error.retry_after is None else error.retry_after
         return wait if waited + wait <= self.patience else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """How long to wait after the n-th failure in a row, for what never gives up."""
+
+    first: float = 0.25
+    longest: float = 5.0
+
+    def wait(self, failures: int, error: ClientError) -> float:
+        """Return the seconds to wait: doubling, and never less than what the server asks for."""
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        doubled = self.first * 2.0 ** min(failures - 1, 60)
+        return max(min(doubled, self.longest), asked or 0.0)
 
 
 def _may_repeat(method: str, error: ApiError) -> bool:

@@ -2,7 +2,8 @@
 
 Tokens of service accounts live about an hour and are replaced well before they end, so reading the
 file once a minute is always early enough, and needs no file watching. Reading on every request would
-put a system call on the path of thousands of binds per second.
+put a system call on the path of thousands of binds per second. Only a refused token is looked up again
+at once: a cluster that changed its signing keys refuses the old one from one moment to the next.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,11 @@ class TokenSource:
             self._token = self._read(self._file) or self._token
             self._next_read = self._clock() + _SECONDS_BETWEEN_READS
         return self._token
+
+    def renew(self) -> bool:
+        """Look the token up again, because it was refused; tell whether there is another one now."""
+        before, self._next_read = self._token, float("-inf")
+        return self.current() != before
 
     def _read(self, file: Path) -> str | None:
         try:

@@ -4,13 +4,17 @@ The server is real HTTP and the certificates are real, because what is under tes
 happens on the wire; only its answers are scripted.
 """
 
+import asyncio
 import datetime as dt
+import heapq
 import ipaddress
+import itertools
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -22,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.timing import Timing
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -67,6 +72,23 @@ class FakeServer:
     def handles(self, method: str, path: str, handler: Handler) -> None:
         """Add an answer that needs code."""
         self.script[method, path].append(handler)
+
+    def streams(self, path: str, *pieces: bytes, end: Literal["close", "cut", "hold"] = "close") -> None:
+        """Add the answer to a watch: pieces as they are, then a proper end, a torn connection, or silence."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for piece in pieces:
+                await response.write(piece)
+                await asyncio.sleep(0.001)
+            if end == "cut" and request.transport is not None:
+                request.transport.abort()
+            if end == "hold":
+                await asyncio.Event().wait()
+            return response
+
+        self.handles("GET", path, handle)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Record the request and answer it."""
@@ -116,6 +138,43 @@ class Naps:
     async def __call__(self, seconds: float) -> None:
         """Sleep, so to speak."""
         self.seconds.append(seconds)
+
+
+class VirtualTime:
+    """Time that passes only when told to, for whatever waits by its ``timing``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self.timing = Timing(sleep=self.sleep, clock=lambda: self.now, wall=lambda: 1_800_000_000 + self.now)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until the time has been advanced so far."""
+        waking = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.now + seconds, next(self._numbers), waking))
+        await waking
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and everybody act at the very moment that he waits for."""
+        until = self.now + seconds
+        await self._settle()
+        while self._sleepers and self._sleepers[0][0] <= until:
+            self.now, _, waking = heapq.heappop(self._sleepers)
+            if not waking.done():
+                waking.set_result(None)
+                await self._settle()
+        self.now = until
+
+    async def _settle(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def virtual() -> VirtualTime:
+    """Give a time to pass at will."""
+    return VirtualTime()
 
 
 @pytest.fixture(scope="session")
@@ -211,5 +270,5 @@ def naps() -> Naps:
 @pytest.fixture
 async def connection(server: FakeServer, naps: Naps) -> AsyncIterator[Connection]:
     """Connect to the plain server, without ever really waiting."""
-    async with Connection(Endpoint(server=server.url), sleep=naps) as connection:
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=naps)) as connection:
         yield connection

@@ -1,6 +1,7 @@
 """What goes over the wire, and what comes back from it."""
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from cpg_client.connection import (
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.retrying import Retries
+from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Naps, Pki
@@ -133,7 +135,7 @@ async def test_patience_ends(server: "FakeServer", connection: Connection, naps:
 async def test_settings_bound_the_retries(server: "FakeServer", naps: "Naps") -> None:
     """A caller that wants every refusal at once gets it."""
     server.answers("GET", "/x", status=503)
-    async with Connection(Endpoint(server=server.url), NO_RETRIES, sleep=naps) as connection:
+    async with Connection(Endpoint(server=server.url), NO_RETRIES, timing=Timing(sleep=naps)) as connection:
         with pytest.raises(ApiError, match="503"):
             await connection.get("/x")
     assert naps.seconds == []
@@ -226,12 +228,74 @@ async def test_a_rotated_token_is_sent(tls_server: "FakeServer", tls_endpoint: E
     file.write_text("first")
     tls_server.answers("GET", "/x")
     endpoint = replace(tls_endpoint, credentials=Credentials(token_file=file))
-    async with Connection(endpoint, clock=lambda: now[0]) as connection:
+    async with Connection(endpoint, timing=Timing(clock=lambda: now[0])) as connection:
         await connection.get("/x")
         file.write_text("second")
         now[0] = 61.0
         await connection.get("/x")
     assert [seen.headers["Authorization"] for seen in tls_server.seen] == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_refused_token_is_read_again(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path, *, streaming: bool
+) -> None:
+    """After a 401 the file is read at once; with another token in it, the request is sent again, or can be."""
+    file = tmp_path / "token"
+    file.write_text("first")
+    tls_server.answers("GET", "/x", status=401)
+    tls_server.answers("GET", "/x", b"hello")
+    async with Connection(replace(tls_endpoint, credentials=Credentials(token_file=file))) as connection:
+        assert connection._tokens.current() == "first"
+        file.write_text("second")
+        if streaming:
+            with pytest.raises(ApiError, match="401 Unauthorized"):
+                await anext(connection.stream("/x", silence=5))
+        assert await connection.get("/x") == b"hello"
+    assert [seen.headers["Authorization"] for seen in tls_server.seen] == ["Bearer first", "Bearer second"]
+
+
+async def test_a_token_that_stays_refused_is_no_loop(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """Without another token, the refusal is raised."""
+    tls_server.answers("GET", "/x", status=401)
+    async with Connection(tls_endpoint) as connection:
+        with pytest.raises(ApiError, match="401 Unauthorized"):
+            await connection.get("/x")
+    assert len(tls_server.seen) == 1
+
+
+async def test_a_stream_comes_in_pieces(server: "FakeServer", connection: Connection) -> None:
+    """First an empty one for the server's yes, then what comes, as it comes, over the same kind of request."""
+    server.streams("/x", b"one", b"two")
+    async with aclosing(connection.stream("/x", {"watch": "true"}, silence=5)) as pieces:
+        first, *others = [piece async for piece in pieces]
+    assert (first, b"".join(others)) == (b"", b"onetwo")
+    assert server.seen[0].query == {"watch": "true"}
+
+
+async def test_a_refused_stream_is_raised_and_not_retried(server: "FakeServer", connection: Connection) -> None:
+    """Its reader knows better when to come back."""
+    server.answers("GET", "/x", status=429, headers={"Retry-After": "3"})
+    with pytest.raises(ApiError) as caught:
+        await anext(connection.stream("/x", silence=5))
+    assert caught.value.retry_after == 3
+    assert len(server.seen) == 1
+
+
+async def test_a_torn_stream_is_an_error(server: "FakeServer", connection: Connection) -> None:
+    """An end that the server did not mean is told from one that it did."""
+    server.streams("/x", b"one", end="cut")
+    with pytest.raises(ConnectionFailedError, match="GET /x: "):
+        _ = [piece async for piece in connection.stream("/x", silence=5)]
+
+
+async def test_a_stream_outlives_the_total_timeout(server: "FakeServer") -> None:
+    """Only silence ends it."""
+    server.streams("/x", *(b"." for _ in range(100)))
+    settings = ConnectionSettings(total_timeout=0.05)
+    async with Connection(Endpoint(server=server.url), settings) as connection:
+        pieces = [piece async for piece in connection.stream("/x", silence=5)]
+    assert b"".join(pieces) == b"." * 100
 
 
 async def test_a_token_is_not_sent_in_the_clear(server: "FakeServer") -> None:

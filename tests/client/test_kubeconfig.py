@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from cpg_client import kubeconfig
-from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.endpoint import Credentials, Endpoint, Plugin
 from cpg_client.errors import KubeconfigError
 
 USER = {"client-certificate": "alice.crt", "client-key": "pki/alice.key", "token": "sesame", "tokenFile": "token"}
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "login", "interactiveMode": "IfAvailable"}
 CLUSTER = {
     "server": "https://api.test:6443",
     "certificate-authority": "ca.crt",
@@ -90,6 +91,23 @@ def test_little_is_required(tmp_path: Path) -> None:
     assert kubeconfig.load(write(tmp_path / "config", content)) == Endpoint(
         server="http://127.0.0.1:8001", verify=False, context="lab"
     )
+
+
+def test_a_plugin_is_found(tmp_path: Path) -> None:
+    """A command with a folder in it is looked for beside the config, any other on the path; nulls are nothing."""
+    more = {"args": ["-x"], "env": [{"name": "A", "value": "B"}], "installHint": "get it", "provideClusterInfo": True}
+    endpoint = kubeconfig.load(write(tmp_path / "config", config(user={"exec": EXEC | more})))
+    assert endpoint.credentials.plugin == Plugin(
+        api_version="client.authentication.k8s.io/v1",
+        command="login",
+        arguments=("-x",),
+        environment=(("A", "B"),),
+        cluster_info=True,
+        install_hint="get it",
+    )
+    beside = EXEC | {"command": "bin/login", "env": None}
+    plugin = kubeconfig.load(write(tmp_path / "config", config(user={"exec": beside}))).credentials.plugin
+    assert plugin == Plugin(api_version="client.authentication.k8s.io/v1", command=str(tmp_path / "bin" / "login"))
 
 
 def test_a_context_can_be_asked_for(tmp_path: Path) -> None:
@@ -176,7 +194,11 @@ def test_bad_clusters_are_explained(tmp_path: Path, cluster: dict[str, object], 
 @pytest.mark.parametrize(
     ("user", "problem"),
     [
-        ({"exec": {"command": "login"}}, "users[lab].user.exec: this way of authentication is not supported yet"),
+        ({"exec": EXEC | {"apiVersion": "v9"}}, "users[lab].user.exec.apiVersion: not one of client.authentication"),
+        (
+            {"exec": EXEC | {"interactiveMode": "Always"}},
+            "users[lab].user.exec.interactiveMode: plugins that",
+        ),
         ({"auth-provider": {"name": "oidc"}}, "users[lab].user.auth-provider: this way of"),
         ({"username": "alice", "password": "x"}, "users[lab].user.username: this way of"),
         ({"as": "root"}, "users[lab].user.as: this way of"),

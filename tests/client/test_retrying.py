@@ -2,8 +2,8 @@
 
 import pytest
 
-from cpg_client.errors import ApiError, Cause
-from cpg_client.retrying import Retries
+from cpg_client.errors import ApiError, Cause, ConnectionFailedError
+from cpg_client.retrying import Backoff, Retries
 
 
 def refusal(status: int, retry_after: float | None = None, *causes: Cause) -> ApiError:
@@ -62,3 +62,15 @@ def test_waiting_is_bounded() -> None:
     retries = Retries(patience=10)
     assert retries.wait_before_next("GET", refusal(429, 4), sent=2, waited=6) == 4
     assert retries.wait_before_next("GET", refusal(429, 5), sent=2, waited=6) is None
+
+
+def test_a_watch_waits_longer_and_longer() -> None:
+    """Up to a longest wait, however often it has failed."""
+    error = ConnectionFailedError("server", "request", "why")
+    assert [Backoff().wait(failures, error) for failures in (1, 2, 5, 6, 10_000)] == [0.25, 0.5, 4, 5, 5]
+
+
+def test_a_watch_waits_as_long_as_it_is_asked_to() -> None:
+    """What the server asks for counts where it is longer, also beyond the longest wait of our own."""
+    assert Backoff().wait(1, refusal(429, 30)) == 30
+    assert Backoff().wait(3, refusal(429, 0.5)) == 1

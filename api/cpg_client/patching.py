@@ -1,0 +1,170 @@
+"""The writes of the shells: each a small function that says what it does and returns nothing.
+
+All of them are safe against acting on a namesake: where the server offers it, the UID goes with the request, and
+an object that was deleted and made anew in the meantime is answered by a conflict.
+
+**Which patch.** A status that two shells write (groups: the scheduler's attempts, the operator's counts) is
+*applied*: each is a field manager, owns what it sends, and neither wipes the other's conditions out. The price is that
+a manager must send all that it owns each time. A status with one writer is *merged*, which the server does
+at half the cost. A pod's conditions have many writers and a merge key, hence the strategic merge.
+
+**Which events.** ``events.k8s.io/v1``, as kube-scheduler writes: it has fields for who acted and how, where core/v1
+wants them put into words, and the same object is read through both.
+"""
+
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cpg_api.core.pod import PodCondition
+from cpg_api.meta import ObjectMeta
+from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Connection, Params
+from cpg_client.errors import ApiError
+from cpg_client.resources import BINDING, EVENTS, PODS, STATUS, Resource
+
+_LONGEST_NOTE = 1024
+_ELLIPSIS = "…"
+
+
+async def apply_status(
+    connection: Connection, resource: Resource, target: ObjectMeta, *, status: object, manager: str
+) -> None:
+    """Own these fields of a status, and no others; fields owned before and not sent now are given up.
+
+    By force, because a conflict here would mean that one name is used by two writers, and not that somebody has
+    to decide.
+    """
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": _identity(target),
+        "status": status,
+    }
+    params = {"fieldManager": manager, "force": "true"}
+    await _patch_status(connection, _path(resource, target, STATUS), body, APPLY_YAML, params)
+
+
+async def merge_status(
+    connection: Connection, resource: Resource, target: ObjectMeta, *, status: object, unchanged: bool = False
+) -> None:
+    """Change these fields of a status; lists are replaced whole.
+
+    With ``unchanged`` only if nobody has written the object since the state that ``target`` is from: who replaces
+    a list must have seen it.
+    """
+    version = {"resourceVersion": target.resource_version} if unchanged else {}
+    body = {"metadata": _identity(target) | version, "status": status}
+    await _patch_status(connection, _path(resource, target, STATUS), body, MERGE_PATCH)
+
+
+async def set_pod_status(
+    connection: Connection,
+    pod: ObjectMeta,
+    *conditions: PodCondition,
+    nominated_node: str | UnsetType | None = UNSET,
+) -> None:
+    """Set conditions of a pod, by type, and its nominated node: ``None`` clears it, nothing leaves it."""
+    status: dict[str, Any] = {}
+    if conditions:
+        status["conditions"] = [_with_status(condition) for condition in conditions]
+    if nominated_node is not UNSET:
+        status["nominatedNodeName"] = nominated_node
+    body = {"metadata": _identity(pod), "status": status}
+    await _patch_status(connection, _path(PODS, pod, STATUS), body, STRATEGIC_MERGE_PATCH)
+
+
+async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:
+    """Bind a pod to a node; a conflict says that it is bound, being deleted, or another pod by now."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace} | _identity(pod),
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await connection.post(_path(PODS, pod, BINDING), body)
+
+
+async def delete_pod(connection: Connection, pod: ObjectMeta, *, grace_period_seconds: int | None = None) -> None:
+    """Delete this very pod, and none that took its name; without a number it gets the grace period of its spec."""
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    await connection.delete(_path(PODS, pod), options)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to an object, for people: ``reason`` in one word, ``note`` in a sentence.
+
+    ``action`` is what was being done, ``controller`` who did it, ``instance`` which of its replicas.
+    """
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+    controller: str
+    instance: str
+
+
+async def record_event(connection: Connection, resource: Resource, target: ObjectMeta, event: Event) -> None:
+    """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``."""
+    namespace = target.namespace or "default"
+    regarding = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": target.name,
+        "namespace": target.namespace,
+        "resourceVersion": target.resource_version,
+    }
+    body = {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"generateName": f"{target.name[:200].rstrip('-.')}-", "namespace": namespace},
+        "eventTime": connection.timing.timestamp(),
+        "type": event.type,
+        "reason": event.reason,
+        "action": event.action,
+        "note": _fitting(event.note),
+        "regarding": regarding | _identity(target),
+        "reportingController": event.controller,
+        "reportingInstance": event.instance[:128],
+    }
+    await connection.post(EVENTS.path(namespace), body)
+
+
+async def _patch_status(
+    connection: Connection, path: str, body: object, content_type: str, params: Params | None = None
+) -> None:
+    """Send a patch; another UID, which the server calls an invalid change, is a conflict here as everywhere else."""
+    try:
+        await connection.patch(path, body, content_type, params=params)
+    except ApiError as error:
+        if any(cause.field == "metadata.uid" for cause in error.causes):
+            message = f"another object has this name: {error.message}"
+            raise ApiError(HTTPStatus.CONFLICT, "Conflict", message, request=error.request) from error
+        raise
+
+
+def _path(resource: Resource, target: ObjectMeta, subresource: str | None = None) -> str:
+    return resource.path(target.namespace or None, target.name, subresource)
+
+
+def _identity(target: ObjectMeta) -> dict[str, str]:
+    """Return the precondition: the UID, where it is known."""
+    return {"uid": target.uid} if target.uid else {}
+
+
+def _with_status(condition: PodCondition) -> dict[str, Any]:
+    """Spell a condition out: in a patch, a field left out would stay as it was."""
+    spelled: dict[str, Any] = msgspec.to_builtins(condition)
+    return {"reason": None, "message": None, **spelled}
+
+
+def _fitting(note: str) -> str:
+    """Cut a note to the 1 kB that the server takes, between two characters."""
+    data = note.encode()
+    if len(data) <= _LONGEST_NOTE:
+        return note
+    return data[: _LONGEST_NOTE - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS

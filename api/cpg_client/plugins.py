@@ -1,0 +1,132 @@
+"""Tokens from a program: the exec credential plugins of a kubeconfig.
+
+The program runs when the first token is needed, when its token is about to expire, and when the server refused the
+token; never twice at once. It has no terminal to ask a person at, but what it says there is seen.
+
+Client certificates from a plugin are not supported: they would mean a new TLS context, and new connections for all
+requests under way, for a kind of plugin that hardly anybody has.
+"""
+
+import asyncio
+import base64
+import datetime as dt
+import os
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from cpg_client.endpoint import Endpoint, Plugin
+from cpg_client.errors import EndpointError
+from cpg_client.timing import Timing
+
+_LONGEST_RUN = 60.0
+_EARLY = 10.0
+"""Seconds before its end at which a token counts as expired: it has to get there first."""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    token: str = ""
+    expiration_timestamp: dt.datetime | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    status: _Status = _Status()
+
+
+class PluginTokens:
+    """Answers which token to send now, by running the program when that is not known."""
+
+    def __init__(self, plugin: Plugin, info: str, timing: Timing) -> None:
+        self._plugin = plugin
+        self._info = info
+        self._timing = timing
+        self._token = ""
+        self._expires = float("inf")
+        self._runs = 0
+        self._one_at_a_time = asyncio.Lock()
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, timing: Timing) -> Self | None:
+        """Return the source of an endpoint's tokens, if that is a plugin and nothing simpler."""
+        credentials = endpoint.credentials
+        if credentials.plugin is None or credentials.token or credentials.token_file:
+            return None
+        return cls(credentials.plugin, _info(credentials.plugin, endpoint), timing)
+
+    async def current(self) -> str:
+        """Return the token; raise ``EndpointError`` where the program gives none."""
+        async with self._one_at_a_time:
+            if not self._token or self._timing.wall() >= self._expires - _EARLY:
+                await self._run()
+            return self._token
+
+    async def renew(self) -> bool:
+        """Run the program, because its token was refused, unless it has run meanwhile; tell whether that helped."""
+        before, runs = self._token, self._runs
+        async with self._one_at_a_time:
+            if self._runs == runs:
+                await self._run()
+            return self._token != before
+
+    async def _run(self) -> None:
+        try:
+            output = await self._timing.within(_LONGEST_RUN, self._output())
+            answer = msgspec.json.decode(output, type=_Answer)
+        except TimeoutError as error:
+            raise self._problem("did not end", error) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._problem("its output is no ExecCredential", error) from error
+        if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
+            raise self._problem(f"it wrote a {answer.api_version} {answer.kind}")
+        if not answer.status.token:
+            raise self._problem("it gave no token, and certificates are not supported")
+        expires = answer.status.expiration_timestamp
+        self._token = answer.status.token
+        self._expires = expires.timestamp() if expires else float("inf")
+        self._runs += 1
+
+    async def _output(self) -> bytes:
+        plugin = self._plugin
+        environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": self._info}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.arguments,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
+            raise self._problem(f"it cannot be run{hint}", error) from error
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise self._problem(f"it failed with exit code {process.returncode}")
+        return output
+
+    def _problem(self, what: str, error: Exception | None = None) -> EndpointError:
+        why = f": {error}" if error else ""
+        return EndpointError(f"credential plugin {self._plugin.command}: {what}{why}")
+
+
+def _info(plugin: Plugin, endpoint: Endpoint) -> str:
+    """Return what the program is told through its environment."""
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.cluster_info:
+        cluster: dict[str, Any] = {"server": endpoint.server, "insecure-skip-tls-verify": not endpoint.verify}
+        if endpoint.ca is not None:
+            data = endpoint.ca.read_bytes() if isinstance(endpoint.ca, Path) else endpoint.ca
+            cluster["certificate-authority-data"] = base64.b64encode(data).decode()
+        if endpoint.tls_server_name:
+            cluster["tls-server-name"] = endpoint.tls_server_name
+        spec["cluster"] = cluster
+    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    return msgspec.json.encode(told).decode()

@@ -1,0 +1,24 @@
+"""Sockets that notice a dead peer.
+
+A watch may be silent for a minute and be well, so silence tells late that the other machine has gone. The
+kernel's own probes tell within half a minute, on idle connections and on streams alike, and cost nothing that
+could be measured. A server that hangs while its machine answers is what the time-outs above are for.
+"""
+
+import socket
+
+import aiohttp
+
+_PROBING = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+"""Seconds, seconds, probes, and the milliseconds for sent bytes to be acknowledged; not every system has all four."""
+
+
+def probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Make the socket of a new connection."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBING.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made

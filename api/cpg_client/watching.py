@@ -1,0 +1,205 @@
+"""WATCH: what changes in a collection from a version on, as an endless stream of events.
+
+**What a disconnect means.** A watch ends all the time: the server closes each after ``timeoutSeconds``, a load
+balancer cuts it, the server restarts. None of these loses anything, because the next request goes on from
+the version of the last event or bookmark. So lost connections, and refusals that only ask for patience (429,
+503), are waited out here for as long as it takes. All other errors are raised, because a new list is what
+mends them:
+
+- ``ApiError.is_gone``, whether it came as status 410 or as an ERROR event: the version has expired;
+- any other refusal, above all 504 for a version from the server's future, as after the restore of a backup;
+- ``UnreadableAnswerError``: a line that is no event may have been one, and only a list shows what it said.
+
+A line that ends without its newline was cut and will be sent again; it is dropped.
+
+**Why streams are short.** Bookmarks come about once a minute, but on a quiet server not at all: it sends none
+that would not advance the version. A stream that the server ends once a minute is heard from once a minute
+whatever happens, so that silence always means trouble, and a peer that answers TCP but nothing else is noticed
+soon. The price is one request per resource and minute, which the server answers from its watch cache.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from cpg_api.parsing import cut_nesting
+from cpg_client.connection import Connection, Params
+from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
+from cpg_client.retrying import Backoff
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+_LONGEST_LINE = 64 << 20
+"""No object comes near: etcd takes 1.5 MB. What is longer is no watch, and would fill the memory."""
+
+_AT_ONCE = 1.0
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One change; a bookmark says only how far the server has got.
+
+    The object is a view into the received line and keeps it alive.
+    """
+
+    type: EventType
+    resource_version: str
+    object: msgspec.Raw
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing about what is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchHooks:
+    """Called at what the events do not say.
+
+    ``accepted``: the server has begun to answer; it is alive, and from here on it sends what changes.
+    ``failed``: something failed and will be tried again in so many seconds.
+    """
+
+    accepted: Callable[[], None] = _ignore
+    failed: Callable[[ClientError, float], None] = _ignore
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    """How long the server may keep a stream open, and how long after that it may be silent before it counts as lost."""
+
+    timeout_seconds: int = 60
+    grace: float = 15.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+DEFAULTS = WatchSettings()
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(name="resourceVersion")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int = 500
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_head = msgspec.json.Decoder(_Head)
+_status = msgspec.json.Decoder(_Status)
+
+
+class Lines:
+    """Puts lines together from pieces cut anywhere; each byte is looked at once, however long a line is."""
+
+    def __init__(self, longest: int = _LONGEST_LINE) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the lines that the piece completes, without empty ones."""
+        *whole, rest = piece.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*self._parts, whole[0]))
+            self._parts, self._length = [], 0
+        self._parts.append(rest)
+        self._length += len(rest)
+        if self._length > self._longest:
+            raise UnreadableAnswerError(f"a line of a watch is longer than {self._longest} bytes")
+        return [line for line in whole if line]
+
+
+def read_event(line: bytes, request: str = "") -> WatchEvent:
+    """Read a line; raise the ``ApiError`` that it reports or the ``UnreadableAnswerError`` that it is.
+
+    Of the object, only the version is read here, as an ERROR must be told from an event and the version be known
+    of an object that fits no type.
+    """
+    try:
+        try:
+            envelope = _envelope.decode(line)
+        except RecursionError:
+            envelope = _envelope.decode(cut_nesting(line))
+        if envelope.type != "ERROR":
+            version = _head.decode(envelope.object).metadata.resource_version
+            return WatchEvent(envelope.type, version, envelope.object)
+        status = _status.decode(envelope.object).code
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        start = line[:80].decode(errors="replace")
+        raise UnreadableAnswerError(f"{request}: not a watch event: {error}: {start!r}") from error
+    raise ApiError.from_response(status, bytes(envelope.object), request=request)
+
+
+async def watch(
+    connection: Connection,
+    path: str,
+    resource_version: str,
+    *,
+    params: Params | None = None,
+    settings: WatchSettings = DEFAULTS,
+    hooks: WatchHooks = WatchHooks(),
+) -> AsyncGenerator[WatchEvent, None]:
+    """Yield what happens at ``path`` after ``resource_version``, resuming for ever; ``params`` may select.
+
+    Close it (``aclosing``), so that its connection is given back at once.
+    """
+    version, failures, timing = resource_version, 0, connection.timing
+    while True:
+        began, heard = timing.clock(), False
+        try:
+            async with aclosing(_one_stream(connection, path, version, params or {}, settings, hooks)) as events:
+                async for event in events:
+                    heard, version = True, event.resource_version
+                    yield event
+            if heard or timing.clock() - began >= _AT_ONCE:
+                failures = 0
+                continue
+            error: ClientError = ConnectionFailedError(connection.endpoint.server, f"WATCH {path}", "closed at once")
+        except ClientError as problem:
+            if not _is_patience_enough(problem):
+                raise
+            error = problem
+        failures = 1 if heard else failures + 1
+        wait = settings.backoff.wait(failures, error)
+        hooks.failed(error, wait)
+        await timing.sleep(wait)
+
+
+def _is_patience_enough(error: ClientError) -> bool:
+    return isinstance(error, ConnectionFailedError) or (isinstance(error, ApiError) and error.status in {429, 503})
+
+
+async def _one_stream(
+    connection: Connection,
+    path: str,
+    version: str,
+    params: Params,
+    settings: WatchSettings,
+    hooks: WatchHooks,
+) -> AsyncGenerator[WatchEvent, None]:
+    """Yield the events of one request, until the server ends it."""
+    query: dict[str, str | int] = {
+        **params,
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": settings.timeout_seconds,
+    }
+    lines = Lines()
+    async with aclosing(connection.stream(path, query, silence=settings.timeout_seconds + settings.grace)) as pieces:
+        async for piece in pieces:
+            if not piece:
+                hooks.accepted()
+            for line in lines.feed(piece):
+                yield read_event(line, f"WATCH {path}")

@@ -1,0 +1,100 @@
+"""How several reflectors run as one."""
+
+import asyncio
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_client.connection import Connection
+from cpg_client.informers import Informers
+from cpg_client.reflecting import Reflector, Source
+from cpg_client.resources import NODES, PODS
+from cpg_client.stores import Change, whole
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
+
+EMPTY = {"metadata": {"resourceVersion": "3"}, "items": []}
+ALL_PODS = Source(resource=PODS, kind=Pod, project=whole)
+ALL_NODES = Source(resource=NODES, kind=Node, project=whole)
+
+
+def ignore(_: object) -> None:
+    """Take a change without doing anything about it."""
+
+
+def fail(_: Change[Node]) -> None:
+    """Be the mistake in the program."""
+    raise LookupError("mine")
+
+
+def running() -> list[str]:
+    """Return the reflectors that run; the server has tasks of its own."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("reflector of")]
+
+
+@pytest.fixture
+def calm(server: "FakeServer") -> "FakeServer":
+    """Serve pods and nodes, none of either."""
+    for path in ("/api/v1/pods", "/api/v1/nodes"):
+        server.answers("GET", path, EMPTY)
+        server.streams(path, end="hold")
+    return server
+
+
+@pytest.mark.usefixtures("calm")
+async def test_all_sync_and_all_end(connection: Connection) -> None:
+    """Waiting ends when the last one has its list, and with the block nothing runs any more."""
+    async with Informers(Reflector(connection, ALL_PODS, ignore)) as informers:
+        nodes = Reflector(connection, ALL_NODES, ignore)
+        states = [informers.synced]
+        informers.start(nodes)
+        assert informers.unheard_for(connection.timing.clock()) == math.inf
+        await informers.wait_synced()
+        assert [*states, informers.synced] == [False, True]
+        assert sorted(running()) == ["reflector of /api/v1/nodes", "reflector of /api/v1/pods"]
+        assert informers.unheard_for(connection.timing.clock()) < 10
+    assert running() == []
+
+
+async def test_none_is_always_fresh() -> None:
+    """Without reflectors there is nothing to wait for and nothing to be stale."""
+    async with Informers() as informers:
+        await informers.wait_synced()
+        assert informers.unheard_for(7) == 0
+
+
+@pytest.mark.usefixtures("calm")
+async def test_one_that_fails_ends_all(connection: Connection) -> None:
+    """A mistake in one callback cancels the block and comes out of it as it is."""
+    with pytest.raises(LookupError, match="mine"):
+        async with Informers(Reflector(connection, ALL_PODS, ignore), Reflector(connection, ALL_NODES, fail)):
+            await asyncio.Event().wait()
+    assert running() == []
+
+
+@pytest.mark.usefixtures("calm")
+async def test_an_error_of_the_block_comes_out(connection: Connection) -> None:
+    """The block's own failure ends the reflectors and is not wrapped."""
+    with pytest.raises(ValueError, match="of the block"):
+        async with Informers(Reflector(connection, ALL_PODS, ignore)):
+            raise ValueError("of the block")
+
+
+@pytest.mark.usefixtures("calm")
+async def test_two_failures_come_together(connection: Connection) -> None:
+    """None of two errors is lost."""
+
+    async def live() -> None:
+        async with Informers(Reflector(connection, ALL_NODES, fail)):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("of the block")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await live()
+    assert {type(error) for error in caught.value.exceptions} == {LookupError, ValueError}

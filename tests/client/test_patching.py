@@ -1,0 +1,172 @@
+"""What the shells' writes look like on the wire."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from cpg_api.core.pod import PodCondition
+from cpg_api.meta import ObjectMeta
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ApiError
+from cpg_client.patching import Event, apply_status, bind, delete_pod, merge_status, record_event, set_pod_status
+from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer, VirtualTime
+
+POD = ObjectMeta(name="web", namespace="ns", uid="u-1", resource_version="7")
+STATUS_OF_POD = "/api/v1/namespaces/ns/pods/web/status"
+GROUP = "/apis/scheduling.cpg.dev/v1alpha3/namespaces/ns/podgroups/web/status"
+EVENT = Event(
+    type="Warning", reason="FailedScheduling", action="Scheduling", note="no", controller="cpg", instance="cpg-0"
+)
+
+
+def sent(server: "FakeServer") -> object:
+    """Return the body of the last request."""
+    return msgspec.json.decode(server.seen[-1].body)
+
+
+async def test_a_status_is_applied(server: "FakeServer", connection: Connection) -> None:
+    """The fields become the manager's own, by force, on the object with this UID."""
+    server.answers("PATCH", GROUP)
+    await apply_status(connection, CPG_POD_GROUPS, POD, status={"conditions": []}, manager="cpg-scheduler")
+    assert sent(server) == {
+        "apiVersion": "scheduling.cpg.dev/v1alpha3",
+        "kind": "PodGroup",
+        "metadata": {"uid": "u-1"},
+        "status": {"conditions": []},
+    }
+    seen = server.seen[0]
+    assert seen.query == {"fieldManager": "cpg-scheduler", "force": "true"}
+    assert seen.headers["Content-Type"] == "application/apply-patch+yaml"
+
+
+@pytest.mark.parametrize(("unchanged", "version"), [(False, {}), (True, {"resourceVersion": "7"})])
+async def test_a_status_is_merged(
+    server: "FakeServer", connection: Connection, version: dict[str, str], *, unchanged: bool
+) -> None:
+    """On demand only into the version that was seen."""
+    server.answers("PATCH", GROUP)
+    await merge_status(connection, CPG_POD_GROUPS, POD, status={"pods": 3}, unchanged=unchanged)
+    assert sent(server) == {"metadata": {"uid": "u-1"} | version, "status": {"pods": 3}}
+    assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
+
+
+async def test_a_pods_conditions_are_merged_by_type(server: "FakeServer", connection: Connection) -> None:
+    """Each is sent whole, so that nothing of an earlier one shines through; the nominated node is left alone."""
+    server.answers("PATCH", STATUS_OF_POD)
+    failed = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no")
+    await set_pod_status(connection, POD, failed, PodCondition(type="Other", status="True"))
+    expected = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"},
+        {"type": "Other", "status": "True", "reason": None, "message": None},
+    ]
+    assert sent(server) == {"metadata": {"uid": "u-1"}, "status": {"conditions": expected}}
+    assert server.seen[0].headers["Content-Type"] == "application/strategic-merge-patch+json"
+
+
+async def test_a_namesake_is_a_conflict(server: "FakeServer", connection: Connection) -> None:
+    """The server calls another UID invalid; any other refusal stays what it is."""
+    causes = [{"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}]
+    invalid = {"kind": "Status", "reason": "Invalid", "message": "uid", "details": {"causes": causes}}
+    server.answers("PATCH", STATUS_OF_POD, invalid, status=422)
+    server.answers("PATCH", STATUS_OF_POD, status=422)
+    with pytest.raises(ApiError, match="409 Conflict: another object has this name") as caught:
+        await set_pod_status(connection, POD, nominated_node=None)
+    assert caught.value.is_conflict
+    with pytest.raises(ApiError, match="422"):
+        await set_pod_status(connection, POD, nominated_node=None)
+
+
+@pytest.mark.parametrize("node", ["n1", None])
+async def test_the_nominated_node_is_set_and_cleared(
+    server: "FakeServer", connection: Connection, node: str | None
+) -> None:
+    """None, unlike nothing, clears it."""
+    server.answers("PATCH", STATUS_OF_POD)
+    await set_pod_status(connection, POD, nominated_node=node)
+    assert sent(server) == {"metadata": {"uid": "u-1"}, "status": {"nominatedNodeName": node}}
+
+
+async def test_a_pod_is_bound(server: "FakeServer", connection: Connection) -> None:
+    """The binding names pod, UID and node; a refusal is raised."""
+    path = "/api/v1/namespaces/ns/pods/web/binding"
+    server.answers("POST", path, status=201)
+    server.answers("POST", path, status=409)
+    await bind(connection, POD, "n1")
+    assert sent(server) == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "web", "namespace": "ns", "uid": "u-1"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    with pytest.raises(ApiError, match="409 Conflict"):
+        await bind(connection, POD, "n1")
+
+
+@pytest.mark.parametrize(("seconds", "more"), [(None, {}), (0, {"gracePeriodSeconds": 0})])
+async def test_this_very_pod_is_deleted(
+    server: "FakeServer", connection: Connection, seconds: int | None, more: dict[str, int]
+) -> None:
+    """A pod that took its name is safe; without a number its own grace period counts."""
+    server.answers("DELETE", "/api/v1/namespaces/ns/pods/web")
+    await delete_pod(connection, POD, grace_period_seconds=seconds)
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u-1"}}
+    assert sent(server) == options | more
+
+
+@pytest.fixture
+async def timed(server: "FakeServer", virtual: "VirtualTime") -> AsyncIterator[Connection]:
+    """Connect in virtual time."""
+    async with Connection(Endpoint(server=server.url), timing=virtual.timing) as connection:
+        yield connection
+
+
+async def test_an_event_is_recorded(server: "FakeServer", timed: Connection) -> None:
+    """It says what happened to whom, who did it and when."""
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", status=201)
+    await record_event(timed, PODS, POD, EVENT)
+    assert sent(server) == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": "web-", "namespace": "ns"},
+        "eventTime": "2027-01-15T08:00:00.000000Z",
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "action": "Scheduling",
+        "note": "no",
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "web",
+            "namespace": "ns",
+            "uid": "u-1",
+            "resourceVersion": "7",
+        },
+        "reportingController": "cpg",
+        "reportingInstance": "cpg-0",
+    }
+
+
+async def test_an_event_about_a_node_goes_to_default(server: "FakeServer", timed: Connection) -> None:
+    """Events have a namespace even where their object has none; an unknown UID is left out."""
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/default/events", status=201)
+    await record_event(timed, NODES, ObjectMeta(name="n1"), EVENT)
+    regarding = {"apiVersion": "v1", "kind": "Node", "name": "n1", "namespace": "", "resourceVersion": ""}
+    assert msgspec.convert(sent(server), dict[str, object])["regarding"] == regarding
+
+
+async def test_long_texts_are_cut(server: "FakeServer", timed: Connection) -> None:
+    """The server takes a kilobyte of note; it is cut between two characters, and so are the names."""
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", status=201)
+    note, name = "ä" * 2000, "x" * 199 + "-" + "y" * 50
+    event = msgspec.structs.replace(EVENT, note=note, instance="z" * 500)
+    await record_event(timed, PODS, msgspec.structs.replace(POD, name=name), event)
+    body = msgspec.convert(sent(server), dict[str, object])
+    assert body["note"] == "ä" * 510 + "…"
+    assert body["metadata"] == {"generateName": "x" * 199 + "-", "namespace": "ns"}
+    assert body["reportingInstance"] == "z" * 128

@@ -1,0 +1,72 @@
+"""How one waits when time is an argument."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_client.timing import Timing, end
+
+if TYPE_CHECKING:
+    from tests.client.conftest import VirtualTime
+
+
+async def test_work_in_time_gives_its_result(virtual: "VirtualTime") -> None:
+    """Nothing is left waiting once the work is done."""
+
+    async def work() -> str:
+        await virtual.sleep(2)
+        return "done"
+
+    waiting = asyncio.create_task(virtual.timing.within(3, work()))
+    await virtual.advance(2)
+    assert await waiting == "done"
+
+
+async def test_work_out_of_time_is_cancelled(virtual: "VirtualTime") -> None:
+    """The error says how long was waited, and the work has ended when it comes."""
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    waiting = asyncio.create_task(virtual.timing.within(3, work()))
+    await virtual.advance(3)
+    assert waiting.done()
+    assert ended.is_set()
+    with pytest.raises(TimeoutError, match="no answer within 3 s"):
+        await waiting
+
+
+async def test_the_error_of_the_work_comes_through() -> None:
+    """A failure is no time-out."""
+
+    async def work() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await Timing().within(60, work())
+
+
+async def test_end_waits_for_the_end() -> None:
+    """A task that takes its time to clean up, or fails at it, has ended afterwards, and nobody is told."""
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            raise ValueError("while cleaning up")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await end(task)
+    assert task.done()
+
+
+def test_timestamps_are_micro_times() -> None:
+    """Six digits, in UTC, as the API reads and writes them."""
+    assert Timing(wall=lambda: 1_800_000_000.25).timestamp() == "2027-01-15T08:00:00.250000Z"
