@@ -139,6 +139,22 @@ def test_unknown_fields_are_kept_only_where_a_rule_refuses_them() -> None:
     assert kept == [".spec" + ".compositePodGroupTemplates[]" * 4]
 
 
+def test_the_levels_of_a_tree_have_the_same_rules() -> None:
+    """What holds for a template holds on every level: recursion is unrolled, and nothing gets lost on the way."""
+    levels, leaves = [], []
+    holder = root_schema("workloads")["properties"]["spec"]
+    for _ in range(3):
+        leaves.append(holder["properties"]["podGroupTemplates"]["items"])
+        holder = holder["properties"]["compositePodGroupTemplates"]["items"]
+        levels.append(holder)
+    leaves.append(holder["properties"]["podGroupTemplates"]["items"])
+    assert all(leaf == leaves[0] for leaf in leaves)
+    first, second, _ = levels
+    assert first["x-kubernetes-validations"] == second["x-kubernetes-validations"]
+    plain = [{key: value for key, value in level["properties"].items() if "Templates" not in key} for level in levels]
+    assert plain[0] == plain[1] == plain[2]
+
+
 @pytest.mark.parametrize("plural", SHORT_NAMES)
 def test_rules_use_only_what_the_oldest_version_has(plural: str) -> None:
     """A single function that an API server does not know makes it refuse the whole definition."""

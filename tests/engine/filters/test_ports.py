@@ -1,0 +1,92 @@
+"""Host ports."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from cpg_api.core.pod import Container, ContainerPort, Pod
+from cpg_engine.filters.ports import REASON, Clashes, Ports
+from cpg_engine.filters.registry import View
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.relations import HostPort
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.neighbourhoods import Scene, scenes, with_ports
+from cpg_engine.testing.neighbours import ports_free
+from cpg_engine.testing.strategies import cases
+
+
+def with_port(name: str, port: int = 80, address: str = "", protocol: str = "TCP") -> Pod:
+    """Return a pod whose only container has a host port."""
+    ports = (ContainerPort(host_port=port, host_ip=address, protocol=protocol),)
+    return pod(name, containers=(Container(ports=ports),))
+
+
+def two_nodes(*pods: Pod) -> Ledger:
+    """Return a ledger of nodes ``a`` and ``b`` and of pods on ``a``."""
+    ledger = Ledger()
+    for name in "ab":
+        ledger.put_node(node(name))
+    for found in pods:
+        ledger.put_pod(found, "a")
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("taken", "wanted", "free"),
+    [
+        ((80,), (80,), False),
+        ((80,), (443,), True),
+        ((80, "10.0.0.1"), (80, "10.0.0.2"), True),
+        ((80, "10.0.0.1"), (80, "10.0.0.1"), False),
+        ((80, "0.0.0.0"), (80, "10.0.0.1"), False),  # noqa: S104 - nothing is bound here
+        ((80, "10.0.0.1"), (80, "0.0.0.0"), False),  # noqa: S104 - nothing is bound here
+        ((80, "10.0.0.1"), (80, ""), False),
+        ((80, "", "TCP"), (80, "", "UDP"), True),
+        ((80, "", ""), (80, "", "TCP"), False),
+    ],
+)
+def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: bool) -> None:
+    """Port, protocol and address decide, where no address means all of them and no protocol TCP."""
+    ledger = two_nodes(with_port("taken", *taken))
+    view = Ports(ledger).view(ledger.class_of(with_port("wanted", *wanted)))
+    assert view is not None
+    assert view.passes(np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])).tolist() == [free, True]
+
+
+def test_the_reason_is_kube_schedulers() -> None:
+    """It is named per node, eviction could help everywhere, and no node is preferred."""
+    ledger = two_nodes(with_port("taken"))
+    view: View | None = Ports(ledger).view(ledger.class_of(with_port("wanted")))
+    assert view is not None
+    rows = np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])
+    assert [(reason, passed.tolist()) for reason, passed in view.checks(rows)] == [(REASON, [False, True])]
+    assert view.could_pass(rows).tolist() == [True, True]
+    assert view.score(rows) is None
+
+
+def test_sidecars_count_and_other_init_containers_do_not() -> None:
+    """What is gone before the pod runs holds no port then."""
+    port = (ContainerPort(host_port=80),)
+    sidecar = pod("sidecar", init_containers=(Container(ports=port, restart_policy="Always"),))
+    init = pod("init", init_containers=(Container(ports=port),))
+    ledger = Ledger()
+    assert ledger.class_of(sidecar).relations.ports == {HostPort("0.0.0.0", "TCP", 80)}  # noqa: S104 - as above
+    assert ledger.class_of(init).relations.ports == frozenset()
+
+
+def test_whoever_has_no_host_port_is_not_concerned() -> None:
+    """Such pods stay on the fast path, and clash with nobody."""
+    ledger = two_nodes(with_port("taken"))
+    plain = ledger.class_of(pod("plain", containers=(Container(ports=(ContainerPort(container_port=80),)),)))
+    assert Ports(ledger).view(plain) is None
+    assert Clashes(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
+
+
+@given(scenes(with_ports()))
+@cases(300)
+def test_it_agrees_with_the_obvious_model(scene: Scene) -> None:
+    """On small clusters, every node gets the answer that a loop over its pods gives."""
+    ledger, newcomer, rows = scene.settled()
+    view = Ports(ledger).view(newcomer)
+    passed = [True] * len(rows) if view is None else view.passes(rows).tolist()
+    assert [ports_free(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == passed

@@ -1,0 +1,44 @@
+"""The filters together: their order, which is the order in which reasons are named."""
+
+import numpy as np
+
+from cpg_api.core.node import Taint
+from cpg_engine.filters import affinity, nodename, taints, unschedulable
+from cpg_engine.filters.registry import STATIC, dynamic_filters, statically_feasible, storage_checks
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.weights import Weights
+
+
+def test_the_static_filters_stand_in_kube_schedulers_order() -> None:
+    """A node that fails several is counted with the first, so their order is part of what users see."""
+    assert [found.reason for found in STATIC] == [
+        "node(s) were unschedulable",
+        "node(s) didn't match the requested node name",
+        "node(s) had untolerated taint(s)",
+        "node(s) didn't match Pod's node affinity/selector",
+    ]
+    assert [unschedulable.passes, nodename.passes, taints.passes, affinity.passes] == [found.passes for found in STATIC]
+
+
+def test_a_node_must_pass_every_static_filter() -> None:
+    """One filter is enough to be out, and a row without a node is out whatever the filters say."""
+    ledger = Ledger()
+    labels = {"disk": "ssd"}
+    ledger.put_node(node("good", labels=labels))
+    ledger.put_node(node("cordoned", labels=labels, unschedulable=True))
+    ledger.put_node(node("tainted", labels=labels, taints=[Taint("t", "", "NoSchedule")]))
+    ledger.put_node(node("other"))
+    pod_class = ledger.class_of(pod("p", node_selector=labels))
+    every = np.arange(ledger.cluster.size)
+    assert np.flatnonzero(statically_feasible(pod_class, ledger.cluster, every)).tolist() == [0]
+    assert statically_feasible(pod_class, ledger.cluster, np.array([3, 0])).tolist() == [False, True]
+
+
+def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
+    """No storage check and no view of a dynamic filter exists for a plain pod in a plain cluster."""
+    ledger = Ledger()
+    ledger.put_node(node("a"))
+    pod_class = ledger.class_of(pod("p", cpu=1))
+    assert list(storage_checks(pod_class, ledger, np.arange(1))) == []
+    assert {None} == {found.view(pod_class) for found in dynamic_filters(ledger, Weights())}

@@ -1,0 +1,142 @@
+"""Gangs with volumes, through a whole cycle: cases A23 and A24 of the specification, and what follows from them."""
+
+import numpy as np
+import pytest
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Forest, key_of
+from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision
+from cpg_engine.filters import volumeaccess
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.unit import Members, tree_unit
+from cpg_engine.gangs.world import World, new_world
+from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_engine.testing.storing import DRIVER, claim, csi_node, ephemeral, stock, storage_class, using, volume
+from cpg_engine.verdicts import Finding, Status
+
+ALONE = ("ReadWriteOncePod",)
+
+
+def cluster(**labels: str) -> World:
+    """Return nodes of 2 CPU by name, each with a label ``zone``."""
+    world = new_world()
+    for name, zone in labels.items():
+        world.ledger.put_node(node(name, cpu=2, labels={"zone": zone, "host": name}))
+    return world
+
+
+def decided(world: World, *pods: Pod, gang: int, key: str | None = None) -> Decision:
+    """Decide about a gang of these pods."""
+    group = pod_group("pg", gang=gang, key=key)
+    tree = next(iter(Forest.of([group]).trees()))
+    before = state(world)
+    unit = tree_unit(tree, {key_of(group): Members(pending=pods)}, world.ledger)
+    decision = decide(world, unit, Options(detail=True))
+    assert state(world) == before
+    return decision
+
+
+def state(world: World) -> tuple[object, ...]:
+    """Return what a cycle has to leave as it was."""
+    ledger = world.ledger
+    return ledger.used.tolist(), dict(ledger.bindings.chosen), dict(ledger.attachments.users)
+
+
+def homes(decision: Decision) -> dict[str, str]:
+    """Return where pods are to be bound."""
+    return {bind.uid.removeprefix("uid-default-"): bind.node for bind in decision.binds}
+
+
+@pytest.mark.parametrize(
+    ("case", "second", "bound"), [("A23", "pvc-1", {}), ("A24", "pvc-2", {"a": "node1", "b": "node1"})]
+)
+def test_members_that_share_a_claim_for_one_pod(case: str, second: str, bound: dict[str, str]) -> None:
+    """Two members of a gang cannot share a ReadWriteOncePod claim; with one claim each both are bound."""
+    world = cluster(node1="z")
+    for name in ("pvc-1", "pvc-2"):
+        stock(world.ledger.storage, claim(name, bound_to=f"pv-{name}", modes=ALONE))
+        stock(world.ledger.storage, volume(f"pv-{name}", claimed_by=name, phase="Bound", modes=ALONE))
+    pods = (pod("a", cpu=1, volumes=using("pvc-1")), pod("b", cpu=1, volumes=using(second)))
+    decision = decided(world, *pods, gang=2)
+    assert homes(decision) == bound, case
+    if not bound:
+        (report,) = decision.explanation.reports
+        assert report.status is Status.UNSCHEDULABLE
+        assert [reason.text for reason in report.reasons] == [volumeaccess.REASON]
+
+
+def test_a_gang_never_counts_a_volume_twice() -> None:
+    """Three members with a claim each and two volumes: nobody is bound, and two of them could be."""
+    world = cluster(n1="a", n2="b")
+    stock(world.ledger.storage, storage_class(), *(claim(name) for name in "abc"))
+    stock(world.ledger.storage, volume("v1", at={"host": ["n1"]}), volume("v2", at={"host": ["n2"]}))
+    pods = [pod(name, cpu=1, volumes=using(name)) for name in "abc"]
+    assert decided(world, *pods, gang=3).binds == ()
+    assert homes(decided(world, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+
+
+def test_a_missing_claim_is_beyond_help() -> None:
+    """No eviction brings it, and the group says what it waits for."""
+    world = cluster(n1="a")
+    (report,) = decided(world, pod("a", cpu=1, volumes=using("gone")), gang=1).explanation.reports
+    assert report.status is Status.UNRESOLVABLE
+    assert [reason.text for reason in report.reasons] == ['persistentvolumeclaim "gone" not found']
+
+
+def test_a_gang_that_shares_a_claim_yet_to_be_bound() -> None:
+    """Its members spread over the nodes that will reach the volume, wherever it is made."""
+    world = cluster(n1="a", n2="a", n3="b")
+    stock(world.ledger.storage, storage_class(provisioner=DRIVER), claim("c", modes=("ReadWriteMany",)))
+    stock(world.ledger.storage, *(csi_node(name, keys=["zone"]) for name in ("n1", "n2", "n3")))
+    pods = [pod(name, cpu=1, volumes=using("c")) for name in "abcd"]
+    assert set(homes(decided(world, *pods, gang=4)).values()) == {"n1", "n2"}
+
+
+def test_bounds_know_where_volumes_are() -> None:
+    """A domain without a gang's volume is not even tried, and that is a proof."""
+    world = cluster(n1="a", n2="b")
+    stock(world.ledger.storage, claim("c", bound_to="v"), volume("v", at={"zone": ["b"]}))
+    pods = [pod(name, cpu=1, volumes=using("c")) for name in "abc"]
+    assert set(homes(decided(world, *pods[:2], gang=2, key="zone")).values()) == {"n2"}
+    decision = decided(world, *pods, gang=3, key="zone")
+    assert decision.explanation.finding is Finding.IMPOSSIBLE
+    (report,) = decision.explanation.reports
+    assert [(each.domain.value, each.fits) for each in report.candidates] == [("b", 2), ("a", 0)]
+
+
+def test_every_pod_has_its_own_ephemeral_claim() -> None:
+    """One without its claim waits; the others do not."""
+    world = cluster(n1="a")
+    pods = [pod(name, cpu=1, volumes=ephemeral("data")) for name in "ab"]
+    stock(world.ledger.storage, storage_class(provisioner=DRIVER), claim("a-data", owner=pods[0]))
+    decision = decided(world, *pods, gang=1)
+    assert homes(decision) == {"a": "n1"}
+    (report,) = decision.explanation.reports
+    assert [reason.text for reason in report.reasons] == [
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "b-data"'
+    ]
+
+
+def test_room_for_volumes_is_room() -> None:
+    """A gang spreads by what nodes attach as it does by what they compute, and eviction may help."""
+    world = cluster(n1="a", n2="b")
+    stock(world.ledger.storage, *(csi_node(name, limit=1) for name in ("n1", "n2")))
+    for name in "abc":
+        stock(world.ledger.storage, claim(name, bound_to=f"v-{name}"), volume(f"v-{name}", handle=name))
+    pods = [pod(name, cpu=0.5, volumes=using(name)) for name in "abc"]
+    assert homes(decided(world, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+    (report,) = decided(world, *pods, gang=3).explanation.reports
+    assert report.status is Status.UNSCHEDULABLE
+
+
+def test_room_kept_for_others_keeps_their_volumes() -> None:
+    """A volume that a nominated pod will need is not given to anybody else."""
+    world = cluster(n1="a")
+    stock(world.ledger.storage, storage_class(), claim("a"), claim("b"), volume("v"))
+    nominated = world.ledger.class_of(pod("a", volumes=using("a")))
+    mark = world.ledger.mark()
+    world.ledger.place(nominated, np.array([world.ledger.cluster.row_of["n1"]]))
+    assert decided(world, pod("b", volumes=using("b")), gang=1).binds == ()
+    world.ledger.rollback(mark)
+    assert homes(decided(world, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}

@@ -1,0 +1,118 @@
+"""Closeness: how far the domains are from holding a group, by the bounds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cpg_engine.gangs.choosing import Choices, Survey
+from cpg_engine.gangs.closeness import at_most, closest, cut_off, shortage
+from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.testing.trials import Trial
+from cpg_engine.verdicts import Counts, Status
+from cpg_engine.weights import Weights
+
+Form = Mapping[str, Any]
+
+
+def surveyed(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[Trial, Needs, Survey]:
+    """Return a tree whose root requires a rack, and how the racks stand."""
+    trial = Trial(nodes, {"root": {"key": "rack", **root}}, pods)
+    needs = Needs(trial.unit)
+    choices = Choices(trial.world, needs, Weights())
+    choices.pin()
+    survey = choices.required(0, trial.world.topology.whole()).survey
+    assert survey is not None
+    return trial, needs, survey
+
+
+def turned_away(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[Counts, str | None]:
+    """Return the counts of the root, and the rack that they are about."""
+    trial, needs, survey = surveyed(nodes, root, pods)
+    order = closest(survey, shortage(needs, 0, survey))
+    counts, place = cut_off(trial.world, needs, 0, survey, order)
+    return counts, None if place is None else survey.partition.scopes[place].chain[-1].value
+
+
+def test_a_leaf_is_short_of_the_pods_that_do_not_fit() -> None:
+    """Of its minimum, and counting those that run already; extra pods are not missed."""
+    _, needs, survey = surveyed(["n1 2 rack=a", "n2 4 rack=b"], {"gang": 4}, ["6x1@root"])
+    assert [2, 0] == shortage(needs, 0, survey).tolist()
+    _, needs, survey = surveyed(["n1 2 rack=a"], {"gang": 4}, ["1@root on n1", "3x1@root"])
+    assert [2] == shortage(needs, 0, survey).tolist()
+
+
+def test_a_group_is_short_of_pods_too() -> None:
+    """The least that its children need, class by class."""
+    root = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 3}, "pg3": {"gang": 1}}}
+    _, needs, survey = surveyed(["n1 2 rack=a", "n2 1 rack=b"], root, ["2x1@pg1", "3x1@pg2", "1@pg3"])
+    assert [1, 2] == shortage(needs, 0, survey).tolist()
+
+
+def test_the_closest_domain_is_short_of_least_and_holds_most() -> None:
+    """Ties are broken by name."""
+    nodes = ["n1 1 rack=d", "n2 3 rack=c", "n3 2 rack=b", "n4 2 rack=a"]
+    _, needs, survey = surveyed(nodes, {"gang": 4}, ["4x1@root"])
+    order = closest(survey, shortage(needs, 0, survey))
+    assert ["c", "a", "b", "d"] == [survey.partition.scopes[place].chain[-1].value for place in order]
+
+
+def test_domains_that_are_not_open_are_no_candidates() -> None:
+    """Members run in another one."""
+    _, needs, survey = surveyed(["n1 1 rack=a", "n2 9 rack=b"], {"gang": 2}, ["1@root on n1", "1@root"])
+    assert [0] == closest(survey, shortage(needs, 0, survey))
+
+
+def test_children_that_need_least_are_counted_first() -> None:
+    """As many as there is room for at once, of those that could be held alone."""
+    root = {"gang": 2, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}, "pg3": {"gang": 1}, "pg4": {"gang": 1}}}
+    nodes = [f"n{cpu} {cpu} rack=r{cpu}" for cpu in range(1, 7)]
+    _, needs, survey = surveyed(nodes, root, ["3x1@pg1", "2x1@pg2", "1@pg3"])
+    assert [1, 1, 2, 2, 2, 3] == at_most(needs, 0, survey.room, 6).tolist()
+
+
+@pytest.mark.parametrize(
+    ("pods", "counts", "rack"),
+    [
+        (["2@x on n1", "2@x on n2"], Counts(4, scheduled=2, unschedulable=2), "a"),
+        (["1@x on n1"], Counts(4, scheduled=3, unschedulable=1), "a"),
+        (["4@x on n1"], Counts(4, scheduled=0, unschedulable=4), "a"),
+    ],
+)
+def test_full_domains_could_be_emptied(pods: list[str], counts: Counts, rack: str) -> None:
+    """What there is room for is scheduled, what there would be room for is unschedulable."""
+    assert (counts, rack) == turned_away(["n1 4 rack=a", "n2 3 rack=b"], {"gang": 4}, ["4x1@root", *pods])
+
+
+def test_the_domain_that_could_be_emptied_is_told_rather_than_the_closest() -> None:
+    """Rack b has more room now, yet never enough."""
+    nodes, pods = ["n1 4 rack=a", "n2 3 rack=b"], ["4x1@root", "3@x on n1"]
+    assert (Counts(4, scheduled=1, unschedulable=3), "a") == turned_away(nodes, {"gang": 4}, pods)
+
+
+def test_where_no_domain_is_large_enough_nothing_helps() -> None:
+    """The pods that go beyond the largest domain are unresolvable, and so is the group."""
+    counts, rack = turned_away(["n1 4 rack=a", "n2 3 rack=b"], {"gang": 5}, ["6x1@root", "2@x on n1"])
+    assert (Counts(5, scheduled=3, unresolvable=3), "b") == (counts, rack)
+    assert Status.UNRESOLVABLE is counts.status
+
+
+def test_pods_that_may_run_nowhere_are_unresolvable() -> None:
+    """The others would fit, but the minimum needs all."""
+    pods = ["2x1@root", {"pod": "1@root", "nodeSelector": {"disk": "none"}}]
+    assert (Counts(3, scheduled=2, unresolvable=1), "a") == turned_away(["n1 4 rack=a"], {"gang": 3}, pods)
+
+
+def test_children_are_counted_where_a_group_is_turned_away() -> None:
+    """Two children of three pods fit a rack of five one by one only, were it empty or not."""
+    root = {"gang": 2, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 3}}}
+    pods = ["3x1@pg1", "3x1@pg2"]
+    assert (Counts(2, scheduled=1, unresolvable=1), "a") == turned_away(["n1 5 rack=a"], root, pods)
+    assert (Counts(2, scheduled=1, unschedulable=1), "a") == turned_away(["n1 6 rack=a"], root, [*pods, "1@x on n1"])
+
+
+def test_without_an_open_domain_all_is_unresolvable() -> None:
+    """No node has the label; members that have a place keep it in the counts, refused pods are lost too."""
+    bad = {"pod": "x@root", "more": {"cpu": "x"}}
+    counts, rack = turned_away([], {"gang": 3}, [{"pod": "1@root", "phase": "Succeeded"}, "2x1@root", bad])
+    assert (Counts(3, scheduled=1, unresolvable=3), None) == (counts, rack)

@@ -1,0 +1,179 @@
+"""The nodes as columns."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.node import ContainerImage, Node, Taint
+from cpg_api.selectors import Expression
+from cpg_engine.snapshot.cluster import ABSENT, ClusterColumns
+from cpg_engine.testing.builders import node
+
+ALL = np.arange(3)
+
+
+@pytest.fixture
+def cluster() -> ClusterColumns:
+    """Three nodes: a in the north, b in the south, c nowhere."""
+    columns = ClusterColumns()
+    for name, labels in (("b", {"zone": "south", "n": "7"}), ("a", {"zone": "north", "n": "x"}), ("c", {})):
+        columns.put(node(name, labels=labels))
+    return columns
+
+
+def with_images(found: Node, *names: str) -> Node:
+    """Return the node with these images, of one byte each."""
+    images = tuple(ContainerImage(names=(name,), size_bytes=1) for name in names)
+    return replace(found, status=replace(found.status, images=images))
+
+
+def test_rows_follow_arrival_and_ranks_follow_names(cluster: ClusterColumns) -> None:
+    """Which row a node got is an accident; its rank is not."""
+    assert [cluster.row_of[name] for name in ("b", "a", "c")] == [0, 1, 2]
+    assert cluster.ranks[ALL].tolist() == [1, 0, 2]
+    assert [cluster.name(row) for row in range(4)] == ["b", "a", "c", ""]
+    assert cluster.everything().tolist() == [0, 1, 2]
+    assert cluster.size == len(cluster.alive) == 64
+
+
+def test_ranks_change_with_the_nodes(cluster: ClusterColumns) -> None:
+    """A node that comes or goes moves those behind it."""
+    assert cluster.ranks[2] == 2
+    cluster.remove("a")
+    assert cluster.ranks[[0, 2]].tolist() == [0, 1]
+    cluster.put(node("aa"))
+    assert cluster.ranks[ALL].tolist() == [1, 0, 2]
+
+
+def test_a_row_is_used_again(cluster: ClusterColumns) -> None:
+    """The row of a node that is gone belongs to the next that comes, and nothing of the old one is left in it."""
+    zone = cluster.label("zone")
+    old = with_images(node("a", labels={"zone": "north"}, taints=[Taint("t")], unschedulable=True), "i")
+    cluster.put(old)
+    assert cluster.remove("a") == 1
+    assert (cluster.alive[1], zone.codes[1], cluster.image_sizes("i")[1]) == (False, ABSENT, 0)
+    assert cluster.name(1) == ""
+    assert cluster.put(node("d")) == 1
+    assert (bool(cluster.unschedulable[1]), cluster.taint_sets[cluster.taint_codes[1]]) == (False, ())
+    assert (zone.codes[1], cluster.image_sizes("i")[1]) == (ABSENT, 0)
+
+
+def test_removing_a_stranger_is_no_news(cluster: ClusterColumns) -> None:
+    """A node that is not there has no row, and nothing changes."""
+    before = cluster.labels_version
+    assert cluster.remove("nobody") is None
+    assert before == cluster.labels_version
+
+
+def test_columns_grow_together() -> None:
+    """When the rows run out, all columns get longer, those of labels and images included."""
+    cluster = ClusterColumns()
+    zone = cluster.label("zone")
+    for number in range(65):
+        cluster.put(with_images(node(f"n{number:02}", labels={"zone": "z"}), "i"))
+    assert 128 == cluster.size == len(zone.codes) == len(cluster.image_sizes("i")) == len(cluster.taint_codes)
+    assert 65 == np.count_nonzero(zone.codes != ABSENT) == np.count_nonzero(cluster.image_sizes("i"))
+    assert list(range(65)) == cluster.everything().tolist() == cluster.ranks[:65].tolist()
+
+
+def test_a_column_is_the_same_early_and_late(cluster: ClusterColumns) -> None:
+    """A label that is asked for before its nodes come and one that is asked for afterwards say the same."""
+    early = ClusterColumns()
+    column = early.label("zone")
+    for name in ("b", "a", "c"):
+        found = cluster.nodes[cluster.row_of[name]]
+        assert found is not None
+        early.put(found)
+    late = cluster.label("zone")
+    assert late.codes.tolist() == column.codes.tolist()
+    assert late.values == column.values == ["south", "north"]
+    assert early.label("zone") is column
+
+
+def test_a_changed_label_changes_its_column(cluster: ClusterColumns) -> None:
+    """A node that moves has its new value, one that loses the label has none."""
+    zone = cluster.label("zone")
+    cluster.put(node("a", labels={"zone": "south"}))
+    cluster.put(node("b"))
+    assert [ABSENT, zone.code_of("south"), ABSENT] == zone.codes[ALL].tolist()
+    assert zone.code_of("west") is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "rows"),
+    [
+        (Expression("zone", "In", frozenset({"south", "west"})), [0]),
+        (Expression("zone", "In", frozenset({"west"})), []),
+        (Expression("zone", "NotIn", frozenset({"south"})), [1, 2]),
+        (Expression("zone", "NotIn", frozenset({"west"})), [0, 1, 2]),
+        (Expression("zone", "Exists"), [0, 1]),
+        (Expression("zone", "DoesNotExist"), [2]),
+        (Expression("n", "Gt", bound=6), [0]),
+        (Expression("n", "Gt", bound=7), []),
+        (Expression("n", "Lt", bound=8), [0]),
+        (Expression("nowhere", "DoesNotExist"), [0, 1, 2]),
+        (Expression("nowhere", "Lt", bound=8), []),
+    ],
+)
+def test_expressions_hold_as_they_would_node_by_node(
+    cluster: ClusterColumns, expression: Expression, rows: list[int]
+) -> None:
+    """A column says what the expression says of each node's labels, absent ones included."""
+    assert rows == np.flatnonzero(cluster.label(expression.key).holds(expression, ALL)).tolist()
+    labels = [found.metadata.labels for found in cluster.nodes[:3] if found is not None]
+    assert rows == [row for row in range(3) if expression.holds(labels[row])]
+
+
+def test_each_set_of_taints_is_asked_about_once(cluster: ClusterColumns) -> None:
+    """Nodes with the same taints share an answer; sets that no node has any more are not asked about."""
+    for name in ("a", "b", "c"):
+        cluster.put(node(name, taints=[Taint("x"), Taint("y")]))
+    asked: list[tuple[Taint, ...]] = []
+
+    def ask(taints: tuple[Taint, ...]) -> int:
+        asked.append(taints)
+        return len(taints)
+
+    assert cluster.by_taints(np.array([2, 0]), ask).tolist() == [2, 2]
+    assert [(Taint("x"), Taint("y"))] == asked
+    assert cluster.by_taints(np.array([], dtype=np.intp), ask).tolist() == []
+
+
+def test_labels_version_tells_of_labels_alone(cluster: ClusterColumns) -> None:
+    """It moves when a node comes, goes or is relabelled, and for nothing else."""
+    versions = [cluster.labels_version]
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: cluster.put(node("a", labels={"zone": "north", "n": "x"}, cpu=9, taints=[Taint("t")])),
+        lambda: cluster.put(node("a", labels={"zone": "north"})),
+        lambda: cluster.put(node("d")),
+        lambda: cluster.remove("d"),
+    )
+    for change in changes:
+        change()
+        versions.append(cluster.labels_version)
+    assert (np.array(versions[1:]) - versions[0]).tolist() == [0, 1, 2, 3]
+
+
+def test_a_heartbeat_is_no_news(cluster: ClusterColumns) -> None:
+    """A node that differs in nothing that scheduling looks at stands for the old one, so that that one can go."""
+    old = node("a", labels={"zone": "north", "n": "x"})
+    beat = replace(old, metadata=replace(old.metadata, resource_version="2"))
+    assert cluster.is_no_news(beat)
+    assert beat is cluster.nodes[1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        node("a", labels={"zone": "west", "n": "x"}),
+        node("a", labels={"zone": "north", "n": "x"}, cpu=5),
+        node("a", labels={"zone": "north", "n": "x"}, unschedulable=True),
+        with_images(node("a", labels={"zone": "north", "n": "x"}), "i"),
+        node("stranger"),
+    ],
+)
+def test_labels_spec_amounts_and_images_are_news(cluster: ClusterColumns, changed: Node) -> None:
+    """Whatever scheduling looks at is news, and so is a node that was not there."""
+    assert not cluster.is_no_news(changed)

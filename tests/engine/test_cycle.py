@@ -1,0 +1,124 @@
+"""A whole cycle, at its simplest; what it decides and explains in full is told by the scenarios."""
+
+import numpy as np
+import pytest
+
+from cpg_api.scheduling.forest import Forest, Group, key_of
+from cpg_engine.cycle import Reservation, decide
+from cpg_engine.decisions import Decision
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.unit import Members, pod_unit, tree_unit
+from cpg_engine.gangs.world import World, new_world
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_engine.verdicts import Finding
+
+
+@pytest.fixture
+def world() -> World:
+    """Two racks: a of 4 and b of 2 CPU."""
+    found = new_world()
+    found.ledger.put_node(node("a", cpu=4, labels={"rack": "1"}))
+    found.ledger.put_node(node("b", cpu=2, labels={"rack": "2"}))
+    return found
+
+
+def decided(world: World, groups: list[Group], pods: dict[str, int], running: dict[str, str] | None = None) -> Decision:
+    """Decide about a tree whose leaves have so many waiting pods of 1 CPU, and members that run on these nodes."""
+    (tree,) = Forest.of(groups).trees()
+    members = {
+        key_of(group): Members(
+            pending=[
+                pod(f"{group.metadata.name}-{number}", cpu=1) for number in range(pods.get(group.metadata.name, 0))
+            ],
+            settled=[pod(name, node_name=home) for name, home in (running or {}).items()],
+        )
+        for group in groups
+    }
+    return decide(world, tree_unit(tree, members, world.ledger), Options())
+
+
+def places(decision: Decision) -> dict[str, str]:
+    """Return where everybody goes."""
+    return {bind.uid.removeprefix("uid-default-"): bind.node for bind in decision.binds}
+
+
+def test_a_pod_goes_to_the_best_node(world: World) -> None:
+    """The emptier of two nodes, and the ledger is then what it was before."""
+    decision = decide(world, pod_unit(pod("p", cpu=1), world.ledger), Options())
+    assert (places(decision), decision.explanation.finding) == ({"p": "a"}, Finding.PLACED)
+    assert decision.explanation.next_step is None
+    assert 0 == world.ledger.used.sum() == world.ledger.mark()
+
+
+def test_a_pod_that_fits_nowhere_is_explained(world: World) -> None:
+    """Nothing is bound, and there is one thing to do."""
+    decision = decide(world, pod_unit(pod("p", cpu=5), world.ledger), Options(detail=True))
+    assert (decision.binds, decision.explanation.finding) == ((), Finding.IMPOSSIBLE)
+    (report,) = decision.explanation.reports
+    assert [(why.text, why.nodes) for why in report.reasons] == [("Insufficient cpu", 2)]
+    assert decision.explanation.next_step is not None
+
+
+def test_a_gang_goes_whole_or_not_at_all(world: World) -> None:
+    """Six pods of 1 CPU fit, seven do not, and then none is bound."""
+    assert {f"g-{number}" for number in range(6)} == set(places(decided(world, [pod_group("g", gang=6)], {"g": 6})))
+    assert places(decided(world, [pod_group("g", gang=7)], {"g": 7})) == {}
+
+
+def test_a_gang_of_one_rack_stays_there(world: World) -> None:
+    """Three pods fit only rack 1; five fit the cluster, but no rack."""
+    group = pod_group("g", gang=3, key="rack")
+    assert {"a"} == set(places(decided(world, [group], {"g": 3})).values())
+    assert Finding.IMPOSSIBLE is decided(world, [pod_group("g", gang=5, key="rack")], {"g": 5}).explanation.finding
+
+
+def test_a_tree_is_placed_child_by_child(world: World) -> None:
+    """Both children in a rack of their own, the larger in the larger one."""
+    large = pod_group("x", gang=3, parent="root", key="rack")
+    groups: list[Group] = [composite("root", gang=2), large, pod_group("y", gang=2, parent="root", key="rack")]
+    found = places(decided(world, groups, {"x": 3, "y": 2}))
+    assert ({"a"}, {"b"}) == ({found[f"x-{n}"] for n in range(3)}, {found[f"y-{n}"] for n in range(2)})
+
+
+def test_who_has_not_enough_members_is_not_tried(world: World) -> None:
+    """A gang of three that has two pods waits for the third."""
+    assert Finding.INADMISSIBLE is decided(world, [pod_group("g", gang=3)], {"g": 2}).explanation.finding
+
+
+def test_members_that_contradict_their_group_are_told(world: World) -> None:
+    """A gang that must be in one rack and runs in two can be placed nowhere, and says which they are."""
+    group = pod_group("g", gang=3, key="rack")
+    decision = decided(world, [group], {"g": 1}, {"r": "a", "s": "b"})
+    assert Finding.CONTRADICTION is decision.explanation.finding
+    assert "more than one domain of rack: 1, 2" in decision.explanation.detail
+    assert world.ledger.mark() == 0
+
+
+def test_reserved_room_is_not_given_away(world: World) -> None:
+    """Room on node a that is kept for others is not there for this cycle, and is back after it."""
+    kept = Reservation(pod_class=world.ledger.class_of(pod("n", cpu=4)), node="a")
+    gone = Reservation(pod_class=kept.pod_class, node="gone")
+    decision = decide(world, pod_unit(pod("p", cpu=1), world.ledger), Options(), [kept, gone])
+    assert places(decision) == {"p": "b"}
+    assert world.ledger.used.sum() == 0
+
+
+def test_two_runs_agree(world: World) -> None:
+    """The same question has the same answer, in a world that came about in another order, too."""
+    other = new_world()
+    for name in ("b", "a"):
+        found = world.ledger.cluster.nodes[world.ledger.cluster.row_of[name]]
+        assert found is not None
+        other.ledger.put_node(found)
+    group = pod_group("g", gang=5)
+    first = decided(world, [group], {"g": 5})
+    assert first == decided(world, [group], {"g": 5}) == decided(other, [group], {"g": 5})
+
+
+def test_a_cycle_leaves_every_array_as_it_was(world: World) -> None:
+    """Whether it places or fails, deciding changes nothing that the next cycle could see."""
+    before = (world.ledger.used.copy(), world.ledger.scored.copy(), world.ledger.allocatable.copy())
+    for size in (6, 7):
+        decided(world, [pod_group("g", gang=size)], {"g": size})
+        after = (world.ledger.used, world.ledger.scored, world.ledger.allocatable)
+        assert all(np.array_equal(one, two) for one, two in zip(before, after, strict=True))

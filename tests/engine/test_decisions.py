@@ -1,0 +1,30 @@
+"""Decisions: plain values."""
+
+import msgspec
+import pytest
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.decisions import Bind, Decision
+from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport
+
+
+def decision() -> Decision:
+    """Return a decision to bind one pod."""
+    report = NodeReport(GroupKey("PodGroup", "default", "pg"), Counts(1, scheduled=1))
+    return Decision((Bind("uid", "n1"),), Explanation(Finding.PLACED, (report,)))
+
+
+def test_decisions_are_compared_by_what_they_say() -> None:
+    """Two cycles that decide the same have decided equally."""
+    assert decision() == decision()
+
+
+def test_decisions_cannot_be_changed() -> None:
+    """A shell performs what was decided, not what somebody made of it."""
+    with pytest.raises(AttributeError):
+        decision().binds = ()  # type: ignore[misc]
+
+
+def test_decisions_go_through_json() -> None:
+    """A decision can be written to a file and read again without loss."""
+    assert decision() == msgspec.json.decode(msgspec.json.encode(decision()), type=Decision)

@@ -1,0 +1,43 @@
+"""The speeds of the engine that must never be lost, as ``bench/engine.py`` measures them."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+BENCH = Path(__file__).parents[2] / "bench"
+PROMISED = {
+    "large_gang": 0.06,
+    "small_gangs": 1.5,
+    "rack_gang": 0.08,
+    "deep_trees": 1,
+    "spread_gang": 1,
+    "one_cycle": 0.0015,
+    "explaining": 5,
+    "ledger_memory": 50,
+}
+"""Seconds at 5,000 nodes, per cent, MB."""
+
+
+@pytest.fixture(scope="module")
+def bench() -> dict[str, Any]:
+    """Return what the benchmark defines."""
+    return runpy.run_path(str(BENCH / "engine.py"))
+
+
+@pytest.mark.parametrize("name", ["large_gang", "rack_gang"])
+def test_a_thousand_pods_are_placed_within_budget(bench: dict[str, Any], name: str) -> None:
+    """The best of three runs at 5,000 nodes keeps the promise with room to spare."""
+    assert bench["best"](bench["MEASURES"][name], 5000, 3) <= PROMISED[name]
+
+
+def test_every_measure_has_a_budget_and_every_budget_its_reasons(bench: dict[str, Any]) -> None:
+    """No budget is above what was promised, and the margin is what lies between the slowest of the runs and it."""
+    budgets = yaml.safe_load((BENCH / "budgets.yaml").read_bytes())
+    for name in (*bench["MEASURES"], *bench["OTHERS"]):
+        found = budgets[name]
+        assert found["budget"] <= PROMISED.get(name, found["budget"])
+        assert len(found["runs"]) >= 5
+        assert abs(found["budget"] / max(found["runs"]) - found["margin"]) < 0.05

@@ -1,0 +1,101 @@
+"""Scenarios: what they are read as, and that they complain."""
+
+from typing import Any
+
+import pytest
+
+from cpg_engine.testing.notation import ScenarioError
+from cpg_engine.testing.scenarios import play
+from cpg_engine.verdicts import Finding
+
+BASE = {"about": "One pod fits, one does not.", "nodes": ["n1 1 rack=r1"], "groups": {"pg1": {}}, "pods": ["2x1@pg1"]}
+
+WRONG: dict[str, dict[str, Any]] = {
+    "bound": {"pg1": 2},
+    "nodes": {"pg1-1": "n2", "pg1-2": ["n1", "n2"], "nobody": "n1"},
+    "together": {"pg1": "zone"},
+    "domain": {"pg1": "rack=r1"},
+    "finding": {"pg1": "Impossible", "pg2": "Placed"},
+    "detail": {"pg1": "more than one", "pg2": "more than one"},
+    "status": {"pg1": "Wait M=2 S=2 R=1 U=0 UU=1", "pg2": "Wait"},
+    "reasons": {"pg1": ["2 Insufficient cpu"]},
+    "candidates": {"pg1": ["rack=r1 1/2"]},
+    "blockers": {"pg1": ["pg2"]},
+    "held": {"pg1": "gated"},
+    "refused": {"pg1-1": "requests"},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_expected_in_vain_is_told(kind: str) -> None:
+    """There is a complaint for every expectation that is not met, which names it."""
+    complaints = play({**BASE, "expect": {kind: WRONG[kind]}}).complaints
+    assert [complaint.split(": ")[:3] for complaint in complaints] == [["step 0", kind, name] for name in WRONG[kind]]
+
+
+def test_a_pod_is_on_no_node_that_is_gone() -> None:
+    """Pods on nodes that are not there are in no domain."""
+    plain = {**BASE, "steps": [{"delete": ["n1"], "expect": {"together": {"pg1": "rack"}}}]}
+    assert play(plain).complaints == ("step 1: together: pg1: expected one value of rack, found ['None']",)
+
+
+def test_all_of_nobody_is_not_enough() -> None:
+    """An expectation about pods that are not there is not met."""
+    assert play({**BASE, "expect": {"bound": {"pg2": "all"}}}).complaints != ()
+
+
+def test_what_was_refused_without_a_word_is_told() -> None:
+    """A pod that is refused for another reason than expected is a complaint."""
+    plain = {**BASE, "pods": ["p1=many"], "expect": {"refused": {"p1": "negative"}}}
+    assert len(play(plain).complaints) == 1
+
+
+@pytest.mark.parametrize(
+    ("plain", "complaint"),
+    [
+        ({"unknown": 1}, "unknown"),
+        ({"expect": {"bonud": {}}}, "bonud"),
+        ({"nodes": ["n1 1 rack"]}, "LABEL=VALUE"),
+        ({"nodes": [{"node": "n1 1", "taints": ["red"]}]}, "KEY=VALUE:EFFECT"),
+        ({"pods": ["1 2 3"]}, "NAME=COUNTxCPU"),
+        ({"pods": [{"pod": "1", "nodeSelecter": {}}]}, "nodeSelecter"),
+        ({"pods": [{"pod": "1", "nodeSelector": 1}]}, "nodeSelector"),
+        ({"pods": [{"pod": 1}]}, "pod"),
+        ({"steps": [{"delete": ["nobody"]}]}, "nobody"),
+        ({"steps": [{"minimum": {"nobody": 1}}]}, "nobody"),
+        ({"steps": [{"finish": {"nobody": "Failed"}}]}, "nobody"),
+    ],
+)
+def test_nonsense_is_refused(plain: dict[str, Any], complaint: str) -> None:
+    """A scenario that says what nobody understands is an error, not a success."""
+    with pytest.raises(ScenarioError, match=complaint):
+        play({**BASE, **plain})
+
+
+def test_nodes_come_in_numbers() -> None:
+    """A count makes nodes of one kind; a node may leave out its CPU, and have all that a node may have."""
+    form = {"node": "n rack=r1", "count": 2, "memory": "1Gi", "pods": 3, "more": {"gpu": 1}, "taints": ["a:NoSchedule"]}
+    nodes = play({"about": "Nodes.", "nodes": [form, "m 2"]}).stage.nodes
+    assert list(nodes) == ["n-1", "n-2", "m"]
+    assert nodes["n-1"].status.allocatable == {"memory": "1Gi", "pods": 3, "gpu": 1}
+    assert nodes["m"].status.allocatable == {"cpu": "2", "pods": 110}
+
+
+def test_pods_have_names_of_their_own() -> None:
+    """Names follow from the group or the prefix, and numbers go on from one form to the next."""
+    pods = play({"about": "Pods.", "pods": ["2x1@g", "1@g", "a=2x1", "b=1", "1"]}).stage.pods
+    assert list(pods) == ["g-1", "g-2", "g-3", "a-1", "a-2", "b", "pod-1"]
+
+
+def test_a_minimum_may_change_at_any_level() -> None:
+    """The minimum of pods or of groups."""
+    plain = {
+        "about": "Minimums.",
+        "nodes": ["n1 2"],
+        "groups": {"root": {"gang": 2, "children": {"pg1": {"gang": 2}}}},
+        "pods": ["1@pg1"],
+        "steps": [{"minimum": {"root": 1, "pg1": 1}, "expect": {"bound": {"root": 1}}}],
+    }
+    result = play(plain)
+    assert result.complaints == ()
+    assert result.stage.decisions["root"].explanation.finding is Finding.PLACED

@@ -1,0 +1,27 @@
+"""Bounds let through what later fails, never the reverse."""
+
+import hypothesis.strategies as st
+from hypothesis import assume, given
+from msgspec.structs import replace
+
+from cpg_engine.gangs.feasibility import Needs, could_hold
+from cpg_engine.testing.oracle import Situation, find
+from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.strategies import cases, situations
+
+
+@cases(500)
+@given(situations(), st.sampled_from(["zone", "rack", "disk"]))
+def test_a_domain_that_holds_a_tree_passes_the_bound(situation: Situation, key: str) -> None:
+    """Where the oracle places the tree on the nodes of one domain, the bound lets the domain pass."""
+    stage = Stage.of(situation)
+    roots = [root for root in stage.roots() if root.tree is not None]
+    assume(roots)
+    needs, world = Needs(stage.unit(roots[0])), stage.world
+    partition = world.topology.partition(world.topology.whole(), key)
+    room = {found: partition.sums(world.boards.of(kind).slots()) for found, kind in needs.classes.items()}
+    passed = could_hold(needs, 0, room, len(partition.scopes))
+    for scope, passes in zip(partition.scopes, passed.tolist(), strict=True):
+        value = scope.chain[-1].value
+        inside = tuple(node for node in situation.nodes if node.metadata.labels.get(key) == value)
+        assert passes or find(replace(situation, nodes=inside)) is None

@@ -1,0 +1,102 @@
+"""What every decision keeps to, whatever the cluster and the tree."""
+
+import hypothesis.strategies as st
+from hypothesis import assume, given
+from msgspec.structs import replace
+
+from cpg_engine.decisions import Decision
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.testing.builders import node
+from cpg_engine.testing.oracle import Situation, contradicts, find, violations
+from cpg_engine.testing.stage import Rooted, Stage
+from cpg_engine.testing.strategies import cases, situations
+from cpg_engine.verdicts import Finding, Status
+
+UNPROVEN = {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
+BUDGETS = st.sampled_from([0, 3, 100])
+
+
+def root_of(stage: Stage) -> Rooted:
+    """Return the tree on the stage; drop the case where it has nothing to schedule."""
+    roots = [root for root in stage.roots() if root.tree is not None]
+    assume(roots)
+    return roots[0]
+
+
+def decided(situation: Situation, budget: int = 100) -> Decision:
+    """Return the decision about the tree of a situation."""
+    stage = Stage.of(situation, Options(budget=budget))
+    return stage.decide(root_of(stage))
+
+
+def binds_of(decision: Decision) -> dict[str, str]:
+    """Return the node of each pod."""
+    return {bind.uid: bind.node for bind in decision.binds}
+
+
+@cases(1000)
+@given(situations(), BUDGETS)
+def test_no_rule_is_broken(situation: Situation, budget: int) -> None:
+    """No node is overfull, no group below its minimum at any level, no constrained group in two domains."""
+    decision = decided(situation, budget)
+    assert violations(situation, binds_of(decision)) == []
+
+
+@cases(300)
+@given(situations(social=True))
+def test_no_rule_is_broken_by_pods_that_see_each_other(situation: Situation) -> None:
+    """The same holds on the path that places pods one by one."""
+    assert violations(situation, binds_of(decided(situation))) == []
+
+
+@cases(1000)
+@given(situations(), BUDGETS)
+def test_what_can_be_placed_is_never_called_impossible(situation: Situation, budget: int) -> None:
+    """Where trying everything finds a place, the engine finds one or says that it has not proven there is none."""
+    possible = find(situation) is not None
+    finding = decided(situation, budget).explanation.finding
+    if contradicts(situation):
+        assert finding is not Finding.PLACED or possible
+    else:
+        assert finding in {Finding.PLACED, *UNPROVEN} if possible else finding is not Finding.PLACED
+
+
+@cases(300)
+@given(situations())
+def test_only_what_runs_can_contradict(situation: Situation) -> None:
+    """A contradiction is one by the oracle's rules, too."""
+    if decided(situation).explanation.finding is Finding.CONTRADICTION:
+        assert contradicts(situation)
+
+
+@cases(300)
+@given(situations())
+def test_the_report_agrees_with_the_decision(situation: Situation) -> None:
+    """The root succeeds where it is placed and only there; every group is told about, with counts that add up."""
+    stage = Stage.of(situation)
+    root = root_of(stage)
+    decision = stage.decide(root)
+    reports = decision.explanation.reports
+    assert [report.key for report in reports] == [node.key for node in stage.unit(root).nodes]
+    assert (decision.explanation.finding is Finding.PLACED) == (reports[0].status is Status.SUCCESS)
+    for report in reports:
+        counts = report.counts
+        assert min(counts.scheduled, counts.remaining, counts.unschedulable, counts.unresolvable) >= 0
+
+
+@cases(300)
+@given(situations(alike=True), st.sampled_from([{"zone": "z1"}, {"zone": "z1", "rack": "r1"}, {"rack": "r2"}, {}]))
+def test_a_free_node_never_hurts_a_gang_of_one_shape(situation: Situation, labels: dict[str, str]) -> None:
+    """What could be placed still can where there is one node more."""
+    assume(decided(situation).explanation.finding is Finding.PLACED)
+    more = (*situation.nodes, node("a-new-one", cpu=4, memory="4Gi", labels=labels))
+    assert decided(replace(situation, nodes=more)).explanation.finding is Finding.PLACED
+
+
+@cases(200)
+@given(situations(), st.booleans())
+def test_rounds_come_to_rest(situation: Situation, budget: bool) -> None:  # noqa: FBT001 - drawn
+    """Asked again until nothing more is bound, the engine breaks no rule on the way and ends."""
+    stage = Stage.of(situation, Options(budget=100 if budget else 0))
+    stage.settle()
+    assert stage.broken == []

@@ -1,0 +1,136 @@
+"""The ledger against a model that counts everything anew, whatever comes in whatever order."""
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Container, Pod
+from cpg_api.core.resources import ResourceList, ResourceRequirements
+from cpg_api.quantity import amount
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.strategies import cases
+
+NAMES = st.sampled_from(["n1", "n2", "n3"])
+UIDS = st.sampled_from(["p1", "p2", "p3", "p4"])
+GPU = "example.com/gpu"
+AMOUNTS = st.fixed_dictionaries(
+    {}, optional={"cpu": st.sampled_from(["0", "100m", "2"]), "memory": st.just("1Gi"), GPU: st.integers(0, 2)}
+)
+
+
+def asking(name: str, amounts: dict[str, str | int]) -> Pod:
+    """Return a pod that asks for these amounts."""
+    container = Container(name="main", resources=ResourceRequirements(requests=dict(amounts)))
+    return pod(name, containers=(container,))
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Nodes and pods come, change and go; simulations are begun and taken back."""
+
+    marks: Bundle[tuple[int, int]] = Bundle("marks")
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        super().__init__()
+        self.ledger = Ledger()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, tuple[Pod, str]] = {}
+        self.simulated: list[tuple[Pod, list[str]]] = []
+
+    @rule(name=NAMES, amounts=AMOUNTS, label=st.sampled_from(["a", "b", None]))
+    def put_node(self, name: str, amounts: dict[str, str | int], label: str | None) -> None:
+        """Add a node, or change it."""
+        self._end_simulation()
+        more: ResourceList = {key: found for key, found in amounts.items() if key != "cpu"}
+        found = node(name, cpu=str(amounts.get("cpu", "1")), more=more, labels={"rack": label} if label else {})
+        self.nodes[name] = found
+        self.ledger.put_node(found)
+
+    @rule(name=NAMES)
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its pods wait for it."""
+        self._end_simulation()
+        self.nodes.pop(name, None)
+        self.ledger.remove_node(name)
+
+    @rule(uid=UIDS, name=NAMES, amounts=AMOUNTS)
+    def put_pod(self, uid: str, name: str, amounts: dict[str, str | int]) -> None:
+        """Add a pod, change it or move it."""
+        self._end_simulation()
+        found = asking(uid, amounts)
+        self.pods[uid] = (found, name)
+        self.ledger.put_pod(found, name)
+
+    @rule(uid=UIDS)
+    def remove_pod(self, uid: str) -> None:
+        """Remove a pod."""
+        self._end_simulation()
+        self.pods.pop(uid, None)
+        self.ledger.remove_pod(asking(uid, {}).metadata.uid)
+
+    @rule(target=marks, names=st.lists(NAMES, max_size=4), amounts=AMOUNTS)
+    def place(self, names: list[str], amounts: dict[str, str | int]) -> tuple[int, int]:
+        """Try pods that are alike on some nodes, several on one maybe."""
+        mark = (self.ledger.mark(), len(self.simulated))
+        there = [name for name in names if name in self.nodes]
+        found = asking("tried", amounts)
+        rows = np.array([self.ledger.cluster.row_of[name] for name in there], dtype=np.intp)
+        self.ledger.place(self.ledger.class_of(found), rows)
+        self.simulated.append((found, there))
+        return mark
+
+    @rule(mark=consumes(marks))
+    def rollback(self, mark: tuple[int, int]) -> None:
+        """Take back what was tried since a mark, of which nothing may be left."""
+        journal, simulated = mark
+        self.ledger.rollback(journal)
+        del self.simulated[simulated:]
+
+    @invariant()
+    def counts_what_is_there(self) -> None:
+        """Every node has on it exactly what the model says, and offers what it says itself."""
+        names = self.ledger.axis.names
+        for name, found in self.nodes.items():
+            row = self.ledger.cluster.row_of[name]
+            used = dict(zip(names, self.ledger.used[row].tolist(), strict=True))
+            offered = dict(zip(names, self.ledger.allocatable[row].tolist(), strict=True))
+            assert {key: number for key, number in used.items() if number} == self._used(name)
+            wanted = {key: amount(key, text) for key, text in (found.status.allocatable or {}).items()}
+            assert {key: number for key, number in offered.items() if number} == +Counter(wanted)
+
+    @invariant()
+    def leaves_nothing_where_nobody_is(self) -> None:
+        """Rows without a node are all zero, and labels are those of the nodes."""
+        empty = ~self.ledger.cluster.alive
+        assert not self.ledger.used[empty].any()
+        assert not self.ledger.allocatable[empty].any()
+        assert not self.ledger.scored[empty].any()
+        column = self.ledger.cluster.label("rack")
+        for name, found in self.nodes.items():
+            code = int(column.codes[self.ledger.cluster.row_of[name]])
+            assert found.metadata.labels.get("rack") == (None if code < 0 else column.values[code])
+
+    def _used(self, name: str) -> Counter[str]:
+        """Count everything on a node anew."""
+        total: Counter[str] = Counter()
+        bound = [found for found, at in self.pods.values() if at == name]
+        tried = [found for found, there in self.simulated for at in there if at == name]
+        for found in (*bound, *tried):
+            requests = (found.spec.containers or ())[0].resources.requests or {}
+            total.update({key: amount(key, text) for key, text in requests.items()})
+            total["pods"] += 1
+        return +total
+
+    def _end_simulation(self) -> None:
+        """Take everything back before the cluster changes, as a cycle does."""
+        self.ledger.rollback(0)
+        self.simulated.clear()
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(cases(150), stateful_step_count=30)
