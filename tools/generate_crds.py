@@ -12,7 +12,10 @@ import yaml
 from cpg_api.scheduling.names import GROUP
 from crds.kinds import KINDS
 
-FOLDER = Path(__file__).parents[1] / "manifests" / "crds"
+ROOT = Path(__file__).parents[1]
+FOLDERS = (ROOT / "manifests" / "crds", ROOT / "charts" / "kube-cpg" / "files" / "crds")
+"""Helm reads no file outside its chart, so the chart has a copy."""
+
 HEADER = "# Generated from the structs of cpg_api by `python tools/generate_crds.py`. Do not edit.\n"
 
 
@@ -25,18 +28,20 @@ class _Dumper(yaml.SafeDumper):
 
 def rendered() -> dict[Path, str]:
     """Return what every file ought to hold."""
-    return {FOLDER / f"{GROUP}_{kind.plural}.yaml": HEADER + _yaml(kind.manifest()) for kind in KINDS}
+    texts = {f"{GROUP}_{kind.plural}.yaml": HEADER + _yaml(kind.manifest()) for kind in KINDS}
+    return {folder / name: text for folder in FOLDERS for name, text in texts.items()}
 
 
 def differences(expected: dict[Path, str]) -> Iterator[str]:
     """Yield, as unified diffs, how the files are not what they ought to be."""
-    for path in sorted({*expected, *FOLDER.glob("*.yaml")}):
+    there = {path for folder in FOLDERS for path in folder.glob("*.yaml")}
+    for path in sorted(expected.keys() | there):
         now = path.read_text() if path.exists() else ""
         yield from difflib.unified_diff(
             now.splitlines(keepends=True),
             expected.get(path, "").splitlines(keepends=True),
-            fromfile=f"{path.name} (as it is)",
-            tofile=f"{path.name} (as generated)",
+            fromfile=f"{path.relative_to(ROOT)} (as it is)",
+            tofile=f"{path.relative_to(ROOT)} (as generated)",
         )
 
 
@@ -49,8 +54,8 @@ def main() -> int:
         difference = "".join(differences(expected))
         sys.stdout.write(difference)
         return 1 if difference else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for path, text in expected.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return 0
 
