@@ -46,8 +46,13 @@ e2e: $(READY) ## run the tests against real control planes
 generate: $(READY) ## write the generated files anew
 	$(BIN)/python tools/generate_crds.py
 
-bench: $(READY) ## measure decoding and the rules of trees
+bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/api.py
+	$(BIN)/python bench/engine.py
+
+bench-peer: $(READY) ## measure the scheduler and kube-scheduler side by side (about 15 minutes)
+	@$(BIN)/cpg-lab build etcd kube-apiserver kube-scheduler kubectl
+	$(BIN)/python bench/peer.py
 
 lock: $(READY) ## resolve the dependencies anew and pin them with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

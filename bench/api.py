@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, T201 - a script, no package, and it prints
 """Measure decoding and the rules of trees, and hold each figure against its budget.
 
 ``make bench`` runs it; ``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the

@@ -8,10 +8,9 @@ last looked at and scores only those anew; after a gang of three on 5,000 nodes,
 from collections import OrderedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cpg_engine.filters import fit
-from cpg_engine.filters.registry import statically_feasible
+from cpg_engine.filters.registry import statically_feasible, storage_checks
 from cpg_engine.scores.registry import dynamic_score, static_score
 from cpg_engine.snapshot.axes import Flags, Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
@@ -36,21 +35,24 @@ class Board:
         self._ledger = ledger
         self._weights = weights
         self._bonus: Scores = np.zeros(0, dtype=np.int64)
-        self._slots: tuple[int, Scores] | None = None
-        self._version = -1
+        self._slots: Scores = np.zeros(0, dtype=np.int64)
+        self._slots_version = -1
+        self._empty_slots: Scores | None = None
+        self._version = self._storage_version = -1
         self.refresh()
 
     def refresh(self) -> None:
         """Score anew what has changed."""
         ledger = self._ledger
-        if self._version == ledger.version:
+        storage = ledger.storage.version if self.pod_class.volumes is not None else 0
+        if self._version == ledger.version and self._storage_version == storage:
             return
-        if self._version < 0 or len(ledger.node_changed_since(self._version)):
+        if self._storage_version != storage or self._version < ledger.node_version:
             self._look_at_nodes()
         else:
             rows = ledger.changed_since(self._version)
             self.keys[rows] = self.keyed(rows)
-        self._version = ledger.version
+        self._version, self._storage_version = ledger.version, storage
 
     def keyed(self, rows: Rows, extra: int = 0) -> Scores:
         """Return the numbers of some nodes, as if so many more pods of the class were on each of them."""
@@ -63,23 +65,35 @@ class Board:
         return answer
 
     def slots(self) -> Scores:
-        """Return for each row how many more pods of the class it has room for."""
+        """Return for each row how many more pods of the class it has room for; do not keep it, it will be changed."""
         ledger = self._ledger
-        if self._slots is None or self._slots[0] != ledger.version:
+        if self._slots_version != ledger.version:
+            rows = ledger.changed_since(self._slots_version)
+            self._slots[rows] = fit.slots(self.pod_class, ledger, rows) * self.feasible[rows]
+            self._slots_version = ledger.version
+        return self._slots
+
+    def empty_slots(self) -> Scores:
+        """Return for each row how many pods of the class it would have room for if nothing ran there."""
+        if self._empty_slots is None:
             every = np.arange(len(self.feasible))
-            self._slots = (ledger.version, fit.slots(self.pod_class, ledger, every) * self.feasible)
-        return self._slots[1]
+            self._empty_slots = fit.empty_slots(self.pod_class, self._ledger, every) * self.feasible
+        return self._empty_slots
 
     def _look_at_nodes(self) -> None:
         ledger = self._ledger
         every: Rows = np.arange(ledger.cluster.size)
         self.feasible = statically_feasible(self.pod_class, ledger.cluster, every)
+        for _, passed in storage_checks(self.pod_class, ledger, every):
+            self.feasible &= passed
         rows = np.flatnonzero(self.feasible)
         self._bonus = np.zeros(len(every), dtype=np.int64)
         self._bonus[rows] = static_score(self.pod_class, ledger.cluster, rows, self._weights)
         self.keys = np.full(len(every), OUT, dtype=np.int64)
         self.keys[rows] = self.keyed(rows)
-        self._slots = None
+        self._slots = np.zeros(len(every), dtype=np.int64)
+        self._slots_version = -1
+        self._empty_slots = None
 
 
 class Boards:
@@ -105,44 +119,58 @@ class Boards:
 
 
 class Ladder:
-    """The numbers of some nodes after one, two, three more pods of the class, computed as far as they are asked for.
+    """The numbers of some nodes after one, two, three more pods of the class, a level at once, when it is asked for."""
 
-    A long run asks for most nodes at most levels, so a whole level is computed at once; a short one asks for a
-    handful of nodes, each by itself.
-    """
-
-    def __init__(self, board: Board, rows: Rows, run: int) -> None:
+    def __init__(self, board: Board, rows: Rows) -> None:
         """Start at the ground, where nobody has been added."""
         self._board = board
         self._rows = rows
-        self._levels: dict[int, Scores] | None = {} if run > SHORT_RUN else None
+        self._levels: dict[int, Scores] = {}
 
     def key(self, place: int, level: int) -> int:
         """Return the number of the node at a place in the rows, with so many more pods."""
-        if self._levels is None:
-            return int(self._board.keyed(self._rows[place : place + 1], level)[0])
         keys = self._levels.get(level)
         if keys is None:
             keys = self._levels[level] = self._board.keyed(self._rows, level)
         return int(keys[place])
 
 
-SHORT_RUN = 12
+def fill(board: Board, rows: Rows, count: int) -> Rows:
+    """Return where up to ``count`` pods of a class go among the rows, each as if it came alone after the others.
 
-
-def fill(board: Board, rows: Rows, count: int) -> NDArray[np.intp]:
-    """Return where up to ``count`` pods of a class go among the rows, each as if it came alone after the others."""
+    Only the best ``count`` of the rows are looked at any further: before another one could be chosen, each of these
+    must have been, and then all pods have their place.
+    """
+    places = _best(board.keys[rows], count)
+    rows = rows[places]
     keys = board.keys[rows]
-    if not len(keys):
-        return np.zeros(0, dtype=np.intp)
-    ladder = Ladder(board, rows, count)
-    levels: dict[int, int] = {}
+    ladder = Ladder(board, rows)
+    levels = [0] * len(rows)
     chosen: list[int] = []
-    for _ in range(count):
+    while len(chosen) < count and len(rows):
         place = int(keys.argmax())
-        if keys[place] < 0:
+        if keys[place] == OUT:
             break
         chosen.append(place)
-        level = levels[place] = levels.get(place, 0) + 1
-        keys[place] = ladder.key(place, level)
-    return rows[chosen]
+        levels[place] += 1
+        if len(chosen) < count:
+            keys[place] = ladder.key(place, levels[place])
+    return rows[np.array(chosen, dtype=np.intp)]
+
+
+FEW = 32
+"""Up to so many, looking for the largest number again and again is faster than one partition by size."""
+
+
+def _best(keys: Scores, count: int) -> Rows:
+    """Return the places of the largest numbers, at most so many, in any order; the numbers are used up."""
+    if count > FEW:
+        return np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
+    places: list[int] = []
+    for _ in range(min(count, len(keys))):
+        place = int(keys.argmax())
+        if keys[place] == OUT:
+            break
+        places.append(place)
+        keys[place] = OUT
+    return np.array(places, dtype=np.intp)

@@ -18,7 +18,7 @@ from cpg_engine.gangs.allocation import Options, Search
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.gangs.world import World
 from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport
+from cpg_engine.verdicts import Explanation, Finding
 
 
 class Reservation(Struct, frozen=True):
@@ -41,16 +41,19 @@ def decide(world: World, unit: Unit, options: Options, reserved: Iterable[Reserv
             if row is not None:
                 ledger.place(found.pod_class, np.array([row]))
         search = Search(world, unit, options)
-        finding = search.run()
+        finding, detail = _run(search)
         seats = search.seats() if finding is Finding.PLACED else ()
         binds = tuple(Bind(uid=member.uid, node=ledger.cluster.name(row)) for member, row in seats)
-        return Decision(binds=binds, explanation=_explained(finding, search.reports()))
-    except ContradictionError as error:
-        reports = tuple(NodeReport(key=node.key, counts=Counts(minimum=node.minimum)) for node in unit.nodes)
-        return Decision(binds=(), explanation=_explained(Finding.CONTRADICTION, reports, str(error)))
+        reports = search.reports()
     finally:
         ledger.rollback(mark)
+    step = next_step(finding, reports)
+    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail))
 
 
-def _explained(finding: Finding, reports: tuple[NodeReport, ...], detail: str = "") -> Explanation:
-    return Explanation(finding=finding, reports=reports, next_step=next_step(finding, reports), detail=detail)
+def _run(search: Search) -> tuple[Finding, str]:
+    """Return what the search found, and, of members that contradict their tree, what contradicts it."""
+    try:
+        return search.run(), ""
+    except ContradictionError as error:
+        return Finding.CONTRADICTION, str(error)

@@ -5,6 +5,14 @@ from msgspec import Struct
 from cpg_engine.verdicts import Explanation
 
 
+class VolumeChoice(Struct, frozen=True):
+    """Bind a claim, as ``namespace/name``, to a volume; without one, have a volume made for a pod at the node."""
+
+    claim: str
+    volume: str | None
+    node: str
+
+
 class Bind(Struct, frozen=True):
     """Bind a pod to a node."""
 

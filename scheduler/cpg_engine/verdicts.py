@@ -68,12 +68,16 @@ class Reason(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True):
-    """A domain that was considered: how many of the pods below the group it has room for."""
+    """A domain that was considered: how many of the pods below the group it has room for.
+
+    ``short`` is how many more it would have to have room for, at the least, to hold the group's minimum.
+    """
 
     domain: Domain
     nodes: int
     fits: int
     wanted: int
+    short: int = 0
     reasons: tuple[Reason, ...] = ()
 
 
@@ -85,10 +89,12 @@ class Refused(Struct, frozen=True):
 
 
 class NodeReport(Struct, frozen=True):
-    """What became of one group of the tree.
+    """What became of one group of the tree, in the attempt that came furthest.
 
-    ``blockers`` are the children that kept the group below its minimum; ``reasons`` say, at a leaf, what was wrong
-    with the nodes for the first pod that found none, out of ``nodes`` looked at.
+    ``domain`` is where the group was placed; in a tree that was not, it was so for as long as that attempt lasted.
+    ``candidates`` are the domains that were considered, the closest first. ``blockers`` are the children that kept the
+    group below its minimum; ``reasons`` say, at a leaf, what was wrong with the nodes for the first pod that found
+    none, out of ``nodes`` looked at.
     """
 
     key: GroupKey

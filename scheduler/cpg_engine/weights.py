@@ -10,6 +10,8 @@ class Weights(Struct, frozen=True):
     node_affinity: int = 2
     spread: int = 2
     pod_affinity: int = 2
+    hard_pod_affinity: int = 1
+    """What it counts for, within ``pod_affinity``, that a pod which runs already needs the newcomer."""
     least_allocated: int = 1
     balanced: int = 1
     images: int = 1

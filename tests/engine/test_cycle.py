@@ -1,7 +1,10 @@
-"""A whole cycle, at its simplest; what it decides and explains in full is told by the scenarios."""
+"""A whole cycle, from the question to the decision; what a search finds and tells is tested in ``gangs/``."""
+
+from typing import Any, Never
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group, key_of
 from cpg_engine.cycle import Reservation, decide
@@ -9,8 +12,10 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.unit import Members, pod_unit, tree_unit
 from cpg_engine.gangs.world import World, new_world
+from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_engine.verdicts import Finding
+from cpg_engine.testing.trials import Trial
+from cpg_engine.verdicts import Counts, Finding, Status, Step
 
 
 @pytest.fixture
@@ -122,3 +127,89 @@ def test_a_cycle_leaves_every_array_as_it_was(world: World) -> None:
         decided(world, [pod_group("g", gang=size)], {"g": size})
         after = (world.ledger.used, world.ledger.scored, world.ledger.allocatable)
         assert all(np.array_equal(one, two) for one, two in zip(before, after, strict=True))
+
+
+class Broken:
+    """A filter with a fault, which shows at the second question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def view(self, _pod_class: PodClass) -> None:
+        """Fail when a pod has been placed already."""
+        self.asked += 1
+        if self.asked > 1:
+            raise ZeroDivisionError
+
+
+def test_an_error_inside_leaves_no_trace() -> None:
+    """A fault in the engine costs a cycle, never the ledger: what was placed and reserved is taken back."""
+    trial = Trial(["n1 4"], {"root": {"gang": 2, "children": {"pg1": None, "pg2": None}}}, ["1@pg1", "1@pg2"])
+    before = trial.trace()
+    kept = Reservation(pod_class=trial.unit.nodes[1].pending[0].pod_class, node="n1")
+    with pytest.raises(ZeroDivisionError):
+        decide(replace(trial.world, dynamic=(Broken(),)), trial.unit, Options(), [kept])
+    assert before == trial.trace()
+
+
+def test_an_error_among_the_reservations_leaves_no_trace() -> None:
+    """The first was placed when the second could not be made."""
+    trial = Trial(["n1 4"], {"root": None}, ["1@root"])
+    before = trial.trace()
+
+    def reserved() -> Never:
+        raise LookupError
+
+    kept = Reservation(pod_class=trial.unit.nodes[0].pending[0].pod_class, node="n1")
+    with pytest.raises(LookupError):
+        decide(
+            trial.world,
+            trial.unit,
+            Options(),
+            (found() if number else kept for number, found in enumerate([reserved] * 2)),
+        )
+    assert before == trial.trace()
+
+
+def test_reserved_room_can_make_a_gang_fail() -> None:
+    """The reason is told as if others held the room already, since they are about to."""
+    trial = Trial(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
+    kept = Reservation(pod_class=trial.unit.nodes[0].pending[0].pod_class, node="n1")
+    found = trial.decide(reserved=[kept])
+    assert (Finding.IMPOSSIBLE, Counts(2, scheduled=1, unschedulable=1)) == (found.finding, found.counts("root"))
+    assert len(trial.decide().binds) == 2
+
+
+def test_the_budget_is_told_where_it_was_what_lacked() -> None:
+    """No pod is bound, and the next step is to give the search more."""
+    nodes: list[str | dict[str, Any]] = [{"node": "a1 12 rack=a", "pods": 3}, "a2 5 rack=b"]
+    racks = {"pg1": {"gang": 3, "key": "rack"}, "pg2": {"gang": 5, "key": "rack"}}
+    found = Trial(nodes, {"root": {"gang": 2, "children": racks}}, ["3x1@pg1", "5x1@pg2"]).decide(Options(budget=0))
+    assert (found.finding, found.binds) == (Finding.OUT_OF_BUDGET, {})
+    assert found.step is not None
+    assert (found.step.step, found.step.group.name) == (Step.RAISE_BUDGET, "pg2")
+
+
+def test_a_contradiction_names_the_group_and_where_its_members_run() -> None:
+    """The tree is told what is wrong, the next step whose members are to be moved; siblings count as they are."""
+    groups = {"root": {"children": {"pg1": {"gang": 2, "key": "rack"}, "pg2": None}}}
+    found = Trial(["n1 2 rack=a", "n2 2 rack=b"], groups, ["1@pg1 on n1", "1@pg1 on n2", "1@pg2"]).decide()
+    text = "PodGroup default/pg1: its members run in more than one domain of rack: a, b"
+    assert text == found.decision.explanation.detail
+    assert found.step is not None
+    assert (found.step.step, found.step.group.name) == (Step.MOVE_MEMBERS, "pg1")
+    assert [found.report(name).status for name in ("pg1", "pg2")] == [Status.UNRESOLVABLE, Status.WAIT]
+
+
+def test_reports_stand_in_the_order_of_the_tree() -> None:
+    """Parents come before their children, siblings as they are asked; there is one for each group."""
+    groups = {"root": {"children": {"mid": {"children": {"pg1": None}}, "pg2": None}}}
+    for pods in (["1@pg1", "1@pg2"], ["9@pg1", "9@pg2"], []):
+        reports = Trial(["n1 2"], groups, pods).decide().decision.explanation.reports
+        assert [report.key.name for report in reports] == ["root", "mid", "pg1", "pg2"]
+
+
+def test_binds_stand_in_the_order_of_the_tree() -> None:
+    """Whoever performs them one after the other completes one group before the next."""
+    found = Trial(["n1 4"], {"root": {"children": {"pg1": None, "pg2": None}}}, ["2x1@pg1", "2x1@pg2"]).decide()
+    assert list(found.binds) == ["pg1-1", "pg1-2", "pg2-1", "pg2-2"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cpg_engine.snapshot.axes import Flags, Rows, Scores
+from cpg_engine.snapshot.axes import PODS, Flags, Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
 
@@ -33,12 +33,20 @@ def could_ever(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
 def slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
     """Return how many more pods of the class each node has room for, by resources alone."""
     needs = ledger.vector_of(pod_class)
-    answer: Scores | None = None
+    answer: Scores = ledger.allocatable[rows, PODS] - ledger.used[rows, PODS]
     for column in np.flatnonzero(needs).tolist():
-        room = (ledger.allocatable[rows, column] - ledger.used[rows, column]) // needs[column]
-        answer = room if answer is None else np.minimum(answer, room)
-    # Every pod takes one of "pods", so there is always a column.
-    return np.maximum(answer, 0) if answer is not None else np.zeros(len(rows), dtype=np.int64)
+        if column != PODS:
+            room = (ledger.allocatable[rows, column] - ledger.used[rows, column]) // needs[column]
+            np.minimum(answer, room, out=answer)
+    return np.maximum(answer, 0)
+
+
+def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
+    """Return how many pods of the class each node would have room for if it were empty."""
+    needs = ledger.vector_of(pod_class)
+    columns = np.flatnonzero(needs)
+    room: Scores = (ledger.allocatable[np.ix_(rows, columns)] // needs[columns]).min(axis=1)
+    return room
 
 
 def short_of(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]:

@@ -1,38 +1,38 @@
 """The one next step: of all that was found wrong, what a person should do first.
 
-The way down follows the blockers: from the root to the first child that kept its parent below the minimum, and on to
-the leaf where it hurts. What helps there is read off the counts; the words are found where it is shown.
+The way down follows the blockers: from the root to a child that kept its parent below the minimum, and on to the leaf
+where it hurts. Of several blockers it takes the first that would have to change for the parent to change: where an
+eviction could help the parent, one that an eviction could help. What helps at the end of the way is read off the
+counts; the words are found where it is shown.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.verdicts import Finding, NextStep, NodeReport, Status, Step
+from cpg_engine.verdicts import Domain, Finding, NextStep, NodeReport, Status, Step
 
 
 def next_step(finding: Finding, reports: Sequence[NodeReport]) -> NextStep | None:
     """Return what would help, or None where nothing is wrong."""
     if finding is Finding.PLACED:
         return None
-    if finding is Finding.CONTRADICTION:
-        return NextStep(Step.MOVE_MEMBERS, reports[0].key)
-    sore = _sore({report.key: report for report in reports}, reports[0])
+    sore, domain = _sore(reports)
     step = _step(finding, sore)
-    counts = sore.counts
-    if step is Step.MEND_PODS:
-        return NextStep(step, sore.key, count=len(sore.refused))
-    if step is Step.ADD_MEMBERS:
-        return NextStep(step, sore.key, count=counts.minimum - counts.scheduled - counts.remaining)
-    if step is not Step.MAKE_ROOM:
-        return NextStep(step, sore.key)
-    best = max(sore.candidates, key=lambda candidate: candidate.fits, default=None)
-    fits, domain = (best.fits, best.domain) if best else (counts.scheduled, None)
-    return NextStep(step, sore.key, count=max(counts.minimum - fits, 1), domain=domain)
+    match step:
+        case Step.MEND_PODS:
+            return NextStep(step, sore.key, count=len(sore.refused))
+        case Step.ADD_MEMBERS:
+            return NextStep(step, sore.key, count=_lacking(sore) - sore.counts.remaining)
+        case Step.MAKE_ROOM:
+            return NextStep(step, sore.key, count=_short(sore), domain=domain)
+        case _:
+            return NextStep(step, sore.key)
 
 
 def _step(finding: Finding, sore: NodeReport) -> Step:
     """Choose what to do: what is wrong with the objects comes before what is wrong with the cluster."""
-    if sore.refused:
+    if finding is Finding.CONTRADICTION:
+        return Step.MOVE_MEMBERS
+    if sore.refused and sore.status is Status.UNRESOLVABLE:
         return Step.MEND_PODS
     if finding is Finding.INADMISSIBLE:
         return Step.ADD_MEMBERS
@@ -41,9 +41,22 @@ def _step(finding: Finding, sore: NodeReport) -> Step:
     return Step.RAISE_BUDGET if finding is Finding.OUT_OF_BUDGET else Step.MAKE_ROOM
 
 
-def _sore(by_key: Mapping[GroupKey, NodeReport], root: NodeReport) -> NodeReport:
-    """Return the report at the end of the blockers' way down."""
-    here = root
-    while here.blockers:
-        here = by_key[here.blockers[0]]
-    return here
+def _sore(reports: Sequence[NodeReport]) -> tuple[NodeReport, Domain | None]:
+    """Return the report at the end of the blockers' way down, and the domain that it is in or was closest to."""
+    by_key = {report.key: report for report in reports}
+    here, domain = reports[0], None
+    while True:
+        domain = here.candidates[0].domain if here.candidates else domain
+        blockers = [by_key[key] for key in here.blockers]
+        if not blockers:
+            return here, domain
+        here = next((child for child in blockers if child.status is here.status), blockers[0])
+
+
+def _short(sore: NodeReport) -> int:
+    """Return for how many pods more there should be room, at the least: one for each child group that is missing."""
+    return max(_lacking(sore), sore.candidates[0].short if sore.candidates else 0)
+
+
+def _lacking(sore: NodeReport) -> int:
+    return sore.counts.minimum - sore.counts.scheduled

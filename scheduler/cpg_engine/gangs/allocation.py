@@ -9,14 +9,15 @@ The first pass places minimums only, so that no group takes more than its share 
 When the root has its minimum, a second pass adds everybody else, child by child, without backtracking.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from cpg_engine.gangs.choosing import Choices
+from cpg_engine.errors import ContradictionError
+from cpg_engine.gangs.choosing import Choices, Offer
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.notes import Notes, Outcome
-from cpg_engine.gangs.placing import place_members, sees_others
+from cpg_engine.gangs.placing import Placed, place_members, sees_others
 from cpg_engine.gangs.unit import Member, Unit
 from cpg_engine.gangs.world import World
 from cpg_engine.topology.domains import Scope
@@ -43,24 +44,28 @@ class Search:
         self._unit = unit
         self._options = options
         self._budget = options.budget
+        self._is_spent = False
         self._prefer = True
         self._needs = Needs(unit)
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
+        self._choices = Choices(world, self._needs, options.weights)
         self._notes = Notes(world, unit, self._needs, detail=options.detail)
-        self._choices = Choices(world, self._needs, self._notes, options.weights)
 
     def run(self) -> Finding:
-        """Place the unit, or find out that it has no place."""
+        """Place the unit, or find out that it has no place; raise ``ContradictionError`` where members forbid any."""
         if not self._needs.admissible[0]:
             return Finding.INADMISSIBLE
+        self._pin()
         whole = self._world.topology.whole()
         if self._place(whole) or (self._has_preferences() and self._place_anyhow(whole)):
             self._extend(0, whole)
             return Finding.PLACED
-        if self._budget < 0:
+        if not self._choices.possible(0, whole):
+            return Finding.IMPOSSIBLE
+        if self._is_spent:
             return Finding.OUT_OF_BUDGET
-        return Finding.IMPOSSIBLE if self._is_proof(whole) else Finding.NOT_FOUND
+        return Finding.IMPOSSIBLE if self._is_exhaustive() else Finding.NOT_FOUND
 
     def seats(self) -> Iterator[tuple[Member, int]]:
         """Yield who was placed at which row, in the order of the tree."""
@@ -69,12 +74,22 @@ class Search:
 
     def reports(self) -> tuple[NodeReport, ...]:
         """Return what became of each group."""
-        placed: dict[int, int] = {}
-        for index in sorted(self._scopes, reverse=True):
-            node = self._unit.nodes[index]
-            seats = len(self._seats.get(index, ()))
-            placed[index] = node.settled + seats if node.leaf else sum(child in placed for child in node.children)
-        return self._notes.reports({index: Outcome(self._scopes[index], number) for index, number in placed.items()})
+        return self._notes.reports(self._outcomes(0))
+
+    def _pin(self) -> None:
+        try:
+            self._choices.pin()
+        except ContradictionError as error:
+            self._notes.contradict(error.key)
+            raise
+
+    def _outcomes(self, index: int) -> dict[int, Outcome]:
+        """Return where a node and all below it are placed at present."""
+        return {
+            below: Outcome(self._scopes[below], len(self._seats.get(below, ())))
+            for below in range(index, self._unit.nodes[index].end)
+            if below in self._scopes
+        }
 
     # The first pass: minimums.
 
@@ -88,98 +103,132 @@ class Search:
         """Try again without preferences, which must never keep a tree from being placed."""
         self._prefer = False
         self._budget = self._options.budget
+        self._is_spent = False
         return self._place(whole)
 
     def _ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield once for each way to place the minimum of a node inside a scope, while the ledger holds it."""
         if not self._needs.admissible[index]:
             return
-        inner = self._leaf_ways if self._unit.nodes[index].leaf else self._group_ways
-        found = False
-        for domain in self._choices.scopes(index, scope, prefer=self._prefer):
-            found = True
+        self._notes.ask(index)
+        offer = self._choices.required(index, scope)
+        fits = False
+        for domain in self._domains(index, scope, offer):
             self._scopes[index] = domain
-            yield from inner(index, domain)
+            for _ in self._ways_inside(index, domain):
+                fits = True
+                self._notes.drop(index)
+                yield True
             self._forget(index)
-        if not found and self._needs.met[index]:
+        if fits:
+            self._notes.ask(index)
+        else:
+            self._notes.fail(index, offer)
+
+    def _domains(self, index: int, scope: Scope, offer: Offer) -> Iterator[Scope]:
+        """Yield the scopes to try for a node, best first: preferred domains, then required ones, or just the scope."""
+        if self._prefer:
+            yield from self._choices.preferred(index, offer.scopes)
+        yield from offer.scopes
+        if not offer.scopes and self._needs.met[index]:
             # Its minimum has been met for long, and no domain is open to it: it needs none.
-            self._scopes[index] = Scope(chain=scope.chain, rows=scope.rows[:0])
-            yield True
-            self._forget(index)
+            yield Scope(chain=scope.chain, rows=scope.rows[:0])
+
+    def _ways_inside(self, index: int, scope: Scope) -> Iterator[bool]:
+        """Yield once for each way inside one domain, and leave the ledger as it was."""
+        ledger = self._world.ledger
+        mark = ledger.mark()
+        yield from (self._leaf_ways if self._unit.nodes[index].leaf else self._group_ways)(index, scope)
+        ledger.rollback(mark)
 
     def _leaf_ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield the one way to fill a leaf inside a domain: identical pods have no second one worth trying."""
         node = self._unit.nodes[index]
-        ledger = self._world.ledger
         needed = self._needs.missing(node)
-        mark = ledger.mark()
         placed = place_members(self._world, scope.rows, node.pending, needed)
         if len(placed.seats) < needed:
-            self._notes.leaf(index, scope, placed, node.settled + len(placed.seats))
+            self._notes.leaf(index, scope, placed)
         else:
             self._seats[index] = placed.seats
             yield True
-        ledger.rollback(mark)
 
     def _group_ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield the ways to place enough children inside a domain, depth first with an explicit stack."""
-        ledger = self._world.ledger
-        mark = ledger.mark()
-        walk = _Walk(children=self._order(index), minimum=self._unit.nodes[index].minimum)
-        checked = False
+        mark = self._world.ledger.mark()
+        self._notes.enter(index)
+        walk = self._walk(index)
+        is_first = True
         while True:
             if walk.done:
+                is_first = False
+                for child in walk.rest:
+                    self._notes.ask(child)
                 yield True
             elif walk.open:
-                child = walk.children[walk.position]
-                walk.take(self._ways(child, scope))
+                walk.take(self._ways(walk.child, scope))
                 continue
-            elif not checked:
+            elif is_first:
                 # Before siblings are moved about: is there room for enough of them one by one?
-                checked = True
-                self._notes.group(index, walk.tried())
-                ledger.rollback(mark)
-                if walk.idle or self._alone(walk.children, scope) < walk.minimum:
-                    break
-                walk = _Walk(children=walk.children, minimum=walk.minimum)
+                is_first = False
+                if not self._could_fit(index, scope, walk, mark):
+                    return
+                walk = self._walk(index)
                 continue
             if not self._back(walk):
-                break
-        ledger.rollback(mark)
+                return
 
-    def _order(self, index: int) -> Sequence[int]:
-        """Return the children in the order in which they are asked: their own, unless all of them are needed anyway.
+    def _walk(self, index: int) -> "_Walk":
+        """Return a walk over the children that can be admitted, in the order in which they are asked.
 
-        Then those that are confined to a domain come first, since the others can take what is left.
+        That is their own, unless all of them are needed anyway. Then those that are confined to a domain come first,
+        since the others can take what is left.
         """
         node = self._unit.nodes[index]
-        if node.minimum < len(node.children):
-            return node.children
-        return sorted(node.children, key=lambda child: not self._is_confined(child))
+        able = [child for child in node.children if self._needs.admissible[child]]
+        if node.minimum == len(able):
+            able.sort(key=lambda child: not self._is_confined(child))
+        return _Walk(able, node.minimum)
 
     def _is_confined(self, index: int) -> bool:
         return any(node.required for node in self._unit.nodes[index : self._unit.nodes[index].end])
 
-    def _alone(self, children: Sequence[int], scope: Scope) -> int:
-        """Return how many of the children could be placed if they were alone in the scope."""
+    def _could_fit(self, index: int, scope: Scope, walk: "_Walk", mark: int) -> bool:
+        """Tell of a group whose first walk failed whether enough children have room one by one; note what failed."""
+        picture = self._notes.group(index, scope, self._outcomes(index))
+        self._world.ledger.rollback(mark)
+        if not walk.idle:
+            outcomes = self._alone(walk, scope)
+            if sum(child in outcomes for child in walk.children) >= walk.minimum:
+                self._notes.keep(index, picture)
+                self._notes.enter(index)
+                return True
+            picture = self._notes.group(index, scope, outcomes)
+        self._notes.keep(index, picture)
+        return False
+
+    def _alone(self, walk: "_Walk", scope: Scope) -> dict[int, Outcome]:
+        """Return what would be placed of the children if each were alone in the scope, until those are enough."""
         mark = self._world.ledger.mark()
+        outcomes: dict[int, Outcome] = {}
         able = 0
-        for child in children:
-            able += next(self._ways(child, scope), False)
-            self._world.ledger.rollback(mark)
+        for child in walk.children:
+            if able < walk.minimum:
+                able += next(self._ways(child, scope), False)
+                outcomes |= self._outcomes(child)
+                self._world.ledger.rollback(mark)
             self._forget(child)
-        return able
+        return outcomes
 
     def _back(self, walk: "_Walk") -> bool:
-        """Go back to the last child that has another way, or can be left out; return whether there was one."""
-        while walk.trail:
-            if self._budget <= 0:
-                self._budget = -1
-                return False
-            self._budget -= 1
-            if walk.retry():
-                return True
-        return False
+        """Go back to the last child that was placed and ask it for another way; return whether that was possible."""
+        if not walk.rewind():
+            return False
+        if self._budget <= 0:
+            self._is_spent = True
+            return False
+        self._budget -= 1
+        walk.retry()
+        return True
 
     def _forget(self, index: int) -> None:
         """Drop what is known of the places of a node and all below it."""
@@ -197,39 +246,55 @@ class Search:
         node = self._unit.nodes[index]
         scope = self._scopes[index]
         widest = self._choices.widest(index, scope, outer)
+        places = (scope,) if widest is scope else (scope, widest)
         if node.leaf:
-            for place in (scope, widest):
-                self._add_rest(index, place)
-            return
+            self._add_rest(index, places)
         for child in node.children:
-            if child in self._scopes or any(next(self._ways(child, place), False) for place in (scope, widest)):
+            if child in self._scopes or self._add_child(child, places):
                 self._extend(child, widest)
+        if len(places) > 1 and not self._is_inside(index, scope):
+            self._scopes[index] = widest
 
-    def _add_rest(self, index: int, scope: Scope) -> None:
-        """Place the pods of a leaf that have no node yet inside a scope, as far as there is room."""
+    def _add_child(self, index: int, places: Sequence[Scope]) -> bool:
+        """Place the minimum of a group that the first pass has left out; return whether that was possible.
+
+        What did not fit there when less was placed need not be asked again, unless its pods wait for others.
+        """
+        if self._notes.failed(index) and not self._sees_others(self._needs.most[index]):
+            places = places[1:]
+        return any(next(self._ways(index, place), False) for place in places)
+
+    def _sees_others(self, kinds: Iterable[int]) -> bool:
+        return any(sees_others(self._world, self._needs.classes[found]) for found in kinds)
+
+    def _add_rest(self, index: int, places: Sequence[Scope]) -> None:
+        """Place the pods of a leaf that have no node yet, as far as there is room."""
         node = self._unit.nodes[index]
         seats = self._seats.get(index, ())
         seated = {member.uid for member, _ in seats}
-        rest = [member for member in node.pending if member.uid not in seated]
-        if not rest:
-            return
-        placed = place_members(self._world, scope.rows, rest, len(rest))
-        self._seats[index] = (*seats, *placed.seats)
-        if placed.left:
-            self._notes.leaf(index, scope, placed, node.settled + len(self._seats[index]))
+        rest = tuple(member for member in node.pending if member.uid not in seated)
+        for scope in places:
+            placed = place_members(self._world, scope.rows, rest, len(rest))
+            seats, rest = (*seats, *placed.seats), placed.left
+        self._seats[index] = seats
+        if rest:
+            self._notes.leaf(index, places[-1], Placed(seats=seats, left=rest))
+
+    def _is_inside(self, index: int, scope: Scope) -> bool:
+        """Tell whether all that was placed below a node is in a scope."""
+        rows = set(scope.rows.tolist())
+        below = range(index, self._unit.nodes[index].end)
+        return all(row in rows for place in below for _, row in self._seats.get(place, ()))
 
     # What it all proves.
 
-    def _is_proof(self, whole: Scope) -> bool:
-        """Tell whether having found nothing proves that there is nothing.
+    def _is_exhaustive(self) -> bool:
+        """Tell whether having found nothing proves that there is nothing, since everything there is was tried.
 
-        Either a sound bound says so; or everything there is was tried, which holds where all pods are alike, see
-        nobody, and stand in domains of the same kind: then it does not matter who takes which node.
+        That holds where all pods are alike, see nobody, and stand in domains of the same kind: then it does not
+        matter who takes which node.
         """
-        if not self._choices.possible(0, whole):
-            return True
-        kinds = self._needs.classes.values()
-        return self._needs.interchangeable and not any(sees_others(self._world, kind) for kind in kinds)
+        return self._needs.interchangeable and not self._sees_others(self._needs.classes)
 
 
 class _Walk:
@@ -238,9 +303,9 @@ class _Walk:
     def __init__(self, children: Sequence[int], minimum: int) -> None:
         self.children = children
         self.minimum = minimum
-        self.position = 0
-        self.trail: list[tuple[int, Iterator[bool] | None]] = []
         self._placed = 0
+        self._trail: list[Iterator[bool] | None] = []
+        """For each child that had its turn, the ways that it has left; none for one that was left out."""
 
     @property
     def done(self) -> bool:
@@ -250,32 +315,38 @@ class _Walk:
     @property
     def open(self) -> bool:
         """Tell whether enough children can still be placed, if all that are left can."""
-        return self.position < len(self.children) and self._placed + len(self.children) - self.position >= self.minimum
+        return self._placed + len(self.children) - len(self._trail) >= self.minimum
 
     @property
     def idle(self) -> bool:
         """Tell whether nobody has been placed."""
         return not self._placed
 
-    def tried(self) -> list[tuple[int, bool]]:
-        """Return the children that had their turn, and whether they were placed."""
-        return [(child, ways is not None) for child, ways in self.trail]
+    @property
+    def child(self) -> int:
+        """Return the child whose turn it is."""
+        return self.children[len(self._trail)]
+
+    @property
+    def rest(self) -> Sequence[int]:
+        """Return the children that have not had their turn."""
+        return self.children[len(self._trail) :]
 
     def take(self, ways: Iterator[bool]) -> None:
         """Place the next child, or leave it out where it has no way."""
-        self._step(ways if next(ways, False) else None)
+        is_placed = next(ways, False)
+        self._trail.append(ways if is_placed else None)
+        self._placed += is_placed
 
-    def retry(self) -> bool:
-        """Take the last child's next way, or leave it out; return whether that is anything new."""
-        _, ways = self.trail.pop()
-        self.position -= 1
-        if ways is None:
-            return False
+    def rewind(self) -> bool:
+        """Go back past the children that were left out; return whether there is one before them."""
+        while self._trail and self._trail[-1] is None:
+            self._trail.pop()
+        return bool(self._trail)
+
+    def retry(self) -> None:
+        """Place the last child another way, or leave it out where it has none."""
+        ways = self._trail.pop()
+        assert ways is not None  # noqa: S101 - rewound to one that was placed
         self._placed -= 1
-        self._step(ways if next(ways, False) else None)
-        return True
-
-    def _step(self, ways: Iterator[bool] | None) -> None:
-        self.trail.append((self.children[self.position], ways))
-        self.position += 1
-        self._placed += ways is not None
+        self.take(ways)

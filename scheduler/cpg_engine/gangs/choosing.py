@@ -1,53 +1,89 @@
 """Which domains a group may be placed in, and in which order they are tried."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
-from cpg_engine.gangs.notes import Notes
 from cpg_engine.gangs.world import World
+from cpg_engine.snapshot.axes import Flags
 from cpg_engine.snapshot.cluster import ABSENT
 from cpg_engine.topology.domains import Partition, Scope
 from cpg_engine.topology.placement import placement_scores
 from cpg_engine.weights import Weights
 
 
+class Survey(Struct, frozen=True, eq=False):
+    """The domains of a label inside a scope, as they stand for one group.
+
+    ``room`` is the room per class of pods, ``fits`` how many of the group's pods that comes to; ``open`` domains are
+    those that running members leave it, ``able`` those of them that could hold its minimum, by the bounds.
+    """
+
+    partition: Partition
+    room: dict[int, NDArray[np.int64]]
+    fits: NDArray[np.int64]
+    open: Flags
+    able: Flags
+
+
+class Offer(Struct, frozen=True, eq=False):
+    """What a group may be placed in: scopes, the best first, and the survey by which they were found, if any."""
+
+    scopes: Sequence[Scope]
+    survey: Survey | None = None
+
+
 class Choices:
     """The domains of one unit's groups."""
 
-    def __init__(self, world: World, needs: Needs, notes: Notes, weights: Weights) -> None:
+    def __init__(self, world: World, needs: Needs, weights: Weights) -> None:
         """Look at nothing yet."""
         self._world = world
         self._needs = needs
-        self._notes = notes
         self._weights = weights
+        self._pins: dict[int, str] = {}
 
-    def scopes(self, index: int, scope: Scope, *, prefer: bool) -> Iterator[Scope]:
-        """Yield the scopes to try for a node, best first: preferred domains, then required ones, or just the scope."""
-        node = self._needs.unit.nodes[index]
-        required = [scope] if node.required is None else self.required(index, scope)
-        if node.preferred is not None and prefer:
-            for outer in required:
-                yield from self._preferred(index, outer, node.preferred)
-        yield from required
+    def pin(self) -> None:
+        """Hold groups to the domains in which their members run; raise ``ContradictionError`` where those differ.
 
-    def required(self, index: int, scope: Scope) -> list[Scope]:
-        """Return the required domains that could hold the node's minimum, the best first.
-
-        Members that run already pin their domain; where they contradict each other, nothing can be placed.
+        A group that cannot be admitted is not placed, so it cannot contradict anything either.
         """
+        for index, node in enumerate(self._needs.unit.nodes):
+            if node.required is None or not self._needs.admissible[index]:
+                continue
+            values = self._homes(index, node.required)
+            if None in values:
+                raise ContradictionError(node.key, f"a member runs on a node that has no label {node.required}")
+            if len(values) > 1:
+                listed = ", ".join(sorted(value for value in values if value is not None))
+                raise ContradictionError(
+                    node.key, f"its members run in more than one domain of {node.required}: {listed}"
+                )
+            self._pins.update((index, value) for value in values if value is not None)
+
+    def required(self, index: int, scope: Scope) -> Offer:
+        """Return the required domains that could hold a node's minimum, or the scope where none is required."""
         node = self._needs.unit.nodes[index]
-        assert node.required is not None  # noqa: S101 - the callers ask for nodes that have one
-        values = self._homes(index, node.required)
-        if None in values:
-            raise ContradictionError(node.key, f"a member runs on a node that has no label {node.required}")
-        if len(values) > 1:
-            listed = ", ".join(sorted(value for value in values if value))
-            raise ContradictionError(node.key, f"its members run in more than one domain of {node.required}: {listed}")
-        return self._ranked(index, scope, node.required, next(iter(values), None))
+        if node.required is None:
+            return Offer(scopes=(scope,))
+        survey = self._survey(index, scope, node.required, self._pins.get(index))
+        return Offer(scopes=self._ranked(index, survey), survey=survey)
+
+    def preferred(self, index: int, outer: Sequence[Scope]) -> Iterator[Scope]:
+        """Yield the preferred domains inside the required ones, the best first.
+
+        Of members that run in several domains, or in none, nothing is preferred any more.
+        """
+        key = self._needs.unit.nodes[index].preferred
+        values = set() if key is None else self._homes(index, key)
+        if key is None or None in values or len(values) > 1:
+            return
+        for scope in outer:
+            yield from self._ranked(index, self._survey(index, scope, key, next(iter(values), None)))
 
     def widest(self, index: int, scope: Scope, outer: Scope) -> Scope:
         """Return the domain inside an outer scope that a node may use at all: preferences left aside."""
@@ -61,43 +97,44 @@ class Choices:
     def possible(self, index: int, scope: Scope) -> bool:
         """Tell whether the bounds leave a node any place in a scope, all children taken for themselves."""
         node = self._needs.unit.nodes[index]
+        if self._needs.met[index]:
+            return True
         if not self._needs.admissible[index]:
             return False
         if node.required is not None:
-            domains = self.required(index, scope)
+            survey = self._survey(index, scope, node.required, self._pins.get(index))
+            domains = [survey.partition.scopes[place] for place in np.flatnonzero(survey.able).tolist()]
         else:
             domains = [scope] if self._has_room(index, scope) else []
         if node.leaf:
             return bool(domains)
         return any(sum(self.possible(child, domain) for child in node.children) >= node.minimum for domain in domains)
 
-    def _preferred(self, index: int, scope: Scope, key: str) -> list[Scope]:
-        """Return the preferred domains: of members that run in several, or in none, nothing is preferred any more."""
-        values = self._homes(index, key)
-        if None in values or len(values) > 1:
-            return []
-        return self._ranked(index, scope, key, next(iter(values), None))
-
-    def _ranked(self, index: int, scope: Scope, key: str, pinned: str | None) -> list[Scope]:
-        """Return the domains of a label that could hold the node's minimum, the best first."""
+    def _survey(self, index: int, scope: Scope, key: str, pinned: str | None) -> Survey:
+        """Look at the domains of a label; where members run in one already, no other is open."""
+        boards, classes = self._world.boards, self._needs.classes
         partition = self._world.topology.partition(scope, key)
         size = len(partition.scopes)
-        room = self._room(index, partition)
+        room = {found: partition.sums(boards.of(classes[found]).slots()) for found in self._needs.most[index]}
         able = could_hold(self._needs, index, room, size)
-        fits = fitting(self._needs, index, room, size)
+        is_open = np.ones(size, dtype=np.bool_)
         if pinned is not None:
-            able &= np.array([found.chain[-1].value == pinned for found in partition.scopes], dtype=np.bool_)
-        if not able.any():
-            self._notes.domains(index, partition, fits)
-            return []
-        scores = self._scores(index, partition, fits)
-        order = sorted(np.flatnonzero(able).tolist(), key=lambda place: (-int(scores[place]), place))
-        return [partition.scopes[place] for place in order]
+            is_open = np.array([found.chain[-1].value == pinned for found in partition.scopes], dtype=np.bool_)
+        return Survey(
+            partition=partition,
+            room=room,
+            fits=fitting(self._needs, index, room, size),
+            open=is_open,
+            able=able & is_open,
+        )
 
-    def _room(self, index: int, partition: Partition) -> dict[int, NDArray[np.int64]]:
-        """Return for each class of pods below a node the room in each domain."""
-        boards, classes = self._world.boards, self._needs.classes
-        return {found: partition.sums(boards.of(classes[found]).slots()) for found in self._needs.most[index]}
+    def _ranked(self, index: int, survey: Survey) -> list[Scope]:
+        """Return the domains that could hold a node's minimum, the best first."""
+        able = np.flatnonzero(survey.able).tolist()
+        if len(able) > 1:
+            scores = self._scores(index, survey)
+            able.sort(key=lambda place: -int(scores[place]))
+        return [survey.partition.scopes[place] for place in able]
 
     def _has_room(self, index: int, scope: Scope) -> bool:
         """Tell whether a scope as a whole could hold the minimum of a node, by room per class."""
@@ -107,12 +144,12 @@ class Choices:
         }
         return bool(could_hold(self._needs, index, room, 1).any())
 
-    def _scores(self, index: int, partition: Partition, fits: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _scores(self, index: int, survey: Survey) -> NDArray[np.int64]:
         wanted = [
             (self._world.ledger.vector_of(self._needs.classes[found]), self._needs.classes[found], number)
             for found, number in self._needs.most[index].items()
         ]
-        return placement_scores(self._world.ledger, partition, fits, wanted=wanted, weights=self._weights)
+        return placement_scores(self._world.ledger, survey.partition, survey.fits, wanted=wanted, weights=self._weights)
 
     def _homes(self, index: int, key: str) -> set[str | None]:
         """Return the domains in which members below a node run already; None stands for a node without the label."""

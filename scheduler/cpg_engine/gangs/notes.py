@@ -1,23 +1,29 @@
 """What a search remembers for the explanation, and how the reports are made of it.
 
-The search calls these methods where something fails; they keep, per group, the attempt that came furthest. Counting
-is cheap and always done. Looking at the nodes for reasons costs more than a small gang's whole cycle, so that is done
-only where the options ask for detail.
+For each group one picture is kept: that of the attempt that came furthest, with the reports of all groups below as
+they were in it. Domains are never mixed, so what a parent says of its children is what they say of themselves: its
+counts are a tally of their statuses. Whoever is asked anew starts without a note.
+
+Counting is cheap and always done, since it decides whether evictions could help. Looking at the nodes for reasons
+costs more than a small gang's whole cycle, so that is done only where the options ask for detail.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from cpg_engine.filters import fit
-from cpg_engine.gangs.feasibility import Needs, could_hold
-from cpg_engine.gangs.placing import Placed, hopeless, reasons
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.gangs.choosing import Offer, Survey
+from cpg_engine.gangs.closeness import closest, cut_off, shortage
+from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.placing import Placed, hopeless, reasons, sees_others
 from cpg_engine.gangs.unit import Unit, UnitNode
 from cpg_engine.gangs.world import World
-from cpg_engine.topology.domains import Partition, Scope
+from cpg_engine.snapshot.axes import Rows
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Candidate, Counts, NodeReport, Reason, Status
 
 CANDIDATES_TOLD = 10
@@ -25,14 +31,28 @@ CANDIDATES_TOLD = 10
 
 
 class Outcome(Struct, frozen=True):
-    """Where a group was placed, and how many of its pods or children."""
+    """Where a group was placed, and, at a leaf, how many of its pods."""
 
     scope: Scope
-    placed: int
+    seats: int = 0
+
+
+class Picture(Struct, frozen=True):
+    """An attempt: the report of a group, where, and the reports of what stands below it."""
+
+    report: NodeReport
+    scope: Scope
+    below: Mapping[int, NodeReport] = {}
+
+    @property
+    def reach(self) -> tuple[bool, int, int]:
+        """Return how far the attempt came: where an eviction could help, then how much fitted, on how many nodes."""
+        resolvable = self.report.status is not Status.UNRESOLVABLE
+        return resolvable, self.report.counts.scheduled, len(self.scope.rows)
 
 
 class Notes:
-    """The attempts that came furthest, by position in the unit."""
+    """The pictures and reports, by position in the unit."""
 
     def __init__(self, world: World, unit: Unit, needs: Needs, *, detail: bool) -> None:
         """Start with nothing noted."""
@@ -41,16 +61,41 @@ class Notes:
         self._needs = needs
         self._detail = detail
         self._reports: dict[int, NodeReport] = {}
+        self._pictures: dict[int, Picture] = {}
+        self._idle_reports: dict[int, NodeReport] = {}
 
-    def leaf(self, index: int, scope: Scope, placed: Placed, scheduled: int) -> None:
-        """Note that a leaf did not fit into a scope."""
-        before = self._reports.get(index)
-        if before is not None and before.nodes and before.counts.scheduled >= scheduled:
-            return
+    # What the search tells.
+
+    def ask(self, index: int) -> None:
+        """Forget a node and all below it: it is asked anew."""
+        self.drop(index)
+        self.enter(index)
+
+    def failed(self, index: int) -> bool:
+        """Tell whether a node found no place when it was last asked."""
+        return index in self._reports
+
+    def drop(self, index: int) -> None:
+        """Forget a node: it has found a place."""
+        self._pictures.pop(index, None)
+        self._reports.pop(index, None)
+
+    def enter(self, index: int) -> None:
+        """Forget all below a node: another domain is tried, or another way."""
+        for below in range(index + 1, self._unit.nodes[index].end):
+            self._pictures.pop(below, None)
+            self._reports.pop(below, None)
+
+    def leaf(self, index: int, scope: Scope, placed: Placed) -> None:
+        """Note that a leaf did not fit into a scope as a whole."""
         node = self._unit.nodes[index]
+        scheduled = node.settled + len(placed.seats)
+        before = self._pictures.get(index)
+        if before is not None and before.reach >= (True, scheduled, len(scope.rows)):
+            return
         kinds = {member.pod_class.index: member.pod_class for member in placed.left}
-        doomed = {found: hopeless(self._world, kind, scope.rows) for found, kind in kinds.items()}
-        unresolvable = sum(doomed[member.pod_class.index] for member in placed.left)
+        doomed = {found for found, kind in kinds.items() if self._is_hopeless(kind, scope.rows)}
+        unresolvable = sum(member.pod_class.index in doomed for member in placed.left)
         counts = Counts(
             minimum=node.minimum,
             scheduled=scheduled,
@@ -58,115 +103,166 @@ class Notes:
             unresolvable=unresolvable + len(node.refused),
         )
         why = reasons(self._world, placed.left[0].pod_class, scope.rows) if self._detail else ()
-        candidates = before.candidates if before else ()
-        self._reports[index] = NodeReport(
-            key=node.key, counts=counts, candidates=candidates, nodes=len(scope.rows), reasons=why
+        self.keep(index, Picture(NodeReport(node.key, counts, nodes=len(scope.rows), reasons=why), scope))
+
+    def group(self, index: int, scope: Scope, outcomes: Mapping[int, Outcome]) -> Picture:
+        """Return the picture of an attempt to place a group, with what was placed below it."""
+        node = self._unit.nodes[index]
+        self._settle(outcomes)
+        counts = self._tally(node, self._report)
+        below = {place: self._reports[place] for place in range(index + 1, node.end) if place in self._reports}
+        return Picture(NodeReport(node.key, counts, blockers=self._blockers(node, self._report)), scope, below)
+
+    def keep(self, index: int, picture: Picture) -> None:
+        """Keep the picture of an attempt if none before came as far."""
+        before = self._pictures.get(index)
+        if before is None or before.reach < picture.reach:
+            self._pictures[index] = picture
+            self._reports[index] = picture.report
+
+    def fail(self, index: int, offer: Offer) -> None:
+        """Note that a node found no place in what it was offered, and which domains come closest."""
+        picture = self._pictures.get(index)
+        self.enter(index)
+        if picture is not None:
+            self._reports.update(picture.below)
+        if offer.survey is None:
+            return
+        self._tell_domains(index, offer.survey, picture)
+
+    def contradict(self, key: GroupKey) -> None:
+        """Note at which group members contradict what is asked of them: it and all above it are lost."""
+        nodes = self._unit.nodes
+        place = next(index for index, node in enumerate(nodes) if node.key == key)
+        path = [index for index, node in enumerate(nodes) if index <= place < node.end]
+        for index, child in zip(path, [*path[1:], None], strict=True):
+            members = len(nodes[index].children)
+            if nodes[index].leaf:
+                members = nodes[index].settled + len(nodes[index].pending) + len(nodes[index].refused)
+            counts = Counts(minimum=nodes[index].minimum, unresolvable=members)
+            blockers = () if child is None else (nodes[child].key,)
+            self._reports[index] = NodeReport(nodes[index].key, counts, blockers=blockers)
+
+    def reports(self, outcomes: Mapping[int, Outcome]) -> tuple[NodeReport, ...]:
+        """Return the report of every group: of its place where it has one, else what was noted on the way."""
+        self._settle(outcomes)
+        found = (self._report(index) for index in range(len(self._unit.nodes)))
+        return tuple(
+            replace(report, refused=node.refused) if node.refused else report
+            for node, report in zip(self._unit.nodes, found, strict=True)
         )
 
-    def domains(self, index: int, partition: Partition, fits: NDArray[np.int64]) -> None:
-        """Note that no domain has room for the minimum of a node, and which come closest."""
-        before = self._reports.get(index)
-        if before is not None and before.candidates:
-            return
-        best = np.argsort(-fits, kind="stable")[:CANDIDATES_TOLD].tolist()
-        candidates = tuple(self._candidate(index, partition.scopes[place], int(fits[place])) for place in best)
-        if before is None:
-            before = NodeReport(key=self._unit.nodes[index].key, counts=self._cut_off(index, partition))
-        self._reports[index] = replace(before, candidates=candidates)
+    # Reports.
 
-    def group(self, index: int, tried: Sequence[tuple[int, bool]]) -> None:
-        """Note which children kept a group below its minimum; ``tried`` says of each whether it was placed."""
-        node = self._unit.nodes[index]
-        out = [child for child, was_placed in tried if not was_placed]
-        scheduled = len(tried) - len(out)
-        before = self._reports.get(index)
-        if before is not None and before.blockers and before.counts.scheduled >= scheduled:
-            return
-        unresolvable = sum(self._failed(child).status is Status.UNRESOLVABLE for child in out)
-        self._reports[index] = NodeReport(
+    def _report(self, index: int) -> NodeReport:
+        return self._reports.get(index) or self._idle(index)
+
+    def _settle(self, outcomes: Mapping[int, Outcome]) -> None:
+        """Make the reports of what is placed, from the leaves up."""
+        for index in sorted(outcomes, reverse=True):
+            scope = outcomes[index].scope
+            node = self._unit.nodes[index]
+            noted = self._reports.get(index)
+            if node.leaf:
+                report = self._seated(node, outcomes[index].seats, noted)
+            else:
+                report = NodeReport(node.key, self._tally(node, self._report))
+            self._reports[index] = replace(report, domain=scope.chain[-1] if scope.chain else None)
+
+    def _seated(self, node: UnitNode, seats: int, noted: NodeReport | None) -> NodeReport:
+        """Return the report of a leaf that has its minimum; what was noted is about the pods beyond it."""
+        members = node.settled + len(node.pending) + len(node.refused)
+        scheduled = node.settled + seats
+        lost = noted.counts.unresolvable if noted else len(node.refused)
+        left = members - scheduled - lost
+        return NodeReport(
             key=node.key,
             counts=Counts(
                 minimum=node.minimum,
                 scheduled=scheduled,
-                remaining=len(node.children) - len(tried),
-                unschedulable=len(out) - unresolvable,
-                unresolvable=unresolvable,
+                remaining=0 if noted else left,
+                unschedulable=left if noted else 0,
+                unresolvable=lost,
             ),
-            candidates=before.candidates if before else (),
-            blockers=tuple(self._unit.nodes[child].key for child in out),
+            nodes=noted.nodes if noted else 0,
+            reasons=noted.reasons if noted else (),
         )
 
-    def reports(self, outcomes: Mapping[int, Outcome]) -> tuple[NodeReport, ...]:
-        """Return the report of every group: of its place where it has one, else what was noted on the way."""
-        return tuple(
-            self._placed(index, outcomes[index]) if index in outcomes else self._failed(index)
-            for index in range(len(self._unit.nodes))
+    def _idle(self, index: int) -> NodeReport:
+        """Return the report of a node that never had its turn: it may wait for a sibling, or cannot be admitted."""
+        found = self._idle_reports.get(index)
+        if found is None:
+            found = self._idle_reports[index] = self._waiting(self._unit.nodes[index])
+        return found
+
+    def _waiting(self, node: UnitNode) -> NodeReport:
+        if not node.leaf:
+            counts = self._tally(node, self._idle)
+            return NodeReport(node.key, counts, blockers=self._blockers(node, self._idle) if _lacks(counts) else ())
+        counts = Counts(
+            minimum=node.minimum,
+            scheduled=node.settled,
+            remaining=len(node.pending),
+            unresolvable=len(node.refused),
+        )
+        return NodeReport(node.key, counts)
+
+    def _tally(self, node: UnitNode, report_of: Callable[[int], NodeReport]) -> Counts:
+        """Return the counts of a group by the statuses of its children."""
+        found = Counter(report_of(child).status for child in node.children)
+        return Counts(
+            minimum=node.minimum,
+            scheduled=found[Status.SUCCESS],
+            remaining=found[Status.WAIT],
+            unschedulable=found[Status.UNSCHEDULABLE],
+            unresolvable=found[Status.UNRESOLVABLE],
         )
 
-    def _candidate(self, index: int, scope: Scope, fits: int) -> Candidate:
+    def _blockers(self, node: UnitNode, report_of: Callable[[int], NodeReport]) -> tuple[GroupKey, ...]:
+        return tuple(self._unit.nodes[child].key for child in node.children if _lacks(report_of(child).counts))
+
+    def _tell_domains(self, index: int, survey: Survey, picture: Picture | None) -> None:
+        """Add the domains that come closest to a report; the one that the report is about leads them."""
+        short = shortage(self._needs, index, survey)
+        order = closest(survey, short)
+        scopes = survey.partition.scopes
+        first = next((place for place in order if picture is not None and scopes[place] is picture.scope), None)
+        if picture is None or picture.report.status is Status.UNRESOLVABLE:
+            # Of those that were not tried since they are too full, one might do if it were not.
+            untried = [place for place in order if not survey.able[place]]
+            counts, place = cut_off(self._world, self._needs, index, survey, untried)
+            if picture is None or counts.status is not Status.UNRESOLVABLE:
+                self.enter(index)
+                self._reports[index], first = NodeReport(self._unit.nodes[index].key, counts), place
+        if first is not None:
+            order.remove(first)
+            order.insert(0, first)
+        told = order[: CANDIDATES_TOLD if self._detail else 1]
+        candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in told)
+        self._reports[index] = replace(self._reports[index], candidates=candidates)
+
+    def _candidate(self, index: int, survey: Survey, place: int, short: int) -> Candidate:
+        scope = survey.partition.scopes[place]
         why: tuple[Reason, ...] = ()
         if self._detail:
             first = self._needs.classes[next(iter(self._needs.most[index]))]
             why = reasons(self._world, first, scope.rows)
         return Candidate(
-            domain=scope.chain[-1], nodes=len(scope.rows), fits=fits, wanted=self._needs.total[index], reasons=why
+            domain=scope.chain[-1],
+            nodes=len(scope.rows),
+            fits=int(survey.fits[place]),
+            wanted=self._needs.total[index],
+            short=short,
+            reasons=why,
         )
 
-    def _placed(self, index: int, outcome: Outcome) -> NodeReport:
-        node = self._unit.nodes[index]
-        noted = self._reports.get(index)
-        have = node.settled + len(node.pending) if node.leaf else len(node.children)
-        left = have - outcome.placed
-        unresolvable = min(noted.counts.unresolvable, left) if noted else 0
-        return NodeReport(
-            key=node.key,
-            counts=Counts(
-                minimum=node.minimum,
-                scheduled=outcome.placed,
-                unschedulable=left - unresolvable,
-                unresolvable=unresolvable,
-            ),
-            domain=outcome.scope.chain[-1] if outcome.scope.chain else None,
-            nodes=noted.nodes if noted and left else 0,
-            reasons=noted.reasons if noted and left else (),
-            refused=node.refused,
-        )
+    def _is_hopeless(self, kind: PodClass, rows: Rows) -> bool:
+        """Tell whether no eviction could make room for a pod on any of the nodes."""
+        if not self._world.boards.of(kind).empty_slots()[rows].any():
+            return True
+        return sees_others(self._world, kind) and hopeless(self._world, kind, rows)
 
-    def _failed(self, index: int) -> NodeReport:
-        node = self._unit.nodes[index]
-        noted = self._reports.get(index) or self._idle(node)
-        return replace(noted, refused=node.refused) if node.refused else noted
 
-    def _idle(self, node: UnitNode) -> NodeReport:
-        """Return the report of a node that never had its turn: it may wait for a sibling, or cannot be admitted."""
-        if node.leaf:
-            counts = Counts(
-                minimum=node.minimum,
-                scheduled=node.settled,
-                remaining=len(node.pending),
-                unresolvable=len(node.refused),
-            )
-            return NodeReport(key=node.key, counts=counts)
-        out = [child for child in node.children if not self._needs.admissible[child]]
-        able = len(node.children) - len(out)
-        counts = Counts(minimum=node.minimum, remaining=able, unresolvable=len(out))
-        blockers = tuple(self._unit.nodes[child].key for child in out) if able < node.minimum else ()
-        return NodeReport(key=node.key, counts=counts, blockers=blockers)
-
-    def _cut_off(self, index: int, partition: Partition) -> Counts:
-        """Return the counts of a node that the bound turned away, by whether an empty domain could hold it."""
-        node = self._unit.nodes[index]
-        empty = {found: partition.sums(self._empty_slots(found)) for found in self._needs.most[index]}
-        could = bool(could_hold(self._needs, index, empty, len(partition.scopes)).any())
-        number = len(node.pending) if node.leaf else len(node.children)
-        return Counts(
-            minimum=node.minimum,
-            scheduled=node.settled,
-            unschedulable=number if could else 0,
-            unresolvable=(0 if could else number) + len(node.refused),
-        )
-
-    def _empty_slots(self, found: int) -> NDArray[np.int64]:
-        pod_class = self._needs.classes[found]
-        rows = np.arange(self._world.ledger.cluster.size)
-        return fit.empty_slots(pod_class, self._world.ledger, rows) * self._world.boards.of(pod_class).feasible
+def _lacks(counts: Counts) -> bool:
+    """Tell whether what has and what may still get a place is not enough."""
+    return counts.scheduled + counts.remaining < counts.minimum

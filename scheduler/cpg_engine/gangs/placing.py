@@ -1,6 +1,6 @@
 """Pods of one group onto nodes of one scope: the innermost step of the search."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from cpg_engine.boards import OUT, SCORE_SHIFT, fill
 from cpg_engine.filters import fit
-from cpg_engine.filters.registry import STATIC, View
+from cpg_engine.filters.registry import STATIC, View, storage_checks
 from cpg_engine.gangs.unit import Member
 from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.axes import Flags, Rows
+from cpg_engine.snapshot.axes import Flags, Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.verdicts import Reason
 
@@ -63,17 +63,26 @@ def _views(world: World, pod_class: PodClass) -> Iterator[View]:
 def _one_by_one(world: World, pod_class: PodClass, rows: Rows, *, count: int, views: Sequence[View]) -> Iterator[int]:
     """Place pods that see each other: what one does to the cluster, the next has to look at."""
     for _ in range(count):
-        keys = world.boards.of(pod_class).keys[rows]
-        for view in views:
-            score = view.score(rows)
-            if score is not None:
-                keys = np.where(keys == OUT, OUT, keys + (score << SCORE_SHIFT))
-            keys = np.where(view.passes(rows), keys, OUT)
-        place = int(keys.argmax()) if len(keys) else 0
-        if not len(keys) or keys[place] == OUT:
+        best = _best(world.boards.of(pod_class).keys, rows, views)
+        if best is None:
             return
-        world.ledger.place(pod_class, rows[place : place + 1])
-        yield int(rows[place])
+        world.ledger.place(pod_class, np.array((best,), dtype=np.intp))
+        yield best
+
+
+def _best(keys: Scores, rows: Rows, views: Sequence[View]) -> int | None:
+    """Return the best of the nodes that pass; what is scored relative to others is relative to these alone."""
+    able = rows[keys[rows] != OUT]
+    for view in views:
+        able = able[view.passes(able)]
+    if not len(able):
+        return None
+    total = keys[able]
+    for view in views:
+        score = view.score(able)
+        if score is not None:
+            total += score << SCORE_SHIFT
+    return int(able[total.argmax()])
 
 
 def sees_others(world: World, pod_class: PodClass) -> bool:
@@ -96,12 +105,22 @@ def reasons(world: World, pod_class: PodClass, rows: Rows) -> tuple[Reason, ...]
     rest = rows
     for static in STATIC:
         rest = _told(found, static.reason, rest, static.passes(pod_class, world.ledger.cluster, rest))
+    rest = _told_in_turn(found, rest, storage_checks(pod_class, world.ledger, rest))
     for resource, nodes in fit.short_of(pod_class, world.ledger, rest).items():
         found.append(Reason(text=_shortage(resource), nodes=nodes))
     rest = rest[fit.passes(pod_class, world.ledger, rest)]
     for view in _views(world, pod_class):
-        rest = _told(found, view.reason, rest, view.passes(rest))
+        rest = _told_in_turn(found, rest, view.checks(rest))
     return tuple(sorted(found, key=lambda reason: (-reason.nodes, reason.text)))
+
+
+def _told_in_turn(found: list[Reason], rows: Rows, checks: Iterable[tuple[str, Flags]]) -> Rows:
+    """Note how many nodes each check has taken out that were still in; return those that are left."""
+    gone = np.zeros(len(rows), dtype=np.bool_)
+    for reason, passed in checks:
+        _told(found, reason, rows[~gone], passed[~gone])
+        gone |= ~passed
+    return rows[~gone]
 
 
 def _told(found: list[Reason], text: str, rows: Rows, passed: Flags) -> Rows:

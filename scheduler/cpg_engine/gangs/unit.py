@@ -64,8 +64,15 @@ def pod_unit(pod: Pod, ledger: Ledger) -> Unit:
 
 def tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -> Unit:
     """Return the unit of a tree that is rooted and valid."""
+    asked = ledger.asked_labels
+    unit = _tree_unit(tree, members, ledger)
+    # A pod further down may select by a label that the pods before it were not known by.
+    return unit if ledger.asked_labels == asked else _tree_unit(tree, members, ledger)
+
+
+def _tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -> Unit:
     ends = list(range(1, len(tree.nodes) + 1))
-    for place in range(len(tree.nodes) - 1, 0, -1):
+    for place in range(len(tree.nodes) - 1, -1, -1):
         parent = tree.nodes[place].parent
         if parent is not None:
             ends[parent] = max(ends[parent], ends[place])

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from cpg_engine.boards import Boards
-from cpg_engine.filters.registry import DynamicFilter
+from cpg_engine.filters.registry import DynamicFilter, dynamic_filters
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.topology.domains import Topology
 from cpg_engine.weights import Weights
@@ -21,4 +21,10 @@ class World(Struct, frozen=True, eq=False):
 def new_world(weights: Weights | None = None) -> World:
     """Return a world without nodes or pods; the ledger is then told of both."""
     ledger = Ledger()
-    return World(ledger=ledger, boards=Boards(ledger, weights or Weights()), topology=Topology(ledger))
+    weights = weights or Weights()
+    return World(
+        ledger=ledger,
+        boards=Boards(ledger, weights),
+        topology=Topology(ledger),
+        dynamic=dynamic_filters(ledger, weights),
+    )

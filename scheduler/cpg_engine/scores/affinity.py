@@ -7,10 +7,13 @@ from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.cluster import ClusterColumns
 from cpg_engine.snapshot.selecting import term_holds
 
+HEAVIEST = 100
+"""The API server lets through weights from 1 to 100; here, whatever else comes is taken for the nearest of 0 to 100."""
+
 
 def raw(pod_class: PodClass, cluster: ClusterColumns, rows: Rows) -> Scores:
     """Return the sum of the weights of the preferences that each node meets."""
     total = np.zeros(len(rows), dtype=np.int64)
     for weight, term in pod_class.preferences:
-        total += weight * term_holds(term, cluster, rows)
+        total += min(max(weight, 0), HEAVIEST) * term_holds(term, cluster, rows)
     return total

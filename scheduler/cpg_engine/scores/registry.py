@@ -5,8 +5,6 @@ to have room at the moment: so it is computed once per class, and a node that fi
 others are worth.
 """
 
-import numpy as np
-
 from cpg_engine.scores import affinity, images, resources, taints
 from cpg_engine.snapshot.axes import Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
@@ -17,7 +15,7 @@ from cpg_engine.weights import Weights
 
 def static_score(pod_class: PodClass, cluster: ClusterColumns, rows: Rows, weights: Weights) -> Scores:
     """Return the weighted sum of the scores that depend on class and node alone; rows are the feasible ones."""
-    total = weights.taints * (100 + _scaled(taints.raw(pod_class, cluster, rows)))
+    total = weights.taints * (100 - _scaled(taints.raw(pod_class, cluster, rows)))
     if pod_class.preferences:
         total += weights.node_affinity * _scaled(affinity.raw(pod_class, cluster, rows))
     return total + weights.images * images.raw(pod_class, cluster, rows)
@@ -31,6 +29,6 @@ def dynamic_score(pod_class: PodClass, ledger: Ledger, rows: Rows, *, weights: W
 
 
 def _scaled(raw: Scores) -> Scores:
-    """Scale so that the number farthest from zero becomes 100, or -100."""
-    farthest = int(np.abs(raw).max(initial=0))
-    return raw * 100 // farthest if farthest else raw
+    """Scale so that the largest number becomes 100; none is negative."""
+    largest = int(raw.max(initial=0))
+    return raw * 100 // largest if largest else raw

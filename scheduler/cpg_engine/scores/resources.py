@@ -1,8 +1,10 @@
 """Least allocated and balanced allocation, as NodeResourcesFit and NodeResourcesBalancedAllocation have them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from cpg_engine.snapshot.axes import CPU, MEMORY, Rows, Scores
+from cpg_engine.snapshot.axes import CPU, MEMORY, Amounts, Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
 
@@ -23,13 +25,28 @@ def least_allocated(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int 
 
 
 def balanced(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> Scores:
-    """Prefer the node whose CPU and memory will be used to the same degree."""
+    """Prefer the node on which the pod brings the use of CPU and memory closer together; 75 where it does neither.
+
+    A pod that asks for neither is scored alike everywhere, for else all such pods would go to one node.
+    """
     needs = ledger.vector_of(pod_class)
-    shares = []
-    for column in (CPU, MEMORY):
-        capacity = ledger.allocatable[rows, column]
-        taken = np.minimum(ledger.used[rows, column] + (extra + 1) * needs[column], capacity)
-        shares.append((taken / np.maximum(capacity, 1), capacity > 0))
-    (cpu, has_cpu), (memory, has_memory) = shares
-    spread = np.where(has_cpu & has_memory, np.abs(cpu - memory) / 2, 0.0)
-    return ((1.0 - spread) * 100.0).astype(np.int64)
+    if not (needs[CPU] or needs[MEMORY]):
+        return np.zeros(len(rows), dtype=np.int64)
+    columns = [
+        (ledger.used[rows, column], ledger.allocatable[rows, column], int(needs[column])) for column in (CPU, MEMORY)
+    ]
+    before, after = _evenness(columns, extra), _evenness(columns, extra + 1)
+    return 50 + (50 + after - before) // 2
+
+
+def _evenness(columns: Sequence[tuple[Amounts, Amounts, int]], pods: int) -> Scores:
+    """Return how evenly what nodes have would be used with so many more pods; where there is one kind only, evenly.
+
+    A column is what is used, what there is, and what a pod needs.
+    """
+    (cpu, memory) = (
+        np.minimum(used + pods * need, capacity) / np.maximum(capacity, 1) for used, capacity, need in columns
+    )
+    (_, some_cpu, _), (_, some_memory, _) = columns
+    uneven = np.abs(cpu - memory) * ((some_cpu > 0) & (some_memory > 0)) / 2
+    return ((1.0 - uneven) * 100.0).astype(np.int64)

@@ -21,8 +21,9 @@ Scores = NDArray[np.int64]
 CPU, MEMORY, STORAGE, PODS = 0, 1, 2, 3
 BASE = ("cpu", "memory", "ephemeral-storage", "pods")
 
-LARGEST = 2**55
-"""Amounts stop here, so that a hundredfold of one still fits its column; no cluster has 36 petabytes of memory."""
+LARGEST = 2**50
+"""Amounts stop here: a pebibyte. A hundredfold of one fits int64, and so do eight thousand of them, be it as pods of
+one node or as nodes of one domain."""
 
 
 class ResourceAxis(Struct, frozen=True):
@@ -41,8 +42,8 @@ class ResourceAxis(Struct, frozen=True):
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
-        """Return amounts as a row; every name must be on the axis."""
+        """Return amounts as a row; every name must be on the axis, and no amount above ``LARGEST``."""
         row = np.zeros(self.size, dtype=np.int64)
         for name, amount in amounts.items():
-            row[self.names.index(name)] = min(amount, LARGEST)
+            row[self.names.index(name)] = amount
         return row

@@ -6,21 +6,31 @@ into each pod's labels would make a class of every pod.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 import msgspec
 from msgspec import Struct
 
 from cpg_api.core.affinity import PreferredSchedulingTerm
-from cpg_api.core.pod import Container, Pod, PodSpec, Toleration
+from cpg_api.core.pod import Container, ContainerStatus, Pod, PodSpec, Toleration
 from cpg_api.problems import Problem
-from cpg_api.selectors import LabelMatcher, NodeMatcher, NodeTermMatcher
-from cpg_engine.snapshot.requests import pod_requests
+from cpg_api.selectors import LabelMatcher, Labels, NodeMatcher, NodeTermMatcher
+from cpg_engine.snapshot.relations import Relations, relations_of
+from cpg_engine.snapshot.requests import is_resize_infeasible, pod_requests
+from cpg_engine.snapshot.volumes import PodVolumes, pod_volumes
 
 
 class PodClass(Struct, frozen=True, eq=False):
-    """What there is to know of pods that are all alike; two classes are the same only if they are one object."""
+    """What there is to know of pods that are all alike; two classes are the same only if they are one object.
+
+    ``pod`` is one of them; its name, and labels other than ``labels``, are its own and not the class's.
+    """
 
     index: int
+    namespace: str
+    labels: Labels
+    terminating: bool
+    relations: Relations
     requests: dict[str, int]
     scored_cpu: int
     scored_memory: int
@@ -30,21 +40,26 @@ class PodClass(Struct, frozen=True, eq=False):
     preferences: tuple[tuple[int, NodeTermMatcher], ...]
     tolerations: tuple[Toleration, ...]
     images: tuple[str, ...]
+    volumes: PodVolumes | None
     pod: Pod
     problems: tuple[Problem, ...]
 
 
-def signature(pod: Pod, asked_labels: Iterable[str] = ()) -> bytes:
-    """Return what pods of one class have in common and no other pod has."""
+def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
+    """Return what pods of one class have in common and no other pod has.
+
+    As JSON, because that takes integers of any size, and people write them.
+    """
     spec = pod.spec
-    return msgspec.msgpack.encode(
+    return msgspec.json.encode(
         (
             pod.metadata.namespace,
-            [(key, pod.metadata.labels[key]) for key in sorted(asked_labels) if key in pod.metadata.labels],
+            _asked(pod, asked_labels),
+            pod.is_terminating,
             spec.node_name if not pod.status.phase else "",
             spec.node_selector,
             spec.affinity,
-            spec.tolerations,
+            [(found.key, found.operator, found.value, found.effect) for found in spec.tolerations or ()],
             spec.topology_spread_constraints,
             [_relevant(container) for container in spec.containers or ()],
             [_relevant(container) for container in spec.init_containers or ()],
@@ -54,9 +69,19 @@ def signature(pod: Pod, asked_labels: Iterable[str] = ()) -> bytes:
             and [(volume.persistent_volume_claim, volume.ephemeral, volume.csi) for volume in spec.volumes],
             _volume_owner(pod),
             spec.resource_claims,
-            [(status.name, status.allocated_resources) for status in pod.status.container_statuses or ()],
+            [_granted(status) for status in pod.status.container_statuses or ()],
+            [_granted(status) for status in pod.status.init_container_statuses or ()],
+            is_resize_infeasible(pod),
         )
     )
+
+
+def _granted(status: ContainerStatus) -> tuple[object, ...]:
+    return status.name, status.allocated_resources, status.resources and status.resources.requests
+
+
+def _asked(pod: Pod, asked_labels: AbstractSet[str]) -> list[tuple[str, str]]:
+    return sorted((key, value) for key, value in pod.metadata.labels.items() if key in asked_labels)
 
 
 def _relevant(container: Container) -> tuple[object, ...]:
@@ -69,12 +94,13 @@ def _relevant(container: Container) -> tuple[object, ...]:
     )
 
 
-def _volume_owner(pod: Pod) -> str:
-    """Return the pod's name where an ephemeral volume makes a claim that bears it."""
-    return pod.metadata.name if any(volume.ephemeral for volume in pod.spec.volumes or ()) else ""
+def _volume_owner(pod: Pod) -> tuple[str, str] | None:
+    """Return the pod itself where an ephemeral volume makes a claim that bears its name and belongs to it alone."""
+    ephemeral = any(volume.ephemeral for volume in pod.spec.volumes or ())
+    return (pod.metadata.name, pod.metadata.uid) if ephemeral else None
 
 
-def make_class(index: int, pod: Pod) -> PodClass:
+def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> PodClass:
     """Compile a class from one of its pods; raise ``RequestError`` where its requests are no amounts."""
     spec = pod.spec
     scored = pod_requests(pod, scored=True)
@@ -82,21 +108,29 @@ def make_class(index: int, pod: Pod) -> PodClass:
     required = node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
     matcher = NodeMatcher.compile(required, "spec.affinity.nodeAffinity.required") if required else None
     preferences = tuple(_preferences(spec))
+    labels = dict(_asked(pod, asked_labels))
+    relations = relations_of(pod, labels)
     return PodClass(
         index=index,
+        namespace=pod.metadata.namespace,
+        labels=labels,
+        terminating=pod.is_terminating,
+        relations=relations,
         requests={name: number for name, number in pod_requests(pod).items() if number},
-        scored_cpu=scored["cpu"],
-        scored_memory=scored["memory"],
+        scored_cpu=scored.get("cpu", 0),
+        scored_memory=scored.get("memory", 0),
         node_name=spec.node_name if not pod.status.phase else "",
         node_selector=LabelMatcher.exact(spec.node_selector),
         node_affinity=matcher,
         preferences=preferences,
         tolerations=spec.tolerations or (),
-        images=tuple(container.image for container in spec.containers or ()),
+        images=tuple(container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))),
+        volumes=pod_volumes(pod),
         pod=pod,
         problems=(
             *(matcher.problems if matcher else ()),
             *(problem for _, term in preferences for problem in term.problems),
+            *relations.problems,
         ),
     )
 

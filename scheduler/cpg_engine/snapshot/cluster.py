@@ -4,12 +4,15 @@ A row belongs to one node for as long as the node exists and is reused afterward
 by name, so that no decision depends on which node happened to come first.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cpg_api.core.node import Node, Taint
 from cpg_api.selectors import Expression
-from cpg_engine.snapshot.axes import Flags, Rows
+from cpg_engine.snapshot.axes import Flags, Rows, Scores
+from cpg_engine.snapshot.images import Images
 
 ABSENT = -1
 """The code of a label that a node does not have."""
@@ -70,9 +73,11 @@ class ClusterColumns:
         self.taint_sets: list[tuple[Taint, ...]] = []
         self._taint_code_of: dict[tuple[Taint, ...], int] = {}
         self._labels: dict[str, LabelColumn] = {}
-        self._images: dict[str, NDArray[np.int64]] = {}
+        self._images = Images()
         self._free: list[int] = []
         self._ranks: NDArray[np.int64] | None = None
+        self.labels_version = 0
+        """Told by a node that comes, goes, or changes its labels; most news of nodes are none of these."""
 
     @property
     def size(self) -> int:
@@ -97,6 +102,15 @@ class ClusterColumns:
         """Return all rows that have a node."""
         return np.flatnonzero(self.alive)
 
+    def by_taints(self, rows: Rows, ask: Callable[[tuple[Taint, ...]], int]) -> Scores:
+        """Return for each of the rows the answer for its node's taints; each set of taints is asked about once."""
+        codes = self.taint_codes[rows]
+        answers = np.zeros(len(self.taint_sets), dtype=np.int64)
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
+            answers[code] = ask(self.taint_sets[code])
+        found: Scores = answers[codes]
+        return found
+
     def label(self, key: str) -> LabelColumn:
         """Return the column of a label, made when it is first asked for."""
         column = self._labels.get(key)
@@ -108,14 +122,20 @@ class ClusterColumns:
         return column
 
     def image_sizes(self, image: str) -> NDArray[np.int64]:
-        """Return how many bytes of an image each row has already, gathered when it is first asked for."""
-        sizes = self._images.get(image)
-        if sizes is None:
-            sizes = self._images[image] = np.zeros(self.size, dtype=np.int64)
-            for row, node in enumerate(self.nodes):
-                if node is not None:
-                    sizes[row] = _image_size(node, image)
-        return sizes
+        """Return how many bytes of an image each row has already."""
+        return self._images.sizes(image, self.size)
+
+    def is_no_news(self, node: Node) -> bool:
+        """Tell whether a node differs in nothing that scheduling looks at; if so, it stands for the old one now.
+
+        Most of what nodes report is that they are still alive, and nothing has to be computed anew for that.
+        """
+        row = self.row_of.get(node.metadata.name)
+        known = None if row is None else self.nodes[row]
+        if row is None or known is None or _told(known) != _told(node):
+            return False
+        self.nodes[row] = node
+        return True
 
     def put(self, node: Node) -> int:
         """Add a node or take its new state; return its row."""
@@ -125,14 +145,16 @@ class ClusterColumns:
             row = self._new_row()
             self.row_of[name] = row
             self._ranks = None
+        known = self.nodes[row]
+        if known is None or known.metadata.labels != node.metadata.labels:
+            self.labels_version += 1
         self.nodes[row] = node
         self.alive[row] = True
         self.unschedulable[row] = node.spec.unschedulable
         self.taint_codes[row] = self._taint_code(node.spec.taints or ())
         for key, column in self._labels.items():
             column.put(row, node.metadata.labels.get(key))
-        for image, sizes in self._images.items():
-            sizes[row] = _image_size(node, image)
+        self._images.put(row, node.status.images)
         return row
 
     def remove(self, name: str) -> int | None:
@@ -141,13 +163,13 @@ class ClusterColumns:
         if row is None:
             return None
         self.nodes[row] = None
+        self.labels_version += 1
         self.alive[row] = False
         self._free.append(row)
         self._ranks = None
         for column in self._labels.values():
             column.put(row, None)
-        for sizes in self._images.values():
-            sizes[row] = 0
+        self._images.put(row, ())
         return row
 
     def _taint_code(self, taints: tuple[Taint, ...]) -> int:
@@ -170,9 +192,7 @@ class ClusterColumns:
         self.taint_codes = np.concatenate([self.taint_codes, np.zeros(more, dtype=np.int32)])
         for column in self._labels.values():
             column.grow(capacity)
-        for image, sizes in self._images.items():
-            self._images[image] = np.pad(sizes, (0, more))
 
 
-def _image_size(node: Node, image: str) -> int:
-    return next((found.size_bytes for found in node.status.images or () if image in (found.names or ())), 0)
+def _told(node: Node) -> tuple[object, ...]:
+    return node.metadata.labels, node.spec, node.status.allocatable, node.status.images

@@ -1,9 +1,11 @@
-"""Which nodes a selector selects, over columns rather than node by node."""
+"""Which nodes a selector selects, a pod's affinity or its tolerations, over columns rather than node by node."""
 
 import numpy as np
 
 from cpg_api.selectors import Expression, LabelMatcher, NodeTermMatcher
+from cpg_api.tolerations import untolerated
 from cpg_engine.snapshot.axes import Flags, Rows
+from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.cluster import ClusterColumns
 
 
@@ -24,4 +26,21 @@ def term_holds(term: NodeTermMatcher, cluster: ClusterColumns, rows: Rows) -> Fl
         named = [cluster.row_of[name] for name in field.values if name in cluster.row_of]
         found = np.isin(rows, named)
         answer &= found if field.operator == "In" else ~found
+    return answer
+
+
+def meets_affinity(pod_class: PodClass, cluster: ClusterColumns, rows: Rows) -> Flags:
+    """Tell which nodes the pod's selector and one of its required terms select."""
+    answer = selected(pod_class.node_selector, cluster, rows)
+    if pod_class.node_affinity is not None:
+        either = np.zeros(len(rows), dtype=np.bool_)
+        for term in pod_class.node_affinity.terms:
+            either |= term_holds(term, cluster, rows)
+        answer &= either
+    return answer
+
+
+def tolerated(pod_class: PodClass, cluster: ClusterColumns, rows: Rows) -> Flags:
+    """Tell which nodes have no NoSchedule or NoExecute taint that the pod does not bear; each set is asked once."""
+    answer: Flags = cluster.by_taints(rows, lambda taints: len(untolerated(taints, pod_class.tolerations))) == 0
     return answer

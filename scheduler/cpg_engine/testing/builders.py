@@ -1,9 +1,12 @@
 """Objects with good defaults, so that a test names only what matters to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from cpg_api.core.pod import Pod, PodSpec
+from cpg_api.core.node import Node, NodeSpec, NodeStatus, Taint
+from cpg_api.core.pod import Container, Pod, PodSpec, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
@@ -53,9 +56,14 @@ def disruption(*, all_: bool) -> DisruptionMode:
     return DisruptionMode(all=AllDisruptionMode()) if all_ else DisruptionMode(single=SingleDisruptionMode())
 
 
-def constraints(key: str | None) -> SchedulingConstraints | None:
-    """Return the constraint to one domain of a node label, or none."""
-    return SchedulingConstraints(topology=(TopologyConstraint(key=key),)) if key else None
+def constraints(key: str | None, preferred: str | None = None) -> SchedulingConstraints | None:
+    """Return the constraint to one domain of a node label and the wish for a narrower one, or none of both."""
+    if not key and not preferred:
+        return None
+    return SchedulingConstraints(
+        topology=(TopologyConstraint(key=key),) if key else None,
+        preferred_topology=(TopologyConstraint(key=preferred),) if preferred else None,
+    )
 
 
 def reference(workload_name: str | None, template: str) -> WorkloadReference | None:
@@ -71,6 +79,7 @@ def pod_group(
     workload: str | None = None,
     template: str | None = None,
     key: str | None = None,
+    preferred: str | None = None,
     all_: bool = False,
     priority: int | None = 0,
     meta: ObjectMeta | None = None,
@@ -82,7 +91,7 @@ def pod_group(
             parent_composite_pod_group_name=parent,
             workload_ref=reference(workload or ("w" if parent else None), template or name),
             scheduling_policy=leaf_policy(gang),
-            scheduling_constraints=constraints(key),
+            scheduling_constraints=constraints(key, preferred),
             disruption_mode=disruption(all_=all_),
             priority=priority,
         ),
@@ -97,6 +106,7 @@ def composite(
     workload: str = "w",
     template: str | None = None,
     key: str | None = None,
+    preferred: str | None = None,
     all_: bool = False,
     priority: int | None = 0,
     meta: ObjectMeta | None = None,
@@ -108,7 +118,7 @@ def composite(
             parent_composite_pod_group_name=parent,
             workload_ref=reference(workload, template or name),
             scheduling_policy=inner_policy(gang),
-            scheduling_constraints=constraints(key),
+            scheduling_constraints=constraints(key, preferred),
             disruption_mode=disruption(all_=all_),
             priority=priority,
         ),
@@ -145,11 +155,47 @@ def workload(templates: Sequence[PodGroupTemplate | CompositePodGroupTemplate], 
     )
 
 
-def pod(name: str, *, group: str | None = None, priority: int | None = 0, meta: ObjectMeta | None = None) -> Pod:
-    """Return a pending pod of the scheduler, in a group by its label."""
-    labels = {POD_GROUP_LABEL: group} if group else {}
+def node(
+    name: str,
+    *,
+    cpu: str | float | None = 4,
+    memory: str | None = None,
+    pods: int | None = 110,
+    more: ResourceList | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    unschedulable: bool = False,
+) -> Node:
+    """Return a node; it has no memory unless said, so that a test of CPU counts CPU alone."""
+    offered = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
+    return Node(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=BORN, labels=dict(labels or {})),
+        spec=NodeSpec(unschedulable=unschedulable, taints=tuple(taints) or None),
+        status=NodeStatus(allocatable={key: amount for key, amount in offered.items() if amount is not None}),
+    )
+
+
+def pod(
+    name: str,
+    *,
+    group: str | None = None,
+    priority: int | None = 0,
+    cpu: str | float | None = None,
+    memory: str | None = None,
+    node_name: str = "",
+    meta: ObjectMeta | None = None,
+    **spec: Any,
+) -> Pod:
+    """Return a pod of the scheduler, in a group by its label; it runs where a node is named, else it is pending.
+
+    Whatever else the spec should have is passed on as it is.
+    """
+    requests: ResourceList = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
+    spec.setdefault("containers", (Container(name="main", resources=ResourceRequirements(requests=requests or None)),))
     return Pod(
-        metadata=meta or metadata(name, **labels), spec=PodSpec(scheduler_name=SCHEDULER_NAME, priority=priority)
+        metadata=meta or metadata(name, **({POD_GROUP_LABEL: group} if group else {})),
+        spec=PodSpec(scheduler_name=SCHEDULER_NAME, priority=priority, node_name=node_name, **spec),
+        status=PodStatus(phase="Running" if node_name else ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""The domains of a label inside a scope, found once for as long as no node changes.
+"""The domains of a label inside a scope, found once for as long as no node comes, goes, or changes its labels.
 
 A scope is a chain of domains, each inside the one before: a rack of a block is the nodes that carry the rack's value
 and the block's, so two racks of one name in two blocks are two domains, while a tree that asks for racks without
@@ -38,7 +38,7 @@ class Partition(Struct, frozen=True, eq=False):
 
 
 class Topology:
-    """The partitions asked for since a node last changed."""
+    """The partitions asked for since labels last changed."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Start without any."""
@@ -61,7 +61,7 @@ class Topology:
         return found
 
     def _refresh(self) -> None:
-        newest = int(self._ledger.node_changed_at.max(initial=0))
+        newest = self._ledger.cluster.labels_version
         if newest != self._version:
             self._version = newest
             self._partitions.clear()

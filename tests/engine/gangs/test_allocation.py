@@ -10,7 +10,7 @@ from cpg_engine.gangs.allocation import Options, Search
 from cpg_engine.testing.trials import Told, Trial
 from cpg_engine.verdicts import Finding
 
-RACKS = [{"node": "a1 12 block=A rack=A1", "pods": 3}, "a2 5 block=A rack=A2"]
+RACKS: list[str | Mapping[str, Any]] = [{"node": "a1 12 block=A rack=A1", "pods": 3}, "a2 5 block=A rack=A2"]
 """Three pods like A2 best, which is the fuller; five fit nowhere else."""
 PAIR = {"gang": 2, "key": "block", "children": {"pg1": {"gang": 3, "key": "rack"}, "pg2": {"gang": 5, "key": "rack"}}}
 Form = Mapping[str, Any]
@@ -42,7 +42,7 @@ def test_a_gang_is_placed_whole() -> None:
 def test_a_gang_that_does_not_fit_is_not_placed_in_part() -> None:
     """One pod too many, and nobody is bound."""
     found = told(["n1 3"], {"gang": 4}, ["4x1@root"])
-    assert (Finding.IMPOSSIBLE, {}) == (found.finding, found.binds)
+    assert (found.finding, found.binds) == (Finding.IMPOSSIBLE, {})
 
 
 def test_minimums_come_before_everybody_else() -> None:
@@ -54,14 +54,14 @@ def test_minimums_come_before_everybody_else() -> None:
 def test_extra_pods_go_where_the_tree_may_be() -> None:
     """A required domain also binds pods beyond the minimum."""
     found = told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 1, "key": "rack"}, ["big=8@root", "3x1@root"])
-    assert {"big": "n2", "root-1": "n2"} == found.binds
+    assert found.binds == {"big": "n2", "root-1": "n2"}
 
 
 def test_a_negative_minimum_is_one() -> None:
     """Nonsense in a policy neither frees a group of its minimum nor breaks anything."""
     found = told(["n1 1"], {"gang": -2, "children": {"pg1": {"gang": -1}}}, ["1@pg1"])
-    assert [1, 1] == [found.counts(name).minimum for name in ("root", "pg1")]
-    assert {"pg1-1": "n1"} == found.binds
+    assert [found.counts(name).minimum for name in ("root", "pg1")] == [1, 1]
+    assert found.binds == {"pg1-1": "n1"}
 
 
 def test_a_tree_of_four_levels_is_placed() -> None:
@@ -99,7 +99,7 @@ def test_groups_without_members_cannot_be_admitted(root: Form | None) -> None:
 def test_a_child_without_room_is_left_out() -> None:
     """Where the minimum allows, the others are placed."""
     found = told(["n1 2"], {"gang": 1, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}}}, ["3x1@pg1", "2x1@pg2"])
-    assert {"pg2-1": "n1", "pg2-2": "n1"} == found.binds
+    assert found.binds == {"pg2-1": "n1", "pg2-2": "n1"}
 
 
 def test_a_child_that_could_be_placed_is_left_out_for_others() -> None:
@@ -136,7 +136,7 @@ def test_a_sibling_is_asked_for_another_domain() -> None:
 
 def test_the_next_domain_is_tried_although_the_budget_is_spent() -> None:
     """Without retries the search is greedy, as upstream is: block A fails, block B is taken."""
-    other = [{"node": f"b{number} 50 block=B rack=B{number}", "pods": 5} for number in (1, 2)]
+    other: list[str | Form] = [{"node": f"b{number} 50 block=B rack=B{number}", "pods": 5} for number in (1, 2)]
     found = told([*RACKS, *other], PAIR, ["3x1@pg1", "5x1@pg2"], budget=0)
     assert {"b1", "b2"} == set(found.binds.values())
 
@@ -184,8 +184,8 @@ def test_the_same_way_is_not_offered_twice() -> None:
     trial = Trial(["n1 1 rack=a", "n2 1 rack=b"], {"root": inner}, ["1@pg1"])
     search = Search(trial.world, trial.unit, Options())
     ways = search._ways(0, trial.world.topology.whole())
-    assert ["a", "b"] == [search._scopes[1].chain[-1].value for _ in ways]
-    assert (0, {}) == (trial.world.ledger.mark(), search._scopes)
+    assert [search._scopes[1].chain[-1].value for _ in ways] == ["a", "b"]
+    assert (trial.world.ledger.mark(), search._scopes) == (0, {})
 
 
 def test_a_way_that_is_given_up_in_the_middle_is_taken_back_by_its_owner() -> None:
@@ -246,7 +246,7 @@ def test_a_child_that_needs_nothing_proves_nothing() -> None:
     root = children(
         done={"gang": 1, "key": "nowhere"}, pg={"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}}}
     )
-    pods = [{"pod": "old=1@done", "phase": "Succeeded"}, "2x1@pg1", "2@pg2"]
+    pods: list[str | Form] = [{"pod": "old=1@done", "phase": "Succeeded"}, "2x1@pg1", "2@pg2"]
     assert told(["n1 3"], root, pods).finding is Finding.NOT_FOUND
 
 
@@ -256,21 +256,21 @@ def test_a_child_that_needs_nothing_proves_nothing() -> None:
 def test_members_that_run_count_and_pin() -> None:
     """Late pods join their gang's rack, also where another is better."""
     pods = ["1@root on n1", "1@root"]
-    assert {"root-2": "n1"} == told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 2, "key": "rack"}, pods).binds
+    assert told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 2, "key": "rack"}, pods).binds == {"root-2": "n1"}
 
 
 def test_finished_members_count_and_need_no_place() -> None:
     """A child whose minimum has succeeded blocks nobody, though no node has its label; its late pod waits."""
     root = children(done={"gang": 1, "key": "nowhere"}, pg={"gang": 1})
     found = told(["n1 2"], root, [{"pod": "old=1@done", "phase": "Succeeded"}, "1@done", "1@pg"])
-    assert {"pg-1": "n1"} == found.binds
+    assert found.binds == {"pg-1": "n1"}
 
 
 def test_a_group_whose_children_are_met_needs_no_place() -> None:
     """The same holds a level up: nothing is missing below it."""
     done = {"gang": 1, "key": "nowhere", "children": {"pg1": {"gang": 1}}}
     found = told(["n1 1"], children(done=done, pg2={"gang": 1}), [{"pod": "1@pg1", "phase": "Succeeded"}, "1@pg2"])
-    assert {"pg2-1": "n1"} == found.binds
+    assert found.binds == {"pg2-1": "n1"}
 
 
 def test_members_that_contradict_their_group_stop_the_tree() -> None:
@@ -278,7 +278,7 @@ def test_members_that_contradict_their_group_stop_the_tree() -> None:
     pods = ["1@pg1 on n1", "1@pg1 on n2", "1@pg1", "1@pg2"]
     root = {"children": {"pg2": None, "pg1": {"gang": 2, "key": "rack"}}}
     found = told(["n1 2 rack=a", "n2 2 rack=b"], root, pods)
-    assert (Finding.CONTRADICTION, {}) == (found.finding, found.binds)
+    assert (found.finding, found.binds) == (Finding.CONTRADICTION, {})
 
 
 # Preferences.
@@ -288,7 +288,7 @@ def test_members_that_contradict_their_group_stop_the_tree() -> None:
 def test_a_preference_contradicts_nothing(running: list[str]) -> None:
     """Members that run in two preferred domains, or in none, leave nothing to prefer."""
     found = told(["n1 1 rack=a", "n2 2 rack=b", "n3 1"], {"gang": 1, "preferred": "rack"}, [*running, "new=1@root"])
-    assert {"new": "n2"} == found.binds
+    assert found.binds == {"new": "n2"}
 
 
 def test_extra_pods_are_not_held_to_a_preference() -> None:
@@ -300,7 +300,7 @@ def test_extra_pods_are_not_held_to_a_preference() -> None:
 def test_late_pods_are_not_held_to_a_preference() -> None:
     """The rack of the running member is full, so the late pod goes elsewhere."""
     nodes, pods = ["n1 1 rack=a", "n2 1 rack=b"], ["1@root on n1", "new=1@root"]
-    assert {"new": "n2"} == told(nodes, {"gang": 1, "preferred": "rack"}, pods).binds
+    assert told(nodes, {"gang": 1, "preferred": "rack"}, pods).binds == {"new": "n2"}
 
 
 def test_optional_children_are_not_held_to_a_preference() -> None:
@@ -323,4 +323,4 @@ def test_confined_children_come_first_where_all_are_needed() -> None:
     found = told(
         ["n1 2 rack=a", "n2 1"], children(pg1={"gang": 1}, pg2={"gang": 2, "key": "rack"}), ["1@pg1", "2x1@pg2"]
     )
-    assert {"pg1-1": "n2", "pg2-1": "n1", "pg2-2": "n1"} == found.binds
+    assert found.binds == {"pg1-1": "n2", "pg2-1": "n1", "pg2-2": "n1"}

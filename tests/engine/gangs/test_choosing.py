@@ -51,31 +51,31 @@ def test_without_a_key_the_scope_is_all_there_is() -> None:
 
 def test_the_fuller_domain_is_tried_first() -> None:
     """Large gaps stay whole for large groups, and what is too small is not tried at all."""
-    assert ["b", "c"] == values(required(trial({"gang": 3, "key": "rack"}, ["3x1@root"])).scopes)
+    assert values(required(trial({"gang": 3, "key": "rack"}, ["3x1@root"])).scopes) == ["b", "c"]
 
 
 def test_equal_domains_are_tried_in_the_order_of_their_names() -> None:
     """Two runs agree, whatever came first."""
     nodes = ["n1 2 rack=b", "n2 2 rack=a", "n3 2 rack=c"]
-    assert ["a", "b", "c"] == values(required(trial({"gang": 1, "key": "rack"}, ["1@root"], nodes)).scopes)
+    assert values(required(trial({"gang": 1, "key": "rack"}, ["1@root"], nodes)).scopes) == ["a", "b", "c"]
 
 
 def test_the_survey_tells_how_the_domains_stand() -> None:
     """Each domain has its room, and says how many of the group's pods that comes to."""
     survey = required(trial({"gang": 3, "key": "rack"}, ["5x1@root"])).survey
     assert survey is not None
-    assert [2, 4, 5] == survey.fits.tolist()
-    assert [[2, 4, 8]] == [room.tolist() for room in survey.room.values()]
-    assert [True, True, True] == survey.open.tolist()
-    assert [False, True, True] == survey.able.tolist()
+    assert survey.fits.tolist() == [2, 4, 5]
+    assert [room.tolist() for room in survey.room.values()] == [[2, 4, 8]]
+    assert survey.open.tolist() == [True, True, True]
+    assert survey.able.tolist() == [False, True, True]
 
 
 def test_a_running_member_leaves_one_domain_open() -> None:
     """It is the only one to be tried, also where it is the worst."""
     offer = required(trial({"gang": 2, "key": "rack"}, ["1@root on n1", "1@root"]))
-    assert ["a"] == values(offer.scopes)
+    assert values(offer.scopes) == ["a"]
     assert offer.survey is not None
-    assert [True, False, False] == offer.survey.open.tolist()
+    assert offer.survey.open.tolist() == [True, False, False]
 
 
 def test_a_running_member_without_room_leaves_none() -> None:
@@ -91,14 +91,14 @@ def test_members_pin_at_every_level() -> None:
     found = trial({"gang": 2, "key": "block", "children": below}, ["1@pg1 on n1", "1@pg1", "1@pg2"], nodes)
     own = choices(found)
     (block,) = own.required(0, found.world.topology.whole()).scopes
-    assert "x" == block.chain[-1].value
-    assert [["a"], ["a", "b"]] == [values(own.required(child, block).scopes) for child in (1, 2)]
+    assert block.chain[-1].value == "x"
+    assert [values(own.required(child, block).scopes) for child in (1, 2)] == [["a"], ["a", "b"]]
 
 
 def test_members_on_nodes_that_are_gone_hold_nothing() -> None:
     """Nobody knows any more which rack that was."""
     found = trial({"gang": 2, "key": "rack"}, ["1@root on gone", "1@root"])
-    assert 3 == len(required(found).scopes)
+    assert len(required(found).scopes) == 3
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_members_in_several_domains_contradict_their_group(home: str, detail: st
     """The error names the group and what is wrong."""
     with pytest.raises(ContradictionError, match=detail) as caught:
         required(trial({"gang": 3, "key": "rack"}, ["1@root on n1", f"1@root on {home}", "1@root"]))
-    assert "root" == caught.value.key.name
+    assert caught.value.key.name == "root"
 
 
 def test_groups_that_cannot_be_admitted_contradict_nothing() -> None:
@@ -123,15 +123,15 @@ def test_groups_that_cannot_be_admitted_contradict_nothing() -> None:
 
 def test_a_preferred_domain_is_one_that_could_hold_the_minimum() -> None:
     """The order is that of required ones; without a preference there are none."""
-    assert ["b", "c"] == preferred(trial({"gang": 3, "preferred": "rack"}, ["3x1@root"]))
-    assert [] == preferred(trial({"gang": 3}, ["3x1@root"]))
+    assert preferred(trial({"gang": 3, "preferred": "rack"}, ["3x1@root"])) == ["b", "c"]
+    assert preferred(trial({"gang": 3}, ["3x1@root"])) == []
 
 
 def test_a_running_member_is_a_preference_for_its_domain() -> None:
     """Late pods are drawn to it; members in several domains draw nobody."""
-    assert ["a"] == preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n1", "1@root"]))
-    assert [] == preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n1", "1@root on n2", "1@root"]))
-    assert [] == preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n4", "1@root"]))
+    assert preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n1", "1@root"])) == ["a"]
+    assert preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n1", "1@root on n2", "1@root"])) == []
+    assert preferred(trial({"gang": 1, "preferred": "rack"}, ["1@root on n4", "1@root"])) == []
 
 
 def test_preferred_domains_lie_inside_required_ones() -> None:
@@ -141,7 +141,7 @@ def test_preferred_domains_lie_inside_required_ones() -> None:
     own = choices(found)
     outer = own.required(0, found.world.topology.whole()).scopes
     chains = [[domain.value for domain in scope.chain] for scope in own.preferred(0, outer)]
-    assert [["x", "a"], ["y", "a"], ["y", "b"]] == chains
+    assert chains == [["x", "a"], ["y", "a"], ["y", "b"]]
 
 
 def test_beyond_the_minimum_only_required_domains_hold() -> None:

@@ -37,16 +37,16 @@ def turned_away(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) ->
 def test_a_leaf_is_short_of_the_pods_that_do_not_fit() -> None:
     """Of its minimum, and counting those that run already; extra pods are not missed."""
     _, needs, survey = surveyed(["n1 2 rack=a", "n2 4 rack=b"], {"gang": 4}, ["6x1@root"])
-    assert [2, 0] == shortage(needs, 0, survey).tolist()
+    assert shortage(needs, 0, survey).tolist() == [2, 0]
     _, needs, survey = surveyed(["n1 2 rack=a"], {"gang": 4}, ["1@root on n1", "3x1@root"])
-    assert [2] == shortage(needs, 0, survey).tolist()
+    assert shortage(needs, 0, survey).tolist() == [2]
 
 
 def test_a_group_is_short_of_pods_too() -> None:
     """The least that its children need, class by class."""
     root = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 3}, "pg3": {"gang": 1}}}
     _, needs, survey = surveyed(["n1 2 rack=a", "n2 1 rack=b"], root, ["2x1@pg1", "3x1@pg2", "1@pg3"])
-    assert [1, 2] == shortage(needs, 0, survey).tolist()
+    assert shortage(needs, 0, survey).tolist() == [1, 2]
 
 
 def test_the_closest_domain_is_short_of_least_and_holds_most() -> None:
@@ -54,13 +54,13 @@ def test_the_closest_domain_is_short_of_least_and_holds_most() -> None:
     nodes = ["n1 1 rack=d", "n2 3 rack=c", "n3 2 rack=b", "n4 2 rack=a"]
     _, needs, survey = surveyed(nodes, {"gang": 4}, ["4x1@root"])
     order = closest(survey, shortage(needs, 0, survey))
-    assert ["c", "a", "b", "d"] == [survey.partition.scopes[place].chain[-1].value for place in order]
+    assert [survey.partition.scopes[place].chain[-1].value for place in order] == ["c", "a", "b", "d"]
 
 
 def test_domains_that_are_not_open_are_no_candidates() -> None:
     """Members run in another one."""
     _, needs, survey = surveyed(["n1 1 rack=a", "n2 9 rack=b"], {"gang": 2}, ["1@root on n1", "1@root"])
-    assert [0] == closest(survey, shortage(needs, 0, survey))
+    assert closest(survey, shortage(needs, 0, survey)) == [0]
 
 
 def test_children_that_need_least_are_counted_first() -> None:
@@ -68,7 +68,7 @@ def test_children_that_need_least_are_counted_first() -> None:
     root = {"gang": 2, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}, "pg3": {"gang": 1}, "pg4": {"gang": 1}}}
     nodes = [f"n{cpu} {cpu} rack=r{cpu}" for cpu in range(1, 7)]
     _, needs, survey = surveyed(nodes, root, ["3x1@pg1", "2x1@pg2", "1@pg3"])
-    assert [1, 1, 2, 2, 2, 3] == at_most(needs, 0, survey.room, 6).tolist()
+    assert at_most(needs, 0, survey.room, 6).tolist() == [1, 1, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_where_no_domain_is_large_enough_nothing_helps() -> None:
 
 def test_pods_that_may_run_nowhere_are_unresolvable() -> None:
     """The others would fit, but the minimum needs all."""
-    pods = ["2x1@root", {"pod": "1@root", "nodeSelector": {"disk": "none"}}]
+    pods: list[str | Form] = ["2x1@root", {"pod": "1@root", "nodeSelector": {"disk": "none"}}]
     assert (Counts(3, scheduled=2, unresolvable=1), "a") == turned_away(["n1 4 rack=a"], {"gang": 3}, pods)
 
 

@@ -42,7 +42,7 @@ def statuses(found: Told) -> dict[str, Status]:
 
 def test_a_placed_leaf_counts_all_its_members() -> None:
     """Running and finished members, and those placed now; what lies beyond the room is unschedulable."""
-    pods = ["1@root on n1", {"pod": "1@root", "phase": "Succeeded"}, "3x1@root"]
+    pods: list[str | Form] = ["1@root on n1", {"pod": "1@root", "phase": "Succeeded"}, "3x1@root"]
     found = told(["n1 3"], {"gang": 3}, pods)
     assert Counts(3, scheduled=4, unschedulable=1) == found.counts("root")
     assert (1, (Reason(CPU, 1),)) == (found.report("root").nodes, found.report("root").reasons)
@@ -53,7 +53,7 @@ def test_extra_pods_that_nothing_can_help_are_unresolvable() -> None:
     pods: list[str | Form] = ["3x1@root", {"pod": "far=1@root", **NOWHERE}, {"pod": "bad=x@root"}]
     found = told(["n1 2"], {"gang": 1}, pods)
     assert Counts(1, scheduled=2, unschedulable=1, unresolvable=2) == found.counts("root")
-    assert ["uid-default-bad"] == [refused.uid for refused in found.report("root").refused]
+    assert [refused.uid for refused in found.report("root").refused] == ["uid-default-bad"]
 
 
 def test_refused_pods_do_not_hide_those_that_wait_for_room() -> None:
@@ -107,8 +107,8 @@ def test_a_parent_counts_the_statuses_of_its_children() -> None:
     pods: list[str | Form] = ["1@pg1", "9@pg3", {"pod": "1@pg2", **NOWHERE}, "1@pg4", "1@pg5"]
     found = told(["n1 4"], root, pods)
     assert Counts(4, scheduled=3, unresolvable=2) == found.counts("root")
-    assert ["pg2", "pg3"] == found.blockers("root")
-    assert [Status.SUCCESS, Status.UNRESOLVABLE] == [statuses(found)[name] for name in ("pg5", "pg3")]
+    assert found.blockers("root") == ["pg2", "pg3"]
+    assert [statuses(found)[name] for name in ("pg5", "pg3")] == [Status.SUCCESS, Status.UNRESOLVABLE]
 
 
 def test_what_is_unresolvable_is_so_up_to_the_root() -> None:
@@ -116,7 +116,7 @@ def test_what_is_unresolvable_is_so_up_to_the_root() -> None:
     low = children(pg={"gang": 1})
     found = told(["n1 4"], children(mid=children(low=low)), [{"pod": "1@pg", **NOWHERE}])
     assert {Status.UNRESOLVABLE} == set(statuses(found).values())
-    assert [["mid"], ["low"], ["pg"], []] == [found.blockers(name) for name in ("root", "mid", "low", "pg")]
+    assert [found.blockers(name) for name in ("root", "mid", "low", "pg")] == [["mid"], ["low"], ["pg"], []]
 
 
 def test_an_ancestor_that_can_do_without_it_stops_that() -> None:
@@ -124,7 +124,7 @@ def test_an_ancestor_that_can_do_without_it_stops_that() -> None:
     root = {"gang": 1, "children": {"lost": children(pg1={"gang": 1}), "full": children(pg2={"gang": 1})}}
     found = told(["n1 2"], root, [{"pod": "1@pg1", **NOWHERE}, "1@pg2", "2@x on n1"])
     assert Counts(1, unschedulable=1, unresolvable=1) == found.counts("root")
-    assert (Status.UNSCHEDULABLE, Status.UNRESOLVABLE) == (statuses(found)["root"], statuses(found)["lost"])
+    assert (statuses(found)["root"], statuses(found)["lost"]) == (Status.UNSCHEDULABLE, Status.UNRESOLVABLE)
 
 
 def test_children_that_had_no_turn_wait() -> None:
@@ -141,7 +141,7 @@ def test_children_that_cannot_be_admitted_are_unresolvable_before_they_are_asked
     root = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}, "pg3": {"gang": 9}}}
     found = told(["n1 1"], root, ["2x1@pg1", "1@pg2", "1@pg3"])
     assert Counts(2, remaining=1, unschedulable=1, unresolvable=1) == found.counts("root")
-    assert ["pg1", "pg3"] == found.blockers("root")
+    assert found.blockers("root") == ["pg1", "pg3"]
 
 
 def test_inadmissible_groups_name_the_children_that_lack_members() -> None:
@@ -180,7 +180,7 @@ def test_a_placed_group_tells_what_became_of_the_others() -> None:
     root = {"gang": 1, "children": {"pg1": None, "pg2": {"gang": 9}, "pg3": {"gang": 2}, "pg4": {"gang": 1}}}
     found = told(["n1 2"], root, ["1@pg1", "1@pg2", "2x1@pg3", {"pod": "1@pg4", **NOWHERE}])
     assert Counts(1, scheduled=1, unschedulable=1, unresolvable=2) == found.counts("root")
-    assert [] == found.blockers("root")
+    assert found.blockers("root") == []
 
 
 def test_met_children_are_successes_though_nobody_asks_them() -> None:
@@ -208,12 +208,12 @@ def test_a_preferred_domain_is_named_as_long_as_all_are_in_it() -> None:
     found = told(nodes, root, ["1@pg1"])
     assert [Domain("block", "x"), Domain("rack", "a")] == [found.report(name).domain for name in ("root", "pg1")]
     found = told(nodes, root, ["2x1@pg1"])
-    assert [None, None] == [found.report(name).domain for name in ("root", "pg1")]
+    assert [found.report(name).domain for name in ("root", "pg1")] == [None, None]
 
 
 def test_candidates_tell_how_many_of_how_many_fit_and_why_not_more() -> None:
     """The closest first, each with what is wrong with its nodes, if the options ask for it."""
-    nodes = ["n1 2 rack=a", "n2 3 rack=b", {"node": "n3 9 rack=b", "unschedulable": True}]
+    nodes: list[str | Form] = ["n1 2 rack=a", "n2 3 rack=b", {"node": "n3 9 rack=b", "unschedulable": True}]
     candidates = told(nodes, {"gang": 4, "key": "rack"}, ["5x1@root", "1@x on n1"]).report("root").candidates
     b = Candidate(Domain("rack", "b"), 2, 3, 5, short=1, reasons=(Reason("node(s) were unschedulable", 1),))
     assert (b, Candidate(Domain("rack", "a"), 1, 1, 5, short=3)) == candidates
@@ -223,7 +223,7 @@ def test_no_more_candidates_are_told_than_anybody_reads() -> None:
     """Of many racks the closest ten, and without detail only the closest, without reasons."""
     nodes = [f"n{number} {number} rack=r{number:02}" for number in range(1, 21)]
     root, pods = {"gang": 30, "key": "rack"}, ["30x1@root"]
-    assert CANDIDATES_TOLD == len(told(nodes, root, pods).report("root").candidates)
+    assert len(told(nodes, root, pods).report("root").candidates) == CANDIDATES_TOLD
     (only,) = told(nodes, root, pods, detail=False).report("root").candidates
     assert Candidate(Domain("rack", "r20"), 1, 20, 30, short=10) == only
 
@@ -232,7 +232,7 @@ def test_candidates_are_open_to_the_group() -> None:
     """The rack of the running member is full; that there is room in another does not help."""
     pods = ["1@root on n1", "2x1@root"]
     found = told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 3, "key": "rack"}, pods)
-    assert ["a"] == [one.domain.value for one in found.report("root").candidates]
+    assert [one.domain.value for one in found.report("root").candidates] == ["a"]
     assert found.step is not None
     assert (Domain("rack", "a"), 1) == (found.step.domain, found.step.count)
 
@@ -242,45 +242,57 @@ def test_domains_that_were_tried_in_vain_are_candidates_too() -> None:
     found = told(["n1 3 rack=a", "n2 1 rack=b"], {"gang": 2, "key": "rack"}, ["big=2@root", "huge=3@root"])
     report = found.report("root")
     assert Counts(2, scheduled=1, unschedulable=1) == report.counts
-    assert [("a", 2, 0), ("b", 0, 2)] == [(one.domain.value, one.fits, one.short) for one in report.candidates]
+    assert [(one.domain.value, one.fits, one.short) for one in report.candidates] == [("a", 2, 0), ("b", 0, 2)]
 
 
 def test_the_domain_that_is_reported_on_leads_the_candidates() -> None:
-    """The attempt that came furthest was in b, though a has room for as many by the bounds."""
-    nodes = ["n1 3 rack=a", "n2 2 rack=b", "n3 3 rack=b"]
-    found = told(nodes, {"gang": 4, "key": "rack"}, ["2x2@root", "2x1@root", "1@x on n2"])
-    assert found.report("root").candidates[0].domain == Domain("rack", "b")
+    """The bounds let both racks through and like a as well, but the attempt in b came further."""
+    pods = ["big=2@root", "3x1@root"]
+    found = told(["n1 3 rack=a", "n2 4 rack=b"], {"gang": 4, "key": "rack"}, pods)
+    report = found.report("root")
+    assert Counts(4, scheduled=3, unschedulable=1) == report.counts
+    assert [(one.domain.value, one.fits) for one in report.candidates] == [("b", 4), ("a", 4)]
 
 
-def test_of_domains_of_which_one_could_be_emptied_that_is_told() -> None:
-    """Rack a was tried and is beyond help; rack b was too full to be tried, but evictions could change that."""
-    root = {"gang": 2, "key": "rack"}
+def test_of_attempts_that_came_equally_far_the_first_is_told() -> None:
+    """In both racks one of the pods fitted."""
+    found = told(["n1 3 rack=a", "n2 3 rack=b"], {"gang": 2, "key": "rack"}, ["2@root", "3@root"])
+    assert Domain("rack", "a") == found.report("root").candidates[0].domain
+
+
+@pytest.mark.parametrize(
+    ("node", "counts", "racks"),
+    [
+        ("n2 2 rack=b", Counts(2, scheduled=1, unschedulable=1), ["b", "a"]),
+        ("n2 1 rack=b", Counts(2, unresolvable=2), ["a", "b"]),
+    ],
+)
+def test_a_domain_that_could_be_emptied_is_told_before_one_that_nothing_helps(
+    node: str, counts: Counts, racks: list[str]
+) -> None:
+    """Rack a was tried, and its pods lack company; b was too full to be tried, which evictions can change or not."""
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    pods: list[str | Form] = [{"pod": "2x1@root", "affinity": near}, "2@x on n2"]
-    found = told(["n1 2 rack=a", "n2 2 rack=b"], root, pods)
-    assert (Counts(2, unschedulable=2), ["b", "a"]) == (
-        found.counts("root"),
-        [one.domain.value for one in found.report("root").candidates],
-    )
+    pods: list[str | Form] = [{"pod": "2x1@root", "affinity": near}, "1@x on n2"]
+    report = told(["n1 2 rack=a", node], {"gang": 2, "key": "rack"}, pods).report("root")
+    assert (counts, racks) == (report.counts, [one.domain.value for one in report.candidates])
 
 
 def test_notes_of_one_domain_are_not_mixed_with_those_of_another() -> None:
-    """What a root says of its children is what they say of themselves: all of it is about one block."""
-    nodes = ["n1 9 block=x rack=a", "n2 1 block=x rack=b", "n3 3 block=y rack=c", "n4 7 block=y rack=d"]
-    root = {
-        "gang": 2,
-        "key": "block",
-        "children": {"pg1": {"gang": 4, "key": "rack"}, "pg2": {"gang": 6, "key": "rack"}},
-    }
-    found = told(nodes, root, ["4x1@pg1", "6x1@pg2"])
-    block = found.report("root").candidates[0].domain.value
-    racks = {"x": {"a", "b"}, "y": {"c", "d"}}[block]
-    for name in found.blockers("root"):
-        assert {one.domain.value for one in found.report(name).candidates} <= racks
-    assert (
-        sum(status is Status.SUCCESS for status in list(statuses(found).values())[1:]) == found.counts("root").scheduled
+    """Block x is tried first and holds no child; of block y, which holds one, everything is told."""
+    nodes = [
+        *(f"x{number} {cpu} block=x rack=x{number}" for number, cpu in enumerate((3, 3, 3, 1))),
+        "y1 3 block=y rack=c",
+    ]
+    racks = {"pg1": {"gang": 4, "key": "rack"}, "pg2": {"gang": 6, "key": "rack"}}
+    found = told(
+        [*nodes, "y2 7 block=y rack=d"], {"gang": 2, "key": "block", "children": racks}, ["4x1@pg1", "6x1@pg2"]
     )
+    assert (Counts(2, scheduled=1, unschedulable=1), ["pg2"]) == (found.counts("root"), found.blockers("root"))
+    assert [one.domain.value for one in found.report("root").candidates] == ["y", "x"]
+    assert (Status.SUCCESS, Domain("rack", "d")) == (statuses(found)["pg1"], found.report("pg1").domain)
+    assert Counts(6, scheduled=3, unschedulable=3) == found.counts("pg2")
+    assert [(one.domain.value, one.fits) for one in found.report("pg2").candidates] == [("d", 3), ("c", 3)]
 
 
 def test_preferred_domains_are_not_what_failed() -> None:
@@ -305,9 +317,9 @@ def test_a_contradiction_shows_on_the_way_from_the_root() -> None:
     """The group that contradicts itself is lost and so is all above it; the others have their own counts."""
     root = {"children": {"mid": {"children": {"pg1": {"gang": 2, "key": "rack"}}}, "pg2": None}}
     found = told(["n1 2 rack=a", "n2 2 rack=b"], root, ["1@pg1 on n1", "1@pg1 on n2", "1@pg1", "1@pg2", "bad=x@pg1"])
-    assert [["mid"], ["pg1"], [], []] == [found.blockers(name) for name in ("root", "mid", "pg1", "pg2")]
-    assert [2, 1, 4] == [found.counts(name).unresolvable for name in ("root", "mid", "pg1")]
-    assert {"pg2": Status.WAIT} == {
-        name: one for name, one in statuses(found).items() if one is not Status.UNRESOLVABLE
+    assert [found.blockers(name) for name in ("root", "mid", "pg1", "pg2")] == [["mid"], ["pg1"], [], []]
+    assert [found.counts(name).unresolvable for name in ("root", "mid", "pg1")] == [2, 1, 4]
+    assert {name: one for name, one in statuses(found).items() if one is not Status.UNRESOLVABLE} == {
+        "pg2": Status.WAIT
     }
     assert len(found.report("pg1").refused) == 1

@@ -15,7 +15,15 @@ from cpg_api.core.affinity import (
 from cpg_api.core.pod import PodSpec
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
 from cpg_api.selectors import LabelMatcher
-from cpg_engine.snapshot.relations import PodTerm, PodTerms, Relations, SpreadConstraint, asked_labels, relations_of
+from cpg_engine.snapshot.relations import (
+    PodTerm,
+    PodTerms,
+    Relations,
+    SpreadConstraint,
+    asked_labels,
+    needed_label,
+    relations_of,
+)
 from cpg_engine.testing.builders import pod
 
 WEB = LabelSelector(match_labels={"app": "web"})
@@ -189,6 +197,23 @@ def test_selectors_say_which_labels_they_ask_for() -> None:
     )
     assert set(asked_labels(found)) == {"app", "hash", "track", "a", "b", "c"}
     assert set(asked_labels(PodSpec())) == set()
+
+
+@pytest.mark.parametrize(
+    ("selector", "label"),
+    [
+        (WEB, ("app", "web")),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("web",)),)), ("app", "web")),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("web", "db")),)), None),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "Exists"),)), None),
+        (LabelSelector(), None),
+    ],
+)
+def test_most_selectors_need_one_label(selector: LabelSelector, label: tuple[str, str] | None) -> None:
+    """Whoever lacks it need not be looked at."""
+    assert needed_label(LabelMatcher.compile(selector)) == label
+    terms = compiled(spec(term(label_selector=selector), weights=(1,))).terms
+    assert terms.needed_labels == frozenset([label])
 
 
 def test_compiled_forms_are_values() -> None:

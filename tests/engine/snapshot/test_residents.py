@@ -1,6 +1,6 @@
 """Who is where, and the counts derived from it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import hypothesis.strategies as st
@@ -19,6 +19,7 @@ from cpg_engine.filters.registry import dynamic_filters
 from cpg_engine.snapshot import residents
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.residents import Residents
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
@@ -30,6 +31,10 @@ class Named(Struct, frozen=True):
 
     app: str
     worth: int = 1
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return everybody."""
+        return residents.classes
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return what a pod is worth; more in a namespace that is known."""
@@ -135,6 +140,22 @@ def test_namespaces_change_what_questions_mean() -> None:
         ledger.remove_namespace("default")
         assert counted(ledger) == {"a": 1}
     assert ledger.residents.namespaces_version == 2
+
+
+def test_classes_are_found_by_labels_and_by_what_they_ask_for() -> None:
+    """Those that are somewhere, and nobody else; what asks for any pod is found by all."""
+    ledger = ledger_of("a")
+    web, rival = ledger.class_of(app("web")), ledger.class_of(app("rival", avoid="web"))
+    ledger.put_pod(app("rival", avoid="web"), "b")
+    found = ledger.residents
+    assert list(found.with_label(("app", "web"))) == [web]
+    assert list(found.with_label(None)) == list(found.classes) == [web, rival]
+    assert list(found.asking_for(web)) == [rival]
+    assert list(found.asking_for(rival)) == []
+    ledger.remove_pod("uid-default-rival0")
+    ledger.remove_pod("uid-default-web0")
+    assert (list(found.with_label(("app", "web"))), found.asking_for(web)) == ([], {})
+    assert (found._labelled, found._asking) == ({}, {})
 
 
 # Labels that selectors ask for.

@@ -1,0 +1,349 @@
+"""Measure the engine alone: nodes and pods in memory, units in, decisions out, applied as a scheduler would.
+
+``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the best of some runs, each
+in a world of its own: what else the machine does makes them worse, never better.
+"""
+
+import argparse
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import ParamSpec, TypeVar
+
+import yaml
+
+from cpg_api.core.affinity import TopologySpreadConstraint
+from cpg_api.core.node import Node, NodeStatus
+from cpg_api.core.pod import Container, Pod, PodSpec
+from cpg_api.core.resources import ResourceRequirements
+from cpg_api.meta import LabelSelector, ObjectMeta
+from cpg_api.scheduling.forest import Forest, Group, Tree
+from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.notes import Notes
+from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
+from cpg_engine.gangs.world import World, new_world
+from cpg_engine.testing.builders import composite, pod_group
+from cpg_engine.verdicts import Finding
+
+HERE = Path(__file__).parent
+RACK = 100
+"""Nodes of a rack, so that 5,000 nodes stand in 50 racks; five racks are a block."""
+GROWTH = 4.5
+"""At most so many times the figure for four times the nodes."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Timed = Callable[[], object]
+"""What is measured; everything it needs has been made before."""
+
+
+def node(number: int) -> Node:
+    """Return a node of 4 CPU, in its zone, block and rack."""
+    labels = {
+        "kubernetes.io/hostname": f"node-{number:05}",
+        "zone": f"zone-{number % 3}",
+        "block": f"block-{number // RACK // 5}",
+        "rack": f"rack-{number // RACK}",
+    }
+    return Node(
+        metadata=ObjectMeta(name=f"node-{number:05}", labels=labels),
+        status=NodeStatus(allocatable={"cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110"}),
+    )
+
+
+def world_of(nodes: int) -> World:
+    """Return a world of so many empty nodes."""
+    world = new_world()
+    for number in range(nodes):
+        world.ledger.put_node(node(number))
+    return world
+
+
+def pods(name: str, count: int, *, cpu: str = "100m", image: str = "train", spread: bool = False) -> list[Pod]:
+    """Return pods that are all alike, as a Job makes them, with or without an even spread over the zones."""
+    labels = {"job": name}
+    constraint = TopologySpreadConstraint(
+        topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(match_labels=labels)
+    )
+    requests = ResourceRequirements(requests={"cpu": cpu, "memory": "64Mi"})
+    spec = PodSpec(
+        containers=(Container(name="main", image=image, resources=requests),),
+        topology_spread_constraints=(constraint,) if spread else None,
+    )
+    names = [f"{name}-{number}" for number in range(count)]
+    return [Pod(ObjectMeta(name=one, namespace="default", uid=one, labels=labels), spec) for one in names]
+
+
+class Scheduler:
+    """What the runtime does around the engine: make a unit, have it decided, assume what was decided."""
+
+    def __init__(self, nodes: int, options: Options | None = None) -> None:
+        """Start with empty nodes."""
+        self.world = world_of(nodes)
+        self.options = options or Options()
+
+    def gang(self, tree: Tree, members: Mapping[str, Sequence[Pod]], *, placed: bool = True) -> None:
+        """Schedule a tree whose members are given by the name of their group."""
+        pending = {found.key: Members(pending=members.get(found.key.name, ())) for found in tree.nodes}
+        unit = tree_unit(tree, pending, self.world.ledger)
+        self._perform(unit, [pod for some in members.values() for pod in some], placed=placed)
+
+    def single(self, pod: Pod) -> None:
+        """Schedule a pod of no group."""
+        self._perform(pod_unit(pod, self.world.ledger), [pod], placed=True)
+
+    def _perform(self, unit: Unit, members: Sequence[Pod], *, placed: bool) -> Decision:
+        decision = decide(self.world, unit, self.options)
+        if (decision.explanation.finding is Finding.PLACED) is not placed:
+            raise ValueError(f"the benchmark was meant to end otherwise: {decision.explanation.finding}")
+        by_uid = {pod.metadata.uid: pod for pod in members}
+        for bind in decision.binds:
+            self.world.ledger.put_pod(by_uid[bind.uid], bind.node)
+        return decision
+
+
+def trees_of(groups: Sequence[Group]) -> dict[str, Tree]:
+    """Return the trees that the groups form, by the name of their root."""
+    return {tree.nodes[0].key.name: tree for tree in Forest.of(groups).trees()}
+
+
+def one_gang(
+    nodes: int, members: Sequence[Pod], *, key: str | None = None, placed: bool = True, detail: bool = False
+) -> Timed:
+    """Return the scheduling of one gang of all the pods."""
+    scheduler = Scheduler(nodes, Options(detail=detail))
+    (tree,) = trees_of([pod_group("gang", gang=len(members), key=key)]).values()
+    return lambda: scheduler.gang(tree, {"gang": members}, placed=placed)
+
+
+def large_gang(nodes: int) -> Timed:
+    """Place one gang of 1,000 identical pods."""
+    return one_gang(nodes, pods("large", 1000))
+
+
+def rack_gang(nodes: int) -> Timed:
+    """Place one gang of 1,000 identical pods in one of 50 racks."""
+    return one_gang(nodes, pods("rack", 1000), key="rack")
+
+
+def spread_gang(nodes: int) -> Timed:
+    """Place one gang of 1,000 identical pods evenly over 3 zones."""
+    return one_gang(nodes, pods("spread", 1000, spread=True))
+
+
+def two_sizes() -> list[Pod]:
+    """Return 1,000 pods that fit no rack, though those of either size alone would."""
+    return [*pods("small", 500, cpu="200m"), *pods("large", 500, cpu="700m")]
+
+
+def failing_gang(nodes: int) -> Timed:
+    """Find out that 1,000 pods of two sizes fit none of 50 racks, each of which seems large enough."""
+    return one_gang(nodes, two_sizes(), key="rack", placed=False)
+
+
+def told_gang(nodes: int) -> Timed:
+    """Do the same and say why, with the reasons of the nodes."""
+    return one_gang(nodes, two_sizes(), key="rack", placed=False, detail=True)
+
+
+def small_gangs(nodes: int) -> Timed:
+    """Place 1,000 gangs of 3 pods, one after the other."""
+    scheduler = Scheduler(nodes)
+    members = {f"gang-{number}": pods(f"gang-{number}", 3) for number in range(1000)}
+    trees = trees_of([pod_group(name, gang=3) for name in members])
+
+    def run() -> None:
+        for name, tree in trees.items():
+            scheduler.gang(tree, {name: members[name]})
+
+    return run
+
+
+def small_jobs(nodes: int) -> Timed:
+    """Place 300 gangs of 3 pods, each with an image of its own, so that the engine has seen none of them."""
+    scheduler = Scheduler(nodes)
+    members = {f"gang-{number}": pods(f"gang-{number}", 3, image=f"image-{number}") for number in range(300)}
+    trees = trees_of([pod_group(name, gang=3) for name in members])
+
+    def run() -> None:
+        for name, tree in trees.items():
+            scheduler.gang(tree, {name: members[name]})
+
+    return run
+
+
+def one_cycle(nodes: int) -> Timed:
+    """Place one gang of 3 pods, of a kind that the engine has seen, where one node has changed since."""
+    scheduler = Scheduler(nodes)
+    trees = trees_of([pod_group(f"gang-{number}", gang=3) for number in range(2)])
+    scheduler.gang(trees["gang-0"], {"gang-0": pods("gang-0", 3)})
+    members = pods("gang-1", 3)
+    return lambda: scheduler.gang(trees["gang-1"], {"gang-1": members})
+
+
+def plain_pods(nodes: int) -> Timed:
+    """Place 3,000 pods of no group, one after the other."""
+    scheduler = Scheduler(nodes)
+    members = pods("plain", 3000)
+
+    def run() -> None:
+        for pod in members:
+            scheduler.single(pod)
+
+    return run
+
+
+def deep_tree(name: str) -> Iterator[Group]:
+    """Yield one root in a block, over two groups of two PodGroups, each of those in a rack."""
+    yield composite(name, gang=2, key="block")
+    for side in ("left", "right"):
+        yield composite(f"{name}-{side}", parent=name, gang=2)
+        for leaf in ("a", "b"):
+            yield pod_group(f"{name}-{side}-{leaf}", parent=f"{name}-{side}", gang=16, key="rack")
+
+
+def deep_trees(nodes: int) -> Timed:
+    """Place 48 trees of three levels and 64 pods, the roots in a block, the leaves in a rack."""
+    scheduler = Scheduler(nodes)
+    trees = trees_of([group for number in range(48) for group in deep_tree(f"tree-{number}")])
+    members = {
+        name: {found.key.name: pods(found.key.name, 16) for found in tree.nodes if not found.children}
+        for name, tree in trees.items()
+    }
+
+    def run() -> None:
+        for name, tree in trees.items():
+            scheduler.gang(tree, members[name])
+
+    return run
+
+
+MEASURES: Mapping[str, Callable[[int], Timed]] = {
+    measure.__name__: measure
+    for measure in (
+        large_gang,
+        small_gangs,
+        small_jobs,
+        rack_gang,
+        deep_trees,
+        spread_gang,
+        one_cycle,
+        plain_pods,
+        failing_gang,
+        told_gang,
+    )
+}
+
+
+def best(measure: Callable[[int], Timed], nodes: int, runs: int) -> float:
+    """Return the CPU seconds of the best of so many runs, each on nodes of its own."""
+    figures = []
+    for _ in range(runs):
+        timed = measure(nodes)
+        gc.collect()
+        start = process_time()
+        timed()
+        figures.append(process_time() - start)
+    return min(figures)
+
+
+def explaining(nodes: int, runs: int) -> float:
+    """Return how much of the time of ``failing_gang`` goes into its explanation when nobody asks for it, in per cent.
+
+    Whatever the search notes is timed; of nested calls, the outermost counts.
+    """
+    spent, depth = 0.0, 0
+
+    def timed(function: Callable[P, R]) -> Callable[P, R]:
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal spent, depth
+            depth += 1
+            start = process_time()
+            answer = function(*args, **kwargs)
+            depth -= 1
+            spent += 0.0 if depth else process_time() - start
+            return answer
+
+        return run
+
+    originals = {name: method for name, method in vars(Notes).items() if not name.startswith("_") and callable(method)}
+    for name, method in originals.items():
+        setattr(Notes, name, timed(method))
+    try:
+        shares = []
+        for _ in range(runs):
+            scheduled = failing_gang(nodes)
+            spent, start = 0.0, process_time()
+            scheduled()
+            shares.append(100 * spent / (process_time() - start))
+        return min(shares)
+    finally:
+        for name, method in originals.items():
+            setattr(Notes, name, method)
+
+
+def ledger_memory(nodes: int, _: int) -> float:
+    """Return the MB that the ledger takes for these nodes and 50,000 pods of 500 kinds, their objects not counted."""
+    objects = [node(number) for number in range(nodes)]
+    members = [pod for number in range(500) for pod in pods(f"job-{number}", 100)]
+    gc.collect()
+    tracemalloc.start()
+    world = new_world()
+    for found in objects:
+        world.ledger.put_node(found)
+    for number, pod in enumerate(members):
+        world.ledger.put_pod(pod, objects[number % nodes].metadata.name)
+    gc.collect()
+    taken, _peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken / 2**20
+
+
+OTHERS: Mapping[str, tuple[str, Callable[[int, int], float]]] = {
+    "explaining": ("%", explaining),
+    "ledger_memory": ("MB", ledger_memory),
+}
+
+
+def told(name: str, figure: float, budget: float, unit: str) -> bool:
+    """Print a line; return whether the figure is over its budget."""
+    over = figure > budget
+    print(f"{name:<22}{figure:>10.4f} {unit:<2}{budget:>10.4f} {unit:<2}{figure / budget:>8.2f}{'  OVER' * over}")
+    return over
+
+
+def main() -> int:
+    """Print a line for each measure; return 1 where one of them is over its budget."""
+    names = (*MEASURES, *OTHERS)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--nodes", type=int, default=5000, help="budgets are for 5,000, which is the default")
+    parser.add_argument("--growth", action="store_true", help="measure at four times the nodes, too, and compare")
+    parser.add_argument("--runs", type=int, default=5, help="of which the best counts (default: 5)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.measures) - set(names):
+        parser.error(f"no such measure: {', '.join(sorted(unknown))}")
+    budgets = yaml.safe_load((HERE / "budgets.yaml").read_bytes())
+    print(f"{'measure':<22}{'figure':>13}{'budget':>13}{'ratio':>8}")
+    over = False
+    for name in arguments.measures or names:
+        budget = budgets[name]["budget"]
+        if name in OTHERS:
+            unit, measure = OTHERS[name]
+            over |= told(name, measure(arguments.nodes, arguments.runs), budget, unit)
+            continue
+        figure = best(MEASURES[name], arguments.nodes, arguments.runs)
+        over |= told(name, figure, budget, "s")
+        if arguments.growth:
+            larger = best(MEASURES[name], 4 * arguments.nodes, arguments.runs)
+            over |= told(f"  at {4 * arguments.nodes} nodes", larger / figure, GROWTH, "x")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

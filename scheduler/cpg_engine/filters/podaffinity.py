@@ -1,0 +1,281 @@
+"""Affinity and anti-affinity to other pods, required and preferred, as InterPodAffinity has them.
+
+It works both ways: pods that run already may want the newcomer away, or like it. Every rule comes down to a number
+per node: how many pods there are meant, or how much they are worth. Summed over the domains of the rule's label, it
+says for each node what the pods of its domain amount to; nodes without the label are in no domain.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from cpg_api.selectors import Labels
+from cpg_engine.snapshot.axes import Flags, Rows, Scores
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot.cluster import ABSENT
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.relations import PodTerm, needed_label
+from cpg_engine.snapshot.residents import Question, Residents
+from cpg_engine.weights import Weights
+
+NEEDS_REASON = "node(s) didn't match pod affinity rules"
+AVOIDS_REASON = "node(s) didn't match pod anti-affinity rules"
+AVOIDED_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+class Needed(Struct, frozen=True):
+    """Counts who is meant by all of these terms at once: only such a pod satisfies any of them."""
+
+    terms: tuple[PodTerm, ...]
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return the classes with a label that the first term asks for."""
+        return residents.with_label(needed_label(self.terms[0].labels))
+
+    def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+        """Return 1 for pods that are, and 0 for others."""
+        return int(all(selects(term, pod_class, namespaces) for term in self.terms))
+
+
+class Avoided(Struct, frozen=True):
+    """Counts who is meant by any of these terms."""
+
+    terms: tuple[PodTerm, ...]
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return the classes with a label that one of the terms asks for."""
+        labels = {needed_label(term.labels): None for term in self.terms}
+        if len(labels) > 1:
+            return {found: None for label in labels for found in residents.with_label(label)}
+        return residents.with_label(*labels)
+
+    def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+        """Return 1 for pods that are, and 0 for others."""
+        return int(any(selects(term, pod_class, namespaces) for term in self.terms))
+
+
+class Avoiding(Struct, frozen=True):
+    """Counts who must not be near the newcomer, by a term of this key."""
+
+    newcomer: PodClass
+    key: str
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return the classes whose terms may mean the newcomer."""
+        return residents.asking_for(self.newcomer)
+
+    def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+        """Return 1 for pods that must not, and 0 for others."""
+        terms = pod_class.relations.terms.avoids
+        return int(any(term.key == self.key and selects(term, self.newcomer, namespaces) for term in terms))
+
+
+class Liking(Struct, frozen=True):
+    """Adds up how much the newcomer and others like each other, by terms of this key."""
+
+    newcomer: PodClass
+    key: str
+    hard_weight: int
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return the classes whose terms may mean the newcomer, and everybody if it has preferences itself."""
+        return residents.classes if self.newcomer.relations.terms.likes else residents.asking_for(self.newcomer)
+
+    def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+        """Return the weights of both sides' preferences; to be needed by a pod is worth something, too."""
+        return sum(
+            weight
+            for key, weight in affections(self.newcomer, pod_class, namespaces, self.hard_weight)
+            if key == self.key
+        )
+
+
+def selects(term: PodTerm, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> bool:
+    """Tell whether a term means the pods of a class."""
+    return term.selects(pod_class.namespace, pod_class.labels, namespaces)
+
+
+def affections(
+    newcomer: PodClass, other: PodClass, namespaces: Mapping[str, Labels], hard_weight: int
+) -> Iterator[tuple[str, int]]:
+    """Yield by which keys, and how much, a newcomer and another pod like or dislike each other."""
+    for weight, term in newcomer.relations.terms.likes:
+        if selects(term, other, namespaces):
+            yield term.key, weight
+    for weight, term in other.relations.terms.likes:
+        if selects(term, newcomer, namespaces):
+            yield term.key, weight
+    for term in other.relations.terms.needs:
+        if selects(term, newcomer, namespaces):
+            yield term.key, hard_weight
+
+
+class Bond(Struct, frozen=True):
+    """By which keys another pod keeps a newcomer away, and by which it makes places more or less welcome."""
+
+    avoiding: frozenset[str]
+    liking: frozenset[str]
+
+
+INDIFFERENT = Bond(avoiding=frozenset(), liking=frozenset())
+KEPT = 256
+"""Classes whose bonds are remembered."""
+
+
+class PodAffinity:
+    """The filter and score.
+
+    Whether a class is concerned depends on the classes that are somewhere at present and have terms that may mean
+    it. How each of these stands to the class is found out once and remembered.
+    """
+
+    def __init__(self, ledger: Ledger, weights: Weights) -> None:
+        """Look at the pods of a ledger."""
+        self._ledger = ledger
+        self._weights = weights
+        self._bonds: OrderedDict[PodClass, dict[PodClass, Bond]] = OrderedDict()
+        self._version = -1
+
+    def view(self, pod_class: PodClass) -> "PodAffinityView | None":
+        """Return the view of a class that has terms, or is meant by those of pods that are somewhere.
+
+        It holds for as long as nobody but pods of the class is placed.
+        """
+        terms = pod_class.relations.terms
+        avoiding: set[str] = set()
+        liking = {term.key for _, term in terms.likes}
+        for bond in self._bonds_of(pod_class):
+            avoiding |= bond.avoiding
+            liking |= bond.liking
+        if not (terms or avoiding or liking):
+            return None
+        return PodAffinityView(
+            self._ledger,
+            needs=terms.needs,
+            avoids=_by_key(terms.avoids),
+            avoiding={key: Avoiding(pod_class, key) for key in sorted(avoiding)},
+            liking={key: Liking(pod_class, key, self._weights.hard_pod_affinity) for key in sorted(liking)},
+            own=bool(terms.needs and Needed(terms.needs).weight(pod_class, self._ledger.residents.namespaces)),
+            weight=self._weights.pod_affinity,
+        )
+
+    def _bonds_of(self, pod_class: PodClass) -> Iterator[Bond]:
+        """Yield how the classes that have terms stand to this one, which is itself one of them if it has any."""
+        residents = self._ledger.residents
+        if self._version != residents.namespaces_version:
+            self._version = residents.namespaces_version
+            self._bonds.clear()
+        bonds = self._bonds.setdefault(pod_class, {})
+        self._bonds.move_to_end(pod_class)
+        if len(self._bonds) > KEPT:
+            self._bonds.popitem(last=False)
+        if len(bonds) > 2 * len(residents.carriers) + KEPT:
+            bonds.clear()
+        for other in (pod_class, *residents.asking_for(pod_class)):
+            bond = bonds.get(other)
+            if bond is None:
+                bond = bonds[other] = self._bond(pod_class, other)
+            if bond is not INDIFFERENT:
+                yield bond
+
+    def _bond(self, newcomer: PodClass, other: PodClass) -> Bond:
+        namespaces, hard_weight = self._ledger.residents.namespaces, self._weights.hard_pod_affinity
+        terms = other.relations.terms
+        avoiding = frozenset(term.key for term in terms.avoids if selects(term, newcomer, namespaces))
+        liking = frozenset(key for key, weight in affections(newcomer, other, namespaces, hard_weight) if weight)
+        return Bond(avoiding, liking) if avoiding or liking else INDIFFERENT
+
+
+def _by_key(terms: Iterable[PodTerm]) -> dict[str, Question]:
+    """Return what to ask about the terms of each key."""
+    found: dict[str, list[PodTerm]] = {}
+    for term in terms:
+        found.setdefault(term.key, []).append(term)
+    return {key: Avoided(tuple(alike)) for key, alike in found.items()}
+
+
+class PodAffinityView:
+    """The nodes as a class sees them that has terms or is meant by some."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        needs: tuple[PodTerm, ...],
+        avoids: Mapping[str, Question],
+        avoiding: Mapping[str, Question],
+        liking: Mapping[str, Question],
+        own: bool,
+        weight: int,
+    ) -> None:
+        """Ask these questions, each about the domains of its key; ``own`` if the class is what it needs itself."""
+        self._ledger = ledger
+        self._needs = needs
+        self._avoids = avoids
+        self._avoiding = avoiding
+        self._liking = liking
+        self._own = own
+        self._weight = weight
+
+    def passes(self, rows: Rows) -> Flags:
+        """Keep to nodes near all that is needed, and away from whom one side or the other avoids."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for _, passed in self.checks(rows):
+            answer &= passed
+        return answer
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield the three rules in kube-scheduler's order."""
+        if self._needs:
+            yield NEEDS_REASON, self.could_pass(rows)
+        if self._avoids:
+            yield AVOIDS_REASON, self._free_of(self._avoids, rows)
+        if self._avoiding:
+            yield AVOIDED_REASON, self._free_of(self._avoiding, rows)
+
+    def could_pass(self, rows: Rows) -> Flags:
+        """Keep to nodes near all that is needed: evicting pods makes no others come, but it lets rivals go.
+
+        The first pod of a group that needs itself need not wait for anybody, yet its node has to be in a domain.
+        """
+        column_of = self._ledger.cluster.label
+        answer = np.ones(len(rows), dtype=np.bool_)
+        if not self._needs:
+            return answer
+        labelled, somewhere = answer.copy(), False
+        question = Needed(self._needs)
+        for key in {term.key for term in self._needs}:
+            near, anywhere = self._near(question, key, rows)
+            answer &= near > 0
+            labelled &= column_of(key).codes[rows] != ABSENT
+            somewhere |= anywhere
+        return labelled if self._own and not somewhere else answer
+
+    def score(self, rows: Rows) -> Scores | None:
+        """Prefer domains with the more weight, between the least and the most there is among the nodes."""
+        if not self._liking or not len(rows):
+            return None
+        total = np.zeros(len(rows), dtype=np.int64)
+        for key, question in self._liking.items():
+            total += self._near(question, key, rows)[0]
+        least, most = total.min(), total.max()
+        if least == most:
+            return None
+        share: Scores = (100.0 * ((total - least) / (most - least))).astype(np.int64)
+        return self._weight * share
+
+    def _free_of(self, questions: Mapping[str, Question], rows: Rows) -> Flags:
+        """Tell which nodes have nobody in their domains that one of the questions is about."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for key, question in questions.items():
+            answer &= self._near(question, key, rows)[0] == 0
+        return answer
+
+    def _near(self, question: Question, key: str, rows: Rows) -> tuple[Scores, bool]:
+        """Return what the pods of each row's domain amount to, and whether there are any in a domain at all."""
+        places = self._ledger.cluster.label(key).codes + 1
+        sums = np.bincount(places, weights=self._ledger.residents.counts(question)).astype(np.int64)
+        sums[:1] = 0  # what has no label is no domain; without nodes there is nothing at all
+        return sums[places[rows]], bool(sums.any())

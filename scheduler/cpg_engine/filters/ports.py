@@ -1,0 +1,71 @@
+"""Host ports, as NodePorts has them: no two pods of a node may want the same one.
+
+The ports are those the API server has written down; for pods in the host's network it fills them in.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from cpg_api.selectors import Labels
+from cpg_engine.snapshot.axes import Flags, Rows
+from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.relations import HostPort
+from cpg_engine.snapshot.residents import Residents
+
+REASON = "node(s) didn't have free ports for the requested pod ports"
+
+
+class Clashes(Struct, frozen=True):
+    """Counts who has a port that clashes with one of these."""
+
+    ports: frozenset[HostPort]
+
+    def among(self, residents: Residents) -> Iterable[PodClass]:
+        """Return everybody."""
+        return residents.classes
+
+    def weight(self, pod_class: PodClass, _namespaces: Mapping[str, Labels]) -> int:
+        """Return 1 for pods that do, and 0 for others."""
+        return int(any(mine.clashes(port) for port in pod_class.relations.ports for mine in self.ports))
+
+
+class Ports:
+    """The filter."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at the pods of a ledger."""
+        self._ledger = ledger
+
+    def view(self, pod_class: PodClass) -> "PortsView | None":
+        """Return the view of a class that has host ports."""
+        ports = pod_class.relations.ports
+        return PortsView(self._ledger, Clashes(ports)) if ports else None
+
+
+class PortsView:
+    """The nodes as a class with host ports sees them."""
+
+    def __init__(self, ledger: Ledger, clashes: Clashes) -> None:
+        """Ask about these ports."""
+        self._ledger = ledger
+        self._clashes = clashes
+
+    def passes(self, rows: Rows) -> Flags:
+        """Keep to nodes where nobody has one of the ports."""
+        answer: Flags = self._ledger.residents.counts(self._clashes)[rows] == 0
+        return answer
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield the one reason."""
+        yield REASON, self.passes(rows)
+
+    def could_pass(self, rows: Rows) -> Flags:
+        """Tell that every node's ports may become free."""
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def score(self, _rows: Rows) -> None:
+        """Prefer no node."""
+        return

@@ -1,0 +1,86 @@
+"""How close the domains of a label come to holding a group that none of them can hold, and what emptying one would do.
+
+All of it goes by the bounds: room per class of pods, summed over a domain. What they promise may not come true.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cpg_engine.gangs.choosing import Survey
+from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
+from cpg_engine.gangs.world import World
+from cpg_engine.verdicts import Counts
+
+Room = dict[int, NDArray[np.int64]]
+"""For each class of pods, the room in each domain."""
+
+
+def shortage(needs: Needs, index: int, survey: Survey) -> NDArray[np.int64]:
+    """Return for each domain how many more pods it would have to have room for, at the least."""
+    node = needs.unit.nodes[index]
+    if node.leaf:
+        return np.maximum(needs.missing(node) - survey.fits, 0)
+    total = np.zeros(len(survey.open), dtype=np.int64)
+    for found, least in needs.least[index].items():
+        total += np.maximum(least - survey.room[found], 0)
+    return total
+
+
+def closest(survey: Survey, short: NDArray[np.int64]) -> list[int]:
+    """Return the open domains, the closest first."""
+    places = np.flatnonzero(survey.open)
+    order: list[int] = places[np.lexsort((-survey.fits[places], short[places]))].tolist()
+    return order
+
+
+def cut_off(world: World, needs: Needs, index: int, survey: Survey, places: Sequence[int]) -> tuple[Counts, int | None]:
+    """Return the counts of a node in the first of some domains that the bounds turned away, and which it is.
+
+    What it has room for counts as scheduled, what it would have room for besides, if it were empty, as unschedulable.
+    Where that is not enough, the domain is taken instead that would have most room, should it have enough.
+    """
+    node = needs.unit.nodes[index]
+    settled, total = (node.settled, len(node.pending)) if node.leaf else (0, len(node.children))
+    if not places:
+        return Counts(node.minimum, settled, unresolvable=total + len(node.refused)), None
+    chosen = places[0]
+    empty = int(_empty(world, needs, index, survey, chosen)[0])
+    if settled + empty < node.minimum:
+        every = _empty(world, needs, index, survey)
+        best = places[int(every[places].argmax())]
+        if settled + every[best] >= node.minimum:
+            chosen, empty = best, int(every[best])
+    now = int(at_most(needs, index, survey.room, len(survey.open))[chosen])
+    more = max(empty - now, 0)
+    lost = total - now - more + len(node.refused)
+    return Counts(node.minimum, settled + now, unschedulable=more, unresolvable=lost), chosen
+
+
+def at_most(needs: Needs, index: int, room: Room, domains: int) -> NDArray[np.int64]:
+    """Return for each domain how many pods of a leaf, or children of a group, it has room for at the most.
+
+    Of children those that need least of a class are counted first, so that the group's minimum is within this number
+    if and only if the domain could hold it.
+    """
+    node = needs.unit.nodes[index]
+    if node.leaf:
+        return fitting(needs, index, room, domains)
+    able = np.zeros(domains, dtype=np.int64)
+    for child in node.children:
+        able += could_hold(needs, child, room, domains)
+    for found in needs.least[index]:
+        cheapest = np.cumsum(sorted(needs.least[child][found] for child in node.children if needs.admissible[child]))
+        able = np.minimum(able, np.searchsorted(cheapest, room[found], side="right"))
+    return able
+
+
+def _empty(world: World, needs: Needs, index: int, survey: Survey, place: int | None = None) -> NDArray[np.int64]:
+    """Return how much of a node one domain, or each of them, would have room for if nothing ran there."""
+    slots = {found: world.boards.of(needs.classes[found]).empty_slots() for found in survey.room}
+    if place is None:
+        room = {found: survey.partition.sums(number) for found, number in slots.items()}
+        return at_most(needs, index, room, len(survey.open))
+    rows = survey.partition.scopes[place].rows
+    return at_most(needs, index, {found: number[rows].sum(keepdims=True) for found, number in slots.items()}, 1)

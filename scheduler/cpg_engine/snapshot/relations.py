@@ -1,0 +1,264 @@
+"""What a pod asks of other pods, compiled: host ports, affinity to pods, spreading over domains.
+
+Compiled forms are values. Two classes with the same selector ask the same question, and share its answer.
+
+``matchLabelKeys`` is resolved here, as the API server and kube-scheduler do it: a key that the pod's own labels have
+becomes one more expression of the selector. Of affinity terms the API server has done so when the pod was created,
+and what it wrote then stands, even if the label has changed since; a term that comes from a file still lacks it.
+
+What is malformed is left out and told as a problem of the pod, so a pod that runs already goes on being counted.
+kube-scheduler's default constraints for pods that have none (``List`` and ``System`` defaulting) are left out on
+purpose: they would keep every Service's pods off the fast path. Whoever wants them writes them into the pods.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.core.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from cpg_api.core.pod import Pod, PodSpec
+from cpg_api.meta import LabelSelector, LabelSelectorRequirement
+from cpg_api.problems import Problem, shortened
+from cpg_api.selectors import LabelMatcher, Labels
+
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the word for all addresses of a node; nothing is bound here
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+HONOR = "Honor"
+LARGEST_WEIGHT = 100
+LARGEST_SKEW = 2**31 - 1
+EVERYBODY = LabelMatcher()
+NO_LABELS: Labels = {}
+
+
+class HostPort(Struct, frozen=True):
+    """A port of the node itself that a pod takes."""
+
+    address: str
+    protocol: str
+    port: int
+
+    def clashes(self, other: "HostPort") -> bool:
+        """Tell whether no node can give both: all addresses include each of them."""
+        return (
+            self.port == other.port
+            and self.protocol == other.protocol
+            and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+        )
+
+
+class PodTerm(Struct, frozen=True):
+    """Some pods, and the label of nodes whose values are the domains in which to meet or to avoid them."""
+
+    key: str
+    labels: LabelMatcher
+    namespaces: frozenset[str]
+    namespace_labels: LabelMatcher
+
+    def selects(self, namespace: str, labels: Labels, namespaces: Mapping[str, Labels]) -> bool:
+        """Tell whether a pod is meant, given the labels of all namespaces; one that nobody knows has none."""
+        if namespace not in self.namespaces and not self.namespace_labels.matches(namespaces.get(namespace, NO_LABELS)):
+            return False
+        return self.labels.matches(labels)
+
+
+def needed_label(matcher: LabelMatcher) -> tuple[str, str] | None:
+    """Return a label that whatever the selector selects must have, if it is as simple as that."""
+    if matcher.equal:
+        return matcher.equal[0]
+    for expression in matcher.expressions:
+        if expression.operator == "In" and len(expression.values) == 1:
+            (only,) = expression.values
+            return expression.key, only
+    return None
+
+
+class PodTerms(Struct, frozen=True):
+    """The affinities of a pod to pods: whom it needs near, whom it must not be near, and whom it (dis)likes."""
+
+    needs: tuple[PodTerm, ...] = ()
+    avoids: tuple[PodTerm, ...] = ()
+    likes: tuple[tuple[int, PodTerm], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.needs or self.avoids or self.likes)
+
+    @property
+    def needed_labels(self) -> frozenset[tuple[str, str] | None]:
+        """Return labels, one of which a pod must have to be meant by any of the terms; None stands for any pod."""
+        terms = (*self.needs, *self.avoids, *(term for _, term in self.likes))
+        return frozenset(needed_label(term.labels) for term in terms)
+
+
+class SpreadConstraint(Struct, frozen=True):
+    """How evenly pods are to lie over the domains of a label.
+
+    ``counted`` are the pods that count; ``own`` is 1 if the pod that asks is one of them. The two differ in one odd
+    corner, as in kube-scheduler: an empty selector selects the pod itself but counts nobody.
+    """
+
+    key: str
+    max_skew: int
+    min_domains: int
+    hard: bool
+    counted: LabelMatcher
+    own: int
+    honors_affinity: bool
+    honors_taints: bool
+
+
+class Relations(Struct, frozen=True):
+    """All that a pod asks of other pods, and what in it makes no sense."""
+
+    ports: frozenset[HostPort] = frozenset()
+    terms: PodTerms = PodTerms()
+    spread: tuple[SpreadConstraint, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class _RawTerm(NamedTuple):
+    """A term as it stands in the pod; what is required has no weight."""
+
+    path: str
+    anti: bool
+    weight: int | None
+    term: PodAffinityTerm
+
+
+def asked_labels(spec: PodSpec) -> Iterator[str]:
+    """Yield the keys of pods' labels that the pod's selectors ask for."""
+    for constraint in spec.topology_spread_constraints or ():
+        yield from _keys(constraint.label_selector)
+        yield from constraint.match_label_keys or ()
+    for raw in _raw_terms(spec):
+        yield from _keys(raw.term.label_selector)
+        yield from raw.term.match_label_keys or ()
+        yield from raw.term.mismatch_label_keys or ()
+
+
+def relations_of(pod: Pod, labels: Labels) -> Relations:
+    """Compile what a pod asks of others, given its labels as far as anybody asks for them."""
+    problems: list[Problem] = []
+    return Relations(
+        ports=frozenset(_host_ports(pod.spec)),
+        terms=_terms(pod, labels, problems),
+        spread=tuple(_spread(pod.spec, labels, problems)),
+        problems=tuple(problems),
+    )
+
+
+def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Yield the host ports of containers and sidecars; other init containers are gone when the pod runs."""
+    sidecars = (found for found in spec.init_containers or () if found.restart_policy == "Always")
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            if port.host_port > 0:
+                yield HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+
+
+def _keys(selector: LabelSelector | None) -> Iterator[str]:
+    if selector is not None:
+        yield from selector.match_labels or ()
+        yield from (expression.key for expression in selector.match_expressions or ())
+
+
+def _raw_terms(spec: PodSpec) -> Iterator[_RawTerm]:
+    """Yield all terms, of affinity and anti-affinity, required and preferred."""
+    if spec.affinity is not None:
+        yield from _listed(spec.affinity.pod_affinity, "spec.affinity.podAffinity", anti=False)
+        yield from _listed(spec.affinity.pod_anti_affinity, "spec.affinity.podAntiAffinity", anti=True)
+
+
+def _listed(affinity: PodAffinity | None, path: str, *, anti: bool) -> Iterator[_RawTerm]:
+    if affinity is None:
+        return
+    for index, term in enumerate(affinity.required_during_scheduling_ignored_during_execution or ()):
+        yield _RawTerm(f"{path}.required[{index}]", anti, None, term)
+    for index, weighted in enumerate(affinity.preferred_during_scheduling_ignored_during_execution or ()):
+        yield _RawTerm(f"{path}.preferred[{index}]", anti, weighted.weight, weighted.pod_affinity_term)
+
+
+def _terms(pod: Pod, labels: Labels, problems: list[Problem]) -> PodTerms:
+    needs: list[PodTerm] = []
+    avoids: list[PodTerm] = []
+    likes: list[tuple[int, PodTerm]] = []
+    for raw in _raw_terms(pod.spec):
+        term = _term(raw.term, pod.metadata.namespace, labels, raw.path)
+        wrong = tuple(_term_problems(raw, term))
+        problems.extend(wrong)
+        if wrong:
+            continue
+        if raw.weight is not None:
+            likes.append((-raw.weight if raw.anti else raw.weight, term))
+        else:
+            (avoids if raw.anti else needs).append(term)
+    return PodTerms(needs=tuple(needs), avoids=tuple(avoids), likes=tuple(likes))
+
+
+def _term(raw: PodAffinityTerm, namespace: str, labels: Labels, path: str) -> PodTerm:
+    """Compile a term; one that names no namespaces in either way means the pod's own."""
+    everything_unsaid = not raw.namespaces and raw.namespace_selector is None
+    return PodTerm(
+        key=raw.topology_key,
+        labels=LabelMatcher.compile(_with_label_keys(raw, labels), f"{path}.labelSelector"),
+        namespaces=frozenset((namespace,) if everything_unsaid else raw.namespaces or ()),
+        namespace_labels=LabelMatcher.compile(raw.namespace_selector, f"{path}.namespaceSelector"),
+    )
+
+
+def _with_label_keys(raw: PodAffinityTerm, labels: Labels) -> LabelSelector | None:
+    """Return the selector with the (mis)match label keys in it that the API server has not put there already."""
+    selector = raw.label_selector
+    if selector is None:
+        return None
+    there = {(expression.key, expression.operator) for expression in selector.match_expressions or ()}
+    match = [key for key in raw.match_label_keys or () if (key, "In") not in there]
+    mismatch = [key for key in raw.mismatch_label_keys or () if (key, "NotIn") not in there]
+    return _narrowed(_narrowed(selector, match, "In", labels), mismatch, "NotIn", labels)
+
+
+def _narrowed(selector: LabelSelector, keys: Iterable[str], operator: str, labels: Labels) -> LabelSelector:
+    """Return the selector with an expression more for each of the keys that the pod has a label of."""
+    more = [LabelSelectorRequirement(key, operator, (labels[key],)) for key in keys if key in labels]
+    return replace(selector, match_expressions=(*(selector.match_expressions or ()), *more))
+
+
+def _term_problems(raw: _RawTerm, term: PodTerm) -> Iterator[Problem]:
+    if not term.key:
+        yield Problem(f"{raw.path}.topologyKey", "A term needs the key of a node label.")
+    if raw.weight is not None and not 1 <= raw.weight <= LARGEST_WEIGHT:
+        yield Problem(f"{raw.path}.weight", f"{raw.weight} is not between 1 and {LARGEST_WEIGHT}.")
+    yield from term.labels.problems
+    yield from term.namespace_labels.problems
+
+
+def _spread(spec: PodSpec, labels: Labels, problems: list[Problem]) -> Iterator[SpreadConstraint]:
+    for index, raw in enumerate(spec.topology_spread_constraints or ()):
+        path = f"spec.topologySpreadConstraints[{index}]"
+        selector = raw.label_selector
+        if selector is not None:
+            selector = _narrowed(selector, raw.match_label_keys or (), "In", labels)
+        matcher = LabelMatcher.compile(selector, f"{path}.labelSelector")
+        wrong = (*_spread_problems(raw, path), *matcher.problems)
+        problems.extend(wrong)
+        if not wrong:
+            yield SpreadConstraint(
+                key=raw.topology_key,
+                max_skew=raw.max_skew,
+                min_domains=1 if raw.min_domains is None else raw.min_domains,
+                hard=raw.when_unsatisfiable == HARD,
+                counted=LabelMatcher(never=True) if matcher == EVERYBODY else matcher,
+                own=int(matcher.matches(labels)),
+                honors_affinity=raw.node_affinity_policy in (None, HONOR),
+                honors_taints=raw.node_taints_policy == HONOR,
+            )
+
+
+def _spread_problems(raw: TopologySpreadConstraint, path: str) -> Iterator[Problem]:
+    if not raw.topology_key:
+        yield Problem(f"{path}.topologyKey", "A constraint needs the key of a node label.")
+    if not 1 <= raw.max_skew <= LARGEST_SKEW:
+        yield Problem(f"{path}.maxSkew", f"{raw.max_skew} is not between 1 and {LARGEST_SKEW}.")
+    if raw.when_unsatisfiable not in (HARD, SOFT):
+        yield Problem(f"{path}.whenUnsatisfiable", f"{shortened(raw.when_unsatisfiable)} is not {HARD} or {SOFT}.")

@@ -1,0 +1,226 @@
+"""Pods' volumes, claims, volumes and storage classes, compiled to what scheduling asks of them.
+
+Compiled forms are values, so a claim whose status or managed fields change for the tenth time is the same claim, and
+nothing that was derived from it is thrown away. Amounts that make no sense never match: a volume without a readable
+capacity holds nothing, a claim without a readable size fits into nothing.
+"""
+
+from collections import Counter
+from typing import Self
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.core.volumes import ClaimSpec, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, StorageClass
+from cpg_api.meta import ObjectMeta
+from cpg_api.quantity import INT64_MAX, Quantity, QuantityError, value
+from cpg_api.selectors import Expression, NodeMatcher
+
+BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+LATE = "WaitForFirstConsumer"
+EXCLUSIVE = "ReadWriteOncePod"
+SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+FILESYSTEM = "Filesystem"
+ZONE_KEYS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""The labels that tell where a volume is, each with its present name."""
+_ZONE_DELIMITER = "__"
+
+
+class ClaimUse(Struct, frozen=True):
+    """A pod's use of a claim; an ephemeral volume's claim has to be owned by the pod of that UID."""
+
+    name: str
+    owner: str | None = None
+
+
+class PodVolumes(Struct, frozen=True):
+    """What a pod asks of storage: claims of its namespace, and volumes made inline, as drivers with numbers."""
+
+    namespace: str
+    claims: tuple[ClaimUse, ...] = ()
+    inline: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Return the claims, each once."""
+        return frozenset(claim_key(self.namespace, use.name) for use in self.claims)
+
+
+def claim_key(namespace: str, name: str) -> str:
+    """Return what a claim is known by."""
+    return f"{namespace}/{name}"
+
+
+def pod_volumes(pod: Pod) -> PodVolumes | None:
+    """Return what a pod asks of storage, or None where it asks for nothing."""
+    uses: list[ClaimUse] = []
+    inline: Counter[str] = Counter()
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            uses.append(ClaimUse(volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            uses.append(ClaimUse(f"{pod.metadata.name}-{volume.name}", owner=pod.metadata.uid))
+        elif volume.csi is not None and volume.csi.driver:
+            inline[volume.csi.driver] += 1
+    if not uses and not inline:
+        return None
+    return PodVolumes(pod.metadata.namespace, claims=tuple(uses), inline=tuple(sorted(inline.items())))
+
+
+class Shape(Struct, frozen=True):
+    """What a claim asks of a volume, wherever that is."""
+
+    storage_class: str
+    size: int
+    modes: frozenset[str]
+    volume_mode: str
+
+
+class Claim(Struct, frozen=True):
+    """A claim; ``selected_node`` is where somebody has asked for its volume to be made."""
+
+    key: str
+    uid: str
+    shape: Shape
+    volume_name: str
+    bound: bool
+    lost: bool
+    leaving: bool
+    selected_node: str | None
+    controllers: frozenset[str]
+
+    @classmethod
+    def compile(cls, claim: PersistentVolumeClaim) -> Self:
+        """Compile a claim."""
+        meta, spec = claim.metadata, claim.spec
+        return cls(
+            key=claim_key(meta.namespace, meta.name),
+            uid=meta.uid,
+            shape=Shape(
+                storage_class=_class_name(meta, spec),
+                size=_amount((spec.resources.requests or {}).get("storage", 0), INT64_MAX),
+                modes=frozenset(spec.access_modes or ()),
+                volume_mode=spec.volume_mode or FILESYSTEM,
+            ),
+            volume_name=spec.volume_name,
+            bound=bool(spec.volume_name) and BOUND_ANNOTATION in meta.annotations,
+            lost=claim.status.phase == "Lost",
+            leaving=meta.deletion_timestamp is not None,
+            selected_node=meta.annotations.get(NODE_ANNOTATION),
+            controllers=frozenset(owner.uid for owner in meta.owner_references if owner.controller),
+        )
+
+
+class Handle(Struct, frozen=True):
+    """The name by which a CSI driver knows a volume; of one that is not made yet, its claim's."""
+
+    driver: str
+    name: str
+    made: bool = True
+
+
+class Volume(Struct, frozen=True):
+    """A volume; ``reach`` is the nodes it can be reached from, or None for all of them."""
+
+    name: str
+    storage_class: str
+    capacity: int
+    modes: frozenset[str]
+    volume_mode: str
+    reach: NodeMatcher | None
+    zones: tuple[tuple[str, frozenset[str]], ...]
+    handle: Handle | None
+    claim: str | None
+    claim_uid: str
+    available: bool
+    leaving: bool
+
+    @classmethod
+    def compile(cls, volume: PersistentVolume) -> Self:
+        """Compile a volume."""
+        meta, spec = volume.metadata, volume.spec
+        required = spec.node_affinity.required if spec.node_affinity else None
+        csi = spec.csi
+        return cls(
+            name=meta.name,
+            storage_class=_class_name(meta, spec),
+            capacity=_amount((spec.capacity or {}).get("storage", 0), -1),
+            modes=frozenset(spec.access_modes or ()),
+            volume_mode=spec.volume_mode or FILESYSTEM,
+            reach=NodeMatcher.compile(required) if required else None,
+            zones=tuple(_zones(meta.labels)),
+            handle=Handle(csi.driver, csi.volume_handle) if csi and csi.driver and csi.volume_handle else None,
+            claim=claim_key(spec.claim_ref.namespace, spec.claim_ref.name) if spec.claim_ref else None,
+            claim_uid=spec.claim_ref.uid if spec.claim_ref else "",
+            available=volume.status.phase == "Available",
+            leaving=meta.deletion_timestamp is not None,
+        )
+
+    def is_for(self, claim: Claim) -> bool:
+        """Tell whether it has been set aside for the claim."""
+        return self.claim == claim.key and self.claim_uid in {"", claim.uid}
+
+    def holds(self, shape: Shape) -> bool:
+        """Tell whether it is large enough and of the right mode, by which even a volume set aside is judged."""
+        return not self.leaving and self.capacity >= shape.size and self.volume_mode == shape.volume_mode
+
+    def fits(self, shape: Shape) -> bool:
+        """Tell whether anybody with this shape may have it."""
+        return self.claim is None and self.available and self.holds(shape) and shape.modes <= self.modes
+
+
+class Provisioning(Struct, frozen=True):
+    """A storage class: when its claims are bound, and at which nodes it can make volumes, if it can at all."""
+
+    late: bool
+    provisioner: str
+    places: tuple[tuple[Expression, ...], ...] | None
+
+    @classmethod
+    def compile(cls, found: StorageClass) -> Self:
+        """Compile a storage class."""
+        terms = tuple(
+            tuple(
+                Expression(each.key, "In", frozenset(each.values or ())) for each in term.match_label_expressions or ()
+            )
+            for term in found.allowed_topologies or ()
+        )
+        return cls(
+            late=found.volume_binding_mode == LATE,
+            provisioner=found.provisioner,
+            places=tuple(term for term in terms if term) if terms else None,
+        )
+
+    @property
+    def makes(self) -> bool:
+        """Tell whether it can make volumes at all."""
+        return self.provisioner not in {"", NO_PROVISIONER}
+
+
+def _class_name(meta: ObjectMeta, spec: ClaimSpec | PersistentVolumeSpec) -> str:
+    return meta.annotations.get(CLASS_ANNOTATION, spec.storage_class_name or "")
+
+
+def _amount(quantity: Quantity, otherwise: int) -> int:
+    try:
+        return value(quantity)
+    except QuantityError:
+        return otherwise
+
+
+def _zones(labels: dict[str, str]) -> list[tuple[str, frozenset[str]]]:
+    """Return where a volume is by its labels; a label with an empty part says nothing."""
+    found = []
+    for key in ZONE_KEYS:
+        parts = [part.strip() for part in labels.get(key, "").split(_ZONE_DELIMITER)]
+        if all(parts):
+            found.append((key, frozenset(parts)))
+    return found

@@ -1,0 +1,176 @@
+"""Scenarios: a cluster and its objects, what happens to them, and what the engine makes of it, as plain data.
+
+A scenario is a mapping, as YAML gives it::
+
+    about: one sentence that says what holds
+    defect: what is still wrong   # a scenario that is known to fail, until it does not
+    budget: 100                   # of the search; the default is the engine's
+    priority: 0                   # of every group and pod that names none
+    nodes: [...]                  # what is there at first
+    groups: {...}
+    pods: [...]
+    expect: {...}                 # after everything has been scheduled
+    steps: [...]                  # what happens then
+
+Nodes, in short ``NAME CPU LABEL=VALUE ...``; with anything else in a mapping whose ``node`` is the short form::
+
+    - n1 4 zone=z1 rack=r1
+    - {node: n2 4, count: 3, memory: 8Gi, pods: 32, more: {example.com/gpu: 8}, taints: ["key=value:NoSchedule"],
+       unschedulable: true}       # n2-1, n2-2, n2-3
+
+Groups, as trees; one with ``children`` is a CompositePodGroup, one without ``gang`` is basic::
+
+    root: {gang: 2, key: zone, children: {pg1: {gang: 3, key: rack}, pg2: {gang: 1, preferred: rack}, pg3: {}}}
+    late: {parent: root}          # added to what is there; further: priority, workload, created (a second)
+
+Pods, in short ``NAME=COUNTxCPU@GROUP on NODE``, where only the CPU is never left out; one on a node runs there without
+having been scheduled. Unnamed pods are ``pg1-1``, ``pg1-2``, ... or ``pod-1``. With more in a mapping whose ``pod`` is
+the short form; what is not listed here is a field of the pod's spec, as the API has it::
+
+    - 3x1@pg1
+    - blocker=2 on n1
+    - {pod: 1@pg1, memory: 1Gi, more: {example.com/gpu: 1}, labels: {app: a}, priority: 5, phase: Succeeded,
+       gates: [example.com/wait], created: 7, nodeSelector: {rack: r1}, tolerations: [...], affinity: {...}}
+
+What stands later is younger, by a second each, unless ``created`` says otherwise. A step does, in this order::
+
+    - create: {nodes: [...], groups: {...}, pods: [...]}    # of what is there by that name already, a change
+      delete: [p1, pg1, n1]                                 # whatever bears the name
+      minimum: {pg1: 4}
+      finish: {p1: Succeeded}
+      schedule: until-settled | once | not                  # until-settled unless said
+      expect: {...}
+
+Roots are decided in order of priority, creation and name; trees that miss their top or a group, have a gated pod or
+are invalid are held. Every decision is held against the oracle's rules. An expectation names what it is about::
+
+    bound: {pg1: 3, root: all, blocker: 0}  # how many pods of a group, or below it, have a node; or of pods by name
+    nodes: {p1: n1, p2: [n1, n2], p3: none} # where a pod is
+    together: {pg1: rack, root: zone}       # the pods of a group are in one domain of a label
+    domain: {pg1: rack=r1}                  # the domain that the engine has chosen for a group
+    finding: {root: Placed}                 # of the root's last decision in this step
+    detail: {root: more than one domain}
+    status: {pg1: Unschedulable M=3 S=2 R=0 U=1 UU=0}        # any of these
+    reasons: {pg1: [1 Insufficient cpu]}    # the number of nodes, and a part of the text
+    candidates: {pg1: [rack=r1 2/3]}        # how many of how many fit into a domain
+    blockers: {root: [pg1]}                 # all that kept a group below its minimum
+    held: {root: gated}                     # missing, gated, or invalid: Cycle
+    refused: {p1: requests}                 # pods that nobody could schedule, and a part of the problem
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.policies import CompositeGangSchedulingPolicy, GangSchedulingPolicy
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.testing.expectations import Expected, unmet
+from cpg_engine.testing.notation import Forms, GroupForm, NodeForm, ScenarioError
+from cpg_engine.testing.stage import Stage
+
+
+class Objects(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is created at once."""
+
+    nodes: tuple[str | NodeForm, ...] = ()
+    groups: dict[str, GroupForm | None] = {}
+    pods: tuple[str | dict[str, Any], ...] = ()
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something happens, and the engine is asked again."""
+
+    about: str = ""
+    create: Objects = Objects()
+    delete: tuple[str, ...] = ()
+    minimum: dict[str, int] = {}
+    finish: dict[str, Literal["Succeeded", "Failed"]] = {}
+    schedule: Literal["until-settled", "once", "not"] = "until-settled"
+    expect: Expected = field(default_factory=Expected)
+
+
+class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole scenario."""
+
+    about: str
+    defect: str = ""
+    budget: int = Options().budget
+    priority: int = 0
+    nodes: tuple[str | NodeForm, ...] = ()
+    groups: dict[str, GroupForm | None] = {}
+    pods: tuple[str | dict[str, Any], ...] = ()
+    expect: Expected = field(default_factory=Expected)
+    steps: tuple[Step, ...] = ()
+
+
+class Result(Struct, frozen=True):
+    """What was expected in vain, and what there was in the end."""
+
+    complaints: tuple[str, ...]
+    stage: Stage
+
+
+def play(plain: Mapping[str, Any]) -> Result:
+    """Play a scenario; raise ``ScenarioError`` for one that makes no sense."""
+    try:
+        scenario = msgspec.convert(plain, Scenario)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(str(error)) from error
+    stage = Stage(Options(budget=scenario.budget, detail=True))
+    forms = Forms(scenario.priority)
+    at_first = Step(create=Objects(scenario.nodes, scenario.groups, scenario.pods), expect=scenario.expect)
+    complaints: list[str] = []
+    for number, step in enumerate((at_first, *scenario.steps)):
+        complaints.extend(f"step {number}: {complaint}" for complaint in _played(step, stage, forms))
+    return Result(complaints=tuple(complaints), stage=stage)
+
+
+def _played(step: Step, stage: Stage, forms: Forms) -> Iterator[str]:
+    _happen(step, stage, forms)
+    if step.schedule != "not":
+        stage.settle(once=step.schedule == "once")
+    yield from stage.broken
+    yield from unmet(step.expect, stage)
+
+
+def _happen(step: Step, stage: Stage, forms: Forms) -> None:
+    _create(step.create, stage, forms)
+    for name in step.delete:
+        if not stage.delete(name):
+            raise ScenarioError(f"there is no {name} to delete")
+    for name, minimum in step.minimum.items():
+        _demand(stage, name, minimum)
+    for name, phase in step.finish.items():
+        if name not in stage.pods:
+            raise ScenarioError(f"there is no {name} to finish")
+        pod = stage.pods[name]
+        stage.put_pod(replace(pod, status=replace(pod.status, phase=phase)))
+
+
+def _create(created: Objects, stage: Stage, forms: Forms) -> None:
+    for node_form in created.nodes:
+        for node in forms.nodes(node_form):
+            stage.put_node(node)
+    for group in forms.groups(created.groups):
+        stage.put_group(group)
+    for pod_form in created.pods:
+        for pod in forms.pods(pod_form):
+            stage.put_pod(pod)
+
+
+def _demand(stage: Stage, name: str, minimum: int) -> None:
+    """Change the minimum of the groups of a name."""
+    groups = [group for key, group in stage.groups.items() if key.name == name]
+    if not groups:
+        raise ScenarioError(f"there is no group {name} to change")
+    for group in groups:
+        policy = group.spec.scheduling_policy
+        if isinstance(group, PodGroup):
+            changed = replace(policy, gang=GangSchedulingPolicy(min_count=minimum))
+        else:
+            changed = replace(policy, gang=CompositeGangSchedulingPolicy(min_group_count=minimum))
+        stage.put_group(replace(group, spec=replace(group.spec, scheduling_policy=changed)))

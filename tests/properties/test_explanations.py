@@ -1,0 +1,124 @@
+"""What every explanation keeps to, whatever the cluster and the tree."""
+
+from collections import Counter
+
+import hypothesis.strategies as st
+from hypothesis import assume, given
+from msgspec.structs import replace
+
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.decisions import Decision
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.unit import Unit
+from cpg_engine.testing.builders import pod
+from cpg_engine.testing.oracle import Situation, find
+from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.strategies import cases, situations
+from cpg_engine.verdicts import Finding, NodeReport, Status
+
+OPTIONS = st.builds(Options, budget=st.sampled_from([0, 3, 100]), detail=st.booleans())
+FILLERS = st.lists(st.sampled_from([0, 1, 2]), min_size=4, max_size=4)
+
+
+def decided(situation: Situation, options: Options) -> tuple[Unit, Decision]:
+    """Return the tree of a situation as the engine sees it, and what is decided about it."""
+    stage = Stage.of(situation, options)
+    roots = [root for root in stage.roots() if root.tree is not None]
+    assume(roots)
+    return stage.unit(roots[0]), stage.decide(roots[0])
+
+
+def filled(situation: Situation, cpus: list[int]) -> Situation:
+    """Return the situation with pods of strangers on its nodes."""
+    strangers = [
+        pod(f"stranger-{number}", cpu=cpu, node_name=node.metadata.name)
+        for number, (node, cpu) in enumerate(zip(situation.nodes, cpus, strict=False))
+        if cpu
+    ]
+    return replace(situation, pods=(*situation.pods, *strangers))
+
+
+def emptied(situation: Situation) -> Situation:
+    """Return the situation as it would be if all strangers were evicted."""
+    groups = {node.key.name for node in situation.tree.nodes}
+    return replace(situation, pods=tuple(found for found in situation.pods if membership(found).group in groups))
+
+
+def is_turned_away(report: NodeReport) -> bool:
+    """Tell whether a group failed by its bounds, so that its children were not asked."""
+    return bool(report.status is not Status.SUCCESS and not report.blockers)
+
+
+@cases(1000)
+@given(situations(), FILLERS, OPTIONS)
+def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[int], options: Options) -> None:
+    """At every level the counts are a tally of the children's statuses, and blockers are those that failed."""
+    unit, decision = decided(filled(situation, cpus), options)
+    assume(decision.explanation.finding is not Finding.CONTRADICTION)
+    reports = decision.explanation.reports
+    for node, report in zip(unit.nodes, reports, strict=True):
+        counts = report.counts
+        if node.leaf or is_turned_away(report):
+            members = len(node.children) or node.settled + len(node.pending) + len(node.refused)
+            assert sum((counts.scheduled, counts.remaining, counts.unschedulable, counts.unresolvable)) == members
+            continue
+        tally = Counter(reports[child].status for child in node.children)
+        numbers = (counts.scheduled, counts.remaining, counts.unschedulable, counts.unresolvable)
+        assert numbers == tuple(tally[status] for status in Status)
+
+
+@cases(500)
+@given(situations(), FILLERS, OPTIONS)
+def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: list[int], options: Options) -> None:
+    """The binds of a leaf are those that its report counts, and all are in the domain that it names."""
+    found = filled(situation, cpus)
+    unit, decision = decided(found, options)
+    assume(decision.explanation.finding is Finding.PLACED)
+    binds = {bind.uid: bind.node for bind in decision.binds}
+    labels = {node.metadata.name: node.metadata.labels for node in found.nodes}
+    for node, report in zip(unit.nodes, decision.explanation.reports, strict=True):
+        bound = [binds[member.uid] for member in node.pending if member.uid in binds]
+        if bound:
+            assert node.settled + len(bound) == report.counts.scheduled
+        if bound and report.domain is not None:
+            assert {labels[name].get(report.domain.key) for name in bound} == {report.domain.value}
+
+
+@cases(1000)
+@given(situations(), FILLERS, OPTIONS)
+def test_what_is_unresolvable_fits_no_empty_cluster(situation: Situation, cpus: list[int], options: Options) -> None:
+    """Where the root says that no eviction helps, there is no place without the strangers either."""
+    unit, decision = decided(filled(situation, cpus), options)
+    explanation = decision.explanation
+    assume(explanation.finding is not Finding.CONTRADICTION)
+    assume(not any(node.refused for node in unit.nodes))
+    if explanation.reports[0].status is Status.UNRESOLVABLE:
+        assert find(emptied(situation)) is None
+
+
+@cases(500)
+@given(situations(), FILLERS, OPTIONS)
+def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[int], options: Options) -> None:
+    """It names a group of the tree that has not got its minimum, and a number that is not nothing."""
+    _, decision = decided(filled(situation, cpus), options)
+    explanation = decision.explanation
+    step = explanation.next_step
+    assert (step is None) == (explanation.finding is Finding.PLACED)
+    if step is not None:
+        (report,) = (report for report in explanation.reports if report.key == step.group)
+        assert report.status in {Status.UNSCHEDULABLE, Status.UNRESOLVABLE}
+        assert step.count > 0 or step.step.value in {"ChangeDemands", "RaiseBudget", "MoveMembers"}
+        assert not (report.blockers and report.key.kind == PodGroup.kind)
+
+
+@cases(300)
+@given(situations(social=True), FILLERS)
+def test_detail_changes_nothing_but_detail(situation: Situation, cpus: list[int]) -> None:
+    """Findings, counts, binds and the next step are the same whether anybody wants to know more."""
+    (_, short), (_, long) = (decided(filled(situation, cpus), Options(detail=detail)) for detail in (False, True))
+    assert short.binds == long.binds
+    assert short.explanation.next_step == long.explanation.next_step
+    assert [report.counts for report in short.explanation.reports] == [
+        report.counts for report in long.explanation.reports
+    ]
