@@ -130,14 +130,15 @@ def play(plain: Mapping[str, Any]) -> Result:
 
 
 def _played(step: Step, stage: Stage, forms: Forms) -> Iterator[str]:
-    _happen(step, stage, forms)
+    happen(step, stage, forms)
     if step.schedule != "not":
         stage.settle(once=step.schedule == "once")
     yield from stage.broken
     yield from unmet(step.expect, stage)
 
 
-def _happen(step: Step, stage: Stage, forms: Forms) -> None:
+def happen(step: Step, stage: Stage, forms: Forms) -> None:
+    """Bring about on a stage what a step says happens."""
     _create(step.create, stage, forms)
     for name in step.delete:
         if not stage.delete(name):

@@ -1,0 +1,211 @@
+"""A real API server, our scheduler as a process, and a stage on which scenario files are played there."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.dumping import dump
+from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.testing.expectations import Expected, unmet
+from cpg_engine.testing.stage import Stage
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 20.0
+KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
+Plain = dict[str, Any]
+
+
+class Live(Stage):
+    """A stage whose objects are on an API server, where our scheduler decides about them."""
+
+    def __init__(self, cluster: Cluster, flavour: str, namespace: str) -> None:
+        """Start with an empty namespace."""
+        super().__init__(Options())
+        self._cluster = cluster
+        self._flavour = flavour
+        self._namespace = namespace
+        self._priorities: set[int] = set()
+
+    def put_node(self, node: Node) -> None:
+        """Create a node, ready at once."""
+        self.nodes[node.metadata.name] = node
+        plain = _plain(node, "v1", "Node")
+        plain["status"]["capacity"] = plain["status"]["allocatable"]
+        self._create(plain)
+
+    def put_group(self, group: Group) -> None:
+        """Create a group, or change its minimum."""
+        is_new = key_of(group) not in self.groups
+        self.groups[key_of(group)] = group
+        plain = dump(group, native=self._flavour == "native")
+        if not is_new:
+            patch = msgspec.json.encode({"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}).decode()
+            plural = f"{group.kind.lower()}s.{KINDS[self._flavour]}"
+            self._kubectl("patch", plural, group.metadata.name, "--type=merge", "-p", patch)
+            return
+        plain.pop("status", None)
+        self._prioritise(plain["spec"], group.spec.priority)
+        self._create(plain)
+
+    def put_pod(self, pod: Pod) -> None:
+        """Create a pod, or bring it to its end."""
+        if pod.metadata.name in self.pods:
+            self.pods[pod.metadata.name] = pod
+            patch = msgspec.json.encode({"status": {"phase": pod.status.phase}}).decode()
+            self._kubectl("patch", "pod", pod.metadata.name, "--subresource=status", "--type=merge", "-p", patch)
+            return
+        self.pods[pod.metadata.name] = pod
+        plain = _plain(pod, "v1", "Pod")
+        plain.pop("status", None)
+        self._prioritise(plain["spec"], pod.spec.priority)
+        for container in plain["spec"].setdefault("containers", [{}]):
+            container.setdefault("name", "main")
+            container.setdefault("image", "busybox")
+        if self._flavour == "native" and (group := membership(pod).group):
+            del plain["metadata"]["labels"][POD_GROUP_LABEL]
+            plain["spec"]["schedulingGroup"] = {"podGroupName": group}
+        self._create(plain)
+
+    def delete(self, name: str) -> bool:
+        """Delete whatever bears the name."""
+        found = False
+        if name in self.nodes:
+            del self.nodes[name]
+            self._cluster.kubectl("delete", "node", name)
+            found = True
+        if name in self.pods:
+            del self.pods[name]
+            self._kubectl("delete", "pod", name, "--grace-period=0", "--force")
+            found = True
+        for key in [key for key in self.groups if key.name == name]:
+            del self.groups[key]
+            self._kubectl("delete", f"{key.kind.lower()}s.{KINDS[self._flavour]}", name)
+            found = True
+        return found
+
+    def await_expected(self, expected: Expected) -> list[str]:
+        """Return what is still unmet when nobody is silent any more, or patience has run out.
+
+        A pod that waits must say why: until it does, the scheduler has not spoken.
+        """
+        places = Expected(bound=expected.bound, nodes=expected.nodes, together=expected.together)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            silent = self._look()
+            complaints = [*unmet(places, self), *(f"{name} is silent" for name in silent)]
+            if not complaints or time.monotonic() > deadline:
+                return complaints
+            time.sleep(0.15)
+
+    def clear(self) -> None:
+        """Delete everything that was created."""
+        self._cluster.kubectl("delete", "namespace", self._namespace, "--wait=false")
+        self._kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+        for kind in ("podgroups", "compositepodgroups"):
+            self._kubectl("delete", f"{kind}.{KINDS[self._flavour]}", "--all", "--wait=false")
+        if self.nodes:
+            self._cluster.kubectl("delete", "nodes", "--all")
+
+    def _look(self) -> list[str]:
+        """Read the pods; return those of ours that wait and have not been told why."""
+        answer = msgspec.json.decode(self._kubectl("get", "pods", "-o", "json"))
+        silent = []
+        for item in answer["items"]:
+            name, node = item["metadata"]["name"], item["spec"].get("nodeName", "")
+            if name not in self.pods:
+                continue
+            pod = self.pods[name]
+            self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=node))
+            told = any(one["type"] == "PodScheduled" for one in item.get("status", {}).get("conditions", ()))
+            if not node and not told and item["spec"].get("schedulerName") == SCHEDULER_NAME:
+                silent.append(name)
+        return silent
+
+    def _prioritise(self, spec: Plain, priority: int | None) -> None:
+        """Express a priority by a class, as users have to."""
+        spec.pop("priority", None)
+        if not priority:
+            return
+        name = f"p{priority}"
+        spec["priorityClassName"] = name
+        if priority not in self._priorities:
+            self._priorities.add(priority)
+            plain = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": priority,
+            }
+            self._cluster.kubectl("apply", "-f", "-", input=msgspec.json.encode(plain).decode())
+
+    def _create(self, plain: Plain) -> None:
+        for field in ("uid", "creationTimestamp"):
+            plain["metadata"].pop(field, None)
+        if plain["kind"] != "Node":
+            plain["metadata"]["namespace"] = self._namespace
+        self._kubectl("create", "-f", "-", text=msgspec.json.encode(plain).decode())
+
+    def _kubectl(self, *arguments: str, text: str | None = None) -> str:
+        return self._cluster.kubectl("-n", self._namespace, *arguments, input=text).stdout
+
+
+def _plain(found: Node | Pod, version: str, kind: str) -> Plain:
+    plain: Plain = msgspec.to_builtins(found)
+    plain.pop("type", None)
+    return {"apiVersion": version, "kind": kind, **plain}
+
+
+@pytest.fixture(scope="package", params=["crd", "native"])
+def flavour(request: pytest.FixtureRequest) -> str:
+    """Return the flavour of the API."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="package")
+def cluster(flavour: str) -> Iterator[Cluster]:
+    """Run a cluster that serves the flavour."""
+    with Cluster(ClusterSpec(gates="native" if flavour == "native" else "default")) as running:
+        if flavour == "crd":
+            crds = str(ROOT / "manifests" / "crds")
+            running.kubectl("apply", "-f", crds)
+            running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        yield running
+
+
+@pytest.fixture(scope="package")
+def scheduler(cluster: Cluster, flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run our scheduler; return its log."""
+    log = tmp_path_factory.mktemp("scheduler") / "log"
+    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--api", flavour]
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-m", "cpg_scheduler", *options], stderr=output)  # noqa: S603
+    yield log
+    assert process.poll() is None, log.read_text()[-3000:]
+    process.terminate()
+    process.wait(20)
+    assert "attempt failed" not in log.read_text()
+
+
+@pytest.fixture
+def live(cluster: Cluster, flavour: str, scheduler: Path, request: pytest.FixtureRequest) -> Iterator[Live]:  # noqa: ARG001
+    """Return an empty stage of its own namespace."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[-50:].strip("-")
+    cluster.kubectl("create", "namespace", name)
+    stage = Live(cluster, flavour, name)
+    yield stage
+    stage.clear()

@@ -1,0 +1,46 @@
+"""The scenario files of the engine, played on a real API server by our scheduler, in both flavours.
+
+Only what can be seen from outside is compared there: who is bound, where, and that nobody who waits is silent.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import yaml
+
+from cpg_engine.testing.notation import Forms
+from cpg_engine.testing.scenarios import Objects, Scenario, Step, happen
+
+if TYPE_CHECKING:
+    from cpg_engine.testing.stage import Stage
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(
+    path for area in ("flat", "composite", "topology") for path in (FOLDER / area).glob("[ace][0-9][0-9]-*.yaml")
+)
+ELSEWHERE = {
+    "a06-two-gangs-one-fits-the-second": "it depends on which group is older, and the API server counts whole seconds",
+    "a17-higher-minimum-changes-nothing": "nothing happens that could be seen from outside",
+}
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
+def test_scenario_ends_as_it_says(path: Path, live: "Stage") -> None:
+    """After each step, the pods are where the scenario expects them, and those that wait say why."""
+    scenario = msgspec.convert(yaml.safe_load(path.read_text()), Scenario)
+    forms = Forms(scenario.priority)
+    at_first = Step(create=Objects(scenario.nodes, scenario.groups, scenario.pods), expect=scenario.expect)
+    for number, step in enumerate((at_first, *scenario.steps)):
+        happen(step, live, forms)
+        complaints = live.await_expected(step.expect)  # type: ignore[attr-defined]
+        assert not complaints, f"step {number}: {complaints}"
+
+
+def test_no_scenario_is_forgotten() -> None:
+    """Every file of the areas A, C and E is played, but for those with a reason."""
+    assert {path.stem for path in FILES} >= ELSEWHERE.keys()
+    assert len(FILES) - len(ELSEWHERE) >= 30
