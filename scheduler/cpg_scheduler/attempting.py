@@ -4,7 +4,7 @@ This is where the API's objects become the engine's unit. It decides nothing abo
 that can be tried, one that waits for something, and one that is wrong in itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -14,9 +14,16 @@ from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.validation import Surroundings, validate, validate_members
+from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
+from cpg_engine.gangs.world import World
+from cpg_engine.verdicts import Finding
 from cpg_scheduler.caches.state import ALONE, State
+from cpg_scheduler.failing import Failure, hope_of, likeness_of
 from cpg_scheduler.pending import Order, RootKey
+
+DEFAULT_POLICY = "PreemptLowerPriority"
+"""What a pod that says nothing about preemption is taken to say, as by the API server."""
 
 
 class Ready(Struct, frozen=True):
@@ -25,6 +32,21 @@ class Ready(Struct, frozen=True):
     unit: Unit
     pods: Mapping[str, Pod]
     groups: tuple[Group, ...]
+
+    @property
+    def likeness(self) -> Hashable | None:
+        """Return what the unit has in common with all those that fare as it does."""
+        return likeness_of(self.unit, self.pods.values())
+
+    def failure(self, world: World, decision: Decision, left: Collection[str]) -> Failure:
+        """Return what is to be remembered of a decision that leaves these pods, by UID, without a node."""
+        finding = decision.explanation.finding
+        return Failure(
+            hope=hope_of(world, self.unit, finding, left),
+            likeness=None if finding is Finding.PLACED else self.likeness,
+            unit=self.unit,
+            explanation=decision.explanation,
+        )
 
 
 class Refused(Struct, frozen=True):
@@ -60,7 +82,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     tree = state.stores[root.flavour].forest.tree_of(root.key)
     pods = tuple(_waiting(state, root.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
-    refusal = _wrong(state, root.flavour, tree, pods) or _gated(pods)
+    refusal = _wrong(state, root.flavour, tree) or _gated(pods)
     if refusal is not None:
         reason, message = refusal
         return Refused(reason=reason, message=message, pods=pods, groups=groups)
@@ -80,12 +102,16 @@ def waiting_at(state: State, root: RootKey) -> list[Pod]:
 def _single(state: State, key: GroupKey) -> Ready | Refused:
     pod = state.pod_alone(key)
     if pod is None:
-        return Refused(reason=REASON_UNSCHEDULABLE, message="it is gone", pods=(), groups=())
-    problem = membership(pod).problem
+        return Refused(reason=REASON_UNSCHEDULABLE, message=f"{key} is gone", pods=(), groups=())
+    group, problem = membership(pod).group, membership(pod).problem
     if problem is not None:
         return Refused(reason=REASON_SCHEDULER_ERROR, message=str(problem), pods=(pod,), groups=())
+    if group is not None:
+        message = f"waiting for PodGroup {key.namespace}/{group}: the API server serves no PodGroups"
+        return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
     if pod.spec.scheduling_gates:
-        return Refused(reason=REASON_UNSCHEDULABLE, message="it has scheduling gates", pods=(), groups=())
+        message = "waiting for its scheduling gates to be removed"
+        return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
     return Ready(unit=pod_unit(pod, state.world.ledger), pods={pod.metadata.uid: pod}, groups=())
 
 
@@ -113,23 +139,51 @@ def _members(state: State, flavour: str, key: GroupKey) -> Members:
     return Members(pending=pending, settled=settled)
 
 
-def _wrong(state: State, flavour: str, tree: Tree, pods: Iterable[Pod]) -> tuple[str, str] | None:
-    """Return what is wrong with a tree, or what it waits for, if anything."""
+def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:
+    """Return what is wrong with a tree, or what it waits for, if anything.
+
+    Pods that have come to their end, or are on their way there, can do no more wrong.
+    """
     if tree.anchor is Anchor.MISSING:
         return REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist"
     around = Surroundings(workloads=state.workloads[flavour], classes=state.classes)
     problems = validate(tree, around)
     if problems:
-        return REASON_INVALID, "; ".join(problem.message for problem in problems)
-    everybody = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
-    strangers = sorted(pod.metadata.key for _, pod in everybody if pod.spec.scheduler_name != state.scheduler_name)
-    if strangers:
-        return REASON_SCHEDULER_ERROR, f"all pods of a tree need one schedulerName, but {strangers[0]} has another"
-    policies = {pod.spec.preemption_policy for pod in pods}
-    if len(policies) > 1:
-        return REASON_SCHEDULER_ERROR, "all pods of a tree need one preemptionPolicy"
-    diverging = validate_members(tree, everybody, state.classes)
-    return (REASON_INVALID, diverging[0].message) if diverging else None
+        return REASON_INVALID, _first([problem.message for problem in problems])
+    members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
+    living = [(leaf, pod) for leaf, pod in members if not pod.is_terminal and not pod.is_terminating]
+    differing = _differing(state, [pod for _, pod in living])
+    if differing is not None:
+        return REASON_SCHEDULER_ERROR, differing
+    diverging = validate_members(tree, living, state.classes)
+    return (REASON_INVALID, _first([problem.message for problem in diverging])) if diverging else None
+
+
+def _differing(state: State, pods: Iterable[Pod]) -> str | None:
+    """Say in what the pods of a tree differ that they must have in common, and which is the first to differ."""
+    ordered = sorted(pods, key=lambda pod: pod.metadata.key)
+    for pod in ordered:
+        if pod.spec.scheduler_name != state.scheduler_name:
+            theirs, ours = pod.spec.scheduler_name, state.scheduler_name
+            return f"all pods of a tree need one schedulerName: Pod {pod.metadata.key} has {theirs}, others have {ours}"
+    policies = {_policy(pod): pod for pod in reversed(ordered)}
+    if len(policies) == 1 or not ordered:
+        return None
+    (first, one), (second, other) = sorted(policies.items())
+    return (
+        f"all pods of a tree need one preemptionPolicy: Pod {one.metadata.key} has {first}, "
+        f"Pod {other.metadata.key} has {second}"
+    )
+
+
+def _policy(pod: Pod) -> str:
+    return pod.spec.preemption_policy or DEFAULT_POLICY
+
+
+def _first(messages: Sequence[str]) -> str:
+    """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
+    more = len(messages) - 1
+    return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"
 
 
 def _gated(pods: Iterable[Pod]) -> tuple[str, str] | None:

@@ -10,20 +10,22 @@ from collections.abc import Callable, Mapping
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import GroupKey, key_of
+from cpg_api.scheduling.forest import key_of
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
-from cpg_engine.verdicts import Finding
+from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of, waiting_at
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
+from cpg_scheduler.failing import ANYTHING, Failure
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending, RootKey
 from cpg_scheduler.reporting import Reporter
-from cpg_scheduler.wording import group_messages
+from cpg_scheduler.rousing import Rouser
+from cpg_scheduler.wording import group_messages, pod_messages, refusals
 
 BREATH = 0.02
 """Seconds of cycles after which the watches and the binds get their turn."""
@@ -47,6 +49,7 @@ class Driver:
         """Wire up; nothing runs yet."""
         self._state = state
         self._pending = pending
+        self._rouser = Rouser(state, pending)
         self._binder = binder
         self._reporter = reporter
         self._metrics = metrics
@@ -81,35 +84,30 @@ class Driver:
         self._news.clear()
 
     def _cycle(self) -> bool:
-        """Run one cycle; return whether there was anybody to attempt."""
+        """Run one cycle; return whether there was anybody to attempt, or to be told."""
         now = self._clock()
-        self._absorb(now)
+        self._rouser.absorb(now)
         root = self._pending.pop(now)
         if root is None:
-            return False
-        try:
-            attempt = attempt_of(self._state, root)
-            if isinstance(attempt, Refused):
-                self._refuse(root, attempt)
-            else:
-                self._attempt(root, attempt)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours about one tree must not stop all others
-            self._broken(root, error)
+            return self._retell()
+        self._guard(root, self._try)
         return True
 
-    def _absorb(self, now: float) -> None:
-        """Take the news into the queue."""
-        touched, self._state.touched = self._state.touched, set()
-        anchored = {self._state.anchored(root) for root in touched}
-        for root in touched | anchored:
-            order = order_of(self._state, root) if root in anchored else None
-            if order is None:
-                self._pending.drop(root)
-            else:
-                self._pending.put(order, now)
-        if self._state.stirred:
-            self._state.stirred = False
-            self._pending.stir(now)
+    def _guard(self, root: RootKey, act: Callable[[RootKey], None]) -> None:
+        """Do something about a root; a mistake of ours about one tree must not stop all others."""
+        try:
+            act(root)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self._broken(root, error)
+
+    def _try(self, root: RootKey) -> None:
+        """Attempt a root, unless that is not to be or the answer is known already."""
+        attempt = attempt_of(self._state, root)
+        if isinstance(attempt, Refused):
+            self._refuse(root, attempt)
+        elif not self._pending.share(root, attempt.likeness):
+            self._attempt(root, attempt)
+            self._retell()
 
     def _attempt(self, root: RootKey, ready: Ready) -> None:
         """Let the engine decide about a root, and see to it."""
@@ -132,68 +130,84 @@ class Driver:
             self._state.assume(uid, node)
         left = {uid: pod for uid, pod in ready.pods.items() if uid not in nodes}
         if left:
-            self._pending.fail(root, len(ready.pods), self._clock())
+            failure = ready.failure(self._state.world, decision, left)
+            self._pending.fail(root, len(ready.pods), self._clock(), failure)
         else:
-            self._pending.drop(root)
-        self._tell(ready, decision, left)
+            self._pending.bind(root)
+        self._tell(ready, decision.explanation, left)
         if nodes:
             self._binder.start(
                 BindOrder(
                     pods={uid: ready.pods[uid] for uid in nodes},
                     nodes=nodes,
                     placed=lambda: self._tell_placed(root, ready, decision),
-                    failed=lambda: self._failed(root),
+                    failed=lambda: self._failed(root, len(nodes)),
                 )
             )
 
-    def _tell(self, ready: Ready, decision: Decision, left: Mapping[str, Pod]) -> None:
+    def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod]) -> None:
         """Report what was not placed: to each pod that waits, and to each group below its minimum."""
-        messages = group_messages(decision.explanation)
-        if decision.explanation.finding is Finding.CONTRADICTION:
-            reason = REASON_SCHEDULER_ERROR
-        else:
-            reason = REASON_UNSCHEDULABLE
+        is_contradiction = explanation.finding is Finding.CONTRADICTION
+        reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
+        told, refused = pod_messages(explanation), refusals(explanation)
         for pod in left.values():
-            self._reporter.pod(pod, reason, self._pod_message(pod, messages, decision))
+            # A pod that is alone is the one that there is a sentence for.
+            key = self._state.leaf_of(pod) or explanation.reports[0].key
+            self._reporter.pod(pod, reason, refused.get(pod.metadata.uid) or told[key])
+        messages = group_messages(explanation)
         for group in ready.groups:
             message = messages.get(key_of(group), "")
             if message:
                 self._reporter.group(group, scheduled=False, reason=reason, message=message)
 
-    def _pod_message(self, pod: Pod, messages: Mapping[GroupKey, str], decision: Decision) -> str:
-        """Return what is wrong for a pod: what is wrong with its group, or, where it is alone, with itself."""
-        key = self._state.leaf_of(pod)
-        message = messages.get(key, "") if key is not None else next(iter(messages.values()))
-        return message or f"no room beside those that were placed: {decision.explanation.finding.value}"
+    def _retell(self) -> bool:
+        """Tell one root what was found for another that is alike; return whether there was one to be told.
+
+        This is what is done when there is nothing else to do, and after each attempt, so that it is never put off
+        for ever.
+        """
+        found = self._pending.untold()
+        if found is None:
+            return False
+        root, shared = found
+        self._guard(root, lambda known: self._tell_shared(known, shared))
+        return True
+
+    def _tell_shared(self, root: RootKey, shared: Failure) -> None:
+        attempt = attempt_of(self._state, root)
+        explanation = shared.explained_for(attempt.unit) if isinstance(attempt, Ready) else None
+        if isinstance(attempt, Ready) and explanation is not None:
+            self._tell(attempt, explanation, attempt.pods)
 
     def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision) -> None:
         """Report the groups whose minimum is bound now."""
+        self._pending.bound(root)
         messages = group_messages(decision.explanation)
         self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
         for group in ready.groups:
             if not messages.get(key_of(group), "failed"):
                 self._reporter.group(group, scheduled=True, reason="", message="")
 
-    def _failed(self, root: RootKey) -> None:
+    def _failed(self, root: RootKey, size: int) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
         order = order_of(self._state, root)
         if order is not None:
-            now = self._clock()
-            self._pending.put(order, now)
-            self._pending.fail(root, 1, now)
+            self._pending.retry(order, size, self._clock())
+        else:
+            self._pending.bound(root)
         self.wake()
 
     def _broken(self, root: RootKey, error: Exception) -> None:
         """Say that a root made the scheduler fail, and leave it alone for a while."""
         self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
-        self._pending.fail(root, 1, self._clock())
+        self._pending.fail(root, 1, self._clock(), Failure(hope=ANYTHING))
         self._metrics.held(REASON_SCHEDULER_ERROR)
         for pod in waiting_at(self._state, root):
             self._reporter.pod(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
 
     def _refuse(self, root: RootKey, refused: Refused) -> None:
         """Report why a root cannot be tried."""
-        self._pending.fail(root, len(refused.pods), self._clock())
+        self._pending.fail(root, len(refused.pods), self._clock(), Failure())
         self._metrics.held(refused.reason)
         self._log.info("held", root=str(root.key), flavour=root.flavour, reason=refused.reason, why=refused.message)
         for pod in refused.pods:

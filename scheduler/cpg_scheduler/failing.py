@@ -90,13 +90,19 @@ def likeness_of(unit: Unit, pods: Iterable[Pod]) -> Hashable | None:
 
 
 def hope_of(world: World, unit: Unit, finding: Finding, left: Collection[str]) -> Hope | None:
-    """Return what could help a unit of which these pods, by UID, found no place."""
+    """Return what could help a unit of which these pods, by UID, found no place.
+
+    Those beyond the minimum are placed greedily, so of several kinds it is not proven that there is no place, nor in
+    the cycle that has just placed others.
+    """
     if finding is Finding.INADMISSIBLE:
         return None
     if finding in UNPROVEN:
         return ANYTHING
-    members = (member for node in unit.nodes for member in node.pending if member.uid in left)
-    kinds = {member.pod_class.index: member.pod_class for member in members}
+    members = [member for node in unit.nodes for member in node.pending]
+    kinds = {member.pod_class.index: member.pod_class for member in members if member.uid in left}
+    if finding is Finding.PLACED and (len(kinds) > 1 or len(left) < len(members)):
+        return ANYTHING
     if any(kind.volumes is not None or sees_others(world, kind) for kind in kinds.values()):
         return ANYTHING
     homes = frozenset(home for node in unit.nodes for home in node.homes)
@@ -112,14 +118,23 @@ class Relief:
         self._nodes = nodes
         row_of = world.ledger.cluster.row_of
         self._rows = np.array([row_of[name] for name in nodes if name in row_of], dtype=np.intp)
+        ledger = world.ledger
+        free = ledger.allocatable[self._rows] - ledger.used[self._rows]
+        # A resource that nobody asks for may be overdrawn.
+        self._most = dict(zip(ledger.axis.names, free.max(axis=0, initial=0).tolist(), strict=True))
 
     def helps(self, hope: Hope) -> bool:
-        """Tell whether it may: resources are looked at first, as they cost the least and are short most often."""
+        """Tell whether it may."""
         return hope.anything or not hope.homes.isdisjoint(self._nodes) or any(map(self._takes, hope.classes))
 
     def _takes(self, pod_class: PodClass) -> bool:
-        """Tell whether one of the nodes has room for a pod of the class."""
+        """Tell whether one of the nodes has room for a pod of the class.
+
+        First by the most that any of them has of each resource: that costs the least, and is short most often.
+        """
         ledger = self._world.ledger
+        if any(number > self._most.get(name, 0) for name, number in pod_class.requests.items()):
+            return False
         rows = self._rows[fit.passes(pod_class, ledger, self._rows)]
         return bool(len(rows)) and bool(statically_feasible(pod_class, ledger.cluster, rows).any())
 

@@ -1,81 +1,133 @@
 """The sentences of conditions and events, made from the engine's reports.
 
 Short, precise and stable: the same state gives the same sentence, so that a condition is written once and not at every
-attempt. What hurts is said first, then where, then what to do.
+attempt. What hurts is said first, then where, then what to do; what can be counted on a group is not counted again on
+each of its pods, or every pod that joins a gang of a thousand would have a thousand conditions rewritten.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.verdicts import Explanation, Finding, NextStep, NodeReport, Reason, Status, Step
+from cpg_engine.verdicts import Candidate, Explanation, Finding, NextStep, NodeReport, Reason, Refused, Status, Step
 
 REASONS_TOLD = 4
+LONGEST = 1000
+"""Characters of a sentence: an event takes a little more, and nobody reads so much."""
 
 
 def group_messages(explanation: Explanation) -> dict[GroupKey, str]:
     """Return for each group of a tree the sentence for its condition; empty for one whose minimum is placed."""
-    reports = {report.key: report for report in explanation.reports}
-    if explanation.finding is Finding.CONTRADICTION:
-        return dict.fromkeys(reports, explanation.detail)
-    if explanation.finding is Finding.PLACED:
-        return {
-            key: "" if report.status is Status.SUCCESS else _own(report, reports) for key, report in reports.items()
-        }
-    root = explanation.reports[0]
-    advice = _advice(explanation.next_step)
-    return {key: _failed(report, reports, root) + advice for key, report in reports.items()}
+    return _Sentences(explanation, counted=True).of_groups()
 
 
-def _failed(report: NodeReport, reports: Mapping[GroupKey, NodeReport], root: NodeReport) -> str:
-    """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
-    sore = report.blockers or report.reasons or report.candidates or report.refused or _short(report)
-    if report is root or sore:
-        return _own(report, reports)
-    return f"{root.key} cannot be placed: {_own(root, reports)}"
+def pod_messages(explanation: Explanation) -> dict[GroupKey, str]:
+    """Return for each group of a tree, or for a pod that is alone, what its pods that wait are told; never empty."""
+    sentences = _Sentences(explanation, counted=False)
+    told = sentences.of_groups()
+    return {key: message or sentences.of_others(key) for key, message in told.items()}
 
 
-def _own(report: NodeReport, reports: Mapping[GroupKey, NodeReport]) -> str:
-    """Say what is wrong with a group itself."""
-    if report.key.kind == POD:
-        return _available(report)
-    counts = report.counts
-    noun = "pod" if report.key.kind == PodGroup.kind else "child group"
-    name = "minCount" if report.key.kind == PodGroup.kind else "minGroupCount"
-    have = counts.scheduled + counts.remaining
-    if _short(report):
+def refusals(explanation: Explanation) -> dict[str, str]:
+    """Return for each pod that nobody could schedule, by UID, what is wrong with it."""
+    return {
+        refused.uid: _cut(f"it cannot be scheduled at all: {_problems(refused)}")
+        for report in explanation.reports
+        for refused in report.refused
+    }
+
+
+class _Sentences:
+    """The sentences about one tree; ``counted`` says how many members there are where more are waited for."""
+
+    def __init__(self, explanation: Explanation, *, counted: bool) -> None:
+        self._explanation = explanation
+        self._reports = {report.key: report for report in explanation.reports}
+        self._counted = counted
+
+    def of_groups(self) -> dict[GroupKey, str]:
+        explanation = self._explanation
+        if explanation.finding is Finding.PLACED:
+            return {
+                key: "" if report.status is Status.SUCCESS else _cut(self._own(report))
+                for key, report in self._reports.items()
+            }
+        advice = _advice(explanation.next_step)
+        if explanation.detail:
+            return dict.fromkeys(self._reports, _cut(explanation.detail, advice))
+        return {key: _cut(self._failed(report), advice) for key, report in self._reports.items()}
+
+    def of_others(self, key: GroupKey) -> str:
+        """Say why pods beyond the minimum of a group were not placed with it."""
+        report = self._reports[key]
+        why = f": {_available(report)}" if report.reasons else ""
+        return _cut(f"the minimum of {key} is placed, there is no room for more{why}")
+
+    def _failed(self, report: NodeReport) -> str:
+        """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
+        root = self._explanation.reports[0]
+        sore = report.blockers or report.reasons or report.candidates or report.refused or _is_short(report)
+        if report is root or (sore and report.status is not Status.SUCCESS):
+            return self._own(report)
+        return f"{root.key} cannot be placed: {self._own(root)}"
+
+    def _own(self, report: NodeReport) -> str:
+        """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""
+        if report.key.kind == POD:
+            return (
+                f"it cannot be scheduled at all: {_problems(report.refused[0])}"
+                if report.refused
+                else _available(report)
+            )
+        parts = [self._lack(report)]
+        if report.refused:
+            parts.append(f"a pod cannot be scheduled at all: {_problems(report.refused[0])}")
+        if report.candidates:
+            parts.append(_closest(report.candidates[0]))
+        if report.reasons:
+            parts.append(_available(report))
+        if report.blockers:
+            first = self._reports[report.blockers[0]]
+            parts.append(f"{first.key}: {self._own(first)}")
+        return "; ".join(parts)
+
+    def _lack(self, report: NodeReport) -> str:
+        """Say how far a group is from its minimum."""
+        counts = report.counts
+        is_leaf = report.key.kind == PodGroup.kind
+        noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
+        if not _is_short(report):
+            return (
+                f"{field} {counts.minimum} cannot be met: room for {counts.scheduled} of {_some(counts.minimum, noun)}"
+            )
+        able = " that can be scheduled" if counts.unresolvable else ""
+        if not self._counted:
+            return f"waiting for more {noun}s{able}: {field} is {counts.minimum}"
+        have = counts.scheduled + counts.remaining
         missing = _some(counts.minimum - have, f"more {noun}")
-        text = f"waiting for {missing}: {name} is {counts.minimum}, there are {have}"
-    else:
-        text = f"{name} {counts.minimum} cannot be met: room for {counts.scheduled} of {counts.minimum} {noun}s"
-    if report.refused:
-        text += f"; a pod cannot be scheduled at all: {report.refused[0].problems[0]}"
-    if report.candidates:
-        best = max(report.candidates, key=lambda candidate: candidate.fits)
-        domain = best.domain
-        text += f"; of the domains of {domain.key}, {domain.value} comes closest: {best.fits} of {best.wanted}"
-        if best.reasons:
-            text += f" ({_listed(best.reasons)})"
-    if report.reasons:
-        text += f"; {_available(report)}"
-    if report.blockers:
-        first = reports[report.blockers[0]]
-        text += f"; {first.key}: {_own(first, reports)}"
-    return text
+        return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there(have)}"
 
 
-def _short(report: NodeReport) -> bool:
+def _is_short(report: NodeReport) -> bool:
     """Tell whether a group has too few members to be tried at all."""
     counts = report.counts
     tried = counts.unschedulable or report.reasons or report.candidates
     return not tried and counts.scheduled + counts.remaining < counts.minimum
 
 
+def _closest(candidate: Candidate) -> str:
+    domain = candidate.domain
+    text = f"of the domains of {domain.key}, {domain.value} comes closest: {candidate.fits} of {candidate.wanted}"
+    return f"{text} ({_listed(candidate.reasons)})" if candidate.reasons else text
+
+
 def _available(report: NodeReport) -> str:
+    """Say what is wrong with the nodes, in the words that autoscalers and people know."""
     if not report.nodes:
         return "no nodes available to schedule pods"
-    return f"0/{report.nodes} nodes are available: {_listed(report.reasons)}"
+    why = f": {_listed(report.reasons)}" if report.reasons else ""
+    return f"0/{report.nodes} nodes are available{why}"
 
 
 def _listed(reasons: Sequence[Reason]) -> str:
@@ -84,8 +136,19 @@ def _listed(reasons: Sequence[Reason]) -> str:
     return ", ".join([*told, *([f"and {_some(rest, 'more reason')}"] if rest else [])])
 
 
+def _problems(refused: Refused) -> str:
+    """Name the first problem of a pod, and how many more there are."""
+    rest = len(refused.problems) - 1
+    more = f" (and {_some(rest, 'more problem')})" if rest else ""
+    return f"{refused.problems[0]}{more}"
+
+
 def _some(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _there(number: int) -> str:
+    return {0: "there is none", 1: "there is 1"}.get(number, f"there are {number}")
 
 
 def _advice(step: NextStep | None) -> str:
@@ -99,5 +162,15 @@ def _advice(step: NextStep | None) -> str:
             return ". Next: raise the scheduler's search budget, or ask for less"
         case Step.CHANGE_DEMANDS:
             return f". Next: change what {step.group} asks for; no eviction can help"
+        case Step.MOVE_MEMBERS:
+            return ". Next: delete the members outside one of the domains"
         case _:
             return ""
+
+
+def _cut(text: str, advice: str = "") -> str:
+    """Cut a text between two words where it is too long; the advice after it stays whole."""
+    room = LONGEST - len(advice)
+    if len(text) <= room:
+        return text + advice
+    return text[: room - 1].rsplit(" ", 1)[0].rstrip(",;:.") + "…" + advice

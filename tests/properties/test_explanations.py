@@ -50,7 +50,7 @@ def is_turned_away(report: NodeReport) -> bool:
     return bool(report.status is not Status.SUCCESS and not report.blockers)
 
 
-@cases(1000)
+@cases(500)
 @given(situations(), FILLERS, OPTIONS)
 def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[int], options: Options) -> None:
     """At every level the counts are a tally of the children's statuses, and blockers are those that failed."""
@@ -68,7 +68,7 @@ def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[i
         assert numbers == tuple(tally[status] for status in Status)
 
 
-@cases(500)
+@cases(300)
 @given(situations(), FILLERS, OPTIONS)
 def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: list[int], options: Options) -> None:
     """The binds of a leaf are those that its report counts, and all are in the domain that it names."""
@@ -97,7 +97,7 @@ def test_what_is_unresolvable_fits_no_empty_cluster(situation: Situation, cpus: 
         assert find(emptied(situation)) is None
 
 
-@cases(500)
+@cases(300)
 @given(situations(), FILLERS, OPTIONS)
 def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[int], options: Options) -> None:
     """It names a group of the tree that has not got its minimum, and a number that is not nothing."""

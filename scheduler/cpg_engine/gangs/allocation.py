@@ -74,7 +74,7 @@ class Search:
 
     def reports(self) -> tuple[NodeReport, ...]:
         """Return what became of each group."""
-        return self._notes.reports(self._outcomes(0))
+        return self._notes.reports(self._outcomes(range(len(self._unit.nodes))))
 
     def _pin(self) -> None:
         try:
@@ -83,12 +83,12 @@ class Search:
             self._notes.contradict(error.key)
             raise
 
-    def _outcomes(self, index: int) -> dict[int, Outcome]:
-        """Return where a node and all below it are placed at present."""
+    def _outcomes(self, places: range) -> dict[int, Outcome]:
+        """Return where some nodes are placed at present, as far as they are."""
         return {
-            below: Outcome(self._scopes[below], len(self._seats.get(below, ())))
-            for below in range(index, self._unit.nodes[index].end)
-            if below in self._scopes
+            place: Outcome(self._scopes[place], len(self._seats.get(place, ())))
+            for place in places
+            if place in self._scopes
         }
 
     # The first pass: minimums.
@@ -194,7 +194,8 @@ class Search:
 
     def _could_fit(self, index: int, scope: Scope, walk: "_Walk", mark: int) -> bool:
         """Tell of a group whose first walk failed whether enough children have room one by one; note what failed."""
-        picture = self._notes.group(index, scope, self._outcomes(index))
+        below = range(index + 1, self._unit.nodes[index].end)
+        picture = self._notes.group(index, scope, self._outcomes(below))
         self._world.ledger.rollback(mark)
         if not walk.idle:
             outcomes = self._alone(walk, scope)
@@ -214,7 +215,7 @@ class Search:
         for child in walk.children:
             if able < walk.minimum:
                 able += next(self._ways(child, scope), False)
-                outcomes |= self._outcomes(child)
+                outcomes |= self._outcomes(range(child, self._unit.nodes[child].end))
                 self._world.ledger.rollback(mark)
             self._forget(child)
         return outcomes

@@ -3,8 +3,6 @@
 All of it goes by the bounds: room per class of pods, summed over a domain. What they promise may not come true.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,31 +26,33 @@ def shortage(needs: Needs, index: int, survey: Survey) -> NDArray[np.int64]:
     return total
 
 
-def closest(survey: Survey, short: NDArray[np.int64]) -> list[int]:
+def closest(survey: Survey, short: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the open domains, the closest first."""
-    places = np.flatnonzero(survey.open)
-    order: list[int] = places[np.lexsort((-survey.fits[places], short[places]))].tolist()
-    return order
+    order = np.lexsort((-survey.fits, short))
+    return order[survey.open[order]]
 
 
-def cut_off(world: World, needs: Needs, index: int, survey: Survey, places: Sequence[int]) -> tuple[Counts, int | None]:
-    """Return the counts of a node in the first of some domains that the bounds turned away, and which it is.
+def cut_off(
+    world: World, needs: Needs, index: int, survey: Survey, order: NDArray[np.intp]
+) -> tuple[Counts, int | None]:
+    """Return the counts of a node in the first domain of an order that the bounds turned away, and which it is.
 
     What it has room for counts as scheduled, what it would have room for besides, if it were empty, as unschedulable.
-    Where that is not enough, the domain is taken instead that would have most room, should it have enough.
+    Where that is not enough, that one is taken instead that would have most room, should it have enough.
     """
     node = needs.unit.nodes[index]
     settled, total = (node.settled, len(node.pending)) if node.leaf else (0, len(node.children))
-    if not places:
+    places = order[~survey.able[order]]
+    if not len(places):
         return Counts(node.minimum, settled, unresolvable=total + len(node.refused)), None
-    chosen = places[0]
+    chosen = int(places[0])
     empty = int(_empty(world, needs, index, survey, chosen)[0])
     if settled + empty < node.minimum:
         every = _empty(world, needs, index, survey)
-        best = places[int(every[places].argmax())]
+        best = int(places[every[places].argmax()])
         if settled + every[best] >= node.minimum:
             chosen, empty = best, int(every[best])
-    now = int(at_most(needs, index, survey.room, len(survey.open))[chosen])
+    now = int((survey.fits if node.leaf else at_most(needs, index, survey.room, len(survey.open)))[chosen])
     more = max(empty - now, 0)
     lost = total - now - more + len(node.refused)
     return Counts(node.minimum, settled + now, unschedulable=more, unresolvable=lost), chosen

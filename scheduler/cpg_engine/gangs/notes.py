@@ -28,6 +28,8 @@ from cpg_engine.verdicts import Candidate, Counts, NodeReport, Reason, Status
 
 CANDIDATES_TOLD = 10
 """Domains listed per group in an explanation; with thousands of racks, nobody reads them all."""
+FIRST_LOOK = 64
+"""Nodes looked at before all are: mostly one of the first tells that there is hope."""
 
 
 class Outcome(Struct, frozen=True):
@@ -106,7 +108,7 @@ class Notes:
         self.keep(index, Picture(NodeReport(node.key, counts, nodes=len(scope.rows), reasons=why), scope))
 
     def group(self, index: int, scope: Scope, outcomes: Mapping[int, Outcome]) -> Picture:
-        """Return the picture of an attempt to place a group, with what was placed below it."""
+        """Return the picture of an attempt to place a group, by what was placed below it."""
         node = self._unit.nodes[index]
         self._settle(outcomes)
         counts = self._tally(node, self._report)
@@ -225,19 +227,16 @@ class Notes:
         """Add the domains that come closest to a report; the one that the report is about leads them."""
         short = shortage(self._needs, index, survey)
         order = closest(survey, short)
-        scopes = survey.partition.scopes
-        first = next((place for place in order if picture is not None and scopes[place] is picture.scope), None)
+        first = None if picture is None else _place_of(picture.scope, survey)
         if picture is None or picture.report.status is Status.UNRESOLVABLE:
             # Of those that were not tried since they are too full, one might do if it were not.
-            untried = [place for place in order if not survey.able[place]]
-            counts, place = cut_off(self._world, self._needs, index, survey, untried)
+            counts, place = cut_off(self._world, self._needs, index, survey, order)
             if picture is None or counts.status is not Status.UNRESOLVABLE:
                 self.enter(index)
                 self._reports[index], first = NodeReport(self._unit.nodes[index].key, counts), place
+        told = order[:CANDIDATES_TOLD].tolist() if self._detail else order[:1].tolist()
         if first is not None:
-            order.remove(first)
-            order.insert(0, first)
-        told = order[: CANDIDATES_TOLD if self._detail else 1]
+            told = [first, *(place for place in told if place != first)][: len(told)]
         candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in told)
         self._reports[index] = replace(self._reports[index], candidates=candidates)
 
@@ -258,9 +257,15 @@ class Notes:
 
     def _is_hopeless(self, kind: PodClass, rows: Rows) -> bool:
         """Tell whether no eviction could make room for a pod on any of the nodes."""
-        if not self._world.boards.of(kind).empty_slots()[rows].any():
+        slots = self._world.boards.of(kind).empty_slots()
+        if not slots[rows[:FIRST_LOOK]].any() and not slots[rows].any():
             return True
         return sees_others(self._world, kind) and hopeless(self._world, kind, rows)
+
+
+def _place_of(scope: Scope, survey: Survey) -> int | None:
+    """Return which of the domains a scope is; none of them where it lies deeper, since it is only preferred."""
+    return next((place for place, found in enumerate(survey.partition.scopes) if found is scope), None)
 
 
 def _lacks(counts: Counts) -> bool:

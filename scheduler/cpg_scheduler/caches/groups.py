@@ -1,8 +1,11 @@
-"""The groups of one flavour, as the two mappings that a forest is."""
+"""The groups of one flavour, as the two mappings that a forest is, and by the Workload that they name."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TypeVar
 
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of, parent_of
+
+K = TypeVar("K")
 
 
 class GroupStore:
@@ -13,52 +16,68 @@ class GroupStore:
         self.flavour = flavour
         self._groups: dict[GroupKey, Group] = {}
         self._children: dict[GroupKey, set[GroupKey]] = {}
+        self._made_from: dict[tuple[str, str], set[GroupKey]] = {}
         self.forest = Forest(groups=self._groups, children=self._children)
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._groups
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
 
     def holds(self, group: Group) -> bool:
         """Tell whether this very object is one of the store's, and not a namesake of another flavour."""
         known = self._groups.get(key_of(group))
         return known is not None and known.metadata.uid == group.metadata.uid
 
-    def put(self, group: Group) -> Iterator[GroupKey]:
-        """Take the state of a group; yield the anchors of the trees that this may have changed."""
+    def put(self, group: Group) -> set[GroupKey]:
+        """Take the state of a group; return the anchors of the trees that this may have changed."""
         key = key_of(group)
         before = self.anchor(key)
         self._unlink(key)
         self._groups[key] = group
-        parent = parent_of(group)
+        parent, workload = parent_of(group), _workload_of(group)
         if parent is not None:
             self._children.setdefault(parent, set()).add(key)
-        yield before
-        after = self.anchor(key)
-        if after != before:
-            yield after
+        if workload is not None:
+            self._made_from.setdefault(workload, set()).add(key)
+        return {before, self.anchor(key)}
 
-    def remove(self, key: GroupKey) -> Iterator[GroupKey]:
-        """Forget a group; yield the anchors of the trees that this may have changed."""
+    def remove(self, key: GroupKey) -> set[GroupKey]:
+        """Forget a group; return the anchors of the trees that this may have changed."""
         if key not in self._groups:
-            return
+            return set()
         before = self.anchor(key)
         self._unlink(key)
-        del self._groups[key]
-        yield before
-        if before != key:
-            yield key
+        return {before, key}
 
     def anchor(self, key: GroupKey) -> GroupKey:
         """Return the anchor of a group's tree, also of one that is not there."""
         return self.forest.anchor_of(key)
 
+    def made_from(self, namespace: str, workload: str) -> Collection[GroupKey]:
+        """Return the groups that name a Workload."""
+        return self._made_from.get((namespace, workload), ())
+
     def _unlink(self, key: GroupKey) -> None:
-        """Take a group away from the parent that it names."""
-        group = self._groups.get(key)
-        parent = parent_of(group) if group is not None else None
-        if parent is None:
+        """Take a group out, and away from the parent and the Workload that it names."""
+        group = self._groups.pop(key, None)
+        if group is None:
             return
-        siblings = self._children[parent]
-        siblings.discard(key)
-        if not siblings:
-            del self._children[parent]
+        _discard(self._children, parent_of(group), key)
+        _discard(self._made_from, _workload_of(group), key)
+
+
+def _workload_of(group: Group) -> tuple[str, str] | None:
+    """Return the namespace and name of the Workload that a group is made from, if it names one."""
+    ref = group.spec.workload_ref
+    return (group.metadata.namespace, ref.workload_name) if ref is not None else None
+
+
+def _discard(index: dict[K, set[GroupKey]], place: K | None, key: GroupKey) -> None:
+    """Take a key from where it is noted; a place without keys is none."""
+    if place is None:
+        return
+    index[place].discard(key)
+    if not index[place]:
+        del index[place]

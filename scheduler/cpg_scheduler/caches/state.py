@@ -1,14 +1,22 @@
-"""The cluster as the scheduler last heard of it, and which roots each piece of news concerns.
+"""The cluster as the scheduler last heard of it, and whom each piece of news concerns.
 
-The watches call the ``on_…`` methods; each brings the ledger and the indexes up to date and notes in ``touched`` the
-roots for which something of their own has changed, and in ``stirred`` that room may have appeared for anybody. The
-driver collects both before each cycle. Assumed binds are kept as pods that have their node already, so that nothing
-else has to know that the API server has not confirmed them yet.
+The watches call the ``on_…`` methods; each brings the ledger and the indexes up to date and adds to the news, which the
+driver takes before each cycle. The rules:
+
+1. **What is known does not depend on the order of arrival.** Pods, groups and nodes may come before or after what they
+   name; the state is that of the objects, and every root that a change may have concerned is in the news.
+2. **A change of a root's own touches it**: of its groups' specs, of its pods as far as scheduling reads them, of the
+   Workloads and priority classes that it is judged by. What the scheduler writes itself never does.
+3. **Room that may have appeared is told by node**: a pod is gone from it or has become smaller, or the node itself has
+   changed. What else changes at nodes is told as having happened, for those who look at other pods.
+4. **An assumed bind is a pod that has its node already**, so that nothing else has to know that the API server has not
+   confirmed it yet. It ends when the watch shows a node, the pod comes to its end, or the bind has failed.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cpg_api.core.node import Node
@@ -16,6 +24,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
@@ -31,6 +40,18 @@ ALONE = ""
 """The flavour of a pod that belongs to no group."""
 
 
+class News(Struct):
+    """What has happened since the driver last asked.
+
+    ``touched`` are roots of which something of their own has changed; ``eased`` are nodes that may have more room than
+    before; ``moved`` says that anything at all has changed at any node.
+    """
+
+    touched: set[RootKey] = field(default_factory=set)
+    eased: set[str] = field(default_factory=set)
+    moved: bool = False
+
+
 class State:
     """Everything the scheduler knows."""
 
@@ -41,8 +62,7 @@ class State:
         self.stores = {flavour: GroupStore(flavour) for flavour in flavours}
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in self.stores}
         self.pods: dict[str, Pod] = {}
-        self.touched: set[RootKey] = set()
-        self.stirred = False
+        self.news = News()
         self._classes: dict[str, PriorityClass] = {}
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
         self._singles: dict[tuple[str, str], Pod] = {}
@@ -67,13 +87,13 @@ class State:
     def on_node(self, change: Change[Node]) -> None:
         """Take news of a node."""
         old, new = _before(change), _after(change)
-        if new is None:
-            if old is not None:
-                self.world.ledger.remove_node(old.metadata.name)
-            return
-        if old is None or _node_matters(old, new):
+        if new is not None:
             self.world.ledger.put_node(new)
-            self.stirred = True
+            if old is None or _node_matters(old, new):
+                self._ease(new.metadata.name)
+        elif old is not None:
+            self.world.ledger.remove_node(old.metadata.name)
+            self._ease(old.metadata.name)
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:
         """Return who takes news of the groups of a flavour."""
@@ -81,17 +101,21 @@ class State:
 
         def take(change: Change[Group]) -> None:
             old, new = _before(change), _after(change)
-            if new is not None and (old is None or old.spec != new.spec):
-                self._touch(flavour, store.put(new))
-            elif new is not None:
-                list(store.put(new))
-            elif old is not None:
-                self._touch(flavour, store.remove(key_of(old)))
+            known = new or old
+            if known is None:
+                return
+            matters = old is None or new is None or old.spec != new.spec
+            before = self._root_at(key_of(known))
+            anchors = store.put(new) if new is not None else store.remove(key_of(known))
+            if matters:
+                # Where another flavour has a group of that name, its pods may change sides.
+                self.news.touched.update((before, self._root_at(key_of(known))))
+                self.news.touched.update(RootKey(flavour, anchor) for anchor in anchors)
 
         return take
 
     def on_workload(self, flavour: str) -> Callable[[Change[Workload]], None]:
-        """Return who takes news of the Workloads of a flavour; every tree of the namespace may be judged anew."""
+        """Return who takes news of the Workloads of a flavour; the trees that are made from one are judged by it."""
         workloads = self.workloads[flavour]
 
         def take(change: Change[Workload]) -> None:
@@ -104,20 +128,29 @@ class State:
                 workloads.pop(place, None)
             else:
                 workloads[place] = new
-            self.stirred = True
+            if old is None or new is None or old.spec != new.spec:
+                self._touch(flavour, self.stores[flavour].made_from(*place))
 
         return take
 
     def on_class(self, change: Change[PriorityClass]) -> None:
-        """Take news of a priority class."""
+        """Take news of a priority class; trees that have no number of their own may have another one now."""
         old, new = _before(change), _after(change)
+        known = [found for found in (old, new) if found is not None]
         if new is not None:
             self._classes[new.metadata.name] = new
         elif old is not None:
             self._classes.pop(old.metadata.name, None)
-        self.stirred = True
+        if len({(found.value, found.global_default) for found in known}) == len(known):
+            for flavour, store in self.stores.items():
+                self._touch(flavour, [key_of(group) for group in store if _asks(group, known)])
 
     # What the driver does.
+
+    def take_news(self) -> News:
+        """Return what has happened since this was last asked."""
+        news, self.news = self.news, News()
+        return news
 
     def assume(self, uid: str, node: str) -> None:
         """Take a pod as bound, until the watch says so or the bind has failed."""
@@ -126,12 +159,11 @@ class State:
         self._swap(pod, _bound(pod, node), ours=True)
 
     def unassume(self, uid: str) -> None:
-        """Take back an assumption: the bind has failed."""
+        """Take back an assumption: the bind has failed. When to try again is for the queue to say."""
         if self._assumed.pop(uid, None) is None:
             return
-        pod = self.pods.get(uid)
-        if pod is not None:
-            self._swap(pod, _bound(pod, ""))
+        pod = self.pods[uid]
+        self._swap(pod, _bound(pod, ""), ours=True)
 
     def is_ours(self, pod: Pod) -> bool:
         """Tell whether a pod waits for us: it names us, has no node, and neither its end nor its deletion has come."""
@@ -153,8 +185,7 @@ class State:
         key = self.leaf_of(pod)
         if key is None:
             return RootKey(ALONE, GroupKey(POD, pod.metadata.namespace, pod.metadata.name))
-        flavour = self._flavour(key)
-        return RootKey(flavour, self.stores[flavour].anchor(key))
+        return self._root_at(key)
 
     def anchored(self, root: RootKey) -> RootKey:
         """Return the root as it is now: what was one when the news came may have found its parent since."""
@@ -197,21 +228,29 @@ class State:
         if ours or (old is not None and new is not None and not _pod_matters(old, new)):
             return
         for pod in (old, new):
-            if pod is not None:
-                self.touched.add(self.root_of(pod))
+            if pod is not None and (self.leaf_of(pod) is not None or self.is_ours(pod)):
+                self.news.touched.add(self.root_of(pod))
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
         """Bring the ledger up to date: a pod counts while it has a node and has not come to its end."""
         ledger = self.world.ledger
-        if new is not None and new.spec.node_name and not new.is_terminal:
+        version = ledger.version
+        if new is not None and _counts(new):
             try:
                 ledger.put_pod(new, new.spec.node_name)
             except RequestError:
                 ledger.remove_pod(new.metadata.uid)
-            return
-        if old is not None and old.spec.node_name and not old.is_terminal:
+        elif old is not None and _counts(old):
             ledger.remove_pod(old.metadata.uid)
-            self.stirred = True
+        if ledger.version == version:
+            return
+        self.news.moved = True
+        if old is not None and _counts(old):
+            self._ease(old.spec.node_name)
+
+    def _ease(self, node: str) -> None:
+        self.news.eased.add(node)
+        self.news.moved = True
 
     def _index(self, pod: Pod) -> None:
         self.pods[pod.metadata.uid] = pod
@@ -222,18 +261,26 @@ class State:
             self._members.setdefault((pod.metadata.namespace, group), {})[pod.metadata.uid] = pod
 
     def _unindex(self, pod: Pod) -> None:
-        self.pods.pop(pod.metadata.uid, None)
-        self._singles.pop((pod.metadata.namespace, pod.metadata.name), None)
+        del self.pods[pod.metadata.uid]
+        place = (pod.metadata.namespace, pod.metadata.name)
         group = membership(pod).group
-        if group is not None and self.stores:
-            place = (pod.metadata.namespace, group)
-            left = self._members.get(place, {})
-            left.pop(pod.metadata.uid, None)
-            if not left:
-                self._members.pop(place, None)
+        if group is None or not self.stores:
+            if self._singles[place].metadata.uid == pod.metadata.uid:
+                del self._singles[place]
+            return
+        members = self._members[pod.metadata.namespace, group]
+        del members[pod.metadata.uid]
+        if not members:
+            del self._members[pod.metadata.namespace, group]
 
-    def _touch(self, flavour: str, anchors: Iterator[GroupKey]) -> None:
-        self.touched.update(RootKey(flavour, anchor) for anchor in anchors)
+    def _touch(self, flavour: str, groups: Iterable[GroupKey]) -> None:
+        store = self.stores[flavour]
+        self.news.touched.update(RootKey(flavour, store.anchor(key)) for key in groups)
+
+    def _root_at(self, key: GroupKey) -> RootKey:
+        """Return the root of the group of that name, as the pods that name it see it."""
+        flavour = self._flavour(key)
+        return RootKey(flavour, self.stores[flavour].anchor(key))
 
 
 def _before(change: Change[S]) -> S | None:
@@ -250,21 +297,34 @@ def _bound(pod: Pod, node: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node))
 
 
+def _counts(pod: Pod) -> bool:
+    """Tell whether a pod takes room on a node."""
+    return bool(pod.spec.node_name) and not pod.is_terminal
+
+
 def _pod_matters(old: Pod, new: Pod) -> bool:
     """Tell whether a change of a pod can make a difference to its root; our own conditions do not."""
     return (
         old.spec != new.spec
         or old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations.get(POD_GROUP_LABEL) != new.metadata.annotations.get(POD_GROUP_LABEL)
         or old.is_terminal != new.is_terminal
-        or old.is_terminating != new.is_terminating
+
     )
 
 
 def _node_matters(old: Node, new: Node) -> bool:
-    """Tell whether a change of a node can make a difference to anybody; its heartbeats do not."""
+    """Tell whether a change of a node can let anybody in; its heartbeats and its images do not."""
     return (
         old.spec != new.spec
         or old.metadata.labels != new.metadata.labels
         or old.status.allocatable != new.status.allocatable
-        or old.status.images != new.status.images
     )
+
+
+def _asks(group: Group, classes: Iterable[PriorityClass]) -> bool:
+    """Tell whether the priority of a group follows from one of these classes."""
+    if group.spec.priority is not None:
+        return False
+    name = group.spec.priority_class_name
+    return any(found.metadata.name == name if name else found.global_default for found in classes)

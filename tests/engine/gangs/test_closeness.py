@@ -54,13 +54,13 @@ def test_the_closest_domain_is_short_of_least_and_holds_most() -> None:
     nodes = ["n1 1 rack=d", "n2 3 rack=c", "n3 2 rack=b", "n4 2 rack=a"]
     _, needs, survey = surveyed(nodes, {"gang": 4}, ["4x1@root"])
     order = closest(survey, shortage(needs, 0, survey))
-    assert [survey.partition.scopes[place].chain[-1].value for place in order] == ["c", "a", "b", "d"]
+    assert [survey.partition.scopes[place].chain[-1].value for place in order.tolist()] == ["c", "a", "b", "d"]
 
 
 def test_domains_that_are_not_open_are_no_candidates() -> None:
     """Members run in another one."""
     _, needs, survey = surveyed(["n1 1 rack=a", "n2 9 rack=b"], {"gang": 2}, ["1@root on n1", "1@root"])
-    assert closest(survey, shortage(needs, 0, survey)) == [0]
+    assert closest(survey, shortage(needs, 0, survey)).tolist() == [0]
 
 
 def test_children_that_need_least_are_counted_first() -> None:

@@ -295,6 +295,16 @@ def test_notes_of_one_domain_are_not_mixed_with_those_of_another() -> None:
     assert [(one.domain.value, one.fits) for one in found.report("pg2").candidates] == [("d", 3), ("c", 3)]
 
 
+def test_a_later_attempt_does_not_spoil_what_is_told_of_a_better_one() -> None:
+    """Rack a could be helped by evictions; in b, which is tried after it, one child has no zone to be in."""
+    nodes = ["n1 3 rack=a zone=z", "n2 1 rack=b"]
+    root = {"gang": 2, "key": "rack", "children": {"pg1": {"key": "zone"}, "pg2": None}}
+    found = told(nodes, root, ["1@pg1", {"pod": "1@pg2", "more": {"memory": 0}}, "2@x on n1"], budget=0)
+    report = found.report("root")
+    assert (report.counts, report.domain) == (Counts(2, scheduled=1, unschedulable=1), None)
+    assert (report.candidates[0].domain.value, found.blockers("root")) == ("a", ["pg2"])
+
+
 def test_preferred_domains_are_not_what_failed() -> None:
     """A preference never decides, so the explanation is about the required scope alone."""
     found = told(["n1 1 rack=a", "n2 1 rack=b"], {"gang": 3, "preferred": "rack"}, ["3x1@root"])

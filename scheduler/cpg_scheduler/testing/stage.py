@@ -1,0 +1,168 @@
+"""The stage: objects come and go as from a watch, time passes when told to, and what the driver does is noted.
+
+It stands in for the API server by its contract alone: changes of one object come in order, a bind that works is
+confirmed by the watch, and what is written into a status comes back as a change of the object.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
+
+import structlog
+from msgspec.structs import replace
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod, PodCondition
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.names import SCHEDULER_NAME
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.workload import Workload
+from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.world import new_world
+from cpg_scheduler.binding import Binder, Order
+from cpg_scheduler.caches.state import State
+from cpg_scheduler.driving import Driver
+from cpg_scheduler.metrics import Metrics
+from cpg_scheduler.pending import Backoff, Pending
+from cpg_scheduler.reporting import Reporter
+
+Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass
+CRD, NATIVE = "crd", "native"
+
+
+class Hands:
+    """A binder that notes its orders; whoever holds the stage performs them."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to do."""
+        self.orders: list[Order] = []
+
+    def start(self, order: Order) -> None:
+        """Note an order."""
+        self.orders.append(order)
+
+
+class Notebook:
+    """A reporter that notes what was said last, and how often something was said."""
+
+    def __init__(self) -> None:
+        """Begin with nothing said."""
+        self.pods: dict[str, tuple[str, str]] = {}
+        self.groups: dict[str, tuple[bool, str, str]] = {}
+        self.count = 0
+        self.written: Callable[[Pod, str, str], None] = lambda *_: None
+
+    def pod(self, pod: Pod, reason: str, message: str) -> None:
+        """Note why a pod has no node."""
+        if self.pods.get(pod.metadata.name) != (reason, message):
+            self.count += 1
+            self.pods[pod.metadata.name] = (reason, message)
+            self.written(pod, reason, message)
+
+    def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
+        """Note how it stands with a group."""
+        if self.groups.get(group.metadata.name) != (scheduled, reason, message):
+            self.count += 1
+            self.groups[group.metadata.name] = (scheduled, reason, message)
+
+
+class Stage:
+    """A cluster of objects, and a scheduler that is told of them."""
+
+    def __init__(self, *things: Thing, flavours: Iterable[str] = (NATIVE, CRD)) -> None:
+        """Begin with these objects, of the CRD flavour."""
+        self.now = 0.0
+        self.state = State(new_world(), flavours, SCHEDULER_NAME)
+        self.pending = Pending(Backoff())
+        self.hands, self.notebook = Hands(), Notebook()
+        self.notebook.written = self._condition
+        self.log = structlog.testing.CapturingLogger()
+        self.driver = Driver(
+            self.state,
+            self.pending,
+            binder=cast("Binder", self.hands),
+            reporter=cast("Reporter", self.notebook),
+            metrics=Metrics(SCHEDULER_NAME, self.pending, lambda: 0.0),
+            options=Options(detail=True),
+            clock=lambda: self.now,
+            log=structlog.wrap_logger(self.log, processors=[]),
+        )
+        self._things: dict[tuple[str, str, str], Thing] = {}
+        self.put(*things)
+
+    def put(self, *things: Thing, flavour: str = CRD) -> None:
+        """Create or change objects."""
+        for thing in things:
+            place = (type(thing).__name__, flavour, thing.metadata.key)
+            old = self._things.get(place)
+            self._things[place] = thing
+            key = thing.metadata.key
+            self._tell(thing, Added(key, thing) if old is None else Modified(key, old, thing), flavour)
+
+    def delete(self, *things: Thing, flavour: str = CRD) -> None:
+        """Delete objects, as they are by now."""
+        for thing in things:
+            old = self._things.pop((type(thing).__name__, flavour, thing.metadata.key))
+            self._tell(old, Deleted(thing.metadata.key, old), flavour)
+
+    def pod(self, name: str, namespace: str = "default") -> Pod:
+        """Return a pod as the API server has it."""
+        return cast("Pod", self._things["Pod", CRD, f"{namespace}/{name}"])
+
+    def cycles(self) -> int:
+        """Run cycles until nobody is left to attempt; return how many there were."""
+        count = 0
+        while self.driver._cycle():  # noqa: SLF001 - a cycle by itself is what a test wants to see
+            count += 1
+        return count
+
+    def perform(self) -> None:
+        """Let the binds under way work, and the watch confirm them."""
+        orders, self.hands.orders = self.hands.orders, []
+        for order in orders:
+            for uid, node in order.nodes.items():
+                pod = self.pod(order.pods[uid].metadata.name, order.pods[uid].metadata.namespace)
+                self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
+            order.placed()
+
+    def refuse(self) -> None:
+        """Let all binds under way fail."""
+        orders, self.hands.orders = self.hands.orders, []
+        for order in orders:
+            for uid in order.nodes:
+                self.state.unassume(uid)
+            order.failed()
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let time pass, then run and bind until nothing happens any more."""
+        self.now += seconds
+        while self.cycles() or self.hands.orders:
+            self.perform()
+
+    def bound(self) -> dict[str, str]:
+        """Return which pods have which node, as the API server has it."""
+        pods = (thing for thing in self._things.values() if isinstance(thing, Pod))
+        return {pod.metadata.name: pod.spec.node_name for pod in pods if pod.spec.node_name}
+
+    def _tell(self, thing: Thing, change: Change[Thing], flavour: str) -> None:
+        match thing:
+            case Pod():
+                self.state.on_pod(cast("Change[Pod]", change))
+            case Node():
+                self.state.on_node(cast("Change[Node]", change))
+            case PodGroup() | CompositePodGroup():
+                self.state.on_group(flavour)(cast("Change[Group]", change))
+            case Workload():
+                self.state.on_workload(flavour)(cast("Change[Workload]", change))
+            case PriorityClass():
+                self.state.on_class(cast("Change[PriorityClass]", change))
+
+    def _condition(self, pod: Pod, reason: str, message: str) -> None:
+        """Write what was said into the pod's status, as the API server would, and show it to the watch."""
+        now = self._things.get(("Pod", CRD, pod.metadata.key))
+        if not isinstance(now, Pod) or now.metadata.uid != pod.metadata.uid:
+            return
+        condition = PodCondition(type="PodScheduled", status="False", reason=reason, message=message)
+        self.put(replace(now, status=replace(now.status, conditions=(condition,))))

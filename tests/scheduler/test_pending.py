@@ -1,0 +1,355 @@
+"""The queue of root units, by its rules."""
+
+import pytest
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport, Reason
+from cpg_scheduler.failing import ANYTHING, Failure, Hope
+from cpg_scheduler.pending import FEW, Backoff, Order, Pending, RootKey
+
+ROOM = Hope()
+
+
+def root(name: str) -> RootKey:
+    """Return the key of a root."""
+    return RootKey("crd", GroupKey("PodGroup", "default", name))
+
+
+def order(name: str, importance: int = 0, created: str = "2026") -> Order:
+    """Return where a root stands."""
+    return Order(importance, created, root(name))
+
+
+def failure(likeness: str | None = None, hope: Hope | None = ROOM, reason: str = "") -> Failure:
+    """Return a failure, for a reason if one is given."""
+    if not reason:
+        return Failure(hope=hope, likeness=likeness)
+    report = NodeReport(root("any").key, Counts(minimum=1), nodes=1, reasons=(Reason(reason, 1),))
+    return Failure(hope=hope, likeness=likeness, explanation=Explanation(Finding.IMPOSSIBLE, (report,)))
+
+
+def names(pending: Pending, now: float = 0.0) -> list[str]:
+    """Pop all who are active."""
+    found = []
+    while (key := pending.pop(now)) is not None:
+        found.append(key.key.name)
+    return found
+
+
+def fail(pending: Pending, name: str, now: float = 0.0, found: Failure | None = None, size: int = 1) -> None:
+    """Let the next root, which has to be this one, fail."""
+    assert pending.pop(now) == root(name)
+    pending.fail(root(name), size, now, found or failure())
+
+
+@pytest.fixture
+def pending() -> Pending:
+    """Return a queue whose backoff doubles from one second to eight."""
+    return Pending(Backoff(first=1.0, most=8.0, per_doubling=0.0))
+
+
+@pytest.fixture
+def lot(pending: Pending) -> Pending:
+    """Return the queue with three that are alike and parked; the first has failed, the others share it."""
+    for name in "abc":
+        pending.put(order(name))
+    fail(pending, "a", found=failure("x"))
+    for name in "bc":
+        assert pending.pop(0) == root(name)
+        assert pending.share(root(name), "x")
+    return pending
+
+
+def test_roots_come_by_importance_then_age_then_name(pending: Pending) -> None:
+    """The order is total."""
+    orders = [order("b"), order("a"), order("old", created="2025"), order("vip", importance=-9)]
+    for one in orders:
+        pending.put(one)
+    assert names(pending) == ["vip", "old", "a", "b"]
+
+
+def test_whose_order_changes_is_popped_once_and_by_the_new_one(pending: Pending) -> None:
+    """What is left of the old order in the heap is passed over."""
+    pending.put(order("a"))
+    pending.put(order("b"))
+    pending.put(order("a", importance=9))
+    pending.put(order("a", importance=9))
+    assert names(pending) == ["b", "a"]
+
+
+def test_who_is_dropped_is_not_popped(pending: Pending) -> None:
+    """Dropping somebody unknown is no mistake."""
+    pending.put(order("a"))
+    pending.drop(root("a"))
+    pending.drop(root("b"))
+    assert names(pending) == []
+    assert len(pending) == 0
+
+
+@pytest.mark.parametrize(("attempts", "size", "expected"), [(1, 1, 1.25), (3, 1, 5.0), (99, 1, 12.5), (1, 1000, 3.5)])
+def test_the_backoff_grows_with_attempts_and_size(attempts: int, size: int, expected: float) -> None:
+    """It doubles up to a limit, and is longer by a quarter each time the size doubles."""
+    assert Backoff().delay(attempts, size) == expected
+
+
+def test_who_failed_waits_for_something_to_happen(pending: Pending) -> None:
+    """Time alone helps nobody."""
+    pending.put(order("a"))
+    fail(pending, "a")
+    assert pending.next_wake() is None
+    assert names(pending, 1000.0) == []
+    assert pending.counts() == {"active": 0, "backoff": 0, "unschedulable": 1, "binding": 0}
+
+
+def test_help_comes_after_the_backoff(pending: Pending) -> None:
+    """Until then the root waits, and the queue says how long."""
+    pending.put(order("a"))
+    fail(pending, "a")
+    pending.stir(0.5, lambda _: True)
+    assert pending.next_wake() == 1.0
+    assert pending.counts()["backoff"] == 1
+    assert names(pending, 0.9) == []
+    assert names(pending, 1.0) == ["a"]
+
+
+def test_help_comes_at_once_where_the_backoff_has_passed(pending: Pending) -> None:
+    """Who has waited for long need not wait again."""
+    pending.put(order("a"))
+    fail(pending, "a")
+    pending.stir(5.0, lambda _: True)
+    assert pending.next_wake() is None
+    assert names(pending, 5.0) == ["a"]
+
+
+def test_each_failure_doubles_the_backoff(pending: Pending) -> None:
+    """Also across the changes of one's own that make one active at once."""
+    for attempt, wait in enumerate((1.0, 2.0, 4.0, 8.0, 8.0)):
+        pending.put(order("a"))
+        fail(pending, "a", 100.0 * attempt)
+        pending.stir(100.0 * attempt, lambda _: True)
+        assert pending.next_wake() == 100.0 * attempt + wait
+
+
+def test_an_own_change_ends_the_backoff(pending: Pending) -> None:
+    """What is left in the heap of waiting roots is passed over."""
+    pending.put(order("a"))
+    fail(pending, "a")
+    pending.stir(0.0, lambda _: True)
+    pending.put(order("a"))
+    assert names(pending) == ["a"]
+
+
+def test_news_help_whom_they_can_help(pending: Pending) -> None:
+    """Who hopes for nothing is not asked, and who hopes for anything is always helped."""
+    hopes = {"held": None, "room": ROOM, "anything": ANYTHING}
+    for name, hope in hopes.items():
+        pending.put(order(name))
+        fail(pending, name, found=failure(hope=hope))
+    pending.stir(9.0, lambda hope: not hope.anything and False)
+    assert names(pending, 9.0) == ["anything"]
+    pending.stir(9.0, lambda hope: hope == ROOM)
+    assert names(pending, 9.0) == ["room"]
+
+
+def test_news_of_no_node_help_only_who_hopes_for_anything(pending: Pending) -> None:
+    """Somebody has moved: that makes no room."""
+    for name, hope in (("room", ROOM), ("anything", ANYTHING)):
+        pending.put(order(name))
+        pending.pop(0.0)
+        pending.fail(root(name), 1, 0.0, failure(hope=hope))
+    pending.stir(9.0)
+    assert names(pending, 9.0) == ["anything"]
+
+
+def test_one_attempt_answers_for_all_who_are_alike(lot: Pending) -> None:
+    """When help comes, the first is attempted; when it fails, nobody else is."""
+    lot.stir(9.0, lambda _: True)
+    fail(lot, "a", 9.0, failure("x"))
+    assert names(lot, 9.0) == []
+    assert lot.counts()["unschedulable"] == 3
+
+
+def test_who_is_placed_hands_over_to_the_next(lot: Pending) -> None:
+    """As long as it works, all have their turn, without a wait between them."""
+    lot.stir(9.0, lambda _: True)
+    for name in "abc":
+        assert lot.pop(9.0) == root(name)
+        lot.bind(root(name))
+    assert lot.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "binding": 3}
+
+
+@pytest.mark.parametrize("gone", ["drop", "put"])
+def test_a_leader_that_is_gone_or_has_changed_hands_over(lot: Pending, gone: str) -> None:
+    """The help that woke it is for the others as well."""
+    lot.stir(9.0, lambda _: True)
+    if gone == "drop":
+        lot.drop(root("a"))
+    else:
+        lot.put(order("a", importance=5))
+        assert lot.pop(9.0) == root("a")
+        lot.fail(root("a"), 1, 9.0, failure("y"))
+    assert names(lot, 9.0) == ["b"]
+
+
+def test_an_own_change_takes_a_root_out_of_its_lot(lot: Pending) -> None:
+    """If it is still like the others, it comes back without an attempt."""
+    lot.put(order("b"))
+    assert lot.pop(0.0) == root("b")
+    assert lot.share(root("b"), "x")
+    assert names(lot) == []
+
+
+def test_who_comes_when_there_is_news_lets_the_first_of_all_go_ahead(lot: Pending) -> None:
+    """The elders come first, and need not wait for their backoff any longer: somebody has to be attempted."""
+    lot.stir(0.5, lambda _: True)
+    lot.put(order("new", created="2027"))
+    assert lot.pop(0.5) == root("new")
+    assert lot.share(root("new"), "x")
+    assert names(lot, 0.5) == ["a"]
+
+
+def test_who_is_like_those_that_are_being_attempted_is_attempted(lot: Pending) -> None:
+    """The answer for the leader is not there yet."""
+    lot.stir(9.0, lambda _: True)
+    lot.put(order("older", created="2025"))
+    assert lot.pop(9.0) == root("older")
+    assert not lot.share(root("older"), "x")
+    lot.fail(root("older"), 1, 9.0, failure("x"))
+    assert lot.pop(9.0) == root("a")
+    assert lot.share(root("a"), "x")
+
+
+def test_nobody_shares_who_is_like_no_other(lot: Pending) -> None:
+    """Neither without a likeness, nor with a new one, nor a root that is gone."""
+    lot.put(order("d"))
+    lot.pop(0.0)
+    assert not lot.share(root("d"), None)
+    assert not lot.share(root("d"), "y")
+    assert not lot.share(root("gone"), "x")
+
+
+def test_success_starts_the_backoff_of_a_lot_anew(lot: Pending) -> None:
+    """Room comes and goes; how often nothing had been found before says nothing any more."""
+    lot.stir(9.0, lambda _: True)
+    assert lot.pop(9.0) == root("a")
+    lot.bind(root("a"))
+    fail(lot, "b", 9.0, failure("x"))
+    lot.stir(9.0, lambda _: True)
+    assert lot.next_wake() == 10.0
+
+
+def test_every_root_is_told_once_for_each_way_to_fail(lot: Pending) -> None:
+    """Who shares a failure is told of it; again only when it is another one."""
+    assert [found and found[0] for found in (lot.untold(), lot.untold(), lot.untold())] == [root("b"), root("c"), None]
+    lot.stir(9.0, lambda _: True)
+    fail(lot, "a", 9.0, failure("x"))
+    assert lot.untold() is None
+    lot.stir(99.0, lambda _: True)
+    fail(lot, "a", 99.0, failure("x", reason="full"))
+    lot.drop(root("c"))
+    assert lot.untold() == (root("b"), failure("x", reason="full"))
+    assert lot.untold() is None
+
+
+def test_a_bind_that_fails_backs_off_longer_each_time(pending: Pending) -> None:
+    """Who cannot be bound must not be tried all the time, even though a place is found each time."""
+    pending.put(order("a"))
+    for attempt, wait in enumerate((1.0, 2.0, 4.0)):
+        now = 100.0 * attempt
+        assert names(pending, now) == ["a"]
+        pending.bind(root("a"))
+        pending.retry(order("a"), 1, now)
+        assert pending.next_wake() == now + wait
+        assert pending.counts()["backoff"] == 1
+
+
+def test_a_bind_that_fails_is_not_held_against_those_who_are_alike(lot: Pending) -> None:
+    """They lead on, and it backs off alone."""
+    lot.stir(9.0, lambda _: True)
+    assert lot.pop(9.0) == root("a")
+    lot.bind(root("a"))
+    lot.retry(order("a"), 1, 9.0)
+    assert names(lot, 9.0) == ["b"]
+    assert lot.next_wake() == 10.0
+
+
+def test_a_root_is_forgotten_when_all_is_bound(pending: Pending) -> None:
+    """But not if something new is to be placed in it meanwhile."""
+    for name in "ab":
+        pending.put(order(name))
+        pending.pop(0.0)
+        pending.bind(root(name))
+    pending.put(order("b"))
+    for name in "abc":
+        pending.bound(root(name))
+    assert names(pending) == ["b"]
+    assert len(pending) == 1
+
+
+def test_what_has_changed_meanwhile_goes_before_a_bind_that_failed(pending: Pending) -> None:
+    """Who is active stays so; who was dropped is taken up again."""
+    pending.put(order("a"))
+    pending.pop(0.0)
+    pending.bind(root("a"))
+    pending.put(order("a"))
+    pending.retry(order("a"), 1, 0.0)
+    assert names(pending) == ["a"]
+    pending.retry(order("b"), 1, 0.0)
+    assert names(pending, 1.0) == ["b"]
+
+
+def test_news_between_an_attempt_and_its_end_are_not_lost(pending: Pending) -> None:
+    """Who has become active again stays so, whatever came of the attempt."""
+    pending.put(order("a"))
+    pending.pop(0.0)
+    pending.put(order("a"))
+    pending.fail(root("a"), 1, 0.0, failure())
+    assert names(pending) == ["a"]
+
+
+def test_the_end_of_an_attempt_at_a_root_that_is_gone_is_no_news(pending: Pending) -> None:
+    """Nothing is remembered of it."""
+    pending.fail(root("a"), 1, 0.0, failure("x"))
+    pending.bind(root("a"))
+    assert len(pending) == 0
+
+
+def test_all_who_wait_with_others_are_active_when_what_makes_them_alike_has_changed(lot: Pending) -> None:
+    """Who waits alone goes on waiting."""
+    lot.put(order("alone"))
+    assert lot.pop(0.0) == root("alone")
+    lot.fail(root("alone"), 1, 0.0, failure())
+    lot.scatter()
+    assert names(lot) == ["a", "b", "c"]
+
+
+def test_a_lot_with_a_leader_is_scattered_too(lot: Pending) -> None:
+    """Everybody is popped once."""
+    lot.stir(9.0, lambda _: True)
+    lot.scatter()
+    assert names(lot, 9.0) == ["a", "b", "c"]
+
+
+def test_a_lot_does_not_grow_by_those_who_come_and_go(pending: Pending) -> None:
+    """Its line is cleared of those who left."""
+    pending.put(order("a"))
+    fail(pending, "a", found=failure("x"))
+    for _ in range(3 * FEW):
+        pending.put(order("b"))
+        assert pending.pop(0.0) == root("b")
+        assert pending.share(root("b"), "x")
+    assert len(pending._lots["x"].line) <= 2 * 2 + FEW
+    pending.stir(9.0, lambda _: True)
+    assert pending.pop(9.0) == root("a")
+    pending.bind(root("a"))
+    assert names(pending, 9.0) == ["b"]
+
+
+def test_nothing_is_left_of_those_who_are_gone(lot: Pending) -> None:
+    """An empty queue is empty in all its parts."""
+    lot.stir(0.5, lambda _: True)
+    for name in "abc":
+        lot.drop(root(name))
+    assert lot.next_wake() is None
+    assert lot.untold() is None
+    assert (lot._lots, lot._parked, lot._parked_for_anything, lot._waiting) == ({}, {}, {}, [])

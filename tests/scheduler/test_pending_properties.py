@@ -1,0 +1,268 @@
+"""The queue against a slow and obvious model, under whatever may happen in whatever order.
+
+The model keeps one flat table of roots and one of lots, looks through all of it for every answer, and has no heaps.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_scheduler.failing import ANYTHING, Failure, Hope
+from cpg_scheduler.pending import Backoff, Order, Pending, RootKey
+
+BACKOFF = Backoff(first=1.0, most=4.0, per_doubling=0.0)
+HELP = {"none": None, "room": Hope(), "anything": ANYTHING}
+HOPES = st.sampled_from(["room", "room", "anything", "none"])
+ENDS = st.lists(st.sampled_from(["x", "x", "x", "bind", "alone", "y"]), min_size=1, max_size=8)
+NAMES = st.sampled_from("abcdef")
+
+
+def root(name: str) -> RootKey:
+    """Return the key of a root."""
+    return RootKey("crd", GroupKey("PodGroup", "default", name))
+
+
+@dataclass
+class Lot:
+    """A lot of the model."""
+
+    place: str = "led"
+    leader: str | None = None
+    attempts: int = 0
+    until: float = 0.0
+    hope: str = "none"
+
+
+@dataclass
+class Root:
+    """A root of the model; ``lot`` stays while it is active, until it waits elsewhere."""
+
+    order: Order
+    place: str = "active"
+    lot: str | None = None
+    refusals: int = 0
+
+
+@dataclass
+class Model:
+    """The queue, slowly."""
+
+    roots: dict[str, Root] = field(default_factory=dict)
+    lots: dict[str, Lot] = field(default_factory=dict)
+
+    def lead(self, key: str) -> None:
+        """Make the first of those who wait in a lot active."""
+        lot = self.lots[key]
+        waiting = [(found.order, name) for name, found in self.roots.items() if (found.lot, found.place) == (key, "in")]
+        lot.place, lot.leader = "led", min(waiting)[1] if waiting else None
+        if lot.leader is not None:
+            self.roots[lot.leader].place = "active"
+
+    def part(self, name: str) -> None:
+        """Take a root out of its lot, and hand over where it led."""
+        found = self.roots[name]
+        key, found.lot = found.lot, None
+        if key is None:
+            return
+        if not any(other.lot == key for other in self.roots.values()):
+            del self.lots[key]
+        elif self.lots[key].leader == name:
+            if found.place == "in":
+                found.place = ""
+            self.lead(key)
+
+    def wait(self, name: str, key: str) -> None:
+        """Let a root wait in a lot."""
+        if self.roots[name].lot != key:
+            self.part(name)
+        lot = self.lots.setdefault(key, Lot())
+        if lot.leader == name:
+            lot.leader = None
+        self.roots[name].lot, self.roots[name].place = key, "in"
+
+    def help(self, key: str, now: float) -> None:
+        """Help a lot that is parked."""
+        if self.lots[key].until <= now:
+            self.lead(key)
+        else:
+            self.lots[key].place = "backoff"
+
+    def wake(self, now: float) -> None:
+        """Let all lead whose backoff has passed."""
+        for key, lot in self.lots.items():
+            if lot.place == "backoff" and lot.until <= now:
+                self.lead(key)
+
+    def pop(self, now: float) -> str | None:
+        """Return the first of those who are active."""
+        self.wake(now)
+        return min((found.order, name) for name, found in [*self.roots.items()] if found.place == "active")[1]
+
+
+class Queue(RuleBasedStateMachine):
+    """Do the same to both, and compare."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.real, self.model = Pending(BACKOFF), Model()
+
+    @initialize(ends=ENDS, hope=HOPES, seconds=st.sampled_from([0.0, 0.5, 20.0]))
+    def begin(self, ends: list[str], hope: str, seconds: float) -> None:
+        """Begin where several wait and something has happened."""
+        self.put(names=list("abcdef"), importance=0)
+        self.attempt(ends=ends, hope=hope)
+        self.stir(which="everybody", seconds=seconds)
+
+    @rule(names=st.lists(NAMES, min_size=1, max_size=6), importance=st.integers(0, 2))
+    def put(self, names: list[str], importance: int) -> None:
+        """Change some roots."""
+        for place, name in enumerate(names):
+            order = Order((importance + place) % 3, "", root(name))
+            self.real.put(order)
+            found = self.model.roots.setdefault(name, Root(order))
+            found.order, found.place = order, "active"
+
+    @rule(name=NAMES)
+    def drop(self, name: str) -> None:
+        """Take a root away."""
+        self.real.drop(root(name))
+        if name in self.model.roots:
+            self.model.roots[name].place = ""
+            self.model.part(name)
+            del self.model.roots[name]
+
+    @rule(ends=ENDS, hope=HOPES)
+    def attempt(self, ends: list[str], hope: str) -> None:
+        """Let the next roots be placed, share a failure, or fail."""
+        for end in ends:
+            name = self.popped()
+            if name is None:
+                return
+            if end == "bind":
+                self.bind(name)
+            elif not self.share(name, end):
+                self.fail(name, end, hope)
+
+    def bind(self, name: str) -> None:
+        """Place a root."""
+        self.real.bind(root(name))
+        found = self.model.roots[name]
+        found.place = "binding"
+        if found.lot is not None:
+            self.model.lots[found.lot].attempts = 0
+        self.model.part(name)
+
+    def share(self, name: str, likes: str) -> bool:
+        """Let a root share a failure if it can."""
+        lot = self.model.lots.get(likes)
+        shares = lot is not None and lot.place != "led"
+        assert self.real.share(root(name), likes if likes != "alone" else None) == shares
+        if lot is not None and shares:
+            self.model.wait(name, likes)
+            if lot.place == "backoff":
+                self.model.lead(likes)
+        return shares
+
+    def fail(self, name: str, likes: str, hope: str) -> None:
+        """Let a root fail."""
+        likeness = likes if likes != "alone" else None
+        self.real.fail(root(name), 1, self.now, Failure(hope=HELP[hope], likeness=likeness))
+        key = likeness or f"alone {name}"
+        self.model.wait(name, key)
+        lot = self.model.lots[key]
+        lot.attempts += 1
+        lot.place, lot.leader, lot.hope = "parked", None, hope
+        lot.until = self.now + BACKOFF.delay(lot.attempts, 1)
+
+    @rule(name=NAMES, works=st.booleans())
+    def end_bind(self, name: str, works: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
+        """Let the binds of a root end."""
+        found = self.model.roots.get(name)
+        if found is None or found.place not in {"binding", "active"}:
+            return
+        if works:
+            self.real.bound(root(name))
+            if found.place == "binding":
+                del self.model.roots[name]
+            return
+        self.real.retry(found.order, 1, self.now)
+        found.refusals += 1
+        if found.place != "active":
+            key = f"alone {name}"
+            self.model.wait(name, key)
+            until = self.now + BACKOFF.delay(found.refusals, 1)
+            self.model.lots[key] = Lot(place="backoff", until=until)
+
+    @rule(
+        which=st.sampled_from(["nobody", "everybody", "anything"]), seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0])
+    )
+    def stir(self, which: str, seconds: float) -> None:
+        """Let something happen at the nodes after a while."""
+        self.now += seconds
+        self.real.stir(self.now, None if which == "anything" else lambda _: which == "everybody")
+        for key, lot in self.model.lots.items():
+            helped = lot.hope == "anything" or (lot.hope == "room" and which == "everybody")
+            if lot.place == "parked" and helped:
+                self.model.help(key, self.now)
+
+    @rule()
+    def scatter(self) -> None:
+        """Change what makes roots alike."""
+        self.real.scatter()
+        for found in self.model.roots.values():
+            if found.lot is not None and not found.lot.startswith("alone"):
+                found.lot, found.place = None, "active"
+        self.model.lots = {key: lot for key, lot in self.model.lots.items() if key.startswith("alone")}
+
+    @rule()
+    def tell(self) -> None:
+        """Tell one who shares a failure: it waits in a lot."""
+        found = self.real.untold()
+        assert found is None or self.model.roots[found[0].key.name].place == "in"
+
+    @invariant()
+    def they_agree(self) -> None:
+        """Find everybody in the same place, and the queue awake in time."""
+        places = [self.place(found) for found in self.model.roots.values()]
+        assert self.real.counts() == {
+            place: places.count(place) for place in ("active", "backoff", "unschedulable", "binding")
+        }
+        waits = [lot.until for lot in self.model.lots.values() if lot.place == "backoff"]
+        assert self.real.next_wake() == min(waits, default=None)
+
+    @invariant()
+    def nobody_is_lost(self) -> None:
+        """Find whoever waits in a lot that is parked, in backoff, or led by one who is active."""
+        for found in self.model.roots.values():
+            lot = self.model.lots[found.lot] if found.lot and found.place == "in" else None
+            if lot is not None and lot.place == "led":
+                assert lot.leader is not None
+                assert self.model.roots[lot.leader].place == "active"
+
+    def popped(self) -> str | None:
+        """Pop the next root of both."""
+        self.model.wake(self.now)
+        is_any = any(found.place == "active" for found in self.model.roots.values())
+        expected = self.model.pop(self.now) if is_any else None
+        key = self.real.pop(self.now)
+        assert (key and key.key.name) == expected
+        if expected is not None:
+            self.model.roots[expected].place = "popped"
+        return expected
+
+    def place(self, found: Root) -> str:
+        """Return where a root counts."""
+        if found.place != "in" or found.lot is None:
+            return found.place
+        return "backoff" if self.model.lots[found.lot].place == "backoff" else "unschedulable"
+
+
+Queue.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+
+
+class TestQueue(Queue.TestCase):  # type: ignore[misc, valid-type]
+    """Whatever happens, the queue does what the model does."""
