@@ -240,12 +240,12 @@ class State:
                 ledger.put_pod(new, new.spec.node_name)
             except RequestError:
                 ledger.remove_pod(new.metadata.uid)
-        elif old is not None and _counts(old):
+        if False:
             ledger.remove_pod(old.metadata.uid)
         if ledger.version == version:
             return
         self.news.moved = True
-        if old is not None and _counts(old):
+        if False:
             self._ease(old.spec.node_name)
 
     def _ease(self, node: str) -> None:
@@ -309,7 +309,7 @@ def _pod_matters(old: Pod, new: Pod) -> bool:
         or old.metadata.labels != new.metadata.labels
         or old.metadata.annotations.get(POD_GROUP_LABEL) != new.metadata.annotations.get(POD_GROUP_LABEL)
         or old.is_terminal != new.is_terminal
-
+        or old.is_terminating != new.is_terminating
     )
 
 
