@@ -67,7 +67,8 @@ class _Sentences:
     def _failed(self, report: NodeReport) -> str:
         """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
         root = self._explanation.reports[0]
-        sore = report.blockers or report.reasons or report.candidates or report.refused or _is_short(report)
+        counts = report.counts
+        sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
         if report is root or (sore and report.status is not Status.SUCCESS):
             return self._own(report)
         return f"{root.key} cannot be placed: {self._own(root)}"
@@ -85,7 +86,7 @@ class _Sentences:
             parts.append(f"a pod cannot be scheduled at all: {_problems(report.refused[0])}")
         if report.candidates:
             parts.append(_closest(report.candidates[0]))
-        if report.reasons:
+        elif report.nodes or self._has_no_node(report):
             parts.append(_available(report))
         if report.blockers:
             first = self._reports[report.blockers[0]]
@@ -97,10 +98,9 @@ class _Sentences:
         counts = report.counts
         is_leaf = report.key.kind == PodGroup.kind
         noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
-        if not _is_short(report):
-            return (
-                f"{field} {counts.minimum} cannot be met: room for {counts.scheduled} of {_some(counts.minimum, noun)}"
-            )
+        if not self._is_short(report):
+            room = f"room for {counts.scheduled} of {_some(counts.minimum, noun)}"
+            return f"{field} {counts.minimum} cannot be met: {room}"
         able = " that can be scheduled" if counts.unresolvable else ""
         if not self._counted:
             return f"waiting for more {noun}s{able}: {field} is {counts.minimum}"
@@ -108,24 +108,33 @@ class _Sentences:
         missing = _some(counts.minimum - have, f"more {noun}")
         return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there(have)}"
 
+    def _is_short(self, report: NodeReport) -> bool:
+        """Tell whether a group has too few members to be tried at all, wherever there may be room."""
+        counts = report.counts
+        have = counts.scheduled + counts.remaining + counts.unschedulable
+        if self._explanation.finding is not Finding.INADMISSIBLE:
+            have += counts.unresolvable - len(report.refused)
+        return have < counts.minimum
 
-def _is_short(report: NodeReport) -> bool:
-    """Tell whether a group has too few members to be tried at all."""
-    counts = report.counts
-    tried = counts.unschedulable or report.reasons or report.candidates
-    return not tried and counts.scheduled + counts.remaining < counts.minimum
+    def _has_no_node(self, report: NodeReport) -> bool:
+        """Tell whether a group could not even be tried on a node."""
+        return not (report.blockers or report.refused or self._is_short(report)) and report.counts.unresolvable > 0
 
 
 def _closest(candidate: Candidate) -> str:
+    """Say which domain comes closest, and how close: by room alone, as far as that is what is missing."""
     domain = candidate.domain
-    text = f"of the domains of {domain.key}, {domain.value} comes closest: {candidate.fits} of {candidate.wanted}"
-    return f"{text} ({_listed(candidate.reasons)})" if candidate.reasons else text
+    parts = [f"room for {candidate.fits} of {candidate.wanted} pods"] if candidate.fits < candidate.wanted else []
+    parts += [_listed(candidate.reasons)] if candidate.reasons else []
+    why = f" ({': '.join(parts)})" if parts else ""
+    return f"of the domains of {domain.key}, {domain.value} comes closest{why}"
 
 
 def _available(report: NodeReport) -> str:
     """Say what is wrong with the nodes, in the words that autoscalers and people know."""
     if not report.nodes:
-        return "no nodes available to schedule pods"
+        where = "" if report.key.kind == POD else " in any domain that it may use"
+        return f"no nodes available to schedule pods{where}"
     why = f": {_listed(report.reasons)}" if report.reasons else ""
     return f"0/{report.nodes} nodes are available{why}"
 
@@ -161,7 +170,7 @@ def _advice(step: NextStep | None) -> str:
         case Step.RAISE_BUDGET:
             return ". Next: raise the scheduler's search budget, or ask for less"
         case Step.CHANGE_DEMANDS:
-            return f". Next: change what {step.group} asks for; no eviction can help"
+            return f". Next: add nodes, or change what {step.group} asks for: no eviction can help"
         case Step.MOVE_MEMBERS:
             return ". Next: delete the members outside one of the domains"
         case _:

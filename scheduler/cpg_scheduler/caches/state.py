@@ -240,12 +240,12 @@ class State:
                 ledger.put_pod(new, new.spec.node_name)
             except RequestError:
                 ledger.remove_pod(new.metadata.uid)
-        if False:
+        elif old is not None and _counts(old):
             ledger.remove_pod(old.metadata.uid)
         if ledger.version == version:
             return
         self.news.moved = True
-        if False:
+        if old is not None and _counts(old):
             self._ease(old.spec.node_name)
 
     def _ease(self, node: str) -> None:
