@@ -36,8 +36,9 @@ lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/python tools/generate_crds.py --check
 
 unit: $(READY) ## run the tests that need no control plane, with the coverage gate
-	$(PYTEST) -n auto -m "not e2e" --cov --cov-report=term
+	$(PYTEST) -n auto -m "not e2e and not speed" --cov --cov-report=term
 	$(BIN)/coverage report --include='*/cpg_api/*,*/cpg_engine/*' --fail-under=100
+	$(PYTEST) -m speed
 
 e2e: $(READY) ## run the tests against real control planes
 	@$(BIN)/cpg-lab build

@@ -3,11 +3,13 @@
 import runpy
 from pathlib import Path
 
+import pytest
 import yaml
 
 BENCH = Path(__file__).parents[2] / "bench"
 
 
+@pytest.mark.speed
 def test_ten_thousand_pods_are_decoded_within_budget() -> None:
     """The best of three runs takes at most 0.3 s of CPU on one core, as the benchmark measures it."""
     bench = runpy.run_path(str(BENCH / "api.py"))

@@ -27,6 +27,7 @@ def bench() -> dict[str, Any]:
     return runpy.run_path(str(BENCH / "engine.py"))
 
 
+@pytest.mark.speed
 @pytest.mark.parametrize("name", ["large_gang", "rack_gang"])
 def test_a_thousand_pods_are_placed_within_budget(bench: dict[str, Any], name: str) -> None:
     """The best of three runs at 5,000 nodes keeps the promise with room to spare."""
