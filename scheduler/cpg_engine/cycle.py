@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
+from cpg_engine.filters.volumebinding import volume_choices
 from cpg_engine.gangs.advice import next_step
 from cpg_engine.gangs.allocation import Options, Search
 from cpg_engine.gangs.unit import Unit
@@ -43,7 +44,10 @@ def decide(world: World, unit: Unit, options: Options, reserved: Iterable[Reserv
         search = Search(world, unit, options)
         finding, detail = _run(search)
         seats = search.seats() if finding is Finding.PLACED else ()
-        binds = tuple(Bind(uid=member.uid, node=ledger.cluster.name(row)) for member, row in seats)
+        binds = tuple(
+            Bind(member.uid, ledger.cluster.name(row), volume_choices(ledger, member.pod_class, row))
+            for member, row in seats
+        )
         reports = search.reports()
     finally:
         ledger.rollback(mark)

@@ -14,10 +14,11 @@ class VolumeChoice(Struct, frozen=True):
 
 
 class Bind(Struct, frozen=True):
-    """Bind a pod to a node."""
+    """Bind a pod to a node, after what is to be done for its claims there."""
 
     uid: str
     node: str
+    choices: tuple[VolumeChoice, ...] = ()
 
 
 class Decision(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from cpg_api.core.affinity import NodeSelector
 from cpg_api.core.resources import ResourceRequirements
-from cpg_api.meta import ObjectMeta
+from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.structs import ApiStruct
 
 
@@ -21,6 +21,8 @@ class ClaimSpec(ApiStruct, frozen=True):
     storage_class_name: str | None = None
     volume_name: str = ""
     volume_mode: str | None = None
+    selector: LabelSelector | None = None
+    volume_attributes_class_name: str | None = None
 
 
 class ClaimTemplate(ApiStruct, frozen=True):
@@ -94,6 +96,7 @@ class PersistentVolumeSpec(ApiStruct, frozen=True):
     access_modes: tuple[str, ...] | None = None
     storage_class_name: str = ""
     volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
     csi: CSIPersistentVolumeSource | None = None

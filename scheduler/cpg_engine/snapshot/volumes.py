@@ -6,6 +6,7 @@ capacity holds nothing, a claim without a readable size fits into nothing.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Self
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import ClaimSpec, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, StorageClass
 from cpg_api.meta import ObjectMeta
 from cpg_api.quantity import INT64_MAX, Quantity, QuantityError, value
-from cpg_api.selectors import Expression, NodeMatcher
+from cpg_api.selectors import Expression, LabelMatcher, NodeMatcher
 
 BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -82,6 +83,8 @@ class Shape(Struct, frozen=True):
     size: int
     modes: frozenset[str]
     volume_mode: str
+    selector: LabelMatcher | None = None
+    attributes_class: str = ""
 
 
 class Claim(Struct, frozen=True):
@@ -109,6 +112,8 @@ class Claim(Struct, frozen=True):
                 size=_amount((spec.resources.requests or {}).get("storage", 0), INT64_MAX),
                 modes=frozenset(spec.access_modes or ()),
                 volume_mode=spec.volume_mode or FILESYSTEM,
+                selector=LabelMatcher.compile(spec.selector) if spec.selector is not None else None,
+                attributes_class=spec.volume_attributes_class_name or "",
             ),
             volume_name=spec.volume_name,
             bound=bool(spec.volume_name) and BOUND_ANNOTATION in meta.annotations,
@@ -142,6 +147,8 @@ class Volume(Struct, frozen=True):
     claim_uid: str
     available: bool
     leaving: bool
+    labels: Mapping[str, str]
+    attributes_class: str
 
     @classmethod
     def compile(cls, volume: PersistentVolume) -> Self:
@@ -162,6 +169,8 @@ class Volume(Struct, frozen=True):
             claim_uid=spec.claim_ref.uid if spec.claim_ref else "",
             available=volume.status.phase == "Available",
             leaving=meta.deletion_timestamp is not None,
+            labels=meta.labels,
+            attributes_class=spec.volume_attributes_class_name or "",
         )
 
     def is_for(self, claim: Claim) -> bool:
@@ -174,7 +183,14 @@ class Volume(Struct, frozen=True):
 
     def fits(self, shape: Shape) -> bool:
         """Tell whether anybody with this shape may have it."""
-        return self.claim is None and self.available and self.holds(shape) and shape.modes <= self.modes
+        return (
+            self.claim is None
+            and self.available
+            and self.holds(shape)
+            and shape.modes <= self.modes
+            and shape.attributes_class == self.attributes_class
+            and (shape.selector is None or shape.selector.matches(self.labels))
+        )
 
 
 class Provisioning(Struct, frozen=True):

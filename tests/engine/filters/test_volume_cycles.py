@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import Forest, key_of
 from cpg_engine.cycle import decide
-from cpg_engine.decisions import Decision
+from cpg_engine.decisions import Decision, VolumeChoice
 from cpg_engine.filters import volumeaccess
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.unit import Members, tree_unit
@@ -140,3 +142,29 @@ def test_room_kept_for_others_keeps_their_volumes() -> None:
     assert decided(world, pod("b", volumes=using("b")), gang=1).binds == ()
     world.ledger.rollback(mark)
     assert homes(decided(world, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}
+
+
+def test_a_claim_takes_only_volumes_that_it_selects() -> None:
+    """Of two volumes that would fit, the one with the labels is chosen, and the decision says so."""
+    world = cluster(node1="z", node2="z")
+    storage = world.ledger.storage
+    stock(storage, storage_class(provisioner="kubernetes.io/no-provisioner"))
+    for name, disk in (("node1", "slow"), ("node2", "fast")):
+        stock(storage, volume(f"pv-{name}", at={"host": [name]}, labels={"disk": disk}))
+    wanted = claim("data")
+    selector = LabelSelector(match_labels={"disk": "fast"})
+    stock(storage, replace(wanted, spec=replace(wanted.spec, selector=selector)))
+    decision = decided(world, pod("a", cpu=1, volumes=using("data")), gang=1)
+    (bind,) = decision.binds
+    assert (bind.node, bind.choices) == ("node2", (VolumeChoice("default/data", "pv-node2", "node2"),))
+
+
+def test_a_claim_takes_no_volume_of_other_attributes() -> None:
+    """The attributes class of claim and volume has to be the same."""
+    world = cluster(node1="z")
+    storage = world.ledger.storage
+    stock(storage, storage_class(provisioner="kubernetes.io/no-provisioner"))
+    stock(storage, volume("pv", at={"host": ["node1"]}))
+    wanted = claim("data")
+    stock(storage, replace(wanted, spec=replace(wanted.spec, volume_attributes_class_name="gold")))
+    assert decided(world, pod("a", cpu=1, volumes=using("data")), gang=1).binds == ()
