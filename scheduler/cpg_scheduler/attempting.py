@@ -159,21 +159,23 @@ def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:
     return (REASON_INVALID, _first([problem.message for problem in diverging])) if diverging else None
 
 
-def _differing(state: State, pods: Iterable[Pod]) -> str | None:
+def _differing(state: State, pods: Collection[Pod]) -> str | None:
     """Say in what the pods of a tree differ that they must have in common, and which is the first to differ."""
-    ordered = sorted(pods, key=lambda pod: pod.metadata.key)
-    for pod in ordered:
-        if pod.spec.scheduler_name != state.scheduler_name:
-            theirs, ours = pod.spec.scheduler_name, state.scheduler_name
-            return f"all pods of a tree need one schedulerName: Pod {pod.metadata.key} has {theirs}, others have {ours}"
-    policies = {_policy(pod): pod for pod in reversed(ordered)}
-    if len(policies) == 1 or not ordered:
+    foreign = [pod for pod in pods if pod.spec.scheduler_name != state.scheduler_name]
+    if foreign:
+        pod = min(foreign, key=_by_key)
+        theirs, ours = pod.spec.scheduler_name, state.scheduler_name
+        return f"all pods of a tree need one schedulerName: Pod {pod.metadata.key} has {theirs}, others have {ours}"
+    policies = sorted({_policy(pod) for pod in pods})
+    if len(policies) <= 1:
         return None
-    (first, one), (second, other) = sorted(policies.items())
-    return (
-        f"all pods of a tree need one preemptionPolicy: Pod {one.metadata.key} has {first}, "
-        f"Pod {other.metadata.key} has {second}"
-    )
+    firsts = [min((pod for pod in pods if _policy(pod) == policy), key=_by_key) for policy in policies]
+    listed = ", ".join(f"Pod {pod.metadata.key} has {_policy(pod)}" for pod in firsts)
+    return f"all pods of a tree need one preemptionPolicy: {listed}"
+
+
+def _by_key(pod: Pod) -> str:
+    return pod.metadata.key
 
 
 def _policy(pod: Pod) -> str:

@@ -126,8 +126,6 @@ class Driver:
             milliseconds=round(seconds * 1000, 3),
         )
         nodes = {bind.uid: bind.node for bind in decision.binds}
-        for uid, node in nodes.items():
-            self._state.assume(uid, node)
         left = {uid: pod for uid, pod in ready.pods.items() if uid not in nodes}
         if left:
             failure = ready.failure(self._state.world, decision, left)
@@ -135,6 +133,9 @@ class Driver:
         else:
             self._pending.bind(root)
         self._tell(ready, decision.explanation, left)
+        # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
+        for uid, node in nodes.items():
+            self._state.assume(uid, node)
         if nodes:
             self._binder.start(
                 BindOrder(

@@ -63,7 +63,7 @@ class Reporter:
     def pod(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node."""
         said = Said("False", reason, message)
-        if self._said.get(pod.metadata.uid) == said or _shown(pod) == said:
+        if (self._said.get(pod.metadata.uid) or _shown(pod)) == said:
             return
         self._said[pod.metadata.uid] = said
         self._put(pod.metadata.uid, lambda: self._write_pod(pod, said))
@@ -75,9 +75,9 @@ class Reporter:
         if existing is not None and existing.status == "True":
             return
         said = Said("True", REASON_SCHEDULED, "") if scheduled else Said("False", reason, message)
-        before = self._said.get(group.metadata.uid)
         shown = Said(existing.status, existing.reason, existing.message) if existing else None
-        if said in {before, shown} or (before is not None and before.status == "True"):
+        before = self._said.get(group.metadata.uid) or shown
+        if before is not None and (before == said or before.status == "True"):
             return
         self._said[group.metadata.uid] = said
         self._put(group.metadata.uid, lambda: self._write_group(group, said))

@@ -77,6 +77,13 @@ def test_whose_order_changes_is_popped_once_and_by_the_new_one(pending: Pending)
     assert names(pending) == ["b", "a"]
 
 
+def test_who_is_being_attempted_counts_nowhere(pending: Pending) -> None:
+    """It is on its way from one place to another."""
+    pending.put(order("a"))
+    assert pending.pop(0.0) == root("a")
+    assert set(pending.counts().values()) == {0}
+
+
 def test_who_is_dropped_is_not_popped(pending: Pending) -> None:
     """Dropping somebody unknown is no mistake."""
     pending.put(order("a"))

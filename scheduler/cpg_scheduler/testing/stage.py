@@ -94,7 +94,7 @@ class Stage:
 
     def put(self, *things: Thing, flavour: str = CRD) -> None:
         """Create or change objects."""
-        for thing in things:
+        for thing in map(_admitted, things):
             place = (type(thing).__name__, flavour, thing.metadata.key)
             old = self._things.get(place)
             self._things[place] = thing
@@ -156,13 +156,18 @@ class Stage:
                 self.state.on_group(flavour)(cast("Change[Group]", change))
             case Workload():
                 self.state.on_workload(flavour)(cast("Change[Workload]", change))
-            case PriorityClass():
+            case _:
                 self.state.on_class(cast("Change[PriorityClass]", change))
 
     def _condition(self, pod: Pod, reason: str, message: str) -> None:
         """Write what was said into the pod's status, as the API server would, and show it to the watch."""
-        now = self._things.get(("Pod", CRD, pod.metadata.key))
-        if not isinstance(now, Pod) or now.metadata.uid != pod.metadata.uid:
-            return
+        now = self.pod(pod.metadata.name, pod.metadata.namespace)
         condition = PodCondition(type="PodScheduled", status="False", reason=reason, message=message)
         self.put(replace(now, status=replace(now.status, conditions=(condition,))))
+
+
+def _admitted(thing: Thing) -> Thing:
+    """Return an object as the API server makes it: no pod is without a phase."""
+    if isinstance(thing, Pod) and not thing.status.phase:
+        return replace(thing, status=replace(thing.status, phase="Pending"))
+    return thing

@@ -12,7 +12,7 @@ from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.names import POD_GROUP_LABEL
-from cpg_client.stores import Synced
+from cpg_client.stores import Added, Deleted, Synced
 from cpg_engine.testing.builders import (
     composite,
     leaf_template,
@@ -234,6 +234,15 @@ def test_a_pod_that_says_two_groups_is_alone() -> None:
     stage = Stage(pod("torn", meta=meta))
     assert stage.state.take_news().touched == {alone("torn")}
     assert stage.state.leaf_of(stage.pod("torn")) is None
+
+
+def test_a_namesake_that_comes_early_stays_when_the_other_goes() -> None:
+    """A store tells of the end of the one first, but nothing would be lost if it did not."""
+    stage = Stage(pod("p"))
+    second = changed(pod("p"), metadata__uid="second")
+    stage.state.on_pod(Added("default/p", second))
+    stage.state.on_pod(Deleted("default/p", pod("p")))
+    assert stage.state.pod_alone(alone("p").key) == second
 
 
 def test_where_no_groups_are_served_all_pods_are_alone() -> None:

@@ -1,0 +1,50 @@
+"""A connection that leads nowhere: it notes what is written, and fails where it is told to."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from cpg_client.timing import REAL, Timing
+
+
+class Write(NamedTuple):
+    """A request that was sent."""
+
+    method: str
+    path: str
+    body: Any
+
+
+class Wire:
+    """Takes the place of a ``Connection`` for those who only write."""
+
+    def __init__(self, timing: Timing = REAL) -> None:
+        """Let everything work at once."""
+        self.timing = timing
+        self.writes: list[Write] = []
+        self.error: Callable[[Write], Exception | None] = lambda _: None
+        self.open = asyncio.Event()
+        self.open.set()
+        self.in_flight = self.most_in_flight = 0
+
+    async def post(self, path: str, body: object, params: object = None) -> bytes:
+        """Create something."""
+        return await self._send(Write("POST", path, body), params)
+
+    async def patch(self, path: str, body: object, content_type: str = "", *, params: object = None) -> bytes:
+        """Change something."""
+        return await self._send(Write("PATCH", path, body), content_type, params)
+
+    async def _send(self, write: Write, *_: object) -> bytes:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await self.open.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.in_flight -= 1
+        error = self.error(write)
+        if error is not None:
+            raise error
+        self.writes.append(write)
+        return b"{}"

@@ -1,0 +1,357 @@
+"""The driver: news in, one root after the other, decisions out."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.pod import SchedulingGate
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_engine import cycle
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
+from cpg_scheduler.caches.state import State
+from cpg_scheduler.testing.stage import Stage
+
+FULL = "0/1 nodes are available: 1 Insufficient cpu"
+
+
+def attempts(stage: Stage) -> list[tuple[str, str]]:
+    """Return the attempts that the log tells of: whose, and how they ended."""
+    calls = [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "attempt"]
+    return [(call["root"], call["finding"]) for call in calls]
+
+
+def gang(name: str, *, size: int = 2, minimum: int = 2, cpu: int = 1, created: str = "2026") -> list[Any]:
+    """Return a group and its pods."""
+    named = [metadata(f"{name}-{number}", created=created, **{POD_GROUP_LABEL: name}) for number in range(size)]
+    pods = [pod(meta.name, cpu=cpu, meta=meta) for meta in named]
+    return [pod_group(name, gang=minimum, meta=metadata(name, created=created)), *pods]
+
+
+def test_a_gang_is_placed_and_told_so_when_it_is_bound() -> None:
+    """Not before: a bind may fail."""
+    stage = Stage(node("n1"), *gang("pg"))
+    stage.cycles()
+    assert (len(stage.hands.orders), stage.notebook.groups) == (1, {})
+    stage.perform()
+    assert stage.notebook.groups == {"pg": (True, "", "")}
+    assert (stage.bound(), len(stage.pending)) == ({"pg-0": "n1", "pg-1": "n1"}, 0)
+
+
+def test_every_pod_of_a_gang_that_failed_is_told() -> None:
+    """Also those that would fit alone: autoscalers look at them."""
+    stage = Stage(node("n1", cpu=1), *gang("pg"))
+    stage.settle()
+    said = f"minCount 2 cannot be met: room for 1 of 2 pods; {FULL}"
+    assert stage.notebook.pods == {"pg-0": ("Unschedulable", said), "pg-1": ("Unschedulable", said)}
+    assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
+
+
+def test_extra_pods_are_told_that_the_minimum_is_placed() -> None:
+    """The group has what it needs, and they go on waiting."""
+    stage = Stage(node("n1", cpu=2), *gang("pg", size=3))
+    stage.settle()
+    assert stage.notebook.groups == {"pg": (True, "", "")}
+    said = "the minimum of PodGroup default/pg is placed, there is no room for more: "
+    assert stage.notebook.pods == {"pg-2": ("Unschedulable", said + FULL)}
+
+
+def test_a_child_that_was_left_out_is_told_why() -> None:
+    """C02: the tree is placed without it."""
+    stage = Stage(node("n1", cpu=2), composite("root", gang=1))
+    for name, cpu in (("one", 1), ("two", 9)):
+        stage.put(pod_group(name, gang=2, parent="root"))
+        stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
+    stage.settle()
+    assert {name: placed for name, (placed, _, _) in stage.notebook.groups.items()} == {
+        "root": True,
+        "one": True,
+        "two": False,
+    }
+    assert sorted(stage.notebook.pods) == ["two-0", "two-1"]
+
+
+def test_members_that_contradict_each_other_are_an_error() -> None:
+    """E07: nobody can be placed beside them."""
+    stage = Stage(pod_group("pg", gang=3, key="rack"), pod("p", group="pg"))
+    for name in "ab":
+        stage.put(node(name, labels={"rack": name}), pod(f"runs-{name}", group="pg", node_name=name))
+    stage.settle()
+    assert stage.notebook.pods["p"][0] == stage.notebook.groups["pg"][1] == "SchedulerError"
+
+
+def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
+    """The others of its gang are placed, if they are enough."""
+    stage = Stage(node("n1"), *gang("pg", size=2), pod("bad", cpu="much", group="pg"))
+    stage.settle()
+    assert sorted(stage.bound()) == ["pg-0", "pg-1"]
+    assert stage.notebook.pods["bad"][1].startswith("it cannot be scheduled at all: spec.containers[0]")
+
+
+def test_gated_pods_are_told_by_the_api_server() -> None:
+    """It says SchedulingGated; all others of the tree say whom they wait for."""
+    gated = pod("gated", group="pg", scheduling_gates=(SchedulingGate(name="wait"),))
+    stage = Stage(node("n1"), *gang("pg"), gated, replace(gated, metadata=metadata("alone")))
+    stage.settle()
+    said = "waiting for the scheduling gates of Pod default/gated to be removed"
+    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", said))
+    assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"priority": 7}, "Unschedulable"), ({"preemption_policy": "Never"}, "SchedulerError")],
+    ids=["invalid", "error"],
+)
+def test_an_invalid_tree_is_told_to_its_groups_and_its_pods(wrong: dict[str, Any], reason: str) -> None:
+    """Pods know no reason Invalid."""
+    stage = Stage(node("n1"), *gang("pg"), pod("odd", group="pg", **wrong))
+    stage.settle()
+    assert {said for said, _ in stage.notebook.pods.values()} == {reason}
+    assert stage.notebook.groups["pg"][1] == ("Invalid" if reason == "Unschedulable" else reason)
+
+
+def test_the_more_important_and_the_older_go_first() -> None:
+    """Of three for whom there is room for one, it is the one that outranks the others."""
+    stage = Stage(node("n1", cpu=2), *gang("old", created="2025"), *gang("new", created="2026"))
+    stage.put(pod("vip", cpu=2, priority=9, meta=metadata("vip", created="2027")))
+    stage.settle()
+    assert [root for root, _ in attempts(stage)] == ["Pod default/vip", "PodGroup default/old"]
+    assert sorted(stage.notebook.pods) == ["new-0", "new-1", "old-0", "old-1"]
+
+
+# What fails.
+
+
+def test_a_root_is_not_attempted_again_because_of_its_own_report() -> None:
+    """The condition that was written comes back as news of the pod."""
+    stage = Stage(node("n1", cpu=1), *gang("pg"))
+    stage.settle()
+    said = stage.notebook.count
+    for _ in range(5):
+        stage.settle(60)
+    assert (len(attempts(stage)), stage.notebook.count) == (1, said)
+
+
+def test_binds_that_always_fail_back_off() -> None:
+    """A webhook that refuses a tree must not keep the scheduler busy with it."""
+    stage = Stage(node("n1"), *gang("pg"))
+    for _ in range(100):
+        stage.now += 1.0
+        stage.cycles()
+        stage.refuse()
+    assert 5 < len(attempts(stage)) < 15
+    assert stage.bound() == {}
+    stage.settle(60)
+    assert len(stage.bound()) == 2
+
+
+def test_a_tree_that_was_bound_in_part_is_completed() -> None:
+    """The rest goes beside what is there."""
+    stage = Stage(*(node(f"{rack}{number}", cpu=1, labels={"rack": rack}) for rack in "ab" for number in range(2)))
+    stage.put(pod_group("pg", gang=2, key="rack"), *(pod(f"p{number}", cpu=1, group="pg") for number in range(2)))
+    stage.cycles()
+    order = stage.hands.orders.pop()
+    (works, where), (fails, _) = order.nodes.items()
+    bound = stage.pod(order.pods[works].metadata.name)
+    stage.put(replace(bound, spec=replace(bound.spec, node_name=where)))
+    stage.state.unassume(fails)
+    order.failed()
+    stage.settle(60)
+    assert {name[0] for name in stage.bound().values()} == {where[0]}
+    assert stage.notebook.groups["pg"][0]
+
+
+def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
+    """Neither in the queue nor on the node."""
+    stage = Stage(node("n1", cpu=1), pod("p", cpu=1))
+    stage.cycles()
+    stage.delete(stage.pod("p"))
+    stage.refuse()
+    stage.settle(60)
+    assert len(stage.pending) == 0
+    stage.put(pod("q", cpu=1))
+    stage.settle()
+    assert stage.bound() == {"q": "n1"}
+
+
+def test_a_member_that_comes_while_its_gang_is_bound_is_placed_with_it() -> None:
+    """The end of the binds does not make it forgotten."""
+    stage = Stage(node("n1"), *gang("pg"))
+    stage.cycles()
+    stage.put(pod("late", group="pg", cpu=1))
+    stage.driver._rouser.absorb(stage.now)
+    stage.perform()
+    stage.settle()
+    assert sorted(stage.bound()) == ["late", "pg-0", "pg-1"]
+
+
+def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, keeps no room, and is tried again when something has changed."""
+    stage = Stage(node("n1"), pod("bad"), pod("good"))
+    broken = stage.pod("bad").metadata.uid
+
+    def decide(world: Any, unit: Any, *rest: Any) -> Any:  # noqa: ANN401 - it only hands through
+        if unit.nodes[0].pending[0].uid == broken:
+            raise ZeroDivisionError("by whom?")
+        return cycle.decide(world, unit, *rest)
+
+    monkeypatch.setattr("cpg_scheduler.driving.decide", decide)
+    stage.settle()
+    assert stage.bound() == {"good": "n1"}
+    assert stage.notebook.pods["bad"] == (
+        "SchedulerError",
+        "the scheduler failed at it: ZeroDivisionError('by whom?')",
+    )
+    monkeypatch.undo()
+    stage.put(node("n2", cpu=1))
+    stage.settle(60)
+    assert "bad" in stage.bound()
+
+
+# Roots that are alike.
+
+
+def crowd(number: int) -> Stage:
+    """Return a full cluster with a crowd of pods that want more than any node has, older than all others."""
+    stage = Stage(*(node(f"n{place}", cpu=2) for place in range(4)))
+    stage.put(*(pod(f"runs{place}", cpu=2, node_name=f"n{place}") for place in range(4)))
+    stage.put(*(pod(f"big{place}", cpu=9, meta=metadata(f"big{place}", created="2020")) for place in range(number)))
+    stage.settle()
+    return stage
+
+
+def test_a_crowd_that_is_alike_costs_one_attempt() -> None:
+    """Everybody is told all the same."""
+    stage = crowd(500)
+    assert len(attempts(stage)) == 1
+    assert len({stage.notebook.pods[f"big{place}"] for place in range(500)}) == 1
+
+
+def test_a_crowd_that_cannot_be_placed_delays_nobody() -> None:
+    """Whatever happens that makes room: who fits is attempted, and of the crowd nobody as long as none could fit."""
+    stage = crowd(500)
+    before = len(attempts(stage))
+    stage.now += 60
+    for place in range(4):
+        stage.delete(stage.pod(f"runs{place}"))
+    stage.put(*gang("pg", cpu=2))
+    stage.cycles()
+    assert attempts(stage)[before:] == [("PodGroup default/pg", "Placed")]
+
+
+def test_a_crowd_is_placed_one_by_one_when_there_is_room() -> None:
+    """As many as fit, the oldest first; then one attempt for all the others."""
+    stage = crowd(50)
+    before = len(attempts(stage))
+    stage.put(node("huge", cpu=27))
+    stage.settle(60)
+    assert [name for name in sorted(stage.bound()) if name.startswith("big")] == ["big0", "big1", "big10"]
+    assert len(attempts(stage)) - before == 4
+
+
+def test_gangs_that_are_alike_share_what_was_found() -> None:
+    """By their own names."""
+    stage = Stage(node("n1", cpu=1), *gang("one"), *gang("two"))
+    stage.settle()
+    assert len(attempts(stage)) == 1
+    assert stage.notebook.groups["one"] == stage.notebook.groups["two"]
+    assert {"one-0", "one-1", "two-0", "two-1"} == stage.notebook.pods.keys()
+
+
+def test_a_crowd_is_told_anew_when_the_cause_is_another() -> None:
+    """Once; and not because there is one node more."""
+    stage = crowd(5)
+    told = stage.notebook.count
+    stage.put(node("n9", cpu=3))
+    stage.settle(60)
+    assert stage.notebook.count == told
+    stage.put(node("huge", cpu=9, labels={"gpu": "no"}), pod("guest", cpu=9, priority=1, node_selector={"gpu": "no"}))
+    stage.settle(60)
+    assert stage.bound()["guest"] == "huge"
+    assert stage.notebook.count <= told + 5
+
+
+def test_who_was_to_be_told_and_is_gated_by_now_is_left_alone() -> None:
+    """What was found for others is not about it any more."""
+    stage = crowd(1)
+    stage.put(pod("big9", cpu=9))
+    stage.driver._rouser.absorb(stage.now)
+    root = stage.pending.pop(stage.now)
+    assert root is not None
+    stage.driver._try(root)
+    gated = pod("big9", cpu=9, scheduling_gates=(SchedulingGate(name="wait"),))
+    stage.state.pods[gated.metadata.uid] = gated
+    stage.state._singles["default", "big9"] = gated
+    assert stage.driver._retell()
+    assert "big9" not in stage.notebook.pods
+
+
+# The loop.
+
+
+async def test_the_driver_sleeps_until_there_is_news() -> None:
+    """Then it runs until nobody is left to attempt."""
+    stage = Stage(node("n1"))
+    running = asyncio.create_task(stage.driver.run())
+    await asyncio.sleep(0)
+    stage.put(pod("p"))
+    await asyncio.sleep(0)
+    assert stage.hands.orders == []
+    stage.driver.wake()
+    await until(lambda: bool(stage.hands.orders))
+    await end(running)
+
+
+async def test_a_sleep_lasts_no_longer_than_the_first_backoff() -> None:
+    """Whoever waits is attempted in time."""
+    stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
+    stage.cycles()
+    stage.put(node("n1", cpu=2))
+    stage.cycles()
+    stage.now = 1.24
+    await stage.driver._sleep()
+    stage.now = 1.3
+    assert stage.cycles() == 1
+    assert len(stage.hands.orders) == 1
+
+
+async def test_long_work_lets_others_have_their_turn() -> None:
+    """The watches and the binds share the loop with the driver."""
+    stage = Stage(node("n1"), *(pod(f"p{number}") for number in range(20)))
+    ticks = iter(range(10**6))
+    stage.driver._clock = lambda: float(next(ticks))
+    running = asyncio.create_task(stage.driver.run())
+    await asyncio.sleep(0)
+    assert 0 < len(stage.hands.orders) < 20
+    await until(lambda: len(stage.hands.orders) == 20)
+    await end(running)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """End a task."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def test_a_namesake_of_another_flavour_has_its_own_root() -> None:
+    """The state tells them apart by where they came from."""
+    stage = Stage(node("n1"), *gang("pg"))
+    other = pod_group("other", gang=1, meta=ObjectMeta(name="other", namespace="default", uid="native"))
+    stage.put(other, flavour="native")
+    stage.put(pod("o", group="other"))
+    stage.settle()
+    assert isinstance(stage.state, State)
+    assert sorted(stage.bound()) == ["o", "pg-0", "pg-1"]

@@ -1,0 +1,70 @@
+"""The small HTTP server."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from cpg_scheduler.probing import LONGEST_REQUEST, Answer, ProbeServer
+
+SERVER = ProbeServer(
+    {
+        "/healthz": lambda _: Answer(b"ok"),
+        "/debug/": lambda rest: Answer(rest.encode()),
+        "/debug/deep/": lambda rest: Answer(b"deep " + rest.encode(), status=503),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "expected"),
+    [
+        ("GET /healthz HTTP/1.1", Answer(b"ok")),
+        ("HEAD /healthz?verbose HTTP/1.1", Answer(b"ok")),
+        ("GET /debug/a/b HTTP/1.1", Answer(b"a/b")),
+        ("GET /debug/deep/c HTTP/1.1", Answer(b"deep c", status=503)),
+        ("GET /healthzz HTTP/1.1", Answer(b"not found; there are /debug/, /debug/deep/, /healthz\n", status=404)),
+        ("POST /healthz HTTP/1.1", Answer(b"only GET is answered\n", status=405)),
+        ("nonsense", Answer(b"only GET is answered\n", status=405)),
+    ],
+)
+def test_the_longest_prefix_answers(request_line: str, expected: Answer) -> None:
+    """With the rest of the path; whatever else is asked is answered, too."""
+    assert SERVER.answer(request_line) == expected
+
+
+async def ask(request: bytes) -> bytes:
+    """Return what is answered on a connection of its own."""
+    starting = asyncio.start_server(SERVER._connected, "127.0.0.1", 0, limit=LONGEST_REQUEST)
+    async with await starting as listening:
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(request)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    return answer
+
+
+async def test_the_server_listens_until_it_is_cancelled() -> None:
+    """And leaves nothing behind."""
+    serving = asyncio.create_task(SERVER.serve("127.0.0.1", 0))
+    await asyncio.sleep(0.01)
+    assert not serving.done()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+async def test_an_answer_is_whole() -> None:
+    """With its length and type, and the connection is closed after it."""
+    head, _, body = (await ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"ok")
+    assert {b"Content-Length: 2", b"Connection: close"} < set(head.split(b"\r\n"))
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * LONGEST_REQUEST * 2])
+async def test_who_asks_badly_gets_no_answer(request_: bytes) -> None:
+    """And stops nobody."""
+    with contextlib.suppress(ConnectionResetError):
+        assert await ask(request_) == b""

@@ -1,0 +1,193 @@
+"""Conditions and events: said once, again only when they change, and never taken back once final."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+import structlog
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod, PodCondition, PodStatus
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS
+from cpg_engine.testing.builders import composite, pod, pod_group
+from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.testing.wire import Wire, Write
+
+NOW = "2026-11-18T12:00:00Z"
+
+
+class Desk:
+    """A reporter at work, and what it wrote."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.log = structlog.testing.CapturingLogger()
+        self.reporter = Reporter(
+            cast("Connection", self.wire),
+            lambda group: CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS,
+            now=lambda: NOW,
+            instance="me",
+            log=structlog.wrap_logger(self.log, processors=[]),
+        )
+
+    def group(self, group: Group, message: str) -> None:
+        """Say that a group is not scheduled."""
+        self.reporter.group(group, scheduled=False, reason="Unschedulable", message=message)
+
+    def statuses(self) -> list[Write]:
+        """Return what was written into statuses."""
+        return [write for write in self.wire.writes if write.path.endswith("/status")]
+
+    def conditions(self) -> list[dict[str, Any]]:
+        """Return the conditions that were written."""
+        return [to_builtins(write.body)["status"]["conditions"][0] for write in self.statuses()]
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Return the events that were written."""
+        events = [write.body for write in self.wire.writes if "/events" in write.path]
+        return [(event["type"], event["reason"], event["note"]) for event in events]
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    """Let a reporter work for as long as the test lasts."""
+    made = Desk()
+    work = asyncio.create_task(made.reporter.run())
+    yield made
+    work.cancel()
+    await asyncio.wait({work})
+
+
+def shown(found: Pod, message: str) -> Pod:
+    """Return a pod that shows what was said."""
+    condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+    return replace(found, status=PodStatus(conditions=(condition,)))
+
+
+def group_shown(status: str, message: str) -> PodGroup:
+    """Return a group that shows what was said."""
+    reason = "Scheduled" if status == "True" else "Unschedulable"
+    condition = Condition(type="PodGroupInitiallyScheduled", status=status, reason=reason, message=message)
+    return replace(pod_group("pg"), status=PodGroupStatus(conditions=(condition,)))
+
+
+async def test_a_pod_gets_a_condition_and_an_event(desk: Desk) -> None:
+    """The event says the same, for those who look there."""
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert desk.conditions() == [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no room",
+            "lastTransitionTime": NOW,
+        }
+    ]
+    assert desk.notes() == [("Warning", "FailedScheduling", "no room")]
+
+
+async def test_what_was_said_is_not_said_again(desk: Desk) -> None:
+    """Neither before the watch shows it nor after, nor by the next process."""
+    for _ in range(3):
+        desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+        await desk.reporter.drained()
+    desk.reporter.pod(shown(pod("p"), "no room"), "Unschedulable", "no room")
+    desk.reporter.pod(shown(pod("q"), "no room"), "Unschedulable", "no room")
+    desk.group(group_shown("False", "too few"), "too few")
+    await desk.reporter.drained()
+    assert len(desk.statuses()) == 1
+
+
+async def test_a_burst_of_reports_is_one_write(desk: Desk) -> None:
+    """The last word counts."""
+    for number in range(50):
+        desk.reporter.pod(pod("p"), "Unschedulable", f"attempt {number}")
+        desk.group(pod_group("pg"), f"attempt {number}")
+    await desk.reporter.drained()
+    assert {condition["message"] for condition in desk.conditions()} == {"attempt 49"}
+    assert len(desk.statuses()) == 2
+
+
+async def test_the_last_word_counts_also_where_it_is_shown_already(desk: Desk) -> None:
+    """What was said in between, and is not yet written, must not stay."""
+    desk.reporter.pod(shown(pod("p"), "first"), "Unschedulable", "second")
+    desk.reporter.pod(shown(pod("p"), "first"), "Unschedulable", "first")
+    desk.group(group_shown("False", "first"), "second")
+    desk.group(group_shown("False", "first"), "first")
+    await desk.reporter.drained()
+    assert {condition["message"] for condition in desk.conditions()} == {"first"}
+
+
+async def test_a_group_gets_the_condition_of_its_kind(desk: Desk) -> None:
+    """With the generation that it was judged by."""
+    group = composite("root")
+    desk.group(replace(group, metadata=replace(group.metadata, generation=7)), "too few")
+    await desk.reporter.drained()
+    found = desk.conditions()[0]
+    assert (found["type"], found["observedGeneration"]) == ("CompositePodGroupInitiallyScheduled", 7)
+    assert desk.notes() == [("Warning", "FailedScheduling", "too few")]
+
+
+async def test_a_group_whose_minimum_is_placed_is_told_so(desk: Desk) -> None:
+    """Without a message, as upstream."""
+    desk.reporter.group(pod_group("pg"), scheduled=True, reason="", message="")
+    await desk.reporter.drained()
+    found = desk.conditions()[0]
+    assert (found["status"], found["reason"], found.get("message")) == ("True", "Scheduled", None)
+    assert desk.notes() == [("Normal", "Scheduled", "its minimum has been placed")]
+
+
+async def test_what_is_final_is_never_taken_back(desk: Desk) -> None:
+    """Whether the watch shows it already or not."""
+    desk.reporter.group(pod_group("pg"), scheduled=True, reason="", message="")
+    desk.group(pod_group("pg"), "too few")
+    other = group_shown("True", "")
+    desk.group(replace(other, metadata=replace(other.metadata, uid="other")), "too few")
+    await desk.reporter.drained()
+    assert [condition["status"] for condition in desk.conditions()] == ["True"]
+
+
+async def test_a_status_that_does_not_change_keeps_its_time(desk: Desk) -> None:
+    """Only the words are new."""
+    group = group_shown("False", "first")
+    old = replace((group.status.conditions or ())[0], last_transition_time="2020-01-01T00:00:00Z")
+    desk.group(replace(group, status=PodGroupStatus(conditions=(old,))), "second")
+    await desk.reporter.drained()
+    assert desk.conditions()[0]["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+
+
+async def test_an_object_that_is_gone_is_no_trouble(desk: Desk) -> None:
+    """It is not even worth a line in the log; other failures are."""
+    desk.wire.error = lambda write: ApiError(404 if "/gone" in write.path else 500, "", "")
+    for name in ("gone", "other"):
+        desk.reporter.pod(pod(name), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert [call.kwargs["uid"] for call in desk.log.calls] == ["uid-default-other"]
+
+
+async def test_what_could_not_be_said_can_be_said_again(desk: Desk) -> None:
+    """It was never heard."""
+    desk.wire.error = lambda _: ApiError(500, "InternalError", "")
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    desk.wire.error = lambda _: None
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert len(desk.statuses()) == 1
+
+
+async def test_nothing_is_remembered_of_what_is_forgotten(desk: Desk) -> None:
+    """The memory of the process does not grow with what is gone."""
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    desk.reporter.forget("uid-default-p")
+    desk.reporter.forget("uid-default-p")
+    assert desk.reporter._said == {}
