@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
@@ -29,7 +30,7 @@ from cpg_client.informers import Informers
 from cpg_client.leasing import ApiLease, Elector
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
-from cpg_client.stores import Change, Rejection, whole
+from cpg_client.stores import Change, Deleted, Rejection, whole
 from cpg_engine.gangs.world import new_world
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.caches.state import State
@@ -141,7 +142,9 @@ async def _schedule(
             log=log,
         )
         serving = tasks.create_task(_serve(settings, watched, metrics, Explainer(state, settings.options())))
-        async with Informers(*_reflectors(connection, state, kinds, driver, log)) as informers:
+        async with Informers(
+            *_reflectors(connection, state, kinds, driver=driver, reporter=reporter, log=log)
+        ) as informers:
             watched.informers = informers
             await informers.wait_synced()
             log.info(
@@ -190,19 +193,23 @@ async def _serve(settings: Settings, watched: _Watched, metrics: Metrics, explai
     await ProbeServer(routes).serve(*address)
 
 
-def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource:
-    """Return the resource of a group: that of the flavour whose store has this very object."""
-    flavour = next(name for name, store in state.stores.items() if store.holds(group))
-    return kinds[flavour][type(group)]
+def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource | None:
+    """Return the resource of a group, by the flavour whose store has this very object, or None if none has."""
+    flavour = next((name for name, store in state.stores.items() if store.holds(group)), None)
+    return kinds[flavour][type(group)] if flavour is not None else None
 
 
 def _reflectors(
     connection: Connection,
     state: State,
     kinds: dict[str, dict[type, Resource]],
+    *,
     driver: Driver,
+    reporter: Reporter,
     log: FilteringBoundLogger,
 ) -> list[Reflector[Any, Any]]:
+    """Return who brings the news into the state, wakes the driver, and drops what was said about what is gone."""
+
     def reflect(resource: Resource, kind: type[Any], take: Callable[[Change[Any]], None]) -> Reflector[Any, Any]:
         def on_change(change: Change[Any]) -> None:
             if isinstance(change, Rejection):
@@ -210,6 +217,8 @@ def _reflectors(
                     "object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)]
                 )
             take(change)
+            if isinstance(change, Deleted):
+                reporter.forget(change.old.metadata.uid)
             driver.wake()
 
         def on_failure(error: ClientError, wait: float) -> None:
@@ -220,6 +229,7 @@ def _reflectors(
 
     found = [
         reflect(resources.NODES, Node, state.on_node),
+        reflect(resources.NAMESPACES, Namespace, state.on_namespace),
         reflect(resources.PRIORITY_CLASSES, PriorityClass, state.on_class),
         reflect(resources.PODS, Pod, state.on_pod),
     ]

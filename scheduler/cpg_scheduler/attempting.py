@@ -82,7 +82,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     tree = state.stores[root.flavour].forest.tree_of(root.key)
     pods = tuple(_waiting(state, root.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
-    refusal = _wrong(state, root.flavour, tree) or _gated(pods)
+    refusal = _wrong(state, root.flavour, tree) or _claiming(pods) or _gated(pods)
     if refusal is not None:
         reason, message = refusal
         return Refused(reason=reason, message=message, pods=pods, groups=groups)
@@ -109,6 +109,9 @@ def _single(state: State, key: GroupKey) -> Ready | Refused:
     if group is not None:
         message = f"waiting for PodGroup {key.namespace}/{group}: the API server serves no PodGroups"
         return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
+    claiming = _claiming((pod,))
+    if claiming is not None:
+        return Refused(reason=claiming[0], message=claiming[1], pods=(pod,), groups=())
     if pod.spec.scheduling_gates:
         message = "waiting for its scheduling gates to be removed"
         return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
@@ -186,6 +189,18 @@ def _first(messages: Sequence[str]) -> str:
     """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
     more = len(messages) - 1
     return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"
+
+
+def _claiming(pods: Iterable[Pod]) -> tuple[str, str] | None:
+    """Refuse pods with claims: the engine knows where their volumes are, but nobody watches storage for it yet."""
+    found = sorted(
+        pod.metadata.key
+        for pod in pods
+        if any(volume.persistent_volume_claim or volume.ephemeral for volume in pod.spec.volumes or ())
+    )
+    if not found:
+        return None
+    return REASON_SCHEDULER_ERROR, f"this version does not place pods with volume claims, and Pod {found[0]} has one"
 
 
 def _gated(pods: Iterable[Pod]) -> tuple[str, str] | None:

@@ -145,6 +145,9 @@ class Driver:
                     failed=lambda: self._failed(root, len(nodes)),
                 )
             )
+        elif finding is Finding.PLACED:
+            # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
+            self._tell_met(ready, decision.explanation)
 
     def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod]) -> None:
         """Report what was not placed: to each pod that waits, and to each group below its minimum."""
@@ -183,8 +186,12 @@ class Driver:
     def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision) -> None:
         """Report the groups whose minimum is bound now."""
         self._pending.bound(root)
-        messages = group_messages(decision.explanation)
         self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
+        self._tell_met(ready, decision.explanation)
+
+    def _tell_met(self, ready: Ready, explanation: Explanation) -> None:
+        """Report the groups whose minimum has its nodes."""
+        messages = group_messages(explanation)
         for group in ready.groups:
             if not messages.get(key_of(group), "failed"):
                 self._reporter.group(group, scheduled=True, reason="", message="")

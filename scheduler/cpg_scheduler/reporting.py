@@ -28,6 +28,8 @@ from cpg_client.resources import PODS, Resource
 
 MANAGER = "cpg-scheduler"
 WORKERS = 16
+RETRY = 5.0
+"""Seconds after which a report that failed is sent again."""
 
 
 class Said(Struct, frozen=True):
@@ -44,11 +46,12 @@ class Reporter:
     def __init__(
         self,
         connection: Connection,
-        resources: Callable[[Group], Resource],
+        resources: Callable[[Group], Resource | None],
         *,
         now: Callable[[], str],
         instance: str,
         log: FilteringBoundLogger,
+        retry: float = RETRY,
     ) -> None:
         """Say nothing yet."""
         self._connection = connection
@@ -56,6 +59,7 @@ class Reporter:
         self._now = now
         self._instance = instance
         self._log = log
+        self._retry = retry
         self._said: dict[str, Said] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
@@ -79,8 +83,11 @@ class Reporter:
         before = self._said.get(group.metadata.uid) or shown
         if before is not None and (before == said or before.status == "True"):
             return
+        resource = self._resources(group)
+        if resource is None:
+            return  # it is gone
         self._said[group.metadata.uid] = said
-        self._put(group.metadata.uid, lambda: self._write_group(group, said))
+        self._put(group.metadata.uid, lambda: self._write_group(group, resource, said))
 
     def forget(self, uid: str) -> None:
         """Drop what was said about an object that is gone."""
@@ -105,14 +112,22 @@ class Reporter:
     async def _work(self) -> None:
         while True:
             uid = await self._queue.get()
+            write, said = self._due.pop(uid), self._said.get(uid)
             try:
-                await self._due.pop(uid)()
+                await write()
             except ClientError as error:
-                self._said.pop(uid, None)
-                if not (isinstance(error, ApiError) and error.is_not_found):
-                    self._log.warning("report failed", uid=uid, error=str(error))
+                if isinstance(error, ApiError) and error.is_not_found:
+                    self.forget(uid)
+                else:
+                    self._log.warning("report failed", uid=uid, error=str(error), retry_in=self._retry)
+                    asyncio.get_running_loop().call_later(self._retry, self._again, uid, said, write)
             finally:
                 self._queue.task_done()
+
+    def _again(self, uid: str, said: Said | None, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Send a failed report once more, unless something newer was said, or nobody is left to say it of."""
+        if said is not None and self._said.get(uid) == said:
+            self._put(uid, write)
 
     async def _write_pod(self, pod: Pod, said: Said) -> None:
         condition = PodCondition(
@@ -126,7 +141,7 @@ class Reporter:
         event = self._event("FailedScheduling", "Warning", said.message)
         await record_event(self._connection, PODS, pod.metadata, event)
 
-    async def _write_group(self, group: Group, said: Said) -> None:
+    async def _write_group(self, group: Group, resource: Resource, said: Said) -> None:
         condition = Condition(
             type=_condition_type(group),
             status=said.status,
@@ -136,7 +151,6 @@ class Reporter:
         )
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
-        resource = self._resources(group)
         status = {"conditions": [ours]}
         await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         if said.status == "True":

@@ -60,6 +60,16 @@ def test_extra_pods_are_told_that_the_minimum_is_placed() -> None:
     assert stage.notebook.pods == {"pg-2": ("Unschedulable", said + FULL)}
 
 
+def test_a_group_whose_members_run_is_told_so_though_nobody_is_bound() -> None:
+    """An earlier leader bound them and died before it could say so; an extra pod waits."""
+    stage = Stage(node("n1", cpu=2), *gang("pg", size=3))
+    stage.settle()
+    stage.notebook.groups.clear()
+    stage.put(pod("extra", group="pg", cpu=1))
+    stage.settle()
+    assert stage.notebook.groups == {"pg": (True, "", "")}
+
+
 def test_a_child_that_was_left_out_is_told_why() -> None:
     """C02: the tree is placed without it."""
     stage = Stage(node("n1", cpu=2), composite("root", gang=1))

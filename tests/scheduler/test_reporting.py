@@ -15,12 +15,18 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
-from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
 from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.testing.wire import Wire, Write
 
 NOW = "2026-11-18T12:00:00Z"
+
+
+def _resource(group: Group) -> Resource | None:
+    if group.metadata.name == "gone":
+        return None
+    return CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
 
 
 class Desk:
@@ -31,10 +37,11 @@ class Desk:
         self.log = structlog.testing.CapturingLogger()
         self.reporter = Reporter(
             cast("Connection", self.wire),
-            lambda group: CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS,
+            _resource,
             now=lambda: NOW,
             instance="me",
             log=structlog.wrap_logger(self.log, processors=[]),
+            retry=0.02,
         )
 
     def group(self, group: Group, message: str) -> None:
@@ -173,15 +180,35 @@ async def test_an_object_that_is_gone_is_no_trouble(desk: Desk) -> None:
     assert [call.kwargs["uid"] for call in desk.log.calls] == ["uid-default-other"]
 
 
-async def test_what_could_not_be_said_can_be_said_again(desk: Desk) -> None:
-    """It was never heard."""
+async def test_what_could_not_be_said_is_said_later(desk: Desk) -> None:
+    """Otherwise a pod that is parked would be silent for ever; a newer word takes the place of the failed one."""
+    desk.wire.error = lambda _: ApiError(500, "InternalError", "")
+    for name in ("p", "q"):
+        desk.reporter.pod(pod(name), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    desk.wire.error = lambda _: None
+    desk.reporter.pod(pod("q"), "Unschedulable", "still no room")
+    await asyncio.sleep(0.1)
+    await desk.reporter.drained()
+    assert sorted(condition["message"] for condition in desk.conditions())[:2] == ["no room", "still no room"]
+
+
+async def test_what_could_not_be_said_of_the_forgotten_is_dropped(desk: Desk) -> None:
+    """There is nobody left to tell."""
     desk.wire.error = lambda _: ApiError(500, "InternalError", "")
     desk.reporter.pod(pod("p"), "Unschedulable", "no room")
     await desk.reporter.drained()
     desk.wire.error = lambda _: None
-    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    desk.reporter.forget("uid-default-p")
+    await asyncio.sleep(0.1)
+    assert desk.statuses() == []
+
+
+async def test_a_group_that_no_store_has_is_not_written(desk: Desk) -> None:
+    """It was deleted while its tree was decided about."""
+    desk.group(pod_group("gone"), "no room")
     await desk.reporter.drained()
-    assert len(desk.statuses()) == 1
+    assert desk.wire.writes == []
 
 
 async def test_nothing_is_remembered_of_what_is_forgotten(desk: Desk) -> None:

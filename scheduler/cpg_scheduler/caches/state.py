@@ -19,6 +19,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
@@ -94,6 +95,15 @@ class State:
         elif old is not None:
             self.world.ledger.remove_node(old.metadata.name)
             self._ease(old.metadata.name)
+
+    def on_namespace(self, change: Change[Namespace]) -> None:
+        """Take news of a namespace, whose labels pods may select by."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            self.world.ledger.put_namespace(new)
+        elif old is not None:
+            self.world.ledger.remove_namespace(old.metadata.name)
+        self.news.moved = True
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:
         """Return who takes news of the groups of a flavour."""

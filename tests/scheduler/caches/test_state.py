@@ -7,6 +7,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import ContainerImage, NodeStatus
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import ObjectMeta
@@ -414,3 +415,14 @@ def test_news_are_taken_once(stage: Stage) -> None:
     assert stage.state.take_news() != News()
     assert stage.state.take_news() == News()
     assert issubclass(News, Struct)
+
+
+def test_the_labels_of_a_namespace_are_known_and_forgotten(stage: Stage) -> None:
+    """Pods may want to be near those of namespaces with some label; whoever hopes for that is roused."""
+    namespace = Namespace(metadata=ObjectMeta(name="team", labels={"tier": "gold"}))
+    stage.state.take_news()
+    stage.state.on_namespace(Added("team", namespace))
+    assert stage.state.take_news().moved
+    stage.state.on_namespace(Deleted("team", namespace))
+    assert stage.state.take_news().moved
+    stage.state.on_namespace(Synced())
