@@ -51,10 +51,6 @@ bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/api.py
 	$(BIN)/python bench/engine.py
 
-bench-peer: $(READY) ## measure the scheduler and kube-scheduler side by side (about 15 minutes)
-	@$(BIN)/cpg-lab build etcd kube-apiserver kube-scheduler kubectl
-	$(BIN)/python bench/peer.py
-
 lock: $(READY) ## resolve the dependencies anew and pin them with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 		--upgrade -o requirements/runtime.lock pyproject.toml
