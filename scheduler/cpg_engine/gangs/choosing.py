@@ -145,10 +145,7 @@ class Choices:
         return bool(could_hold(self._needs, index, room, 1).any())
 
     def _scores(self, index: int, survey: Survey) -> NDArray[np.int64]:
-        wanted = [
-            (self._world.ledger.vector_of(self._needs.classes[found]), self._needs.classes[found], number)
-            for found, number in self._needs.most[index].items()
-        ]
+        wanted = [(self._needs.classes[found], number) for found, number in self._needs.most[index].items()]
         return placement_scores(self._world.ledger, survey.partition, survey.fits, wanted=wanted, weights=self._weights)
 
     def _homes(self, index: int, key: str) -> set[str | None]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cpg_engine.snapshot.axes import CPU, MEMORY, Amounts
+from cpg_engine.snapshot.axes import CPU, MEMORY
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.topology.domains import Partition
@@ -17,7 +17,7 @@ def placement_scores(
     partition: Partition,
     fits: NDArray[np.int64],
     *,
-    wanted: Sequence[tuple[Amounts, PodClass, int]],
+    wanted: Sequence[tuple[PodClass, int]],
     weights: Weights,
 ) -> NDArray[np.int64]:
     """Score each domain as it would be with the group in it, by kube-scheduler's two placement scores.
@@ -26,13 +26,13 @@ def placement_scores(
     relative to the domain that takes most. Exact where all pods are alike, an estimate otherwise: it decides the
     order in which domains are tried, never whether one is.
     """
-    total = max(sum(number for *_, number in wanted), 1)
+    total = max(sum(number for _, number in wanted), 1)
     share = fits / total
     allocated = np.zeros(len(fits), dtype=np.float64)
     counted = np.zeros(len(fits), dtype=np.int64)
     for column, scored in ((CPU, 0), (MEMORY, 1)):
         capacity = partition.sums(ledger.allocatable[:, column])
-        more = sum((found.scored_cpu, found.scored_memory)[scored] * number for _, found, number in wanted)
+        more = sum((found.scored_cpu, found.scored_memory)[scored] * number for found, number in wanted)
         taken = np.minimum(partition.sums(ledger.scored[:, scored]) + more * share, capacity)
         allocated += np.floor(100 * taken / np.maximum(capacity, 1))
         counted += capacity > 0

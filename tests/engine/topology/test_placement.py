@@ -22,12 +22,11 @@ def ledger_of(memory: str | None = None) -> Ledger:
 def scores(ledger: Ledger, fits: Sequence[int], *wanted: tuple[str, int], weights: Weights | None = None) -> list[int]:
     """Return the scores of the racks for so many pods of so much CPU."""
     topology = Topology(ledger)
-    asked = [(ledger.class_of(pod("p", cpu=cpu)), number) for cpu, number in wanted]
     found: list[int] = placement_scores(
         ledger,
         topology.partition(topology.whole(), "rack"),
         np.array(fits, dtype=np.int64),
-        wanted=[(ledger.vector_of(found), found, number) for found, number in asked],
+        wanted=[(ledger.class_of(pod("p", cpu=cpu)), number) for cpu, number in wanted],
         weights=weights or Weights(),
     ).tolist()
     return found
