@@ -125,8 +125,8 @@ def apiserver(setting: Setting) -> list[str]:
         "--requestheader-username-headers=X-Remote-User",
         "--authorization-mode=RBAC",
         "--shutdown-watch-termination-grace-period=2s",  # else it stays as long as anybody watches
-        # ServiceAccount would make pods wait for a controller; the other taints nodes that we make ready.
-        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        # The first would make pods wait for a controller; the other taints nodes that we make ready.
+        f"--disable-admission-plugins={'' if spec.service_accounts else 'ServiceAccount,'}TaintNodesByCondition",
         *_gates(spec),
         *([f"--runtime-config={','.join(f'{api}=true' for api in NATIVE_APIS)}"] if spec.gates == "native" else []),
         *_above_zero("--max-requests-inflight", spec.max_requests_inflight),

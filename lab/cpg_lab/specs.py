@@ -28,6 +28,8 @@ class ClusterSpec:
     """Whether etcd waits for the disk; only crashes of etcd itself need it."""
     node_lifecycle: bool = False
     """Whether nodes send leases, and the controller manager taints those that stop."""
+    service_accounts: bool = False
+    """Whether pods get the token of their service account, as real ones need it; they wait for the account."""
     max_requests_inflight: int = 0
     max_mutating_requests_inflight: int = 0
     """Above zero: how many requests the API server takes at once, for clusters under load."""

@@ -45,6 +45,7 @@ def _kubernetes(version: str) -> Module:
 
 _NEWEST = _kubernetes("1.37.1")
 _OLDEST = _kubernetes("1.30.14")
+_NODE = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
 _HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
 
@@ -55,6 +56,8 @@ PROGRAMS: Final = (
     Program("kube-scheduler", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kubectl", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kubectl"),
     Program("kube-apiserver-1.30", _OLDEST, "1.30.14", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    # Three minors behind the API server is allowed, and this one still takes cgroup v1 and older container runtimes.
+    Program("kubelet", _NODE, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
     Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
 )

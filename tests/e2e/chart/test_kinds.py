@@ -10,7 +10,7 @@ from cpg_lab import building
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg"
 KINDS = {"compositepodgroups", "podgroups", "workloads"}
 Helm = Callable[..., subprocess.CompletedProcess[str]]

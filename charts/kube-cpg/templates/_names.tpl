@@ -1,0 +1,67 @@
+{{- define "kube-cpg.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-cpg.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- /* What follows is about one process; it is given a dict of root (the chart's context), part (its name) and values. */ -}}
+
+{{- define "kube-cpg.part" -}}
+{{ include "kube-cpg.name" .root }}-{{ .part }}
+{{- end -}}
+
+{{- define "kube-cpg.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{- define "kube-cpg.metadata" -}}
+name: {{ include "kube-cpg.part" . }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "kube-cpg.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .part }}
+{{- end -}}
+
+{{- /* Where its pods run, and as whom: what all pods of the chart have in common. */ -}}
+{{- define "kube-cpg.place" -}}
+hostNetwork: {{ .values.hostNetwork }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: { type: RuntimeDefault }
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* The image, and no more rights in the container than none. */ -}}
+{{- define "kube-cpg.container" -}}
+image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: { drop: [ALL] }
+{{- end -}}

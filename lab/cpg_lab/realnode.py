@@ -1,0 +1,237 @@
+"""One real node: a kubelet and a container runtime, beside the nodes that kwok plays.
+
+What runs on it are containers of the very images that users run, under the service accounts and security contexts of
+the chart. It needs root, and containerd, runc, ip and busybox of the system.
+
+The node lives in namespaces and control groups of its own. For its processes: ending the one that we started ends the
+runtime, its shims and every container, also when it is we who are killed. For its network: in it there is nothing but
+its own loopback, with the node's address and that of the API server's Service, from where a relay leads to the API
+server. So pods find it as they do in any cluster, and several nodes do not get in each other's way. There is no
+network for pods; they use the node's (`hostNetwork`), and its name as theirs.
+"""
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from cpg_lab import archives, building, folders, nodesettings, relaying
+from cpg_lab.access import Access, write_kubeconfig
+from cpg_lab.commands import SERVICE_IP
+from cpg_lab.errors import LabError, StartError
+from cpg_lab.nodesettings import NodeFiles
+from cpg_lab.passing import Claim
+from cpg_lab.processes import Process, tail_of
+
+NEEDED = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "busybox": "busybox-static",
+}
+"""Programs of the system, and the Debian package that each is in."""
+
+START_TIMEOUT = 60.0
+_NAMESPACES = ("--pid", "--mount", "--net", "--uts", "--fork", "--kill-child=KILL", "--mount-proc")
+_RELAY = (sys.executable, relaying.__file__)
+_SERVICE_PORT = 443
+_ADDRESS = "10.255.0.1"
+"""The node's own address. Each node is alone in its network, so it can be the same for all."""
+
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
+
+def missing() -> list[str]:
+    """Return what keeps this machine from having a real node, in words; nothing if it can."""
+    found = [f"{name} (Debian package {package})" for name, package in NEEDED.items() if not shutil.which(name)]
+    if os.geteuid() != 0:
+        found.append("root")
+    return found
+
+
+class RealNode:
+    """A node of a running cluster, there within the block."""
+
+    def __init__(self, access: Access, *, name: str = "real", labels: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._access = access
+        self._labels = dict(labels or {})
+        self._claim: Claim | None = None
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> Self:
+        if lacking := missing():
+            raise LabError(f"a real node needs {', '.join(lacking)}")
+        self._claim = Claim.make(folders.passing_clusters())
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def load(self, archive: Path) -> None:
+        """Import an image from an archive, so that pods that never pull can use it."""
+        command = [
+            "ctr",
+            "--address",
+            str(self._files.socket),
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+            str(archive),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LabError(f"importing {archive} failed: {done.stderr.strip()}")
+
+    def logs(self) -> dict[str, str]:
+        """Return what each container wrote, by pod, container and the number of its start."""
+        found = sorted(self._files.pod_logs.glob("*/*/*.log"))
+        return {str(one.relative_to(self._files.pod_logs)): one.read_text(errors="replace") for one in found}
+
+    @property
+    def _files(self) -> NodeFiles:
+        if self._claim is None:
+            raise StartError("the node does not run")
+        return NodeFiles(self._claim.folder)
+
+    @property
+    def _group(self) -> str:
+        return f"cpg-lab-{self._files.folder.name}"
+
+    def _start(self) -> None:
+        files = self._files
+        kubelet = building.ensure(["kubelet"])["kubelet"]
+        for folder in (files.networks, files.pod_logs):
+            folder.mkdir()
+        nodesettings.write_network(files)
+        files.runtime_config.write_text(nodesettings.runtime_config(files, _snapshotter(files.folder)))
+        files.kubelet_config.write_text(yaml.safe_dump(nodesettings.kubelet_config(files, self._group)))
+        server = f"https://{SERVICE_IP}:{_SERVICE_PORT}"
+        write_kubeconfig(files.kubeconfig, url=server, ca_file=self._access.ca_file, token=self._access.token)
+        for group in _controllers():
+            (group / self._group).mkdir(exist_ok=True)
+        self._launch("relay", [*_RELAY, str(files.way_out), self._access.url.removeprefix("https://")])
+        self._launch("node", ["/usr/bin/unshare", *_NAMESPACES, "/bin/sh", "-c", self._script(kubelet)])
+        self._await("the container runtime", self._runtime_answers)
+        self._load_sandbox_image()
+        self._await("the node", self._is_ready)
+
+    def _launch(self, name: str, command: Sequence[str]) -> None:
+        self._processes.append(Process(name, command, log=self._files.log))
+
+    def _load_sandbox_image(self) -> None:
+        archive = self._files.folder / "pause.tar"
+        busybox = Path(shutil.which("busybox") or "busybox")
+        archives.write(
+            archive,
+            name=nodesettings.SANDBOX_IMAGE,
+            program=busybox,
+            command=[f"/bin/{busybox.name}", "tail", "-f", "/dev/null"],
+        )
+        self.load(archive)
+
+    def _script(self, kubelet: Path) -> str:
+        """Return what runs as the first process of the namespaces: it waits for the kubelet, and reaps orphans."""
+        files = self._files
+        relay = [*_RELAY, f"{SERVICE_IP}:{_SERVICE_PORT}", str(files.way_out)]
+        kubelet_command = [
+            str(kubelet),
+            f"--config={files.kubelet_config}",
+            f"--kubeconfig={files.kubeconfig}",
+            f"--root-dir={files.folder / 'kubelet'}",
+            f"--node-ip={_ADDRESS}",
+            f"--hostname-override={self.name}",
+            f"--node-labels={','.join(f'{key}={value}' for key, value in self._labels.items())}",
+        ]
+        return "\n".join(
+            (
+                "mount --make-rshared /",
+                f"echo {self.name} > /proc/sys/kernel/hostname",
+                "ip link set lo up",
+                f"ip address add {SERVICE_IP}/32 dev lo",
+                f"ip address add {_ADDRESS}/32 dev lo",
+                f"{shlex.join(relay)} &",
+                f"containerd --config {files.runtime_config} &",
+                f"until [ -S {files.socket} ]; do sleep 0.1; done",
+                shlex.join(kubelet_command),
+            )
+        )
+
+    def _runtime_answers(self) -> bool:
+        command = ["ctr", "--address", str(self._files.socket), "--timeout", "2s", "version"]
+        return self._files.socket.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def _is_ready(self) -> bool:
+        path = '{.status.conditions[?(@.type=="Ready")].status}'
+        told = self._access.kubectl("get", "node", self.name, "-o", f"jsonpath={path}", check=False)
+        return told.stdout == "True"
+
+    def _await(self, what: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not ready():
+            if time.monotonic() > deadline or not all(process.alive for process in self._processes):
+                raise StartError(f"{what} did not become ready; the node said last:\n{tail_of(self._files.log)}")
+            time.sleep(0.1)
+
+    def _stop(self) -> None:
+        """End everything, and remove what is left of it."""
+        claim = self._claim
+        if claim is None:
+            return
+        self._access.kubectl("delete", "node", self.name, "--ignore-not-found", "--wait=false", check=False)
+        for process in reversed(self._processes):
+            process.kill()
+        self._processes.clear()
+        for group in _controllers():
+            _remove_group(group / self._group)
+        self._claim = None
+        claim.release()
+
+
+def _controllers() -> list[Path]:
+    """Return where control groups are made: once, or, in the older layout, once for each controller."""
+    if (_CONTROL_GROUPS / "cgroup.controllers").exists():
+        return [_CONTROL_GROUPS]
+    return [found for found in _CONTROL_GROUPS.iterdir() if found.is_dir() and not found.is_symlink()]
+
+
+def _remove_group(group: Path) -> None:
+    """Remove a control group and those inside, from the leaves up; what still ends is given a moment."""
+    if not group.exists():
+        return
+    inner = sorted((found for found in group.rglob("*") if found.is_dir()), key=lambda found: -len(found.parts))
+    for one in (*inner, group):
+        for _ in range(20):
+            with contextlib.suppress(OSError):
+                one.rmdir()
+                break
+            time.sleep(0.05)
+
+
+def _snapshotter(folder: Path) -> str:
+    """Return how layers are laid over each other here: copied, where the kernel cannot do better."""
+    lower, upper, work, merged = (folder / "trial" / name for name in ("lower", "upper", "work", "merged"))
+    for one in (lower, upper, work, merged):
+        one.mkdir(parents=True)
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    trial = ["unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", options, str(merged)]
+    worked = subprocess.run(trial, capture_output=True, check=False).returncode == 0
+    return "overlayfs" if worked else "native"

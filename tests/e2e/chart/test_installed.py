@@ -1,0 +1,111 @@
+"""The chart, installed as a user would, with its processes in containers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.chart.conftest import Installed
+
+TREE = Path(__file__).parents[3] / "examples" / "02-tree" / "objects.yaml"
+TAKE_OVER = 15.0
+
+pytestmark = [pytest.mark.e2e, pytest.mark.realnode]
+
+
+def gang(name: str) -> str:
+    """Return a gang of two pods."""
+    group = {
+        "apiVersion": "scheduling.cpg.dev/v1alpha3",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{index}", "labels": {"scheduling.cpg.dev/pod-group": name, "gang": name}},
+            "spec": {
+                "schedulerName": "cpg-scheduler",
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "100m"}}}],
+            },
+        }
+        for index in range(2)
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [group, *pods]})
+
+
+def is_bound(installed: Installed, name: str) -> bool:
+    """Tell whether both pods of a gang have a node."""
+    return all(pod["spec"].get("nodeName") for pod in installed.got("pods", "-l", f"gang={name}"))
+
+
+def test_every_process_runs_at_the_first_try(installed: Installed) -> None:
+    """All pods are ready, replicas on nodes of their own, and no container was started twice."""
+    schedulers, operators = installed.pods_of("scheduler"), installed.pods_of("operator")
+    states = [state for pod in (schedulers | operators).values() for state in pod["status"]["containerStatuses"]]
+    assert [(state["ready"], state["restartCount"]) for state in states] == [(True, 0)] * 3
+    assert len({pod["spec"]["nodeName"] for pod in schedulers.values()}) == len(schedulers)
+
+
+def test_helm_test_is_green(installed: Installed) -> None:
+    """The chart's own test places a gang of one, whose container runs."""
+    assert "Succeeded" in installed.helm("test", "kube-cpg", "--timeout", "60s")
+
+
+def test_a_tree_is_placed_by_the_scheduler_in_its_pod(installed: Installed) -> None:
+    """The example goes from pending to placed: one block, each replica in one rack."""
+    installed.cluster.kubectl("apply", "-f", str(TREE))
+    installed.cluster.wait(lambda: all(pod["spec"].get("nodeName") for pod in installed.got("pods")), what="all binds")
+    racks = [pod["spec"]["nodeName"].rpartition("-")[0] for pod in installed.got("pods")]
+    assert len({rack.rpartition("-")[0] for rack in racks}) == 1
+    assert sorted(Counter(racks).values()) == [5, 5]
+
+
+def test_another_takes_over_from_a_leader_that_is_deleted(installed: Installed) -> None:
+    """The gang that comes after the leader's end waits for seconds, not for ever."""
+    leader = installed.leaders_pod()
+    installed.cluster.kubectl("delete", "pod", "-n", "kube-cpg", leader, "--wait=false")
+    installed.cluster.kubectl("create", "-f", "-", input=gang("after-the-leader"))
+    installed.cluster.wait(lambda: is_bound(installed, "after-the-leader"), timeout=TAKE_OVER, what="the take-over")
+
+
+def test_an_upgrade_and_a_rollback_lose_no_gang(installed: Installed) -> None:
+    """While the processes are replaced, twice, gangs come; each is placed whole, and no pod twice."""
+    names: list[str] = []
+    rolled = threading.Event()
+
+    def come() -> None:
+        while not rolled.is_set():
+            names.append(f"rolling-{len(names)}")
+            installed.cluster.kubectl("create", "-f", "-", input=gang(names[-1]))
+            time.sleep(0.5)
+
+    coming = threading.Thread(target=come)
+    coming.start()
+    try:
+        installed.upgrade("--set", "scheduler.logLevel=debug")
+        installed.helm("rollback", "kube-cpg", "--wait", "--timeout", "90s")
+    finally:
+        rolled.set()
+        coming.join()
+    installed.cluster.wait(lambda: all(is_bound(installed, name) for name in names), what="all gangs")
+
+
+def test_what_runs_goes_on_without_the_chart(installed: Installed) -> None:
+    """After the uninstall every pod is where it was, and groups can be deleted: nothing waits for somebody gone."""
+    before = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in installed.got("pods")}
+    installed.helm("uninstall", "kube-cpg", "--wait", "--timeout", "60s")
+    assert {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in installed.got("pods")} == before
+    installed.cluster.kubectl("delete", "-f", str(TREE), "--timeout=20s")
+    assert installed.got("cpg") == []
