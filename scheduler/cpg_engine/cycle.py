@@ -8,9 +8,6 @@
 
 from collections.abc import Iterable
 
-import numpy as np
-from msgspec import Struct
-
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
 from cpg_engine.filters.volumebinding import volume_choices
@@ -18,29 +15,19 @@ from cpg_engine.gangs.advice import next_step
 from cpg_engine.gangs.allocation import Options, Search
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.verdicts import Explanation, Finding
 
 
-class Reservation(Struct, frozen=True):
-    """Room that a pod holds before it has it."""
-
-    pod_class: PodClass
-    node: str
-
-
-def decide(world: World, unit: Unit, options: Options, reserved: Iterable[Reservation] = ()) -> Decision:
+def decide(world: World, unit: Unit, options: Options, *, lifted: Iterable[str] = ()) -> Decision:
     """Decide where the pods of a unit go; the ledger is afterwards what it was before.
 
-    ``reserved`` is room that is kept for others: pods of at least this priority that are nominated to a node.
+    Pods that are nominated to a node are in the ledger as if they were there. ``lifted`` are those, by UID, that this
+    cycle need not mind: of its own tree, and of trees that it outranks.
     """
     ledger = world.ledger
     mark = ledger.mark()
     try:
-        for found in reserved:
-            row = ledger.cluster.row_of.get(found.node)
-            if row is not None:
-                ledger.place(found.pod_class, np.array([row]))
+        ledger.lift(lifted)
         search = Search(world, unit, options)
         finding, detail = _run(search)
         seats = search.seats() if finding is Finding.PLACED else ()
@@ -49,10 +36,11 @@ def decide(world: World, unit: Unit, options: Options, reserved: Iterable[Reserv
             for member, row in seats
         )
         reports = search.reports()
+        tries = search.tries()
     finally:
         ledger.rollback(mark)
     step = next_step(finding, reports)
-    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail))
+    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail), tries=tries)
 
 
 def _run(search: Search) -> tuple[Finding, str]:

@@ -21,8 +21,17 @@ class Bind(Struct, frozen=True):
     choices: tuple[VolumeChoice, ...] = ()
 
 
+class Tries(Struct, frozen=True):
+    """How many domains a search had to choose from, and how many of those that it tried to fill it could, or not."""
+
+    offered: int = 0
+    feasible: int = 0
+    infeasible: int = 0
+
+
 class Decision(Struct, frozen=True):
     """All that was decided about one root: nothing is bound unless the whole minimum is."""
 
     binds: tuple[Bind, ...]
     explanation: Explanation
+    tries: Tries = Tries()

@@ -1,14 +1,15 @@
 """A whole cycle, from the question to the decision; what a search finds and tells is tested in ``gangs/``."""
 
-from typing import Any, Never
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group, key_of
-from cpg_engine.cycle import Reservation, decide
-from cpg_engine.decisions import Decision
+from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision, Tries
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.unit import Members, pod_unit, tree_unit
 from cpg_engine.gangs.world import World, new_world
@@ -99,13 +100,15 @@ def test_members_that_contradict_their_group_are_told(world: World) -> None:
     assert world.ledger.mark() == 0
 
 
-def test_reserved_room_is_not_given_away(world: World) -> None:
-    """Room on node a that is kept for others is not there for this cycle, and is back after it."""
-    kept = Reservation(pod_class=world.ledger.class_of(pod("n", cpu=4)), node="a")
-    gone = Reservation(pod_class=kept.pod_class, node="gone")
-    decision = decide(world, pod_unit(pod("p", cpu=1), world.ledger), Options(), [kept, gone])
-    assert places(decision) == {"p": "b"}
-    assert world.ledger.used.sum() == 0
+def test_nominated_room_is_not_given_away_except_to_who_outranks_it(world: World) -> None:
+    """Room on node a that is kept for others is not there for a cycle, unless that has them lifted for itself."""
+    ghost = pod("n", cpu=4)
+    world.ledger.put_pod(ghost, "a")
+    used = world.ledger.used.copy()
+    unit = pod_unit(pod("p", cpu=1), world.ledger)
+    assert places(decide(world, unit, Options())) == {"p": "b"}
+    assert places(decide(world, unit, Options(), lifted=[ghost.metadata.uid, "nobody"])) == {"p": "a"}
+    assert np.array_equal(used, world.ledger.used)
 
 
 def test_two_runs_agree(world: World) -> None:
@@ -143,41 +146,37 @@ class Broken:
 
 
 def test_an_error_inside_leaves_no_trace() -> None:
-    """A fault in the engine costs a cycle, never the ledger: what was placed and reserved is taken back."""
-    trial = Trial(["n1 4"], {"root": {"gang": 2, "children": {"pg1": None, "pg2": None}}}, ["1@pg1", "1@pg2"])
+    """A fault in the engine costs a cycle, never the ledger: what was placed and lifted is taken back."""
+    groups = {"root": {"gang": 2, "children": {"pg1": None, "pg2": None}}}
+    trial = Trial(["n1 4"], groups, ["1@pg1", "1@pg2", "1@pg2 on n1"])
     before = trial.trace()
-    kept = Reservation(pod_class=trial.unit.nodes[1].pending[0].pod_class, node="n1")
     with pytest.raises(ZeroDivisionError):
-        decide(replace(trial.world, dynamic=(Broken(),)), trial.unit, Options(), [kept])
+        decide(replace(trial.world, dynamic=(Broken(),)), trial.unit, Options(), lifted=["uid-default-pg2-2"])
     assert before == trial.trace()
 
 
-def test_an_error_among_the_reservations_leaves_no_trace() -> None:
-    """The first was placed when the second could not be made."""
-    trial = Trial(["n1 4"], {"root": None}, ["1@root"])
+def test_an_error_among_the_lifted_leaves_no_trace() -> None:
+    """The second could not be named when the first was asked for."""
+    trial = Trial(["n1 4"], {"root": None}, ["1@root", "1@root on n1"])
     before = trial.trace()
 
-    def reserved() -> Never:
+    def lifted() -> Iterator[str]:
+        yield "uid-default-root-2"
         raise LookupError
 
-    kept = Reservation(pod_class=trial.unit.nodes[0].pending[0].pod_class, node="n1")
     with pytest.raises(LookupError):
-        decide(
-            trial.world,
-            trial.unit,
-            Options(),
-            (found() if number else kept for number, found in enumerate([reserved] * 2)),
-        )
+        decide(trial.world, trial.unit, Options(), lifted=lifted())
     assert before == trial.trace()
 
 
-def test_reserved_room_can_make_a_gang_fail() -> None:
+def test_nominated_room_can_make_a_gang_fail() -> None:
     """The reason is told as if others held the room already, since they are about to."""
     trial = Trial(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
-    kept = Reservation(pod_class=trial.unit.nodes[0].pending[0].pod_class, node="n1")
-    found = trial.decide(reserved=[kept])
+    ghost = pod("ghost", cpu=1)
+    trial.world.ledger.put_pod(ghost, "n1")
+    found = trial.decide()
     assert (Finding.IMPOSSIBLE, Counts(2, scheduled=1, unschedulable=1)) == (found.finding, found.counts("root"))
-    assert len(trial.decide().binds) == 2
+    assert len(trial.decide(lifted=[ghost.metadata.uid]).binds) == 2
 
 
 def test_the_budget_is_told_where_it_was_what_lacked() -> None:
@@ -213,3 +212,13 @@ def test_binds_stand_in_the_order_of_the_tree() -> None:
     """Whoever performs them one after the other completes one group before the next."""
     found = Trial(["n1 4"], {"root": {"children": {"pg1": None, "pg2": None}}}, ["2x1@pg1", "2x1@pg2"]).decide()
     assert list(found.binds) == ["pg1-1", "pg1-2", "pg2-1", "pg2-2"]
+
+
+def test_domains_are_counted_that_were_offered_and_tried() -> None:
+    """Of three racks one has no room and is not tried, one is tried in vain, and the third will do."""
+    nodes = ["n1 1 rack=a", "n2 6 rack=b", "n3 2 rack=c", "n4 7 rack=c"]
+    found = Trial(nodes, {"root": {"gang": 2, "key": "rack"}}, ["5@root", "2@root"]).decide()
+    assert found.decision.tries == Tries(3, feasible=1, infeasible=1)
+    assert Trial(nodes, {"root": {"gang": 2}}, ["2x1@root"]).decide().decision.tries == Tries()
+    preferring = {"root": {"gang": 2, "preferred": "rack"}}
+    assert Trial(nodes, preferring, ["2x1@root"]).decide().decision.tries == Tries(3, feasible=1)

@@ -15,6 +15,9 @@ PROMISED = {
     "deep_trees": 1,
     "spread_gang": 1,
     "one_cycle": 0.0015,
+    "gang_preempts": 1,
+    "shelf_preempts": 1,
+    "pod_preempts": 0.1,
     "explaining": 5,
     "ledger_memory": 50,
 }

@@ -153,6 +153,7 @@ class PodAffinity:
             return None
         return PodAffinityView(
             self._ledger,
+            pod_class,
             needs=terms.needs,
             avoids=_by_key(terms.avoids),
             avoiding={key: Avoiding(pod_class, key) for key in sorted(avoiding)},
@@ -202,6 +203,7 @@ class PodAffinityView:
     def __init__(
         self,
         ledger: Ledger,
+        pod_class: PodClass,
         *,
         needs: tuple[PodTerm, ...],
         avoids: Mapping[str, Question],
@@ -212,6 +214,7 @@ class PodAffinityView:
     ) -> None:
         """Ask these questions, each about the domains of its key; ``own`` if the class is what it needs itself."""
         self._ledger = ledger
+        self._pod_class = pod_class
         self._needs = needs
         self._avoids = avoids
         self._avoiding = avoiding
@@ -240,18 +243,29 @@ class PodAffinityView:
 
         The first pod of a group that needs itself need not wait for anybody, yet its node has to be in a domain.
         """
-        column_of = self._ledger.cluster.label
+        return self._near_all(rows, 0)
+
+    def stays(self, rows: Rows) -> Flags:
+        """Keep to nodes that pass all three rules for the pod that is there, which is no company for itself."""
+        answer = self._near_all(rows, int(self._own))
+        for questions in (self._avoids, self._avoiding):
+            answer &= self._free_of(questions, rows, without=self._pod_class)
+        return answer
+
+    def _near_all(self, rows: Rows, own: int) -> Flags:
+        """Keep to nodes near all that is needed; ``own`` is 1 if one of whom it finds in each domain is itself."""
         answer = np.ones(len(rows), dtype=np.bool_)
         if not self._needs:
             return answer
-        labelled, somewhere = answer.copy(), False
+        labelled, somewhere = answer.copy(), np.zeros(len(rows), dtype=np.bool_)
         question = Needed(self._needs)
         for key in {term.key for term in self._needs}:
-            near, anywhere = self._near(question, key, rows)
-            answer &= near > 0
-            labelled &= column_of(key).codes[rows] != ABSENT
-            somewhere |= anywhere
-        return labelled if self._own and not somewhere else answer
+            has = self._ledger.cluster.label(key).codes[rows] != ABSENT
+            near, total = self._near(question, key, rows)
+            answer &= near > own * has
+            labelled &= has
+            somewhere |= total > own * has
+        return np.where(somewhere, answer, labelled) if self._own else answer
 
     def score(self, rows: Rows) -> Scores | None:
         """Prefer domains with the more weight, between the least and the most there is among the nodes."""
@@ -266,16 +280,20 @@ class PodAffinityView:
         share: Scores = (100.0 * ((total - least) / (most - least))).astype(np.int64)
         return self._weight * share
 
-    def _free_of(self, questions: Mapping[str, Question], rows: Rows) -> Flags:
-        """Tell which nodes have nobody in their domains that one of the questions is about."""
+    def _free_of(self, questions: Mapping[str, Question], rows: Rows, without: PodClass | None = None) -> Flags:
+        """Tell which nodes have nobody in their domains that a question is about, but for one pod of a class."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for key, question in questions.items():
-            answer &= self._near(question, key, rows)[0] == 0
+            own: Scores | int = 0
+            if without is not None:
+                has = self._ledger.cluster.label(key).codes[rows] != ABSENT
+                own = question.weight(without, self._ledger.residents.namespaces) * has
+            answer &= self._near(question, key, rows)[0] == own
         return answer
 
-    def _near(self, question: Question, key: str, rows: Rows) -> tuple[Scores, bool]:
-        """Return what the pods of each row's domain amount to, and whether there are any in a domain at all."""
+    def _near(self, question: Question, key: str, rows: Rows) -> tuple[Scores, int]:
+        """Return what the pods of each row's domain amount to, and those of all domains."""
         places = self._ledger.cluster.label(key).codes + 1
         sums = np.bincount(places, weights=self._ledger.residents.counts(question)).astype(np.int64)
         sums[:1] = 0  # what has no label is no domain; without nodes there is nothing at all
-        return sums[places[rows]], bool(sums.any())
+        return sums[places[rows]], int(sums.sum())

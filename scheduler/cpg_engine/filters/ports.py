@@ -66,6 +66,11 @@ class PortsView:
         """Tell that every node's ports may become free."""
         return np.ones(len(rows), dtype=np.bool_)
 
+    def stays(self, rows: Rows) -> Flags:
+        """Keep to nodes where nobody else has one of the ports; the pod itself does."""
+        answer: Flags = self._ledger.residents.counts(self._clashes)[rows] == 1
+        return answer
+
     def score(self, _rows: Rows) -> None:
         """Prefer no node."""
         return

@@ -39,6 +39,9 @@ class View(Protocol):
     def could_pass(self, rows: Rows) -> Flags:
         """Tell which nodes might take one if other pods were evicted; elsewhere no eviction helps."""
 
+    def stays(self, rows: Rows) -> Flags:
+        """Tell for nodes that each have a pod of the class whether they would pass if it came now, after the others."""
+
     def score(self, rows: Rows) -> Scores | None:
         """Return the weighted score of each node, or None where there is none to give."""
 

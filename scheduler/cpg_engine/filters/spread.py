@@ -61,6 +61,7 @@ class Domains:
         self.codes = cluster.label(constraint.key).codes
         self._ledger = ledger
         self._question = Alike(pod_class.namespace, constraint.counted)
+        self._weight = self._question.weight(pod_class, {})
         self._rows = rows
         self._places = self.codes[rows] + 1
         self._present = np.unique(self._places)
@@ -78,10 +79,29 @@ class Domains:
     def even(self, rows: Rows) -> Flags:
         """Tell on which nodes one more pod leaves their domains close enough to the emptiest."""
         sums = self.sums()
-        present = sums[self._present]
-        least = int(present.min()) if len(present) >= max(self.constraint.min_domains, 1) else 0
-        answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - least <= self.constraint.max_skew
+        answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - self._least(sums) <= self.constraint.max_skew
         return answer
+
+    def stay_even(self, rows: Rows) -> Flags:
+        """Tell of nodes with a pod whether one more would, if that one were not there."""
+        sums = self.sums()
+        # Without the pod, its own domain may be the emptiest. It counts only on nodes that do.
+        counted = self._counts(rows) * self._weight
+        before = sums[self.codes[rows] + 1] - counted
+        least = np.minimum(self._least(sums), before) if self._has_enough_domains else 0
+        answer: Flags = before + self.constraint.own - least <= self.constraint.max_skew
+        return answer
+
+    @property
+    def _has_enough_domains(self) -> bool:
+        return len(self._present) >= max(self.constraint.min_domains, 1)
+
+    def _least(self, sums: Scores) -> int:
+        return int(sums[self._present].min()) if self._has_enough_domains else 0
+
+    def _counts(self, rows: Rows) -> Scores:
+        """Return 1 for the rows that count in their domains, and 0 for others."""
+        return np.isin(rows, self._rows).astype(np.int64)
 
 
 class Spread:
@@ -138,6 +158,13 @@ class SpreadView:
         answer = np.ones(len(rows), dtype=np.bool_)
         for domains in self._hard:
             answer &= domains.codes[rows] != ABSENT
+        return answer
+
+    def stays(self, rows: Rows) -> Flags:
+        """Keep to domains that would be close enough to the emptiest if the pod came anew."""
+        answer = self.could_pass(rows)
+        for domains in self._hard:
+            answer &= domains.stay_even(rows)
         return answer
 
     def score(self, rows: Rows) -> Scores | None:

@@ -49,6 +49,11 @@ class AccessView:
         """Tell that the other pod may be evicted."""
         return np.ones(len(rows), dtype=np.bool_)
 
+    def stays(self, rows: Rows) -> Flags:
+        """Tell that every pod may stay, or none, as long as another one has one of the claims, too."""
+        alone = all(self._attachments.users.get(claim, 0) <= 1 for claim in self._exclusive)
+        return np.full(len(rows), alone, dtype=np.bool_)
+
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
         """Prefer nothing."""
         return None

@@ -6,6 +6,8 @@ depends on what other claims were given, in this simulation or not long ago: see
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.snapshot.axes import Flags, Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
@@ -59,6 +61,10 @@ class BindingView:
     def could_pass(self, rows: Rows) -> Flags:
         """Tell the same: a volume is not set free by evicting a pod."""
         return self.passes(rows)
+
+    def stays(self, rows: Rows) -> Flags:
+        """Tell that every pod may stay: what was chosen for its claims is its own."""
+        return np.ones(len(rows), dtype=np.bool_)
 
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
         """Prefer nothing."""

@@ -75,6 +75,17 @@ class LimitsView:
             empty &= most <= self._limits[driver][rows]
         return empty | self.passes(rows)
 
+    def stays(self, rows: Rows) -> Flags:
+        """Tell which nodes are not over the limit, or would attach as much without the pod."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for driver, most in self.most.items():
+            own = np.full(len(rows), most, dtype=np.int64)
+            for handle in self._handles:
+                if handle.driver == driver:
+                    own -= self._attachments.uses(handle, rows) > 1
+            answer &= (own == 0) | (self._attachments.attached(driver)[rows] <= self._limits[driver][rows])
+        return answer
+
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
         """Prefer nothing."""
         return None

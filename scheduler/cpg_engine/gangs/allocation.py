@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from cpg_engine.decisions import Tries
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.choosing import Choices, Offer
 from cpg_engine.gangs.feasibility import Needs
@@ -33,31 +34,36 @@ class Options(Struct, frozen=True):
     """How many times in a search a group may be asked for another way."""
     detail: bool = False
     """Whether to look at the nodes for the reasons of a failure."""
+    candidates: int = 10
+    """How many of the domains that come closest are then told of; with thousands of racks, nobody reads them all."""
 
 
 class Search:
     """The search for one unit. It leaves the ledger holding what it placed; the caller takes it back."""
 
-    def __init__(self, world: World, unit: Unit, options: Options) -> None:
-        """Look at the unit; nothing is placed yet."""
+    def __init__(self, world: World, unit: Unit, options: Options, within: Scope | None = None) -> None:
+        """Look at the unit; nothing is placed yet. Nothing will be outside the scope, if there is one."""
         self._world = world
+        self._within = within
         self._unit = unit
         self._options = options
         self._budget = options.budget
         self._is_spent = False
         self._prefer = True
+        self._tried = {True: 0, False: 0}
+        """How many domains could be filled, and how many could not."""
         self._needs = Needs(unit)
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
         self._choices = Choices(world, self._needs, options.weights)
-        self._notes = Notes(world, unit, self._needs, detail=options.detail)
+        self._notes = Notes(world, unit, self._needs, candidates=options.candidates, detail=options.detail)
 
     def run(self) -> Finding:
         """Place the unit, or find out that it has no place; raise ``ContradictionError`` where members forbid any."""
         if not self._needs.admissible[0]:
             return Finding.INADMISSIBLE
         self._pin()
-        whole = self._world.topology.whole()
+        whole = self._within or self._world.topology.whole()
         if self._place(whole) or (self._has_preferences() and self._place_anyhow(whole)):
             self._extend(0, whole)
             return Finding.PLACED
@@ -75,6 +81,10 @@ class Search:
     def reports(self) -> tuple[NodeReport, ...]:
         """Return what became of each group."""
         return self._notes.reports(self._outcomes(range(len(self._unit.nodes))))
+
+    def tries(self) -> Tries:
+        """Return how much it took."""
+        return Tries(self._choices.offered, feasible=self._tried[True], infeasible=self._tried[False])
 
     def _pin(self) -> None:
         try:
@@ -115,10 +125,13 @@ class Search:
         fits = False
         for domain in self._domains(index, scope, offer):
             self._scopes[index] = domain
-            for _ in self._ways_inside(index, domain):
+            is_domain, ways = len(domain.chain) > len(scope.chain), 0
+            for ways, _ in enumerate(self._ways_inside(index, domain), 1):
                 fits = True
+                self._tried[True] += is_domain and ways == 1
                 self._notes.drop(index)
                 yield True
+            self._tried[False] += is_domain and not ways
             self._forget(index)
         if fits:
             self._notes.ask(index)

@@ -23,6 +23,8 @@ class Survey(Struct, frozen=True, eq=False):
     those that running members leave it, ``able`` those of them that could hold its minimum, by the bounds.
     """
 
+    key: str
+    within: Scope
     partition: Partition
     room: dict[int, NDArray[np.int64]]
     fits: NDArray[np.int64]
@@ -46,6 +48,8 @@ class Choices:
         self._needs = needs
         self._weights = weights
         self._pins: dict[int, str] = {}
+        self.offered = 0
+        """How many domains the search has been able to choose from so far."""
 
     def pin(self) -> None:
         """Hold groups to the domains in which their members run; raise ``ContradictionError`` where those differ.
@@ -71,6 +75,7 @@ class Choices:
         if node.required is None:
             return Offer(scopes=(scope,))
         survey = self._survey(index, scope, node.required, self._pins.get(index))
+        self.offered += int(survey.open.sum())
         return Offer(scopes=self._ranked(index, survey), survey=survey)
 
     def preferred(self, index: int, outer: Sequence[Scope]) -> Iterator[Scope]:
@@ -83,7 +88,9 @@ class Choices:
         if key is None or None in values or len(values) > 1:
             return
         for scope in outer:
-            yield from self._ranked(index, self._survey(index, scope, key, next(iter(values), None)))
+            survey = self._survey(index, scope, key, next(iter(values), None))
+            self.offered += int(survey.open.sum())
+            yield from self._ranked(index, survey)
 
     def widest(self, index: int, scope: Scope, outer: Scope) -> Scope:
         """Return the domain inside an outer scope that a node may use at all: preferences left aside."""
@@ -121,6 +128,8 @@ class Choices:
         if pinned is not None:
             is_open = np.array([found.chain[-1].value == pinned for found in partition.scopes], dtype=np.bool_)
         return Survey(
+            key=key,
+            within=scope,
             partition=partition,
             room=room,
             fits=fitting(self._needs, index, room, size),

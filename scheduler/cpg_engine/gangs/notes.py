@@ -26,10 +26,11 @@ from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Candidate, Counts, NodeReport, Reason, Status
 
-CANDIDATES_TOLD = 10
-"""Domains listed per group in an explanation; with thousands of racks, nobody reads them all."""
 FIRST_LOOK = 64
 """Nodes looked at before all are: mostly one of the first tells that there is hope."""
+
+UNLABELLED = "node(s) had no label {key}"
+"""Why a node is out for a group that has to be in one domain of a label; as a reason like any other."""
 
 
 class Outcome(Struct, frozen=True):
@@ -56,11 +57,12 @@ class Picture(Struct, frozen=True):
 class Notes:
     """The pictures and reports, by position in the unit."""
 
-    def __init__(self, world: World, unit: Unit, needs: Needs, *, detail: bool) -> None:
-        """Start with nothing noted."""
+    def __init__(self, world: World, unit: Unit, needs: Needs, *, candidates: int, detail: bool) -> None:
+        """Start with nothing noted; of the domains that come closest, so many are told where there is detail."""
         self._world = world
         self._unit = unit
         self._needs = needs
+        self._candidates = candidates if detail else 1
         self._detail = detail
         self._reports: dict[int, NodeReport] = {}
         self._pictures: dict[int, Picture] = {}
@@ -233,12 +235,19 @@ class Notes:
             counts, place = cut_off(self._world, self._needs, index, survey, order)
             if picture is None or counts.status is not Status.UNRESOLVABLE:
                 self.enter(index)
-                self._reports[index], first = NodeReport(self._unit.nodes[index].key, counts), place
-        told = order[:CANDIDATES_TOLD].tolist() if self._detail else order[:1].tolist()
+                self._reports[index], first = self._untried(index, survey, counts), place
+        told = order[: self._candidates].tolist()
         if first is not None:
             told = [first, *(place for place in told if place != first)][: len(told)]
         candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in told)
         self._reports[index] = replace(self._reports[index], candidates=candidates)
+
+    def _untried(self, index: int, survey: Survey, counts: Counts) -> NodeReport:
+        """Return the report of a node none of whose domains was tried, and whether that is since there are none."""
+        key, nodes = self._unit.nodes[index].key, len(survey.within.rows)
+        if survey.partition.scopes or not nodes:
+            return NodeReport(key, counts)
+        return NodeReport(key, counts, nodes=nodes, reasons=(Reason(UNLABELLED.format(key=survey.key), nodes),))
 
     def _candidate(self, index: int, survey: Survey, place: int, short: int) -> Candidate:
         scope = survey.partition.scopes[place]

@@ -44,41 +44,42 @@ def place_members(world: World, rows: Rows, members: Sequence[Member], limit: in
 
 def _place_run(world: World, pod_class: PodClass, rows: Rows, count: int) -> list[int]:
     """Place up to ``count`` pods of one class; return their rows."""
-    views = tuple(_views(world, pod_class))
-    if views:
-        return list(_one_by_one(world, pod_class, rows, count=count, views=views))
+    found = tuple(views(world, pod_class))
+    if found:
+        return list(_one_by_one(world, pod_class, rows, count=count, seen=found))
     chosen = fill(world.boards.of(pod_class), rows, count)
     if len(chosen):
         world.ledger.place(pod_class, chosen)
     return [int(row) for row in chosen]
 
 
-def _views(world: World, pod_class: PodClass) -> Iterator[View]:
+def views(world: World, pod_class: PodClass) -> Iterator[View]:
+    """Yield what a class sees of other pods, filter by filter; it holds until others than its own come or go."""
     for dynamic in world.dynamic:
         view = dynamic.view(pod_class)
         if view is not None:
             yield view
 
 
-def _one_by_one(world: World, pod_class: PodClass, rows: Rows, *, count: int, views: Sequence[View]) -> Iterator[int]:
+def _one_by_one(world: World, pod_class: PodClass, rows: Rows, *, count: int, seen: Sequence[View]) -> Iterator[int]:
     """Place pods that see each other: what one does to the cluster, the next has to look at."""
     for _ in range(count):
-        best = _best(world.boards.of(pod_class).keys, rows, views)
+        best = _best(world.boards.of(pod_class).keys, rows, seen)
         if best is None:
             return
         world.ledger.place(pod_class, np.array((best,), dtype=np.intp))
         yield best
 
 
-def _best(keys: Scores, rows: Rows, views: Sequence[View]) -> int | None:
+def _best(keys: Scores, rows: Rows, seen: Sequence[View]) -> int | None:
     """Return the best of the nodes that pass; what is scored relative to others is relative to these alone."""
     able = rows[keys[rows] != OUT]
-    for view in views:
+    for view in seen:
         able = able[view.passes(able)]
     if not len(able):
         return None
     total = keys[able]
-    for view in views:
+    for view in seen:
         score = view.score(able)
         if score is not None:
             total += score << SCORE_SHIFT
@@ -87,14 +88,14 @@ def _best(keys: Scores, rows: Rows, views: Sequence[View]) -> int | None:
 
 def sees_others(world: World, pod_class: PodClass) -> bool:
     """Tell whether it matters to pods of the class which other pods are where."""
-    return any(True for _ in _views(world, pod_class))
+    return any(True for _ in views(world, pod_class))
 
 
 def hopeless(world: World, pod_class: PodClass, rows: Rows) -> bool:
     """Tell whether no eviction could make room for a pod of the class on any of the nodes."""
     rest = rows[world.boards.of(pod_class).feasible[rows]]
     rest = rest[fit.could_ever(pod_class, world.ledger, rest)]
-    for view in _views(world, pod_class):
+    for view in views(world, pod_class):
         rest = rest[view.could_pass(rest)]
     return not len(rest)
 
@@ -109,7 +110,7 @@ def reasons(world: World, pod_class: PodClass, rows: Rows) -> tuple[Reason, ...]
     for resource, nodes in fit.short_of(pod_class, world.ledger, rest).items():
         found.append(Reason(text=_shortage(resource), nodes=nodes))
     rest = rest[fit.passes(pod_class, world.ledger, rest)]
-    for view in _views(world, pod_class):
+    for view in views(world, pod_class):
         rest = _told_in_turn(found, rest, view.checks(rest))
     return tuple(sorted(found, key=lambda reason: (-reason.nodes, reason.text)))
 

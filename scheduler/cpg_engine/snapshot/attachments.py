@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from cpg_engine.snapshot.axes import Scores
+from cpg_engine.snapshot.axes import Rows, Scores
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.cluster import ClusterColumns
 from cpg_engine.snapshot.storage import NO_LIMIT, Storage
@@ -34,21 +34,21 @@ class Attachments:
         self._counts: dict[str, Scores] = {}
         self._limits: dict[str, Scores] = {}
 
-    def add(self, pod_class: PodClass, row: int, sign: int) -> None:
-        """Count a pod of the class in or out at a node."""
+    def add(self, pod_class: PodClass, row: int, number: int) -> None:
+        """Count so many pods of the class in at a node, or out where the number is negative."""
         volumes = pod_class.volumes
         if volumes is None:
             return
         current = self._seen == (self._storage.version, self._cluster.labels_version)
         for key in volumes.keys:
-            _count(self.users, key, sign)
-            _count(self._claims_at.setdefault(row, {}), key, sign)
+            _count(self.users, key, number)
+            _count(self._claims_at.setdefault(row, {}), key, number)
             if current:
-                self._attach(key, row, sign)
-        for driver, number in volumes.inline:
-            _count(self._inline_at.setdefault(row, {}), driver, sign * number)
+                self._attach(key, row, number)
+        for driver, each in volumes.inline:
+            _count(self._inline_at.setdefault(row, {}), driver, number * each)
             if current:
-                self._column(driver)[row] += sign * number
+                self._column(driver)[row] += number * each
         for table in (self._claims_at, self._inline_at):
             if not table.get(row, True):
                 del table[row]
@@ -75,14 +75,20 @@ class Attachments:
         self._refresh()
         return list(self._attached.get(handle, ()))
 
-    def _attach(self, key: str, row: int, sign: int) -> None:
-        """Count a use of a claim; the first one at a node attaches its volume, the last one lets it go."""
+    def uses(self, handle: Handle, rows: Rows) -> Scores:
+        """Return by how many claims of pods a volume is in use at each of the rows."""
+        self._refresh()
+        at = self._attached.get(handle, {})
+        return np.array([at.get(row, 0) for row in rows.tolist()], dtype=np.int64)
+
+    def _attach(self, key: str, row: int, number: int) -> None:
+        """Count uses of a claim; the first one at a node attaches its volume, the last one lets it go."""
         handle = self._storage.handle_of(key)
         if handle is None:
             return
         at = self._attached.setdefault(handle, {})
         was_there = row in at
-        _count(at, row, sign)
+        _count(at, row, number)
         self._column(handle.driver)[row] += (row in at) - was_there
         if not at:
             del self._attached[handle]

@@ -20,9 +20,10 @@ from cpg_engine.snapshot.requests import is_resize_infeasible, pod_requests
 from cpg_engine.snapshot.volumes import PodVolumes, pod_volumes
 
 
-class PodClass(Struct, frozen=True, eq=False):
+class PodClass(Struct, frozen=True, eq=False, weakref=True):
     """What there is to know of pods that are all alike; two classes are the same only if they are one object.
 
+    ``index`` is its own for ever: one that has been forgotten does not hand it on, so it may stand for the class.
     ``pod`` is one of them; its name, and labels other than ``labels``, are its own and not the class's.
     """
 

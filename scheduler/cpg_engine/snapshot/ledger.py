@@ -1,6 +1,6 @@
 """The ledger: who takes how much of which node. The one mutable thing in the engine.
 
-Everything in it is additive. Placing a pod adds, taking it back subtracts the same, so there is one way to undo and
+Everything in it is additive. Placing a pod adds, lifting one that is held subtracts, so there is one way to undo and
 nobody writes an inverse: ``rollback`` replays the journal backwards with the sign turned. Since all of it is integer
 arithmetic, every array is bit for bit what it was at the mark. Tallies (who uses a host port, how many pods match a
 selector per node, ...) follow the same rule behind one method.
@@ -12,9 +12,11 @@ told.
 
 from collections.abc import Iterable
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cpg_api.core.namespace import Namespace
@@ -32,34 +34,42 @@ from cpg_engine.snapshot.requests import node_amounts, pod_requests
 from cpg_engine.snapshot.residents import Residents
 from cpg_engine.snapshot.storage import Storage
 
+UNSEEN = -1
+"""The row of a node that is not there."""
+FEW = 64
+"""Vectors of classes that are gone are kept until there are this many more of them than of the others."""
+
 
 class Tally(Protocol):
     """Counts of pods by node beyond resources; adding and then taking away leaves them as they were."""
 
-    def add(self, pod_class: PodClass, row: int, sign: int) -> None:
-        """Count a pod of the class in (+1) or out (-1) at a node."""
+    def add(self, pod_class: PodClass, row: int, number: int) -> None:
+        """Count so many pods of the class in at a node, or out where the number is negative."""
 
     def forget(self, row: int) -> None:
         """Set a row back to nothing: its node is gone."""
 
 
-class Placement(Struct, frozen=True):
-    """Pods of one class placed at some rows, one pod a row; a row may occur more than once.
+class Entry(Struct, frozen=True):
+    """Pods of one class that came to (+1) or left (-1) some rows, one pod a row; a row may occur more than once.
 
-    ``choices`` are those that the placing made for their claims.
+    ``choices`` are those that placing them made for their claims, ``uids`` who they are where they were held.
     """
 
     pod_class: PodClass
     rows: Rows
+    sign: int = 1
     choices: tuple[VolumeChoice, ...] = ()
+    uids: tuple[str, ...] = ()
 
 
 class Held(Struct, frozen=True):
-    """A pod that counts at a node, seen or not."""
+    """A pod that counts at a node; ``row`` is that of the node, or negative for as long as nobody has seen it."""
 
     pod: Pod
     pod_class: PodClass
     node_name: str
+    row: int
 
 
 class Ledger:
@@ -81,11 +91,13 @@ class Ledger:
         self.storage = Storage()
         self.bindings = Bindings(self.storage, self.cluster)
         self.attachments = Attachments(self.storage, self.cluster)
-        self._classes: dict[bytes, PodClass] = {}
-        self._vectors: list[Amounts] = []
+        self._classes: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
+        self._vectors: dict[int, Amounts] = {}
+        self._made = 0
         self._held: dict[str, Held] = {}
         self._on_node: dict[str, set[str]] = {}
-        self._journal: list[Placement] = []
+        self._journal: list[Entry] = []
+        self._lifted: set[str] = set()
         self.asked_labels: frozenset[str] = frozenset()
 
     # Between cycles: what the watches bring.
@@ -106,8 +118,8 @@ class Ledger:
         else:
             self.node_problems.pop(name, None)
         if is_new:
-            for uid in self._on_node.get(name, ()):
-                self._count(self._held[uid].pod_class, row, 1)
+            for held in self._settle(name, row):
+                self._count(held.pod_class, row, 1)
         self.version += 1
         self.changed_at[row] = self.node_version = self.version
 
@@ -116,6 +128,7 @@ class Ledger:
         row = self.cluster.remove(name)
         if row is None:
             return
+        self._settle(name, UNSEEN)
         self.allocatable[row] = self.used[row] = 0
         self.scored[row] = 0
         self.node_problems.pop(name, None)
@@ -129,13 +142,13 @@ class Ledger:
         pod_class = self.class_of(pod)
         known = self._held.get(pod.metadata.uid)
         if known is not None and known.pod_class is pod_class and known.node_name == node_name:
-            self._held[pod.metadata.uid] = Held(pod, pod_class, node_name)
+            self._held[pod.metadata.uid] = replace(known, pod=pod)
             return
         self.remove_pod(pod.metadata.uid)
-        self._held[pod.metadata.uid] = Held(pod, pod_class, node_name)
+        row = self.cluster.row_of.get(node_name, UNSEEN)
+        self._held[pod.metadata.uid] = Held(pod, pod_class, node_name, row)
         self._on_node.setdefault(node_name, set()).add(pod.metadata.uid)
-        row = self.cluster.row_of.get(node_name)
-        if row is not None:
+        if row != UNSEEN:
             self._count(pod_class, row, 1)
 
     def remove_pod(self, uid: str) -> None:
@@ -143,10 +156,18 @@ class Ledger:
         found = self._held.pop(uid, None)
         if found is None:
             return
-        self._on_node[found.node_name].discard(uid)
-        row = self.cluster.row_of.get(found.node_name)
-        if row is not None:
-            self._count(found.pod_class, row, -1)
+        there = self._on_node[found.node_name]
+        there.discard(uid)
+        if not there:
+            del self._on_node[found.node_name]
+        if found.row != UNSEEN:
+            self._count(found.pod_class, found.row, -1)
+
+    def _settle(self, node_name: str, row: int) -> list[Held]:
+        """Note the row at which the pods of a node are from now on; return them."""
+        found = {uid: replace(self._held[uid], row=row) for uid in self._on_node.get(node_name, ())}
+        self._held.update(found)
+        return list(found.values())
 
     def put_namespace(self, namespace: Namespace) -> None:
         """Take the labels of a namespace, by which pods may select whom they want near."""
@@ -157,7 +178,7 @@ class Ledger:
         self.residents.put_namespace(name, None)
 
     def class_of(self, pod: Pod) -> PodClass:
-        """Return the class of a pod, made when the first of its kind comes.
+        """Return the class of a pod, made when the first of its kind comes, and kept for as long as somebody holds it.
 
         A class whose selectors ask for labels that nobody has asked for before makes the pods that have them known
         by these labels, too: classes returned earlier for pods that wait may be out of date then.
@@ -168,14 +189,26 @@ class Ledger:
             found = self._class_of(pod)
         return found
 
+    @property
+    def class_count(self) -> int:
+        """Return how many classes there are."""
+        return len(self._classes)
+
     def _class_of(self, pod: Pod) -> PodClass:
         key = signature(pod, self.asked_labels)
         found = self._classes.get(key)
         if found is None:
             self._grow_axis(pod_requests(pod))
-            found = self._classes[key] = make_class(len(self._vectors), pod, self.asked_labels)
-            self._vectors.append(self.axis.vector(found.requests))
+            self._forget_vectors()
+            found = self._classes[key] = make_class(self._made, pod, self.asked_labels)
+            self._vectors[self._made] = self.axis.vector(found.requests)
+            self._made += 1
         return found
+
+    def _forget_vectors(self) -> None:
+        """Forget the vectors of classes that are gone, once they are more than those of the others."""
+        if len(self._vectors) > 2 * len(self._classes) + FEW:
+            self._vectors = {found.index: self._vectors[found.index] for found in self._classes.values()}
 
     def _ask(self, labels: Iterable[str]) -> None:
         """Know pods by these labels, too; those that have one are of another class from now on."""
@@ -187,38 +220,87 @@ class Ledger:
             if new.isdisjoint(held.pod.metadata.labels):
                 continue
             pod_class = self._class_of(held.pod)
-            self._held[uid] = Held(held.pod, pod_class, held.node_name)
-            row = self.cluster.row_of.get(held.node_name)
-            if row is not None:
-                self._count(held.pod_class, row, -1)
-                self._count(pod_class, row, 1)
+            self._held[uid] = replace(held, pod_class=pod_class)
+            if held.row != UNSEEN:
+                self._count(held.pod_class, held.row, -1)
+                self._count(pod_class, held.row, 1)
 
     def vector_of(self, pod_class: PodClass) -> Amounts:
         """Return the requests of a class on the axis."""
         return self._vectors[pod_class.index]
+
+    def vectors_of(self, indexes: Iterable[int]) -> Amounts:
+        """Return the requests of classes by their indexes, a row each."""
+        return np.array([self._vectors[index] for index in indexes], dtype=np.int64).reshape(-1, self.axis.size)
 
     # Within a cycle: simulation.
 
     def place(self, pod_class: PodClass, rows: Rows) -> None:
         """Place one pod of a class at each of the rows."""
         choices = self.bindings.choose(pod_class.volumes, rows) if pod_class.volumes is not None else ()
-        self._journal.append(Placement(pod_class, rows, choices))
+        self._journal.append(Entry(pod_class, rows, choices=choices))
         self._apply(pod_class, rows, 1)
+
+    def uids_at(self, node_name: str) -> Iterable[str]:
+        """Return the pods that are held at a node, seen or not."""
+        return self._on_node.get(node_name, ())
+
+    def whereabouts(self, uid: str) -> tuple[PodClass, int] | None:
+        """Return the class and the row of a held pod, or None where it takes nothing of any node at present."""
+        held = self._held.get(uid)
+        return None if held is None or held.row == UNSEEN or uid in self._lifted else (held.pod_class, held.row)
+
+    def located(self, uids: Iterable[str]) -> tuple[list[int], list[int]]:
+        """Return the row of each pod and the index of its class; the row is negative where it takes nothing now."""
+        lifted = self._lifted
+        found = [None if uid in lifted else self._held.get(uid) for uid in uids]
+        return [held.row if held else UNSEEN for held in found], [held.pod_class.index if held else 0 for held in found]
+
+    def lift(self, uids: Iterable[str]) -> None:
+        """Take held pods out; those that are out already, or are not at any node, are no news."""
+        self._move({uid: None for uid in uids if uid not in self._lifted}, -1)
+
+    def restore(self, uids: Iterable[str]) -> None:
+        """Put pods that were lifted back where they were held."""
+        self._move({uid: None for uid in uids if uid in self._lifted}, 1)
 
     def mark(self) -> int:
         """Return a mark to roll back to."""
         return len(self._journal)
 
     def rollback(self, mark: int) -> None:
-        """Take back everything placed since the mark, last in first out."""
+        """Take back everything done since the mark, last in first out."""
         while len(self._journal) > mark:
-            placement = self._journal.pop()
-            self.bindings.take_back(placement.choices)
-            self._apply(placement.pod_class, placement.rows, -1)
+            entry = self._journal.pop()
+            self.bindings.take_back(entry.choices)
+            self._apply(entry.pod_class, entry.rows, -entry.sign)
+            self._note(entry.uids, -entry.sign)
 
     def changed_since(self, version: int) -> Rows:
         """Return the rows that changed after a version."""
         return np.flatnonzero(self.changed_at > version)
+
+    def _move(self, uids: Iterable[str], sign: int) -> None:
+        """Let held pods leave or come back, all of a class at once."""
+        by_class: dict[PodClass, tuple[list[str], list[int]]] = {}
+        for uid in uids:
+            held = self._held.get(uid)
+            if held is not None and held.row != UNSEEN:
+                alike, rows = by_class.setdefault(held.pod_class, ([], []))
+                alike.append(uid)
+                rows.append(held.row)
+        for pod_class, (alike, rows) in by_class.items():
+            entry = Entry(pod_class, np.array(rows, dtype=np.intp), sign, uids=tuple(alike))
+            self._journal.append(entry)
+            self._apply(pod_class, entry.rows, sign)
+            self._note(entry.uids, sign)
+
+    def _note(self, uids: Iterable[str], sign: int) -> None:
+        """Remember who is out."""
+        if sign < 0:
+            self._lifted.update(uids)
+        else:
+            self._lifted.difference_update(uids)
 
     def _apply(self, pod_class: PodClass, rows: Rows, sign: int) -> None:
         """Add or take back pods; the same row may occur several times, so plain indexing would lose some."""
@@ -226,12 +308,12 @@ class Ledger:
             self._count(pod_class, int(rows[0]), sign)
             return
         distinct, counts = np.unique(rows, return_counts=True)
-        times = sign * counts[:, None]
-        self.used[distinct] += times * self._vectors[pod_class.index]
-        self.scored[distinct] += times * np.array((pod_class.scored_cpu, pod_class.scored_memory))
+        numbers = sign * counts
+        self.used[distinct] += numbers[:, None] * self._vectors[pod_class.index]
+        self.scored[distinct] += numbers[:, None] * np.array((pod_class.scored_cpu, pod_class.scored_memory))
         for tally in self._tallies_of(pod_class):
-            for row in rows.tolist():
-                tally.add(pod_class, row, sign)
+            for row, number in zip(distinct.tolist(), numbers.tolist(), strict=True):
+                tally.add(pod_class, row, number)
         self.version += 1
         self.changed_at[distinct] = self.version
 
@@ -255,7 +337,7 @@ class Ledger:
         self.axis = axis
         wider = ((0, 0), (0, more))
         self.allocatable, self.used = np.pad(self.allocatable, wider), np.pad(self.used, wider)
-        self._vectors = [np.pad(vector, (0, more)) for vector in self._vectors]
+        self._vectors = {index: np.pad(vector, (0, more)) for index, vector in self._vectors.items()}
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)

@@ -88,24 +88,26 @@ class Residents:
             self._answers.move_to_end(question)
         return answer
 
-    def add(self, pod_class: PodClass, row: int, sign: int) -> None:
-        """Count a pod of the class in (+1) or out (-1) at a node."""
+    def add(self, pod_class: PodClass, row: int, number: int) -> None:
+        """Count so many pods of the class in at a node, or out where the number is negative."""
         rows = self._rows.get(pod_class)
         if rows is None:
             rows = self._rows[pod_class] = {}
             self._welcome(pod_class)
-        number = rows.get(row, 0) + sign
-        if number:
-            rows[row] = number
+        total = rows.get(row, 0) + number
+        if total:
+            rows[row] = total
         else:
             del rows[row]
             if not rows:
                 self._dismiss(pod_class)
         effects = self._effects.get(pod_class)
         if effects is None:
+            if len(self._effects) > 2 * len(self._rows) + KEPT:
+                self._effects.clear()
             effects = self._effects[pod_class] = self._affected(pod_class)
         for answer, weight in effects:
-            answer[row] += sign * weight
+            answer[row] += number * weight
 
     def forget(self, row: int) -> None:
         """Set a row back to nothing: its node is gone."""

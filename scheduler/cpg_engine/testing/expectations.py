@@ -28,6 +28,9 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     blockers: dict[str, tuple[str, ...]] = {}
     held: dict[str, str] = {}
     refused: dict[str, str] = {}
+    victims: tuple[str, ...] | None = None
+    plan: dict[str, str] = {}
+    because: dict[str, str] = {}
 
 
 def unmet(expected: Expected, stage: Stage) -> Iterator[str]:
@@ -41,6 +44,19 @@ def unmet(expected: Expected, stage: Stage) -> Iterator[str]:
     for name, text in expected.refused.items():
         if name not in stage.refused or text not in stage.refused[name]:
             yield f"refused: {name}: {text!r} is not in {stage.refused.get(name)!r}"
+    yield from _evicted(expected, stage)
+
+
+def _evicted(expected: Expected, stage: Stage) -> Iterator[str]:
+    if expected.victims is not None and set(expected.victims) != stage.evicted.keys():
+        yield f"victims: expected {sorted(expected.victims)}, found {sorted(stage.evicted)}"
+    for name, outcome in expected.plan.items():
+        found = str(stage.plans[name].outcome) if name in stage.plans else "no plan"
+        if found != outcome:
+            yield f"plan: {name}: expected {outcome}, found {found}"
+    for name, text in expected.because.items():
+        if text not in stage.evicted.get(name, ""):
+            yield f"because: {name}: {text!r} is not in {stage.evicted.get(name)!r}"
 
 
 def _places(expected: Expected, stage: Stage) -> Iterator[str]:

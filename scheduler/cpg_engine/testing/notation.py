@@ -42,9 +42,13 @@ class NodeForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group: basic without ``gang``, a CompositePodGroup with ``children``, be there any or not."""
+    """A group: basic without ``gang``, a CompositePodGroup with ``children``, be there any or not.
+
+    With ``whole`` its pods are evicted together or not at all.
+    """
 
     gang: int | None = None
+    whole: bool = False
     key: str | None = None
     preferred: str | None = None
     priority: int | None = None
@@ -52,6 +56,13 @@ class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
     workload: str = "w"
     created: int | None = None
     children: "dict[str, GroupForm | None] | None" = None
+
+
+class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """A PodDisruptionBudget: how many of the pods with all of the labels may be disrupted at present."""
+
+    labels: dict[str, str]
+    allowed: int = 0
 
 
 class PodForm(Struct, frozen=True):
@@ -110,6 +121,7 @@ class Forms:
                 workload=form.workload,
                 key=form.key,
                 preferred=form.preferred,
+                all_=form.whole,
                 priority=self._priority if form.priority is None else form.priority,
                 meta=meta,
             )

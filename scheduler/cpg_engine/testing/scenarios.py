@@ -9,6 +9,7 @@ A scenario is a mapping, as YAML gives it::
     nodes: [...]                  # what is there at first
     groups: {...}
     pods: [...]
+    budgets: {...}
     expect: {...}                 # after everything has been scheduled
     steps: [...]                  # what happens then
 
@@ -22,6 +23,7 @@ Groups, as trees; one with ``children`` is a CompositePodGroup, one without ``ga
 
     root: {gang: 2, key: zone, children: {pg1: {gang: 3, key: rack}, pg2: {gang: 1, preferred: rack}, pg3: {}}}
     late: {parent: root}          # added to what is there; further: priority, workload, created (a second)
+    low: {gang: 2, whole: true}   # evicted as a whole, or not at all
 
 Pods, in short ``NAME=COUNTxCPU@GROUP on NODE``, where only the CPU is never left out; one on a node runs there without
 having been scheduled. Unnamed pods are ``pg1-1``, ``pg1-2``, ... or ``pod-1``. With more in a mapping whose ``pod`` is
@@ -32,9 +34,13 @@ the short form; what is not listed here is a field of the pod's spec, as the API
     - {pod: 1@pg1, memory: 1Gi, more: {example.com/gpu: 1}, labels: {app: a}, priority: 5, phase: Succeeded,
        gates: [example.com/wait], created: 7, nodeSelector: {rack: r1}, tolerations: [...], affinity: {...}}
 
+Budgets, by name, and how many of the pods with these labels may be disrupted at present::
+
+    web: {labels: {app: web}, allowed: 1}
+
 What stands later is younger, by a second each, unless ``created`` says otherwise. A step does, in this order::
 
-    - create: {nodes: [...], groups: {...}, pods: [...]}    # of what is there by that name already, a change
+    - create: {nodes: [...], groups: {...}, pods: [...], budgets: {...}}    # what is there by that name is changed
       delete: [p1, pg1, n1]                                 # whatever bears the name
       minimum: {pg1: 4}
       finish: {p1: Succeeded}
@@ -42,7 +48,8 @@ What stands later is younger, by a second each, unless ``created`` says otherwis
       expect: {...}
 
 Roots are decided in order of priority, creation and name; trees that miss their top or a group, have a gated pod or
-are invalid are held. Every decision is held against the oracle's rules. An expectation names what it is about::
+are invalid are held. Every decision is held against the oracle's rules. Where nobody of a root could be placed, those
+go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An expectation names what it is about::
 
     bound: {pg1: 3, root: all, blocker: 0}  # how many pods of a group, or below it, have a node; or of pods by name
     nodes: {p1: n1, p2: [n1, n2], p3: none} # where a pod is
@@ -56,6 +63,9 @@ are invalid are held. Every decision is held against the oracle's rules. An expe
     blockers: {root: [pg1]}                 # all that kept a group below its minimum
     held: {root: gated}                     # missing, gated, or invalid: Cycle
     refused: {p1: requests}                 # pods that nobody could schedule, and a part of the problem
+    victims: [low-1, low-2]                 # these pods, and no others, were evicted in this step
+    plan: {pg1: NotEnough}                  # of the root's last plan in this step
+    because: {low-1: needs its 2 CPU on n1} # why a pod was evicted, and a part of the text
 """
 
 from collections.abc import Iterator, Mapping
@@ -69,7 +79,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.policies import CompositeGangSchedulingPolicy, GangSchedulingPolicy
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.expectations import Expected, unmet
-from cpg_engine.testing.notation import Forms, GroupForm, NodeForm, ScenarioError
+from cpg_engine.testing.notation import BudgetForm, Forms, GroupForm, NodeForm, ScenarioError
 from cpg_engine.testing.stage import Stage
 
 
@@ -79,6 +89,7 @@ class Objects(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[str | NodeForm, ...] = ()
     groups: dict[str, GroupForm | None] = {}
     pods: tuple[str | dict[str, Any], ...] = ()
+    budgets: dict[str, BudgetForm] = {}
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,6 +114,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[str | NodeForm, ...] = ()
     groups: dict[str, GroupForm | None] = {}
     pods: tuple[str | dict[str, Any], ...] = ()
+    budgets: dict[str, BudgetForm] = {}
     expect: Expected = field(default_factory=Expected)
     steps: tuple[Step, ...] = ()
 
@@ -122,7 +134,9 @@ def play(plain: Mapping[str, Any]) -> Result:
         raise ScenarioError(str(error)) from error
     stage = Stage(Options(budget=scenario.budget, detail=True))
     forms = Forms(scenario.priority)
-    at_first = Step(create=Objects(scenario.nodes, scenario.groups, scenario.pods), expect=scenario.expect)
+    at_first = Step(
+        create=Objects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets), expect=scenario.expect
+    )
     complaints: list[str] = []
     for number, step in enumerate((at_first, *scenario.steps)):
         complaints.extend(f"step {number}: {complaint}" for complaint in _played(step, stage, forms))
@@ -161,6 +175,8 @@ def _create(created: Objects, stage: Stage, forms: Forms) -> None:
     for pod_form in created.pods:
         for pod in forms.pods(pod_form):
             stage.put_pod(pod)
+    for name, budget in created.budgets.items():
+        stage.put_budget(name, budget)
 
 
 def _demand(stage: Stage, name: str, minimum: int) -> None:

@@ -21,8 +21,12 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
 from cpg_engine.gangs.world import World, new_world
+from cpg_engine.preemption.planning import plan
+from cpg_engine.preemption.values import Plan
 from cpg_engine.snapshot.requests import RequestError
+from cpg_engine.testing.notation import BudgetForm
 from cpg_engine.testing.oracle import Situation, violations
+from cpg_engine.testing.running import budgets_of, never_preempts, units_of
 
 NOBODY = Surroundings(workloads={}, classes=PriorityClasses({}))
 
@@ -37,7 +41,10 @@ class Rooted(Struct, frozen=True):
 
 
 class Stage:
-    """Objects, the engine's world that mirrors them, and what the engine has decided last about each root."""
+    """Objects, the engine's world that mirrors them, and what the engine has decided last about each root.
+
+    Where nobody of a root was placed, it is planned who has to go for it; they go at once, and it is told why.
+    """
 
     def __init__(self, options: Options) -> None:
         """Start with an empty cluster."""
@@ -46,6 +53,9 @@ class Stage:
         self.nodes: dict[str, Node] = {}
         self.groups: dict[GroupKey, Group] = {}
         self.pods: dict[str, Pod] = {}
+        self.budgets: dict[str, BudgetForm] = {}
+        self.evicted: dict[str, str] = {}
+        self.plans: dict[str, Plan] = {}
         self.decisions: dict[str, Decision] = {}
         self.held: dict[str, str] = {}
         self.refused: dict[str, str] = {}
@@ -85,6 +95,10 @@ class Stage:
         except RequestError as error:
             self.refused[pod.metadata.name] = str(error)
 
+    def put_budget(self, name: str, budget: BudgetForm) -> None:
+        """Add a budget or change it."""
+        self.budgets[name] = budget
+
     def delete(self, name: str) -> bool:
         """Delete whatever bears the name; return whether there was anything."""
         keys = [key for key in self.groups if key.name == name]
@@ -101,12 +115,12 @@ class Stage:
 
     def settle(self, *, once: bool = False) -> None:
         """Decide about every root in order, again and again until nothing is bound any more."""
-        self.decisions.clear()
-        self.broken.clear()
+        for told in (self.decisions, self.broken, self.plans, self.evicted):
+            told.clear()
         while True:
             roots = self.roots()
-            bound = sum([self._decide(root) for root in roots])
-            if once or not bound:
+            changes = sum([self._decide(root) or self._preempt(root) for root in roots])
+            if once or not changes:
                 return
 
     def roots(self) -> list[Rooted]:
@@ -183,6 +197,32 @@ class Stage:
             if pod.metadata.uid in binds:
                 self.put_pod(placed(pod, binds[pod.metadata.uid]))
         return len(binds)
+
+    def plan(self, root: Rooted) -> Plan:
+        """Plan who has to go for a root, and evict nobody."""
+        priority = (root.tree.root if root.tree else root.pods[0]).spec.priority or 0
+        return plan(
+            self.world,
+            self.unit(root),
+            self.options,
+            priority=priority,
+            units=units_of(self.groups.values(), self.pods.values()),
+            budgets=budgets_of(self.budgets, self.pods.values()),
+        )
+
+    def _preempt(self, root: Rooted) -> int:
+        """Evict who has to go for a root of which nobody could be placed; return how many pods that is."""
+        if never_preempts(root.pods) or not any(_is_pending(self.pods[pod.metadata.name]) for pod in root.pods):
+            return 0
+        found = self.plans[root.name] = self.plan(root)
+        reasons = {uid: eviction.reason for eviction in found.evictions for uid in eviction.unit.pods}
+        gone = {
+            pod.metadata.name: reasons[pod.metadata.uid] for pod in self.pods.values() if pod.metadata.uid in reasons
+        }
+        for name in gone:
+            self.delete(name)
+        self.evicted.update(gone)
+        return len(gone)
 
 
 def placed(pod: Pod, node_name: str) -> Pod:

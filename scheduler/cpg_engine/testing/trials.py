@@ -10,7 +10,7 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Forest
 from cpg_api.scheduling.membership import membership
-from cpg_engine.cycle import Reservation, decide
+from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.unit import Members, Unit, tree_unit
@@ -76,10 +76,10 @@ class Trial:
         by_key = {node.key: _members(members, node.key.name) for node in tree.nodes}
         self.unit: Unit = tree_unit(tree, by_key, self.world.ledger)
 
-    def decide(self, options: Options | None = None, reserved: Iterable[Reservation] = ()) -> Told:
+    def decide(self, options: Options | None = None, *, lifted: Iterable[str] = ()) -> Told:
         """Decide about the tree; raise ``AssertionError`` where that leaves a trace in the ledger."""
         before = self.trace()
-        decision = decide(self.world, self.unit, options or Options(), reserved)
+        decision = decide(self.world, self.unit, options or Options(), lifted=lifted)
         if self.trace() != before:
             raise AssertionError("the ledger is not what it was before the decision")
         return Told(decision)

@@ -1,12 +1,16 @@
 """The filters together: their order, which is the order in which reasons are named."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cpg_api.core.node import Taint
 from cpg_engine.filters import affinity, nodename, taints, unschedulable
 from cpg_engine.filters.registry import STATIC, dynamic_filters, statically_feasible, storage_checks
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity, with_ports, with_spread
+from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
 
@@ -42,3 +46,22 @@ def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
     pod_class = ledger.class_of(pod("p", cpu=1))
     assert list(storage_checks(pod_class, ledger, np.arange(1))) == []
     assert {None} == {found.view(pod_class) for found in dynamic_filters(ledger, Weights())}
+
+
+@cases(400)
+@given(scenes(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
+def test_a_pod_may_stay_where_it_could_come_anew(scene: Scene, mates: list[int]) -> None:
+    """Whoever else of its kind is there: asked of a pod in place, every filter says what it says before it comes."""
+    ledger, newcomer, rows = scene.settled()
+    for mate in mates:
+        ledger.place(newcomer, rows[[mate % len(rows)]])
+    for found in dynamic_filters(ledger, Weights()):
+        for place in range(len(rows)):
+            at = rows[[place]]
+            before = found.view(newcomer)
+            passes = before is None or before.passes(at)[0]
+            mark = ledger.mark()
+            ledger.place(newcomer, at)
+            after = found.view(newcomer)
+            assert passes == (after is None or after.stays(at)[0])
+            ledger.rollback(mark)

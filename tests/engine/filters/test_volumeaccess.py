@@ -50,6 +50,19 @@ def test_a_pod_of_the_same_simulation_counts(ledger: Ledger) -> None:
     assert passes(ledger, "a") == [True, True]
 
 
+def test_a_pod_stays_as_long_as_it_is_alone_with_its_claim(ledger: Ledger) -> None:
+    """It does not keep itself out, but another pod with the claim does."""
+    rows = ledger.cluster.everything()
+    kind = ledger.class_of(pod("p", volumes=using("a", "shared")))
+    ledger.put_pod(pod("other", volumes=using("shared")), "n1")
+    ledger.place(kind, rows[:1])
+    view = VolumeAccess(ledger).view(kind)
+    assert view is not None
+    assert view.stays(rows[:1]).tolist() == [True]
+    ledger.put_pod(pod("rival", volumes=using("a")), "n2")
+    assert view.stays(rows[:1]).tolist() == [False]
+
+
 def test_who_is_not_concerned(ledger: Ledger) -> None:
     """Pods without volumes, and with claims that any number of pods may use."""
     found = VolumeAccess(ledger)

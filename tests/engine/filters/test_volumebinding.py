@@ -29,6 +29,7 @@ def test_nodes_without_a_volume_are_out(ledger: Ledger) -> None:
     assert view.score(rows) is None
     ledger.place(ledger.class_of(pod("p", volumes=using("c"))), rows[:1])
     assert view.passes(rows[::-1]).tolist() == [False, True]
+    assert view.stays(rows[:1]).tolist() == [True]
 
 
 def test_who_is_not_concerned(ledger: Ledger) -> None:

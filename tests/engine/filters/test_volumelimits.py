@@ -89,6 +89,35 @@ def test_each_driver_has_its_own_limit(ledger: Ledger) -> None:
     assert passes(ledger, *using("a", "b", "new")) == [False, True, True, False]
 
 
+def test_a_pod_stays_where_it_could_come_anew(ledger: Ledger) -> None:
+    """Its own volumes count once; where it shares them with others, it costs nothing."""
+    rows = ledger.cluster.everything()
+    kind = ledger.class_of(pod("p", volumes=using("a")))
+    ledger.place(kind, rows[:2])
+    view = view_of(ledger, using("a"))
+    assert view is not None
+    assert view.stays(rows[:2]).tolist() == [True, True]
+    ledger.put_pod(pod("x", volumes=using("b")), "n1")
+    ledger.put_pod(pod("y", volumes=using("b")), "n2")
+    assert view.stays(rows[:2]).tolist() == [False, True]
+    ledger.put_pod(pod("z", volumes=using("a", "c")), "n1")
+    assert view.stays(rows[:1]).tolist() == [True]
+    both = view_of(ledger, (*using("a"), *inline(DRIVER)))
+    assert both is not None
+    assert both.stays(rows[:1]).tolist() == [False]
+
+
+def test_other_drivers_do_not_matter(ledger: Ledger) -> None:
+    """What a pod has of a driver that limits nothing, or more, is not counted with the rest."""
+    stock(ledger.storage, storage_class(provisioner="other"), claim("new"), csi_node("n4", driver="other", limit=1))
+    ledger.put_node(node("n4"))
+    kind = ledger.class_of(pod("p", volumes=using("a", "new")))
+    ledger.place(kind, ledger.cluster.everything()[:1])
+    view = view_of(ledger, using("a", "new"))
+    assert view is not None
+    assert view.stays(ledger.cluster.everything()[:1]).tolist() == [True]
+
+
 @pytest.mark.parametrize("limit", [0, -5])
 def test_a_node_that_attaches_nothing(ledger: Ledger, limit: int) -> None:
     """No number of volumes is small enough for a limit of none, or of less."""

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.notes import CANDIDATES_TOLD
 from cpg_engine.testing.trials import Told, Trial
 from cpg_engine.verdicts import Candidate, Counts, Domain, Finding, Reason, Status
 
@@ -22,9 +21,10 @@ def told(
     *,
     budget: int = 100,
     detail: bool = True,
+    candidates: int = 10,
 ) -> Told:
     """Return what is decided about a tree whose root is called so."""
-    return Trial(nodes, {"root": root}, pods).decide(Options(budget=budget, detail=detail))
+    return Trial(nodes, {"root": root}, pods).decide(Options(budget=budget, detail=detail, candidates=candidates))
 
 
 def children(**found: Form | None) -> Form:
@@ -220,12 +220,24 @@ def test_candidates_tell_how_many_of_how_many_fit_and_why_not_more() -> None:
 
 
 def test_no_more_candidates_are_told_than_anybody_reads() -> None:
-    """Of many racks the closest ten, and without detail only the closest, without reasons."""
+    """Of many racks so many as the options say, and without detail only the closest, without reasons."""
     nodes = [f"n{number} {number} rack=r{number:02}" for number in range(1, 21)]
     root, pods = {"gang": 30, "key": "rack"}, ["30x1@root"]
-    assert len(told(nodes, root, pods).report("root").candidates) == CANDIDATES_TOLD
+    assert len(told(nodes, root, pods).report("root").candidates) == 10
+    (alone,) = told(nodes, root, pods, candidates=1).report("root").candidates
     (only,) = told(nodes, root, pods, detail=False).report("root").candidates
-    assert Candidate(Domain("rack", "r20"), 1, 20, 30, short=10) == only
+    assert Candidate(Domain("rack", "r20"), 1, 20, 30, short=10) == only == alone
+
+
+def test_that_no_node_has_the_label_is_told_apart_from_there_being_none() -> None:
+    """A label that is mistyped, a cluster that is empty, and a rack that the tree's own block does not have."""
+    root, pods = {"gang": 2, "key": "rack"}, ["2x1@root"]
+    empty, found = (told(nodes, root, pods).report("root") for nodes in ([], ["n1 2", "n2 2"]))
+    assert (empty.nodes, empty.reasons) == (0, ())
+    assert (2, (Reason("node(s) had no label rack", 2),)) == (found.nodes, found.reasons)
+    inner = {"gang": 1, "key": "block", "children": {"pg1": {"gang": 1, "key": "rack"}}}
+    found = told(["n1 2 block=x", "n2 2 rack=a"], inner, ["1@pg1"]).report("pg1")
+    assert (1, (Reason("node(s) had no label rack", 1),)) == (found.nodes, found.reasons)
 
 
 def test_candidates_are_open_to_the_group() -> None:

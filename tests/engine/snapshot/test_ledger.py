@@ -10,10 +10,16 @@ from msgspec.structs import replace
 
 from cpg_api.core.namespace import Namespace
 from cpg_api.meta import ObjectMeta
+from cpg_engine.boards import KEPT as BOARDS_KEPT
+from cpg_engine.cycle import decide
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.unit import pod_unit
+from cpg_engine.gangs.world import new_world
 from cpg_engine.snapshot.axes import LARGEST
 from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.ledger import FEW, Ledger
 from cpg_engine.snapshot.requests import SCORED_CPU, SCORED_MEMORY, RequestError
+from cpg_engine.snapshot.residents import KEPT as ANSWERS_KEPT
 from cpg_engine.testing.builders import node, pod
 
 Event = tuple[str, str, str]
@@ -195,6 +201,44 @@ def test_placing_counts_and_rolls_back(ledger: Ledger) -> None:
     assert (ledger.used.sum(), ledger.scored.sum()) == (0, 0)
 
 
+def test_held_pods_can_be_lifted_and_put_back(ledger: Ledger) -> None:
+    """Who is lifted takes nothing, once; who is put back takes what it took; strangers and the homeless are no news."""
+    for name, home in (("p", "a"), ("q", "a"), ("r", "b"), ("late", "nowhere")):
+        ledger.put_pod(pod(name, cpu=1), home)
+    uids = [pod(name).metadata.uid for name in ("p", "q", "r", "late", "stranger")]
+    mark = ledger.mark()
+    ledger.lift(uids[:1])
+    assert used(ledger, "a") == [1000, 0, 0, 1]
+    ledger.lift([*uids, *uids])
+    assert ledger.used.sum() == 0
+    ledger.restore(uids[1:])
+    ledger.restore(uids[1:])
+    assert (used(ledger, "a"), used(ledger, "b")) == ([1000, 0, 0, 1], [1000, 0, 0, 1])
+    ledger.rollback(mark)
+    assert (used(ledger, "a"), used(ledger, "b")) == ([2000, 0, 0, 2], [1000, 0, 0, 1])
+    ledger.restore(uids)
+    assert ledger.mark() == mark
+
+
+def test_held_pods_can_be_found(ledger: Ledger) -> None:
+    """One by one or all at once: their class and row, and nothing of those that take no room at present."""
+    found = {name: pod(name, cpu=1).metadata.uid for name in ("p", "q", "late", "stranger")}
+    for name, home in (("p", "a"), ("q", "b"), ("late", "nowhere")):
+        ledger.put_pod(pod(name, cpu=1), home)
+    kind = ledger.class_of(pod("p", cpu=1))
+    ledger.lift([found["q"]])
+    assert [ledger.whereabouts(uid) for uid in found.values()] == [(kind, 0), None, None, None]
+    rows, indexes = ledger.located(found.values())
+    assert ([row >= 0 for row in rows], rows[0], indexes[0]) == ([True, False, False, False], 0, kind.index)
+    assert ledger.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1]] * 2
+    ledger.rollback(0)
+    assert ledger.whereabouts(found["q"]) == (kind, 1)
+    ledger.remove_node("b")
+    assert ledger.whereabouts(found["q"]) is None
+    ledger.put_node(node("nowhere"))
+    assert ledger.whereabouts(found["late"]) == (kind, 1)
+
+
 class Counting:
     """A tally of pods by row."""
 
@@ -202,9 +246,9 @@ class Counting:
         """Start at zero."""
         self.counts: dict[int, int] = {}
 
-    def add(self, pod_class: PodClass, row: int, sign: int) -> None:
-        """Count a pod."""
-        self.counts[row] = self.counts.get(row, 0) + sign * pod_class.requests["pods"]
+    def add(self, pod_class: PodClass, row: int, number: int) -> None:
+        """Count pods."""
+        self.counts[row] = self.counts.get(row, 0) + number * pod_class.requests["pods"]
 
     def forget(self, row: int) -> None:
         """Drop a row."""
@@ -219,32 +263,53 @@ def test_tallies_follow_every_pod() -> None:
     ledger.put_pod(pod("p"), "a")
     ledger.place(ledger.class_of(pod("q")), np.array([0, 0]))
     assert tally.counts == {0: 3}
+    ledger.lift([pod("p").metadata.uid])
+    assert tally.counts == {0: 2}
     ledger.rollback(0)
     assert tally.counts == {0: 1}
     ledger.remove_node("a")
     assert tally.counts == {}
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([1, 2]), st.lists(st.integers(0, 1), min_size=1, max_size=5)), min_size=1, max_size=8
-    ),
-    st.data(),
+HELD = {"u": "a", "v": "a", "w": "b"}
+steps = st.one_of(
+    st.tuples(st.sampled_from([1, 2]), st.lists(st.integers(0, 1), min_size=1, max_size=5)),
+    st.tuples(st.sampled_from(["lift", "restore"]), st.lists(st.sampled_from([*HELD, "nobody"]), max_size=4)),
 )
+
+
+def simulate(ledger: Ledger, step: tuple[int | str, list[int] | list[str]]) -> None:
+    """Place pods, or take held ones out or in."""
+    match step:
+        case int(cpu), rows:
+            ledger.place(ledger.class_of(pod("p", cpu=cpu)), np.array(rows))
+        case "lift", names:
+            ledger.lift(pod(str(name)).metadata.uid for name in names)
+        case _, names:
+            ledger.restore(pod(str(name)).metadata.uid for name in names)
+
+
+@given(st.lists(steps, min_size=1, max_size=8), st.data())
 @settings(deadline=None)
-def test_rollback_is_exact(steps: list[tuple[int, list[int]]], data: st.DataObject) -> None:
-    """Whatever was placed since a mark, rolling back leaves every array as it was, bit for bit."""
-    ledger = Ledger()
+def test_rollback_is_exact(moves: list[tuple[int | str, list[int] | list[str]]], data: st.DataObject) -> None:
+    """Whatever was done since a mark, rolling back leaves every array as it was, bit for bit, and the same pods in."""
+    tally = Counting()
+    ledger = Ledger([tally])
     for name in NODES:
         ledger.put_node(node(name))
+    for name, home in HELD.items():
+        ledger.put_pod(pod(name, cpu=3), home)
     seen = []
-    for cpu, rows in steps:
-        seen.append((ledger.mark(), ledger.used.copy(), ledger.scored.copy()))
-        ledger.place(ledger.class_of(pod("p", cpu=cpu)), np.array(rows))
-    mark, amounts, scored = data.draw(st.sampled_from(seen))
+    for step in moves:
+        seen.append((ledger.mark(), ledger.used.copy(), ledger.scored.copy(), dict(tally.counts)))
+        simulate(ledger, step)
+    mark, amounts, scored, counts = data.draw(st.sampled_from(seen))
     ledger.rollback(mark)
     assert np.array_equal(amounts, ledger.used)
     assert np.array_equal(scored, ledger.scored)
+    assert counts == tally.counts
+    ledger.rollback(0)
+    assert ledger.used[:, 0].tolist() == [6000 if row == 0 else 3000 * (row == 1) for row in range(ledger.cluster.size)]
 
 
 events = st.one_of(
@@ -295,3 +360,44 @@ def test_namespaces_are_known_by_their_labels(ledger: Ledger) -> None:
     assert ledger.residents.namespaces == {"ns": {"team": "a"}}
     ledger.remove_namespace("ns")
     assert ledger.residents.namespaces == {}
+
+
+def test_who_is_at_a_node_is_known_whether_the_node_is_or_not() -> None:
+    """Pods may come before their node, and stay when it goes."""
+    ledger = Ledger()
+    ledger.put_pod(pod("a"), "n1")
+    assert (list(ledger.uids_at("n1")), list(ledger.uids_at("n2"))) == (["uid-default-a"], [])
+
+
+def test_a_class_is_kept_for_as_long_as_somebody_holds_it(ledger: Ledger) -> None:
+    """By a pod on a node, or by who waits; its index is never handed on, since it may be remembered."""
+    ledger.put_pod(pod("p", cpu="1m"), "a")
+    waiting, gone = ledger.class_of(pod("q", cpu="2m")), ledger.class_of(pod("r", cpu="3m")).index
+    assert ledger.class_count == 2
+    assert ledger.class_of(pod("other", cpu="2m")) is waiting
+    assert ledger.class_of(pod("r", cpu="3m")).index > gone
+
+
+def test_nothing_is_left_of_pods_that_were_all_different() -> None:
+    """Three thousand kinds come and go, half of them from nodes that go, too; then it decides as a new one does."""
+    worn, new = new_world(), new_world()
+    for number in range(3000):
+        name = f"n{number % 50}-{number // 50}"
+        worn.ledger.put_node(node(name, cpu=4))
+        one = pod("p", cpu=f"{number + 1}m")
+        if number % 2:
+            worn.ledger.put_pod(one, name)
+        else:
+            assert decide(worn, pod_unit(one, worn.ledger), Options()).binds
+        worn.ledger.remove_node(name)
+        worn.ledger.remove_pod(one.metadata.uid)
+    ledger = worn.ledger
+    assert ledger.class_count <= BOARDS_KEPT + 3 * ANSWERS_KEPT
+    assert len(ledger._vectors) <= 2 * (ledger.class_count + FEW)
+    assert [*ledger._held, *ledger._on_node, *ledger.residents._rows] == []
+    for world in (worn, new):
+        for name in NODES:
+            world.ledger.put_node(node(name, cpu=4))
+        world.ledger.put_pod(pod("there", cpu=1), "a")
+    found, expected = (decide(world, pod_unit(pod("q", cpu="7m"), world.ledger), Options()) for world in (worn, new))
+    assert found == expected

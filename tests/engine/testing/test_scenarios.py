@@ -23,6 +23,8 @@ WRONG: dict[str, dict[str, Any]] = {
     "blockers": {"pg1": ["pg2"]},
     "held": {"pg1": "gated"},
     "refused": {"pg1-1": "requests"},
+    "plan": {"pg1": "Planned", "pg2": "Planned"},
+    "because": {"pg1-1": "needs"},
 }
 
 
@@ -31,6 +33,16 @@ def test_what_is_expected_in_vain_is_told(kind: str) -> None:
     """There is a complaint for every expectation that is not met, which names it."""
     complaints = play({**BASE, "expect": {kind: WRONG[kind]}}).complaints
     assert [complaint.split(": ")[:3] for complaint in complaints] == [["step 0", kind, name] for name in WRONG[kind]]
+
+
+def test_who_was_evicted_is_told() -> None:
+    """All of them and nobody else, why, and what became of the plan."""
+    low = {"pod": "low=2x1 on n1", "priority": -1}
+    expect = {"victims": ["low-2"], "because": {"low-2": "needs its 1 CPU on n1"}, "plan": {"pg1": "Planned"}}
+    plain = {**BASE, "nodes": ["n1 3"], "budgets": {"none": {"labels": {"app": "web"}}}, "pods": ["2x1@pg1", low]}
+    assert play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": expect}).complaints == ()
+    wrong = play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"victims": ["low-1"]}}).complaints
+    assert wrong == ("step 0: victims: expected ['low-1'], found ['low-2']",)
 
 
 def test_a_pod_is_on_no_node_that_is_gone() -> None:

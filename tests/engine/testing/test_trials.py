@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from cpg_engine.cycle import Reservation
 from cpg_engine.testing.trials import Trial
 
 
@@ -19,9 +18,9 @@ def test_a_trace_in_the_ledger_is_an_error() -> None:
     """Whatever changes the ledger and does not take it back is found out."""
     trial = Trial(["n1 2"], {"root": None}, ["1@root"])
 
-    def spoiling() -> Iterator[Reservation]:
+    def spoiling() -> Iterator[str]:
         trial.world.ledger.used[0] += 1
         yield from ()
 
     with pytest.raises(AssertionError, match="the ledger is not what it was"):
-        trial.decide(reserved=spoiling())
+        trial.decide(lifted=spoiling())

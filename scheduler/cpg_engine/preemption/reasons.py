@@ -1,0 +1,56 @@
+"""Why units have to go, in a sentence each, for those whose they are."""
+
+from collections.abc import Sequence
+
+from cpg_api.quantity import format_quantity
+from cpg_engine.gangs.unit import Unit
+from cpg_engine.gangs.world import World
+from cpg_engine.preemption.candidates import Candidate
+from cpg_engine.preemption.sparing import Room, seated
+from cpg_engine.preemption.trying import Seats
+
+WORDS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
+
+
+def reasons(world: World, unit: Unit, seats: Seats, gone: Sequence[Candidate]) -> list[str]:
+    """Return for each of those who go what is needed of them, and where.
+
+    The first node by name is told, and of what is short there, the first resource.
+    """
+    with seated(world, seats, gone):
+        room = Room(world, seats)
+        shortages = [room.short(found) for found in gone]
+    taken = {row for _, row in seats}
+    first = _first(world, taken)
+    return [
+        f"{unit.nodes[0].key} {_need(world, short) if short else _conflict(world, found, taken, first)}"
+        f"{_domain(world, unit, short[0] if short else first)}"
+        for found, short in zip(gone, shortages, strict=True)
+    ]
+
+
+def _need(world: World, short: tuple[int, str, int]) -> str:
+    row, resource, number = short
+    words = WORDS.get(resource, "{} " + resource).format(format_quantity(resource, number))
+    return f"needs its {words} on {world.ledger.cluster.name(row)}"
+
+
+def _conflict(world: World, found: Candidate, taken: set[int], first: int) -> str:
+    """Say which node cannot be shared: not for want of room, but for what pods ask of each other."""
+    shared = taken.intersection(found.rows)
+    if shared:
+        return f"cannot run beside it on {world.ledger.cluster.name(_first(world, shared))}"
+    names = world.ledger.cluster.name
+    return f"cannot run on {names(first)} while it runs on {names(_first(world, found.rows))}"
+
+
+def _first(world: World, rows: set[int] | Sequence[int]) -> int:
+    return min(rows, key=world.ledger.cluster.name)
+
+
+def _domain(world: World, unit: Unit, row: int) -> str:
+    key = unit.nodes[0].required
+    if key is None:
+        return ""
+    column = world.ledger.cluster.label(key)
+    return f" ({key} {column.values[column.codes[row]]})"

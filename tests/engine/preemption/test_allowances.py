@@ -1,0 +1,42 @@
+"""What budgets allow, in which order."""
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.preemption.allowances import Allowances
+from cpg_engine.preemption.values import Budget, VictimUnit
+
+
+def unit(*pods: str) -> VictimUnit:
+    """Return a unit of these pods."""
+    return VictimUnit(key=GroupKey("PodGroup", "ns", pods[0]), priority=0, since="", pods=pods)
+
+
+UNITS = [unit("a"), unit("b", "c"), unit("d"), unit("x")]
+WEB = Budget("web", 2, frozenset("abcd"))
+
+
+def test_an_allowance_is_used_up_in_order() -> None:
+    """Whoever takes more than is left violates, also in part; whom no budget covers never does."""
+    found = Allowances([WEB])
+    assert found.violated(UNITS) == [(), ("web",), ("web",), ()]
+    assert found.violated(UNITS[::-1]) == [(), (), ("web",), ("web",)]
+
+
+def test_somebody_alone_may_be_allowed_what_all_are_not() -> None:
+    """Seen one by one, only a unit that takes more than all there is violates."""
+    assert Allowances([WEB]).never_allowed(UNITS) == [(), (), (), ()]
+    assert Allowances([Budget("web", 1, WEB.pods)]).never_allowed(UNITS) == [(), ("web",), (), ()]
+
+
+def test_all_violated_budgets_are_named() -> None:
+    """By name, each once, whatever the order in which they came."""
+    none = [Budget("b", 0, frozenset("bc")), Budget("a", 0, frozenset("b"))]
+    assert Allowances(none).violated(UNITS)[1] == ("a", "b") == Allowances(none[::-1]).violated(UNITS)[1]
+
+
+def test_without_budgets_nothing_is_violated() -> None:
+    """And nobody is asked about his pods."""
+    found = Allowances([])
+    assert not found
+    assert found.violated(UNITS) == found.never_allowed(UNITS) == [()] * 4
+    assert Allowances([WEB])
+    assert [Allowances([WEB]).cover(found) for found in UNITS] == [True, True, True, False]

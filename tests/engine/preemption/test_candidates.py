@@ -1,0 +1,61 @@
+"""Who may be evicted, and who matters more."""
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.preemption.candidates import ages, candidates, importance, uids_of, violators_first, without
+from cpg_engine.preemption.values import VictimUnit
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.testing.builders import node, pod
+
+USUAL = VictimUnit(key=GroupKey("PodGroup", "ns", "m"), priority=5, since="2026-01-01T00:00:05Z", pods=("p", "q"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        replace(USUAL, priority=6, pods=("p",)),
+        replace(USUAL, key=GroupKey("CompositePodGroup", "ns", "z"), pods=("p",)),
+        replace(USUAL, pods=("p", "q", "r"), since="2026-01-01T00:00:06Z"),
+        replace(USUAL, since="2026-01-01T00:00:04Z", key=GroupKey("PodGroup", "ns", "z")),
+        replace(USUAL, key=GroupKey("PodGroup", "ns", "a")),
+    ],
+)
+def test_who_matters_more(more: VictimUnit) -> None:
+    """Priority decides, then the kind, the size, the age, and at last the name."""
+    assert sorted([USUAL, more], key=importance) == [more, USUAL]
+
+
+def test_a_single_pod_matters_less_than_a_group_and_a_new_one_least() -> None:
+    """A pod of which nobody knows when it started counts as the newest."""
+    single = replace(USUAL, key=GroupKey("Pod", "ns", "a"), pods=("p",))
+    assert sorted([replace(single, since=""), single, USUAL], key=importance) == [
+        USUAL,
+        single,
+        replace(single, since=""),
+    ]
+
+
+def test_only_who_takes_room_and_is_less_important_may_go() -> None:
+    """Pods that the ledger does not hold at a node are left out, and units of none but such, too."""
+    ledger = Ledger()
+    ledger.put_node(node("n"))
+    for name, home in (("p", "n"), ("q", "nowhere"), ("r", "n")):
+        ledger.put_pod(pod(name), home)
+    uid = {name: pod(name).metadata.uid for name in "pqrs"}
+
+    def unit(name: str, priority: int, *pods: str) -> VictimUnit:
+        return replace(
+            USUAL, key=GroupKey("Pod", "ns", name), priority=priority, pods=tuple(uid[found] for found in pods)
+        )
+
+    units = [unit("equal", 9, "r"), unit("gone", 1, "q", "s"), unit("less", 1, "s", "p"), unit("more", 8, "r")]
+    more, less = candidates(ledger, units, 9)
+    assert ([more.unit.key.name, less.unit.key.name], [uid["r"], uid["p"]]) == (["more", "less"], uids_of([more, less]))
+    assert (less.rows, without([more, less], [more])) == ([0], [less])
+    assert violators_first([more, less], [(), ("web",)]) == [less, more]
+    assert ages([more, less]) == {USUAL.since: 0}
+    ledger.lift([uid["p"]])
+    assert candidates(ledger, units, 9)[0].unit.key.name == "more"
+    assert len(candidates(ledger, units, 9)) == 1

@@ -1,0 +1,98 @@
+"""The domain that costs least."""
+
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.preemption.domains import cheapest_domain
+from cpg_engine.preemption.values import Outcome, Plan
+from cpg_engine.testing.arenas import Arena, names
+
+GROUPS = {"high": {"gang": 2, "key": "rack"}}
+
+
+def racks(*pods: object, budget: int = 100) -> Arena:
+    """Return three racks of two nodes, and a gang that needs one."""
+    nodes = [f"{rack}{place} 1 rack={rack}" for rack in "abc" for place in (1, 2)]
+    return Arena(nodes, [*pods, "2x1@high"], GROUPS, options=Options(budget=budget))
+
+
+FULL = [{"pod": f"{rack}=1 on {rack}{place}", "priority": 1} for rack in "abc" for place in (1, 2)]
+
+
+def test_domains_that_cannot_be_better_are_not_looked_at() -> None:
+    """All cost the same by their bounds, so that the first is enough."""
+    pods = [{**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)]
+    found = racks(*pods).plan()
+    assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["a0", "a1"], 1)
+
+
+def test_a_domain_that_keeps_less_than_it_promises_is_not_the_best() -> None:
+    """By its resources rack a could be had for one unit, but each of its nodes is in the way of one pod."""
+    pods = [
+        {"pod": "half=2x500m on a1", "priority": 1},
+        {"pod": "also=2x500m on a2", "priority": 1},
+        {"pod": "b1=1 on b1", "priority": 1},
+        {"pod": "b2=1 on b2", "priority": 1},
+        "c1=1 on c1",
+    ]
+    found = racks(*pods).plan()
+    assert [eviction.unit.key.name for eviction in found.evictions] == ["b1", "b2"]
+
+
+def uneven(*lines: object, budget: int = 100) -> Plan:
+    """Return the plan for two pods of 600m where one unit fills a node of each rack, and three the other."""
+    pods: list[object] = [
+        {"pod": f"{rack}{cpu}={cpu}m on {rack}{2 if cpu < 1000 else 1}", "priority": 1}
+        for rack in "ba"
+        for cpu in (1000, 400, 301, 299)
+    ]
+    nodes = [f"{rack}{place} 1 rack={rack}" for rack in "ab" for place in (1, 2)]
+    return Arena(nodes, [*pods, *lines, "2x600m@high"], GROUPS, options=Options(budget=budget)).plan()
+
+
+def test_the_budget_bounds_how_many_domains_are_compared() -> None:
+    """By the bounds two units would do in either rack; three have to go, so that the other is looked at, if it may."""
+    both, one = uneven(), uneven(budget=1)
+    assert (len(both.evictions), both.domains, both.exhausted) == (3, 2, False)
+    assert (len(one.evictions), one.domains, one.exhausted) == (3, 1, True)
+    assert [eviction.unit.key.name for eviction in one.evictions] == ["a1000", "a301", "a299"]
+
+
+def test_a_domain_that_is_closed_is_passed_over() -> None:
+    """There is room in rack a, but somebody important has the host port there."""
+    port = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "600m"}}, "ports": [{"hostPort": 80}]}]}
+    pods = [
+        {"pod": "strong= on a1", **port},
+        {"pod": "low=1 on a2", "priority": 1},
+        {"pod": "b1=1 on b1", "priority": 1},
+        {"pod": "b2=1 on b2", "priority": 1},
+        {"pod": "2x@high", **port},
+    ]
+    arena = Arena(["a1 2 rack=a", "a2 1 rack=a", "b1 1 rack=b", "b2 1 rack=b"], pods, GROUPS)
+    found = arena.plan()
+    assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b1", "b2"], 2)
+
+
+def test_no_domain_can_be_cleared() -> None:
+    """Where goal and rooms do not go together there is none, and no attempt."""
+    arena = racks(*({**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)))
+    assert cheapest_domain(arena.case(3), arena.candidates(), "rack") is None
+    assert cheapest_domain(arena.case(2), arena.candidates(), "nowhere") is None
+
+
+def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
+    """It keeps the gang out of the whole zone, so clearing a rack alone is not enough."""
+    away = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "rival"}}, "topologyKey": "zone"}
+            ]
+        }
+    }
+    pods = [
+        {"pod": "rival=1 on out", "priority": 1, "labels": {"app": "rival"}},
+        {"pod": "2x1@high", "affinity": away},
+    ]
+    arena = Arena(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
+    found = arena.plan()
+    assert (found.outcome, [eviction.unit.key.name for eviction in found.evictions]) == (Outcome.PLANNED, ["rival"])
+    assert found.evictions[0].reason == "PodGroup default/high cannot run on a while it runs on out (rack a)"
+    assert names(arena.candidates()) == ["rival"]

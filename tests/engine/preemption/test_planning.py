@@ -1,0 +1,76 @@
+"""Plans as a whole; what holds for all of them is in ``properties/``."""
+
+import pytest
+
+from cpg_engine.gangs.world import World
+from cpg_engine.preemption.planning import plan
+from cpg_engine.preemption.values import Outcome
+from cpg_engine.testing.arenas import PRIORITY, Arena
+from cpg_engine.testing.builders import pod
+
+LOW = {"pod": "low=2x1 on a", "priority": 1}
+
+
+def test_a_plan_says_who_goes_and_who_comes() -> None:
+    """With what was looked at, and why."""
+    found = Arena(["a 2"], [LOW, "1x1@high"], {"high": {"gang": 1}}).plan()
+    assert (found.outcome, found.considered, found.domains, found.exhausted) == (Outcome.PLANNED, 2, 1, False)
+    (eviction,), (nomination,) = found.evictions, found.nominations
+    assert (eviction.unit.key.name, eviction.violates) == ("low-2", ())
+    assert eviction.reason == "PodGroup default/high needs its 1 CPU on a"
+    assert (nomination.uid, nomination.node) == ("uid-default-high-1", "a")
+
+
+@pytest.mark.parametrize(
+    ("pods", "group"),
+    [
+        (["1x1@high"], {"gang": 2}),
+        (["2x3@high"], {"gang": 2}),
+        (["1x1@high", "1x1@high on a", "1x1@high on b"], {"gang": 3, "key": "rack"}),
+    ],
+)
+def test_where_no_eviction_helps_nobody_is_looked_for(pods: list[object], group: dict[str, object]) -> None:
+    """A quorum is missing, a pod is too large for any node, or members contradict their tree."""
+    found = Arena(["a 2 rack=a", "b 2 rack=b"], [LOW, *pods], {"high": group}).plan()
+    assert (found.outcome, found.considered, found.evictions) == (Outcome.HOPELESS, 0, ())
+
+
+def test_what_fits_needs_nobody_to_go() -> None:
+    """All are nominated where they fit."""
+    found = Arena(["a 4"], [LOW, "2x1@high"], {"high": {"gang": 1}}).plan()
+    assert (found.outcome, found.evictions, len(found.nominations)) == (Outcome.PLANNED, (), 2)
+
+
+def test_a_running_tree_preempts_for_late_members() -> None:
+    """Its minimum is met, and what is left over finds a place if others go; what no eviction helps does not."""
+    late = Arena(["a 3"], [LOW, "1x1@high on a", "2x1@high"], {"high": {"gang": 1}}).plan()
+    assert (len(late.evictions), len(late.nominations)) == (2, 2)
+    large = Arena(["a 3"], [LOW, "1x1@high on a", "1x9@high"], {"high": {"gang": 1}}).plan()
+    assert large.outcome is Outcome.HOPELESS
+
+
+def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
+    """Two late members, of which one fits and the other is kept out by an equal."""
+    pods = [{"pod": "low=1 on b", "priority": 1, "more": {"x": 1}}, "strong=1 on a", "1x1@high on a", "2x1@high"]
+    groups = {"high": {"gang": 1, "key": "rack"}}
+    found = Arena(["a 3 rack=a", "b 1 rack=b"], pods, groups).plan()
+    assert (found.outcome, found.evictions) == (Outcome.NOT_ENOUGH, ())
+    assert found.explanation is not None
+
+
+def test_pods_that_are_lifted_take_no_room() -> None:
+    """Nominated pods of others are passed by whoever outranks them, and are no victims."""
+    arena = Arena(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
+    ledger = arena.stage.world.ledger
+    ghost = pod("ghost", cpu=2)
+    ledger.put_pod(ghost, "a")
+    arena.stage.delete("low-1")
+    arena.stage.delete("low-2")
+
+    def planned(world: World, *lifted: str) -> Outcome:
+        found = plan(world, arena.unit, arena.stage.options, priority=PRIORITY, units=(), budgets=(), lifted=lifted)
+        return found.outcome
+
+    assert planned(arena.stage.world) is Outcome.NO_VICTIMS
+    assert planned(arena.stage.world, ghost.metadata.uid) is Outcome.PLANNED
+    assert ledger.mark() == 0

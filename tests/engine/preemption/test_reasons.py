@@ -1,0 +1,47 @@
+"""The sentences."""
+
+import pytest
+
+from cpg_engine.testing.arenas import Arena
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        ("low=2 on a", "high=2", "Pod default/high needs its 2 CPU on a"),
+        ("low=500m on a", "high=2", "Pod default/high needs its 500m CPU on a"),
+        ({"pod": "low= on a", "memory": "1Gi"}, {"pod": "high=", "memory": "4Gi"}, "needs its 1Gi of memory on a"),
+        (
+            {"pod": "low= on a", "more": {"x.io/gpu": 1}},
+            {"pod": "high=", "more": {"x.io/gpu": 1}},
+            "its 1 x.io/gpu on a",
+        ),
+    ],
+)
+def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high: object, expected: str) -> None:
+    """Of the victim's own, not of the newcomer's."""
+    victim = {"priority": 1, **(low if isinstance(low, dict) else {"pod": low})}
+    arena = Arena([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
+    (eviction,) = arena.plan().evictions
+    assert expected in eviction.reason
+
+
+def test_room_for_a_pod_is_room() -> None:
+    """Where it is the number of pods that is short."""
+    arena = Arena([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
+    assert arena.plan().evictions[0].reason == "Pod default/high needs its room on a"
+
+
+def test_the_domain_is_named_where_one_is_required() -> None:
+    """So that it is clear why it had to be this node."""
+    pods = [{"pod": "low=2x1 on b", "priority": 1}, "1x1@high on b", "1x1@high"]
+    found = Arena(["b 3 rack=r1", "a 2 rack=r2"], pods, {"high": {"gang": 2, "key": "rack"}}).plan()
+    assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on b (rack r1)"]
+
+
+def test_of_a_unit_on_several_nodes_the_first_is_named() -> None:
+    """By name, of those that are needed."""
+    pods = [{"pod": f"w{name}=1@whole on {name}", "priority": 1} for name in "cba"]
+    groups = {"high": {"gang": 2}, "whole": {"gang": 1, "whole": True, "priority": 1}}
+    found = Arena(["c 1", "b 1", "a 1"], [*pods, {"pod": "2x1@high", "nodeSelector": {}}], groups).plan()
+    assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on a"]

@@ -1,0 +1,224 @@
+"""What every plan keeps to, whatever waits and whatever runs."""
+
+from collections.abc import Collection
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import assume, given
+from msgspec.structs import replace
+
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.preemption.allowances import Allowances
+from cpg_engine.preemption.candidates import importance
+from cpg_engine.preemption.planning import plan
+from cpg_engine.preemption.values import Outcome, Plan, VictimUnit
+from cpg_engine.testing.crowds import PRIORITY, Crowd, crowds, subsets
+from cpg_engine.testing.nodebynode import chosen
+from cpg_engine.testing.oracle import find, free, violations
+from cpg_engine.testing.running import budgets_of, units_of
+from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.strategies import cases
+from cpg_engine.verdicts import Finding, Status
+
+EITHER = st.one_of(crowds(), crowds(alone=True))
+ANYBODY = st.one_of(crowds(social=True), crowds(social=True, alone=True))
+
+
+def units(crowd: Crowd) -> list[VictimUnit]:
+    """Return all that runs in the units in which it goes."""
+    groups = [*crowd.others, *(found.group for found in crowd.situation.tree.nodes)]
+    return units_of(groups, crowd.situation.pods)
+
+
+def planned(crowd: Crowd, *, turned: bool = False) -> Plan:
+    """Return the plan for what waits; drop the case where nothing does."""
+    stage = crowd.stage()
+    root = crowd.root(stage)
+    assume(root is not None)
+    assert root is not None
+    some = units(crowd)
+    return plan(
+        stage.world,
+        stage.unit(root),
+        Options(),
+        priority=PRIORITY,
+        units=some[::-1] if turned else some,
+        budgets=budgets_of(crowd.budgets, crowd.situation.pods),
+    )
+
+
+def seated(crowd: Crowd) -> int:
+    """Return how many pods an ordinary cycle binds."""
+    stage = crowd.stage()
+    root = crowd.root(stage)
+    return len(stage.decide(root).binds) if root else 0
+
+
+def gone(found: Plan) -> set[str]:
+    """Return the pods that a plan evicts."""
+    return {uid for eviction in found.evictions for uid in eviction.unit.pods}
+
+
+def trace(stage: Stage) -> list[bytes]:
+    """Return what a simulation may touch."""
+    ledger = stage.world.ledger
+    return [
+        found.tobytes()
+        for name, found in sorted(vars(ledger).items())
+        if name != "changed_at" and isinstance(found, np.ndarray)
+    ]
+
+
+@cases(120)
+@given(st.one_of(EITHER, ANYBODY))
+def test_only_lesser_units_go_and_only_whole(crowd: Crowd) -> None:
+    """Nobody of equal or higher priority goes, nobody of the tree itself, no unit in part; reasons are given."""
+    found = planned(crowd)
+    known = units(crowd)
+    own = {pod.metadata.uid for place in crowd.situation.below(0) for pod in crowd.situation.members(place)}
+    for eviction in found.evictions:
+        assert eviction.unit.priority < PRIORITY
+        assert eviction.unit in known
+        assert own.isdisjoint(eviction.unit.pods)
+        assert eviction.reason
+    assert len(gone(found)) == sum(len(eviction.unit.pods) for eviction in found.evictions)
+    assert found.nominations or not found.evictions
+
+
+@cases(100)
+@given(st.one_of(EITHER, ANYBODY))
+def test_planning_leaves_no_trace(crowd: Crowd) -> None:
+    """The ledger is bit for bit what it was, and the next decision the same."""
+    stage = crowd.stage()
+    root = crowd.root(stage)
+    assume(root is not None)
+    assert root is not None
+    before, decided = trace(stage), stage.decide(root)
+    stage.plan(root)
+    assert before == trace(stage)
+    assert decided == stage.decide(root)
+
+
+@cases(120)
+@given(st.one_of(EITHER, ANYBODY))
+def test_the_order_of_things_does_not_matter(crowd: Crowd) -> None:
+    """Nodes, pods, groups and units may come in any order, and twice the same question has the same answer."""
+    there, back, again = planned(crowd), planned(crowd.turned(), turned=True), planned(crowd)
+    assert there == again
+    assert [eviction.unit.key for eviction in there.evictions] == [eviction.unit.key for eviction in back.evictions]
+    assert [eviction.reason for eviction in there.evictions] == [eviction.reason for eviction in back.evictions]
+    assert (there.outcome, there.nominations) == (back.outcome, back.nominations)
+
+
+@cases(120)
+@given(EITHER)
+def test_what_is_nominated_keeps_to_the_rules(crowd: Crowd) -> None:
+    """Once the victims have gone, the pods may go where they are nominated to, all of them together."""
+    found = planned(crowd)
+    binds = {nomination.uid: nomination.node for nomination in found.nominations}
+    if not crowd.alone:
+        assert violations(crowd.without(gone(found)).situation, binds) == []
+    left = free(crowd.without(gone(found)).situation)
+    assert all(left[name]["cpu"] > 0 for name in binds.values())
+
+
+@cases(150)
+@given(st.one_of(EITHER, ANYBODY))
+def test_the_next_cycle_finds_what_was_planned(crowd: Crowd) -> None:
+    """Once the victims have gone, an ordinary decision places as many pods as were nominated, or more."""
+    found = planned(crowd)
+    assert seated(crowd.without(gone(found))) >= len(found.nominations)
+
+
+def runs_on(crowd: Crowd, name: str) -> bool:
+    """Tell whether an ordinary decision finds room for the pod that waits alone if it has to be on that node."""
+    pods = [
+        replace(found, spec=replace(found.spec, node_selector={"name": name}))
+        if found.metadata.name == crowd.alone
+        else found
+        for found in crowd.situation.pods
+    ]
+    nodes = [
+        replace(node, metadata=replace(node.metadata, labels={**node.metadata.labels, "name": node.metadata.name}))
+        for node in crowd.situation.nodes
+    ]
+    return bool(seated(replace(crowd, situation=replace(crowd.situation, nodes=tuple(nodes), pods=tuple(pods)))))
+
+
+@cases(150)
+@given(st.one_of(EITHER, ANYBODY))
+def test_nobody_goes_in_vain(crowd: Crowd) -> None:
+    """Put any unit back, and an ordinary decision places fewer, or the pods cannot be where they were nominated to."""
+    found = planned(crowd)
+    for eviction in found.evictions:
+        rest = crowd.without(gone(found).difference(eviction.unit.pods))
+        binds = {nomination.uid: nomination.node for nomination in found.nominations}
+        if crowd.alone:
+            assert not runs_on(rest, next(iter(binds.values())))
+        else:
+            assert seated(rest) < len(binds) or violations(rest.situation, binds)
+
+
+@cases(100)
+@given(crowds())
+def test_nobody_goes_where_it_does_not_help(crowd: Crowd) -> None:
+    """Without a plan nobody goes; and where trying everything would find a place, it is not called hopeless."""
+    stage = crowd.stage()
+    root = crowd.root(stage)
+    assume(root is not None)
+    assert root is not None
+    before = stage.decide(root).explanation
+    assume(before.reports[0].status is not Status.SUCCESS)
+    assume(before.finding not in {Finding.INADMISSIBLE, Finding.CONTRADICTION})
+    found = planned(crowd)
+    lesser = {uid for unit in units(crowd) if unit.priority < PRIORITY for uid in unit.pods}
+    possible = find(crowd.without(lesser).situation) is not None
+    if found.outcome is Outcome.PLANNED:
+        assert possible
+        return
+    assert (found.evictions, found.nominations) == ((), ())
+    if found.outcome is Outcome.NOT_ENOUGH:
+        assert found.explanation is not None
+        assert not possible or found.explanation.finding is not Finding.IMPOSSIBLE
+    elif found.outcome is Outcome.HOPELESS:
+        assert not possible
+    else:
+        assert not lesser
+
+
+@cases(250)
+@given(crowds(alone=True))
+def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: Crowd) -> None:
+    """The node and the victims are those of the slow model, rule by rule."""
+    assume(not seated(crowd))
+    found = planned(crowd)
+    (waiting,) = (pod for pod in crowd.situation.pods if pod.metadata.name == crowd.alone)
+    budgets = budgets_of(crowd.budgets, crowd.situation.pods)
+    expected = chosen(crowd.situation, waiting, units(crowd), budgets)
+    if expected is None:
+        assert found.outcome is not Outcome.PLANNED
+    else:
+        assert expected == (found.nominations[0].node, frozenset(gone(found)))
+
+
+def harm(crowd: Crowd, some: Collection[VictimUnit]) -> tuple[int, int]:
+    """Return how many units violate a budget if some go, and the highest priority of those."""
+    allowances = Allowances(budgets_of(crowd.budgets, crowd.situation.pods))
+    violated = allowances.violated(sorted(some, key=importance))
+    return sum(map(bool, violated)), max(unit.priority for unit in some)
+
+
+@cases(60)
+@given(crowds(depth=2, most_pods=3))
+def test_the_harm_is_the_least_there_is(crowd: Crowd) -> None:
+    """No other set of victims would let the search place as many, with fewer violations or a lower highest priority."""
+    found = planned(crowd)
+    assume(found.outcome is Outcome.PLANNED and found.evictions)
+    lesser = [unit for unit in units(crowd) if unit.priority < PRIORITY]
+    least = min(
+        harm(crowd, some)
+        for chosen in subsets(len(lesser))
+        if (some := [lesser[number] for number in chosen])
+        and seated(crowd.without({uid for unit in some for uid in unit.pods})) >= len(found.nominations)
+    )
+    assert harm(crowd, [eviction.unit for eviction in found.evictions]) == least
