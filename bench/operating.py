@@ -1,0 +1,206 @@
+"""Let the operator look after 1,000 trees of 30 pods each on a real API server, and say what that takes.
+
+    .venv/bin/python bench/operating.py [--trees 1000]
+
+The trees are made while the operator runs, then all their pods run, then nothing happens for a while. Told are the time
+until every status was right, CPU and memory of the operator, and its CPU while nothing happens. Not part of ``make
+bench``: it takes some minutes, most of them the API server's.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_client.connection import MERGE_PATCH, Connection
+from cpg_client.creating import create_all
+from cpg_client.listing import list_all
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, NODES, PODS, STATUS
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = "default"
+SIZES = (8, 7, 8, 7)
+"""Pods of the four gangs of a tree."""
+TICKS = os.sysconf("SC_CLK_TCK")
+IDLE = 30.0
+PATIENCE = 1800.0
+Created = Iterator[tuple[str, object]]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """As much of a condition as is looked at."""
+
+    type: str
+    reason: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """As much of a status as is looked at."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True):
+    """As much of a group as is looked at."""
+
+    status: Status = Status()
+
+
+class Process:
+    """The operator, and what it has used."""
+
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
+        """Start it."""
+        command = [sys.executable, "-m", "cpg_operator", "--kubeconfig", str(kubeconfig)]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603  # our own operator
+                [*command, "--no-leader-elect", "--listen", ""], stderr=output
+            )
+        self._folder = Path("/proc") / str(self._process.pid)
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU so far."""
+        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory(self) -> float:
+        """Return the megabytes that were needed at most."""
+        lines = (self._folder / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+    def end(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def group_bodies(trees: int) -> Created:
+    """Yield the groups of the trees, parents first."""
+    reference = {"workloadName": "w", "templateName": "t"}
+    gang: dict[str, Any] = {"gang": {"minGroupCount": 2}}
+    for tree in range(trees):
+        spec = {"workloadRef": reference, "schedulingPolicy": gang}
+        inner = CPG_COMPOSITE_POD_GROUPS.path(NAMESPACE)
+        block = {"schedulingConstraints": {"topology": [{"key": "block"}]}}
+        yield inner, {**_head(CPG_COMPOSITE_POD_GROUPS, f"t{tree}"), "spec": spec | block}
+        for side in range(2):
+            parent = {"parentCompositePodGroupName": f"t{tree}"}
+            yield inner, {**_head(CPG_COMPOSITE_POD_GROUPS, f"t{tree}-{side}"), "spec": spec | parent}
+        for leaf, size in enumerate(SIZES):
+            policy = {"schedulingPolicy": {"gang": {"minCount": size}}, "workloadRef": reference}
+            parent = {"parentCompositePodGroupName": f"t{tree}-{leaf // 2}"}
+            yield CPG_POD_GROUPS.path(NAMESPACE), {**_head(CPG_POD_GROUPS, f"t{tree}-l{leaf}"), "spec": policy | parent}
+
+
+def _head(resource: Any, name: str) -> dict[str, Any]:  # noqa: ANN401  # any resource
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+
+
+def pod_names(trees: int) -> Iterator[tuple[str, str]]:
+    """Yield the pods of the trees and the groups that they are in."""
+    for tree in range(trees):
+        for leaf, size in enumerate(SIZES):
+            for number in range(size):
+                yield f"t{tree}-l{leaf}-{number}", f"t{tree}-l{leaf}"
+
+
+def pod_bodies(trees: int) -> Created:
+    """Yield the pods, each with a node already."""
+    for number, (name, group) in enumerate(pod_names(trees)):
+        spec = {"nodeName": f"n{number % 100}", "containers": [{"name": "main", "image": "none"}]}
+        yield PODS.path(NAMESPACE), {"metadata": {"name": name, "labels": {POD_GROUP_LABEL: group}}, "spec": spec}
+
+
+async def make(connection: Connection, bodies: Created) -> float:
+    """Create objects; return how long that took."""
+    began = time.monotonic()
+    outcome = await create_all(connection, bodies, in_flight=64)
+    if outcome.failures:
+        raise RuntimeError(f"{len(outcome.failures)} were not created, the first: {outcome.failures[0]}")
+    return time.monotonic() - began
+
+
+async def run_pods(connection: Connection, trees: int) -> float:
+    """Have all pods run; return how long that took."""
+    began = time.monotonic()
+    names = pod_names(trees)
+
+    async def work() -> None:
+        for name, _ in names:
+            path = PODS.path(NAMESPACE, name, STATUS)
+            await connection.patch(path, {"status": {"phase": "Running"}}, MERGE_PATCH)
+
+    await asyncio.gather(*(work() for _ in range(64)))
+    return time.monotonic() - began
+
+
+async def settled(connection: Connection, reason: str) -> float:
+    """Return how long it took until the health of all groups was that."""
+    began, wrong = time.monotonic(), 0
+    while time.monotonic() - began < PATIENCE:
+        wrong = 0
+        for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS):
+            for item in (await list_all(connection, resource.path(NAMESPACE))).items:
+                status = msgspec.json.decode(item, type=Group).status
+                wrong += not any(one.type == "Healthy" and one.reason == reason for one in status.conditions)
+        if not wrong:
+            return time.monotonic() - began
+        await asyncio.sleep(1)
+    raise RuntimeError(f"{wrong} groups are still not {reason}")
+
+
+async def measure(cluster: Cluster, trees: int, log: Path) -> None:
+    """Do it and tell."""
+    async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
+        nodes = ((NODES.path(), {"metadata": {"name": f"n{n}", "labels": {"block": "b"}}}) for n in range(100))
+        await make(connection, nodes)
+        await connection.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+        operator = Process(cluster.kubeconfig, log)
+        try:
+            for what, work, reason in (
+                ("groups made", make(connection, group_bodies(trees)), "Pending"),
+                ("pods made, with nodes", make(connection, pod_bodies(trees)), "Starting"),
+                ("pods run", run_pods(connection, trees), "MinimumMet"),
+            ):
+                before, took = operator.cpu(), await work
+                after = await settled(connection, reason)
+                print(f"{what}: {took:.1f} s, all {reason} {after:.1f} s later, CPU {operator.cpu() - before:.1f} s")
+            await asyncio.sleep(10)
+            before = operator.cpu()
+            await asyncio.sleep(IDLE)
+            print(
+                f"nothing happens: {(operator.cpu() - before) / IDLE * 100:.2f} % of a CPU; {operator.memory():.0f} MB"
+            )
+        finally:
+            operator.end()
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trees", type=int, default=1000)
+    trees = parser.parse_args().trees
+    print(f"{trees} trees: {7 * trees} groups, {sum(SIZES) * trees} pods", flush=True)
+    with tempfile.TemporaryDirectory() as folder, Cluster(ClusterSpec()) as cluster:
+        crds = str(ROOT / "manifests" / "crds")
+        cluster.kubectl("apply", "-f", crds)
+        cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        log = Path(folder, "log")
+        asyncio.run(measure(cluster, trees, log))
+        for line in log.read_text().splitlines()[:5]:
+            print(line[:300])
+
+
+if __name__ == "__main__":
+    main()

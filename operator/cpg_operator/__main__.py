@@ -1,0 +1,71 @@
+"""The command ``cpg-operator``."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ClientError
+from cpg_client.flavours import Api
+from cpg_client.incluster import endpoint_from
+from cpg_operator import app
+from cpg_operator.deletion.releasing import StillHeldError, release_finalizers
+from cpg_operator.embedding import KopfEndedError
+from cpg_operator.logs import log_json
+from cpg_operator.settings import Settings, SettingsError, load, merged
+
+RELEASE = "release-finalizers"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the operator; return the exit code."""
+    given = _parser().parse_args(arguments)
+    log_json(given.log_level)
+    try:
+        settings = merged(
+            load(given.config),
+            api=given.api,
+            namespaces=tuple(given.namespace) if given.namespace else None,
+            leader_elect=given.leader_elect,
+            listen=given.listen,
+        )
+        work = _release if given.command == RELEASE else app.run
+        asyncio.run(work(endpoint_from(given.kubeconfig), settings))
+    except (SettingsError, ClientError, KopfEndedError, StillHeldError) as problem:
+        sys.stderr.write(f"cpg-operator: {problem}\n")
+        return 1
+    return 0
+
+
+async def _release(endpoint: Endpoint, settings: Settings) -> None:
+    async with Connection(endpoint) as connection:
+        await release_finalizers(connection, settings.namespaces)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cpg-operator", description="Looks after trees of gangs: validity, priority, status, health, life cycle."
+    )
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=("run", RELEASE),
+        default="run",
+        help=f"{RELEASE}: take our finalizer off every group, once the operator has been stopped for good",
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="the cluster; by default as kubectl, or the pod's own account")
+    parser.add_argument("--config", type=Path, help="a YAML file with settings; the options here win over it")
+    parser.add_argument("--api", choices=get_args(Api), help="which groups: ours, the built-in ones, or both")
+    parser.add_argument("--namespace", action="append", help="a namespace to look after; may be repeated; default: all")
+    parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
+    parser.add_argument("--listen", help="host:port of probes and metrics; empty for none")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

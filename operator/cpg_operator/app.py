@@ -1,0 +1,181 @@
+"""The operator, wired together: news go into the view, trees that are due through the steps, writes out of the door."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import structlog
+
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ClientError
+from cpg_client.flavours import NothingServedError, flavours
+from cpg_client.informers import Informers
+from cpg_client.leading import Shell, identity, live, unless, with_election
+from cpg_client.probing import Answer
+from cpg_client.resources import Resource
+from cpg_client.timing import REAL, Timing
+from cpg_operator.applying import Door
+from cpg_operator.dirty import Dirty
+from cpg_operator.hearing import Hearing
+from cpg_operator.metrics import PAGE, Facts, Metrics
+from cpg_operator.reconciling import Reconciler
+from cpg_operator.settings import Settings
+from cpg_operator.steps import STEPS
+from cpg_operator.sweeping import Sweeper
+from cpg_operator.views import View
+from cpg_operator.writes import TreeKey
+
+DRAIN = 5.0
+"""Seconds that writes under way are given at the end."""
+
+FIRST_LOOK, SETTLING = 3.0, 45.0
+"""Seconds until the first sweep after the start, and for which there is one with every look for kinds: what is deleted
+before Kopf has begun to listen, perhaps because we let it go ourselves, it never hears of."""
+
+LOOK_FOR_KINDS = 15.0
+"""Seconds between two questions for what the API server serves: kinds may come and go while we run."""
+
+RETRY = 2.0
+"""Seconds between two attempts to reach the API server at the start."""
+
+Kinds: TypeAlias = dict[str, dict[type, Resource]]
+T = TypeVar("T")
+
+
+async def run(endpoint: Endpoint, settings: Settings) -> None:
+    """Work until the process is told to end, or until something fails that must not."""
+    shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
+    await live(endpoint, shell, lambda connection: Operator(connection, shell).run())
+
+
+class Operator:
+    """Everything that runs while we are the one that works."""
+
+    def __init__(self, connection: Connection, shell: Shell[Settings], timing: Timing = REAL) -> None:
+        """Run nothing yet."""
+        self._connection = connection
+        self._shell = shell
+        self._settings = shell.settings
+        self._timing = timing
+        self._metrics = Metrics()
+
+    async def run(self) -> None:
+        """Work until told to end; start afresh whenever the API server serves other kinds than before."""
+        ended = self._shell.ended
+        while not ended.is_set():
+            kinds = await unless(ended, self._kinds())
+            if kinds is not None:
+                await self._work(kinds)
+        self._shell.readiness.is_ending = True
+
+    async def _kinds(self) -> Kinds:
+        """Return what is served, as soon as anything is."""
+        while True:
+            try:
+                if kinds := await flavours(self._connection, self._settings.api):
+                    return kinds
+                self._shell.log.warning("no groups are served", retry_in=RETRY)
+            except NothingServedError as error:
+                self._shell.log.warning(str(error), retry_in=RETRY)
+            except ClientError as error:
+                self._unreached(error)
+            await self._timing.sleep(RETRY)
+
+    async def _work(self, kinds: Kinds) -> None:
+        """Look after these kinds until they change, or we are told to end."""
+        settings = self._settings
+        dirty: Dirty[TreeKey] = Dirty(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
+        view = View(kinds, dirty.mark)
+        door = Door(
+            self._connection,
+            dirty,
+            instance=self._shell.identity,
+            metrics=self._metrics,
+            in_flight=settings.writes_in_flight,
+        )
+        reconciler = Reconciler(
+            view,
+            dirty,
+            door,
+            steps=STEPS,
+            metrics=self._metrics,
+            partial_after=settings.partial_after,
+            timing=self._timing,
+        )
+        hearing = Hearing(
+            self._connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=self._metrics
+        )
+        sweeper = Sweeper(self._connection, view, settings.namespaces, hearing.refuse)
+        reflectors = await unless(self._shell.ended, self._insisting(hearing.reflectors))
+        if reflectors is None:
+            return
+        self._serve(reconciler, dirty, door)
+        async with Informers(*reflectors) as informers:
+            if await unless(self._shell.ended, self._filled(informers, sweeper)) is None:
+                return
+            self._shell.readiness.informers = informers
+            self._shell.log.info("ready", flavours=sorted(kinds), trees=view.trees())
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(work) for work in (hearing.kopf(), door.run(), reconciler.run())]
+                await self._until_other_kinds(kinds, sweeper)
+                running.pop().cancel()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DRAIN):
+                        await door.drained()
+                for task in running:
+                    task.cancel()
+
+    async def _filled(self, informers: Informers, sweeper: Sweeper) -> bool:
+        """Return once all that is there is known: who knows only a part of a tree would judge it wrongly."""
+        await informers.wait_synced()
+        await self._insisting(sweeper.sweep)
+        return True
+
+    async def _until_other_kinds(self, kinds: Kinds, sweeper: Sweeper) -> None:
+        """Return when the API server serves other kinds than these, or we are told to end; sweep meanwhile."""
+        clock, ended = self._timing.clock, self._shell.ended
+        began = swept = clock()
+        while await unless(ended, self._rested(FIRST_LOOK if clock() - began < FIRST_LOOK else LOOK_FOR_KINDS)):
+            try:
+                if await flavours(self._connection, self._settings.api) != kinds:
+                    return
+                if clock() - swept >= self._settings.sweep_period or clock() - began < SETTLING:
+                    wrong, swept = await sweeper.sweep(), clock()
+                    if wrong:
+                        self._shell.log.info("the view was behind", objects=wrong)
+            except NothingServedError:
+                return
+            except ClientError as error:
+                self._unreached(error)
+
+    async def _rested(self, seconds: float) -> bool:
+        await self._timing.sleep(seconds)
+        return True
+
+    async def _insisting(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what comes of some work, trying until the API server lets it."""
+        while True:
+            try:
+                return await work()
+            except ClientError as error:
+                self._unreached(error)
+                await self._timing.sleep(RETRY)
+
+    def _unreached(self, error: ClientError) -> None:
+        self._shell.log.warning("API server not reached", error=str(error))
+
+    def _serve(self, reconciler: Reconciler, dirty: Dirty[TreeKey], door: Door) -> None:
+        """Show what is so on the page of metrics."""
+
+        def page(_: str) -> Answer:
+            facts = Facts(
+                states=((key.flavour, state) for key, state in reconciler.states.items()),
+                queued=len(dirty),
+                unwritten=len(door),
+                age=self._shell.readiness.age(),
+            )
+            return Answer(self._metrics.page(facts), content_type=PAGE)
+
+        self._shell.probes.add({"/metrics": with_election(self._shell, page)})

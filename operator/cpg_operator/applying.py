@@ -1,0 +1,165 @@
+"""The one door: every write of the operator goes through here, in order for each object, a bounded number at a time.
+
+Nothing is retried here. What fails marks its tree again, and the next look writes what is right then; that somebody
+else has changed the object meanwhile (a conflict), or removed it (not found), is no failure but news under way.
+"""
+
+import asyncio
+from typing import NoReturn
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError, ClientError
+from cpg_client.patching import Event, apply_status, merge, record_event
+from cpg_operator.creations import SHOWN_WITHIN, Creations
+from cpg_operator.dirty import Dirty
+from cpg_operator.expectations import Expectations
+from cpg_operator.metrics import Metrics
+from cpg_operator.writes import MANAGER, TreeKey, Verb, Word, Write
+
+CONFLICT_WAIT = 0.5
+"""Seconds after which a tree is looked at again whose state was not the newest: the watch will have shown it."""
+
+
+class Door:
+    """Carries out writes."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        dirty: Dirty[TreeKey],
+        *,
+        instance: str,
+        metrics: Metrics,
+        in_flight: int = 16,
+    ) -> None:
+        """Write nothing yet."""
+        self._connection = connection
+        self._dirty = dirty
+        self._instance = instance
+        self._metrics = metrics
+        self._log: FilteringBoundLogger = structlog.get_logger()
+        self._expected = Expectations()
+        self._creations = Creations(connection.timing.clock)
+        self.refusals: dict[TreeKey, str] = {}
+        """Why something could not be created: there is no object yet whose status could say so."""
+        self._due: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
+        self._flying: dict[tuple[str, str], Write] = {}
+        self._lanes: list[asyncio.Queue[tuple[str, str]]] = [asyncio.Queue() for _ in range(in_flight)]
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def submit(self, tree: TreeKey, write: Write) -> None:
+        """Have something written, unless it was written already for this very state, or is being written."""
+        place = write.place
+        if self._expected.met(write) or self._flying.get(place) == write:
+            return
+        if write.verb is Verb.CREATE and (left := self._creations.left(place[0])) > 0:
+            self._dirty.mark_in(tree, left)
+            return
+        waiting = place in self._due
+        self._due[place] = (tree, write)
+        if not waiting:
+            self._lanes[hash(place[0]) % len(self._lanes)].put_nowait(place)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of an object that is gone."""
+        self._expected.forget(uid)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for lane in self._lanes:
+                workers.create_task(self._work(lane))
+
+    async def drained(self) -> None:
+        """Return once everything that was asked for has been tried."""
+        for lane in self._lanes:
+            await lane.join()
+
+    async def _work(self, lane: asyncio.Queue[tuple[str, str]]) -> NoReturn:
+        while True:
+            place = await lane.get()
+            tree, write = self._due.pop(place)
+            self._flying[place] = write
+            try:
+                await self._try(tree, write)
+            finally:
+                del self._flying[place]
+                lane.task_done()
+
+    async def _try(self, tree: TreeKey, write: Write) -> None:
+        result = "success"
+        try:
+            await self._perform(write)
+        except ApiError as error:
+            result = self._refused(tree, write, error)
+        except ClientError as error:
+            result = "failure"
+            self._log.warning("write failed", verb=write.verb.value, object=write.target.key, error=str(error))
+            self._dirty.failed(tree)
+        except Exception:  # noqa: BLE001  # a mistake about one write must not stop the others
+            result = "failure"
+            self._log.exception("write failed", verb=write.verb.value, object=write.target.key)
+            self._metrics.mistaken()
+            self._dirty.failed(tree)
+        else:
+            self._expected.note(write)
+            self._dirty.worked(tree)
+            if write.verb is Verb.CREATE:
+                self._creations.note(write.place[0])
+        self._metrics.wrote(write.verb.value, result)
+
+    def _refused(self, tree: TreeKey, write: Write, error: ApiError) -> str:
+        if error.is_not_found:
+            return "gone"
+        if error.is_conflict:
+            self._dirty.mark_in(tree, CONFLICT_WAIT)
+            return "conflict"
+        if error.is_already_exists:
+            self._creations.note(write.place[0])
+            self._dirty.mark_in(tree, SHOWN_WITHIN)
+            return "conflict"
+        if write.verb is Verb.CREATE:
+            self.refusals[tree] = error.message
+        self._log.warning("write refused", verb=write.verb.value, object=write.target.key, error=str(error))
+        self._dirty.failed(tree)
+        return "failure"
+
+    async def _perform(self, write: Write) -> None:
+        """Send one write, and its event after it."""
+        connection, resource, target = self._connection, write.resource, write.target
+        match write.verb:
+            case Verb.APPLY_STATUS:
+                await apply_status(
+                    connection, resource, target, status=write.body, manager=write.manager, unchanged=write.unchanged
+                )
+            case Verb.MERGE:
+                await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
+            case Verb.CREATE:
+                await connection.post(resource.path(target.namespace or None), write.body)
+            case Verb.DELETE:
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": target.uid}}
+                await connection.delete(resource.path(target.namespace or None, target.name), options)
+            case Verb.TELL:
+                pass
+        if write.word is not None:
+            await self._tell(write, write.word)
+
+    async def _tell(self, write: Write, word: Word) -> None:
+        """Tell an event; if that fails, it stays untold: what was written speaks for itself."""
+        event = Event(
+            type="Warning" if word.warning else "Normal",
+            reason=word.reason,
+            action="Reconciling",
+            note=word.note,
+            controller=MANAGER,
+            instance=self._instance,
+        )
+        try:
+            await record_event(self._connection, write.resource, write.target, event)
+        except ClientError as error:
+            self._log.warning("event not told", object=write.target.key, reason=word.reason, error=str(error))

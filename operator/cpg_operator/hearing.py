@@ -1,0 +1,131 @@
+"""Where news come from: Kopf for groups and Workloads, reflectors for pods, nodes and priority classes."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.parsing import Rejected, convert_object
+from cpg_client import resources
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError, ClientError
+from cpg_client.reflecting import Reflector, Source
+from cpg_client.resources import Resource
+from cpg_client.stores import Change, Rejection, whole
+from cpg_operator.embedding import run_kopf
+from cpg_operator.main import kopf_settings, registry_of
+from cpg_operator.metrics import Metrics
+from cpg_operator.views import Object, View, labels_of, slim
+
+AnyReflector: TypeAlias = Reflector[Any, Any]
+
+
+class Hearing:
+    """Brings what is heard into a view; ``gone`` is told the UID of whatever is no more."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        view: View,
+        *,
+        namespaces: Sequence[str],
+        gone: Callable[[str], None],
+        metrics: Metrics,
+    ) -> None:
+        """Listen to nothing yet."""
+        self._connection = connection
+        self._view = view
+        self._namespaces = namespaces
+        self._gone = gone
+        self._metrics = metrics
+        self._log: FilteringBoundLogger = structlog.get_logger()
+        self._inbox: deque[tuple[str, type, str | None, Object | Rejected]] = deque()
+
+    def refuse(self, kind: type, found: Rejected) -> None:
+        """Say that an object does not fit its type; it is not there then."""
+        self._metrics.refused(kind.__name__)
+        self._log.warning("object refused", kind=kind.__name__, name=found.name, problems=[*map(str, found.problems)])
+
+    async def kopf(self) -> None:
+        """Run Kopf in its thread, and take over what it hears."""
+        loop = asyncio.get_running_loop()
+
+        def take(flavour: str, kind: type, event: str | None, plain: Any) -> None:  # noqa: ANN401  # as JSON is
+            found = _converted(plain, cast("type[Object]", kind))
+            self._inbox.append((flavour, kind, event, found))
+            if len(self._inbox) == 1:  # waking the other loop costs more than the news; who empties the box takes all
+                loop.call_soon_threadsafe(self._empty)
+
+        registry = registry_of(self._connection.endpoint, self._view.kinds, take)
+        await run_kopf(registry, kopf_settings(scanning=not self._namespaces), self._namespaces)
+
+    def _empty(self) -> None:
+        while self._inbox:
+            self._heard(*self._inbox[0])
+            self._inbox.popleft()
+
+    def _heard(self, flavour: str, kind: type, event: str | None, found: Object | Rejected) -> None:
+        if isinstance(found, Rejected):
+            self.refuse(kind, found)
+        elif event == "DELETED":
+            self._view.drop(flavour, found)
+            self._gone(found.metadata.uid)
+        else:
+            self._view.put(flavour, found)
+
+    async def reflectors(self) -> list[AnyReflector]:
+        """Return who brings the other news; of what is the cluster's only where we may see it."""
+        view = self._view
+        spaces: Sequence[str | None] = self._namespaces or (None,)
+        found = [self._reflector(resources.PODS, Pod, slim, view.on_pod, namespace=space) for space in spaces]
+        if await self._may_list(resources.NODES):
+            found.append(self._reflector(resources.NODES, Node, labels_of, view.on_node))
+        view.knows_classes = await self._may_list(resources.PRIORITY_CLASSES)
+        if view.knows_classes:
+            found.append(self._reflector(resources.PRIORITY_CLASSES, PriorityClass, whole, view.on_class))
+        return found
+
+    async def _may_list(self, resource: Resource) -> bool:
+        try:
+            await self._connection.get(resource.path(), {"limit": 1})
+        except ApiError as error:
+            if not error.is_forbidden:
+                raise
+            self._log.warning("may not be listed, so what follows from them is not known", kind=resource.plural)
+            return False
+        return True
+
+    def _reflector(
+        self,
+        resource: Resource,
+        kind: type[Any],
+        project: Callable[[Any], Any],
+        take: Callable[[Change[Any]], None],
+        *,
+        namespace: str | None = None,
+    ) -> AnyReflector:
+        def on_change(change: Change[Any]) -> None:
+            if isinstance(change, Rejection):
+                self.refuse(kind, Rejected(name=change.key, problems=change.problems))
+            take(change)
+
+        def on_failure(error: ClientError, wait: float) -> None:
+            self._log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
+
+        source = Source[Any, Any](resource=resource, kind=kind, project=project, namespace=namespace)
+        return Reflector(self._connection, source, on_change, on_failure=on_failure)
+
+
+def _converted(plain: object, kind: type[Object]) -> Object | Rejected:
+    """Return the object; what the API server writes nearly always fits as it is, without a look for nulls."""
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError:
+        return convert_object(plain, kind)

@@ -1,0 +1,68 @@
+"""What Kopf is asked to watch and how it is set up: registration only.
+
+The handler takes what is so into the view; what should be done about it is decided by the steps. Only ``on.event`` is
+used: it adds no finalizer and no annotation to anybody's object and writes nothing. ``kopf.index`` is never used: its
+start is quadratic.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import kopf
+
+from cpg_api.scheduling.names import GROUP
+from cpg_client.endpoint import Endpoint
+from cpg_client.lending import lent_session
+from cpg_client.resources import Resource
+from cpg_operator.forgetting import NoDiffBase, NoProgress
+
+Take = Callable[[str, type, str | None, Any], None]
+"""Takes an event: flavour, kind, what has happened (None: found at a listing), and the plain object."""
+
+
+def registry_of(endpoint: Endpoint, kinds: Mapping[str, Mapping[type, Resource]], take: Take) -> kopf.OperatorRegistry:
+    """Return what Kopf has to watch: every group and Workload of every flavour that is served."""
+    registry = kopf.OperatorRegistry()
+
+    async def login(**_: object) -> kopf.AiohttpSession:
+        session = lent_session(endpoint)
+        return kopf.AiohttpSession(
+            server=endpoint.server, default_namespace=endpoint.namespace, aiohttp_session=session
+        )
+
+    async def seen(*, event: kopf.RawEvent, param: Any = None, **_: Any) -> None:  # noqa: ANN401  # Kopf's own signature
+        param(event["type"], event["object"])
+
+    kopf.on.login(registry=registry)(login)
+    for flavour, there in kinds.items():
+        for kind, one in there.items():
+            watching = kopf.on.event(
+                one.group,
+                one.version,
+                one.plural,
+                registry=registry,
+                id=f"{flavour}-{one.plural}",
+                param=partial(take, flavour, kind),
+            )
+            watching(seen)
+    return registry
+
+
+def kopf_settings(*, scanning: bool) -> kopf.OperatorSettings:
+    """Return how Kopf works here; ``scanning`` for namespaces takes rights on the whole cluster."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # events are told by the door, once, and not per log line
+    settings.scanning.disabled = not scanning
+    settings.peering.standalone = True  # a lease decides who works
+    # Not our finalizer: what Kopf calls its own it takes off every object that none of its handlers wants to keep.
+    settings.persistence.finalizer = f"{GROUP}/unused"
+    settings.persistence.progress_storage = NoProgress()
+    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.networking.error_backoffs = (0.5, 1, 2, 4, 8)
+    settings.networking.enforce_retry_after = True
+    settings.watching.server_timeout = 300
+    settings.watching.inactivity_timeout = 120
+    settings.queueing.idle_timeout = 1.0
+    settings.process.ultimate_exiting_timeout = None  # Kopf is a thread of ours, not its own process
+    return settings

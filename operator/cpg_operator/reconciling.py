@@ -1,0 +1,127 @@
+"""Look at every tree that something has happened to, and ask for what should be written about it.
+
+Level-based: a look starts from what is so now, whatever has happened, and may be repeated at any time. A mistake of
+ours about one tree is logged, and the others go on.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from cpg_api.conditions import find_condition
+from cpg_api.judging import initially_scheduled
+from cpg_api.scheduling.names import REASON_INVALID
+from cpg_api.scheduling.workload import Workload
+from cpg_client.timing import Timing
+from cpg_operator.applying import Door
+from cpg_operator.dirty import Dirty
+from cpg_operator.metrics import Metrics
+from cpg_operator.scenes import Scene, Step, scene_of
+from cpg_operator.views import View
+from cpg_operator.workloads.steps import instantiation
+from cpg_operator.writes import Outcome, TreeKey, Verb, folded
+
+SLICE = 0.02
+"""Seconds after which others get their turn on the loop."""
+
+
+class Reconciler:
+    """Runs the steps over trees that are due."""
+
+    def __init__(
+        self,
+        view: View,
+        dirty: Dirty[TreeKey],
+        door: Door,
+        *,
+        steps: Sequence[Step],
+        metrics: Metrics,
+        partial_after: float,
+        timing: Timing,
+    ) -> None:
+        """Look at nothing yet."""
+        self._view = view
+        self._dirty = dirty
+        self._door = door
+        self._steps = steps
+        self._metrics = metrics
+        self._partial_after = partial_after
+        self._timing = timing
+        self._log: FilteringBoundLogger = structlog.get_logger()
+        self._woken = asyncio.Event()
+        self.states: dict[TreeKey, str] = {}
+        """What became of each tree at the last look: the health of its root, or that it is invalid."""
+        dirty.woken = self._woken.set
+
+    async def run(self) -> NoReturn:
+        """Look at trees as they become due, until cancelled."""
+        clock = self._timing.clock
+        while True:
+            since = clock()
+            while clock() - since < SLICE and (key := self._dirty.pop()) is not None:
+                self.look(key)
+            self._woken.clear()
+            wait = self._dirty.wait()
+            if wait == 0.0:
+                await asyncio.sleep(0)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+
+    def look(self, key: TreeKey) -> None:
+        """Look at one tree; ask for what should be written, and for another look where only time will tell."""
+        began = self._timing.clock()
+        tree = self._view.anchored(key)
+        if tree != key:
+            self.states.pop(key, None)
+        try:
+            outcomes = list(self._outcomes(tree))
+            for write in folded(write for outcome in outcomes for write in outcome.writes):
+                self._door.submit(tree, write)
+            for outcome in outcomes:
+                if outcome.again_in is not None:
+                    self._dirty.mark_in(tree, outcome.again_in)
+        except Exception:  # noqa: BLE001  # a mistake about one tree must not stop the others
+            self._metrics.mistaken()
+            self._log.exception("look failed", tree=str(tree.anchor), flavour=tree.flavour)
+            self._dirty.failed(tree)
+        self._metrics.looked(self._timing.clock() - began)
+
+    def _outcomes(self, tree: TreeKey) -> Iterator[Outcome]:
+        """Yield what the steps want written about a tree, or about a Workload: they stand in one queue."""
+        if tree.anchor.kind == Workload.kind:
+            refusal = self._door.refusals.get(tree, "")
+            outcome = instantiation(self._view, tree, stamp=stamp(self._timing.wall()), refusal=refusal)
+            if not any(write.verb is Verb.CREATE for write in outcome.writes):
+                self._door.refusals.pop(tree, None)
+            yield outcome
+            return
+        scene = self._scene(tree)
+        for step in self._steps:
+            yield step(scene)
+        self._note(scene)
+
+    def _scene(self, tree: TreeKey) -> Scene:
+        now = self._timing.wall()
+        return scene_of(self._view, tree, now=now, stamp=stamp(now), partial_after=self._partial_after)
+
+    def _note(self, scene: Scene) -> None:
+        """Keep what the tree is like, for the metrics."""
+        if not scene.tree.nodes:
+            self.states.pop(scene.key, None)
+            return
+        root = scene.tree.root
+        condition = find_condition(root.status.conditions, initially_scheduled(root))
+        invalid = condition is not None and condition.reason == REASON_INVALID
+        self.states[scene.key] = REASON_INVALID if invalid else scene.standings[0].health
+
+
+def stamp(seconds: float) -> str:
+    """Return a time of the epoch as the API server writes it."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

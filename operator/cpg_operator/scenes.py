@@ -1,0 +1,71 @@
+"""One tree and all that is needed to say what should be written about it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group, GroupKey, Tree
+from cpg_api.scheduling.health import Standing, standings
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.validation import Surroundings
+from cpg_client.flavours import CRD
+from cpg_client.resources import Resource
+from cpg_operator.views import View
+from cpg_operator.writes import Outcome, TreeKey
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """A tree at one moment; ``now`` is in seconds of the epoch."""
+
+    key: TreeKey
+    tree: Tree
+    kinds: Mapping[type, Resource]
+    members: Callable[[GroupKey], Iterable[Pod]]
+    standings: tuple[Standing, ...]
+    surroundings: Surroundings
+    knows_classes: bool
+    now: float
+    stamp: str
+    partial_after: float
+
+    @property
+    def ours(self) -> bool:
+        """Tell whether the groups are of our flavour, whose status has fields for counts and domain."""
+        return self.key.flavour == CRD
+
+    def resource(self, group: Group) -> Resource:
+        """Return where a group is served."""
+        return self.kinds[type(group)]
+
+    def pods(self) -> Iterator[tuple[GroupKey, Pod]]:
+        """Yield the members of the tree, each with its group."""
+        for node in self.tree.nodes:
+            if isinstance(node.group, PodGroup):
+                for pod in self.members(node.key):
+                    yield node.key, pod
+
+
+Step: TypeAlias = Callable[[Scene], Outcome]
+
+
+def scene_of(view: View, key: TreeKey, *, now: float, stamp: str, partial_after: float) -> Scene:
+    """Set the scene of a tree as it is known now."""
+    tree = view.tree(key)
+
+    def members(group: GroupKey) -> Iterable[Pod]:
+        return view.members(key.flavour, group)
+
+    return Scene(
+        key=key,
+        tree=tree,
+        kinds=view.kinds[key.flavour],
+        members=members,
+        standings=standings(tree, members, view.labels),
+        surroundings=Surroundings(workloads=view.workloads[key.flavour], classes=view.classes),
+        knows_classes=view.knows_classes,
+        now=now,
+        stamp=stamp,
+        partial_after=partial_after,
+    )

@@ -1,0 +1,16 @@
+"""The steps of looking at one tree: each a pure function from a scene to what it wants written.
+
+A new step is a function of this shape in a file of its own and a line in ``STEPS``; rules that more than the operator
+may need stand in ``cpg_api``.
+"""
+
+from collections.abc import Sequence
+
+from cpg_operator.deletion.steps import protection
+from cpg_operator.scenes import Step
+from cpg_operator.steps.health import report
+from cpg_operator.steps.priority import resolve
+from cpg_operator.steps.repair import release
+from cpg_operator.steps.validity import judge
+
+STEPS: Sequence[Step] = (protection, resolve, judge, report, release)

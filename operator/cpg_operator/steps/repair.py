@@ -1,0 +1,37 @@
+"""Has half a gang held nodes for longer than the user wants? Then give them back."""
+
+from cpg_api.conditions import stands_since
+from cpg_api.scheduling.forest import Anchor
+from cpg_api.scheduling.health import Health, is_counted
+from cpg_api.scheduling.repairing import PARTIAL, chosen_release
+from cpg_client.resources import PODS
+from cpg_operator.scenes import Scene
+from cpg_operator.writes import NOTHING, Outcome, Verb, Word, Write
+
+
+def release(scene: Scene) -> Outcome:
+    """Delete the pods that hold nodes, once the time that the user stated has gone by."""
+    if scene.tree.anchor is not Anchor.ROOT or scene.standings[0].health is not Health.PARTIAL:
+        return NOTHING
+    root = scene.tree.root
+    after = chosen_release(root, scene.partial_after).after
+    since = stands_since(root.status.conditions, PARTIAL)
+    if after is None or since is None:
+        return NOTHING
+    left = since + after - scene.now
+    if left > 0:
+        return Outcome(again_in=left)
+    holding = [pod for _, pod in scene.pods() if is_counted(pod) and pod.spec.node_name and not pod.is_terminal]
+    note = f"below its minimum for {scene.now - since:.0f} s: {scene.standings[0].message}; {len(holding)} pods deleted"
+    told = Write(
+        verb=Verb.TELL,
+        resource=scene.resource(root),
+        target=root.metadata,
+        part="release",
+        word=Word(reason="Released", note=note, warning=True),
+    )
+    deletions = (
+        Write(verb=Verb.DELETE, resource=PODS, target=pod.metadata, part="release")
+        for pod in sorted(holding, key=lambda pod: pod.metadata.key)
+    )
+    return Outcome(writes=(told, *deletions))

@@ -1,0 +1,78 @@
+"""Is the tree valid, and was it placed? The one condition that scheduler and operator write in turn.
+
+``cpg_api.judging`` has the rules by which the two never fight. A write goes only over the very state that it
+was made from, because between two looks the scheduler may have said the final True.
+"""
+
+from collections.abc import Iterator
+
+from cpg_api.conditions import find_condition, set_condition, stands_since
+from cpg_api.judging import initially_scheduled, judged, placed, verdict
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import Anchor, Group
+from cpg_api.scheduling.health import Health
+from cpg_api.scheduling.names import REASON_INVALID
+from cpg_operator.scenes import Scene
+from cpg_operator.steps.health import HEALTHY
+from cpg_operator.steps.priority import is_about_to_inherit
+from cpg_operator.writes import NOTHING, VALIDATION, Outcome, Verb, Word, Write
+
+GRACE = 5.0
+"""Seconds for which a tree has been healthy before it is said for the scheduler that it was placed: it may have died
+between its last bind and its report, or the status may have been erased by hand."""
+
+
+def judge(scene: Scene) -> Outcome:
+    """Say of every group that the tree is invalid, or take that back."""
+    if scene.knows_classes and is_about_to_inherit(scene):
+        return NOTHING
+    found = verdict(scene.tree, scene.pods(), scene.surroundings, knows_classes=scene.knows_classes)
+    writes = [
+        _write(scene, node.group, condition, _word(node.group, condition))
+        for node in scene.tree.nodes
+        if (condition := judged(node.group, found)) is not None
+    ]
+    if writes or found.message or scene.tree.anchor is not Anchor.ROOT:
+        return Outcome(writes=tuple(writes))
+    return _confirmed(scene)
+
+
+def _confirmed(scene: Scene) -> Outcome:
+    """Say that a tree was placed which is whole and of which nobody has said so."""
+    if scene.standings[0].health is not Health.MINIMUM_MET:
+        return NOTHING
+    unsaid = list(_unsaid(scene))
+    if not unsaid:
+        return NOTHING
+    since = stands_since(scene.tree.root.status.conditions, HEALTHY)
+    waited = scene.now - since if since is not None else 0.0
+    if waited < GRACE:
+        return Outcome(again_in=GRACE - waited)
+    return Outcome(writes=tuple(_write(scene, group, condition, None) for group, condition in unsaid))
+
+
+def _unsaid(scene: Scene) -> Iterator[tuple[Group, Condition]]:
+    for node, standing in zip(scene.tree.nodes, scene.standings, strict=True):
+        if standing.health is Health.MINIMUM_MET and (condition := placed(node.group)) is not None:
+            yield node.group, condition
+
+
+def _write(scene: Scene, group: Group, condition: Condition, word: Word | None) -> Write:
+    merged, _ = set_condition(group.status.conditions, condition, scene.stamp)
+    return Write(
+        verb=Verb.APPLY_STATUS,
+        resource=scene.resource(group),
+        target=group.metadata,
+        part="validity",
+        body={"conditions": [find_condition(merged, condition.type)]},
+        manager=VALIDATION,
+        unchanged=True,
+        word=word,
+    )
+
+
+def _word(group: Group, condition: Condition) -> Word:
+    if condition.reason == REASON_INVALID:
+        return Word(reason=REASON_INVALID, note=condition.message, warning=True)
+    before = find_condition(group.status.conditions, initially_scheduled(group))
+    return Word(reason="Valid", note=f"no longer invalid: {before.message}" if before else "valid")

@@ -1,0 +1,54 @@
+"""A LIST of everything that Kopf watches: first of all, and then now and again.
+
+Kopf says what happens but not what has happened while it was not listening: an object deleted between a watch that was
+refused (410) and the list that follows is never heard of again. A sweep compares the view with what is there. The first
+one fills it, so that no tree is judged before all of it is known; Kopf's own listing then brings no news.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from cpg_api.parsing import Rejected, parse_object
+from cpg_client.connection import Connection
+from cpg_client.listing import list_all
+from cpg_client.resources import Resource
+from cpg_operator.views import Object, View
+
+
+class Sweeper:
+    """Compares the view with what is there."""
+
+    def __init__(
+        self, connection: Connection, view: View, namespaces: Sequence[str], refuse: Callable[[type, Rejected], None]
+    ) -> None:
+        """Look into these namespaces, or all; ``refuse`` is told of what does not fit its type."""
+        self._connection = connection
+        self._view = view
+        self._namespaces: Sequence[str | None] = namespaces or (None,)
+        self._refuse = refuse
+
+    async def sweep(self) -> int:
+        """Bring the view to what is there; return how many objects it had wrong."""
+        wrong = 0
+        for flavour, kinds in self._view.kinds.items():
+            for kind, resource in kinds.items():
+                for namespace in self._namespaces:
+                    wrong += await self._sweep(flavour, kind, resource, namespace)
+        return wrong
+
+    async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:
+        before = self._view.known(flavour, kind)
+        listing = await list_all(self._connection, resource.path(namespace))
+        there: set[str] = set()
+        wrong = 0
+        for item in listing.items:
+            found: Object | Rejected = parse_object(item, cast("type[Object]", kind))
+            if isinstance(found, Rejected):
+                self._refuse(kind, found)
+                continue
+            there.add(found.metadata.uid)
+            wrong += self._view.put(flavour, found)
+        for uid, known in before.items():
+            if uid not in there and namespace in {None, known.metadata.namespace}:
+                wrong += self._view.drop(flavour, known)
+        return wrong

@@ -1,0 +1,237 @@
+"""The cluster as the operator last heard of it, and which trees each piece of news concerns.
+
+Groups and Workloads come from Kopf and from the sweep, pods, nodes and priority classes from reflectors; each call
+brings the view up to date and marks the trees that may have changed. What is known does not depend on the order of
+arrival, and news that say nothing new mark nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod, PodSpec, PodStatus
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.forest import Group, GroupKey, Tree, key_of
+from cpg_api.scheduling.groupstore import GroupStore
+from cpg_api.scheduling.health import Labels
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.workload import Workload
+from cpg_client.resources import Resource
+from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_operator.workloads.desired import is_marked
+from cpg_operator.writes import TreeKey
+
+Object: TypeAlias = Group | Workload
+T = TypeVar("T")
+
+
+def slim(pod: Pod) -> Pod:
+    """Keep of a pod what the operator reads; all else may change without our hearing of it."""
+    meta, spec = pod.metadata, pod.spec
+    named = {POD_GROUP_LABEL}
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            deletion_timestamp=meta.deletion_timestamp,
+            labels={key: value for key, value in meta.labels.items() if key in named},
+            annotations={key: value for key, value in meta.annotations.items() if key in named},
+        ),
+        spec=PodSpec(
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            scheduling_group=spec.scheduling_group,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+        ),
+        status=PodStatus(phase=pod.status.phase),
+    )
+
+
+def labels_of(node: Node) -> Node:
+    """Keep of a node its labels."""
+    return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
+
+
+class View:
+    """Everything the operator knows."""
+
+    def __init__(self, kinds: Mapping[str, Mapping[type, Resource]], mark: Callable[[TreeKey], None]) -> None:
+        """Start knowing nothing; ``mark`` is told which trees may have changed."""
+        self.kinds = kinds
+        self.stores = {flavour: GroupStore(flavour) for flavour in kinds}
+        self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in kinds}
+        self.labels: dict[str, Labels] = {}
+        self.knows_classes = True
+        """Whether priority classes can be read at all: who may not see them knows nothing of missing ones."""
+        self._members: dict[tuple[str, str], dict[str, Pod]] = {}
+        self._classes: dict[str, PriorityClass] = {}
+        self._mark = mark
+
+    @property
+    def classes(self) -> PriorityClasses:
+        """Return the priority classes."""
+        return PriorityClasses(by_name=self._classes)
+
+    def tree(self, key: TreeKey) -> Tree:
+        """Return the tree that has this anchor now, or the one that its anchor has become part of."""
+        return self.stores[key.flavour].forest.tree_of(key.anchor)
+
+    def anchored(self, key: TreeKey) -> TreeKey:
+        """Return the key of the tree as it is now."""
+        return TreeKey(key.flavour, self.stores[key.flavour].anchor(key.anchor))
+
+    def members(self, flavour: str, key: GroupKey) -> Iterable[Pod]:
+        """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""
+        if self._flavour(key) != flavour:
+            return ()
+        return self._members.get((key.namespace, key.name), {}).values()
+
+    def trees(self) -> dict[str, int]:
+        """Return how many trees there are, by flavour."""
+        return {
+            flavour: len({store.anchor(key_of(group)) for group in store}) for flavour, store in self.stores.items()
+        }
+
+    def known(self, flavour: str, kind: type) -> dict[str, Object]:
+        """Return all objects of a kind, by UID."""
+        if kind is Workload:
+            return {one.metadata.uid: one for one in self.workloads[flavour].values()}
+        return {one.metadata.uid: one for one in self.stores[flavour] if type(one) is kind}
+
+    # What is heard of groups and Workloads.
+
+    def put(self, flavour: str, found: Object) -> bool:
+        """Take the state of a group or Workload, unless as new a one is known; tell whether it was news."""
+        if isinstance(found, Workload):
+            place = (found.metadata.namespace, found.metadata.name)
+            old = self.workloads[flavour].get(place)
+            if old is not None and not _is_news(old.metadata, found.metadata):
+                return False
+            self.workloads[flavour][place] = found
+            self._mark_made_from(flavour, place)
+            return True
+        key = key_of(found)
+        known = self.stores[flavour].forest.groups.get(key)
+        if known is not None and not _is_news(known.metadata, found.metadata):
+            return False
+        with_pods = {self._root_at(key)}
+        anchors = self.stores[flavour].put(found)
+        # Where another flavour has a group of that name, its pods may change sides.
+        self._mark_all(flavour, anchors)
+        self._mark_source(flavour, found)
+        for tree in with_pods | {self._root_at(key)}:
+            self._mark(tree)
+        return True
+
+    def drop(self, flavour: str, found: Object) -> bool:
+        """Forget a group or Workload, but not one that has taken its name since; tell whether it was known."""
+        if isinstance(found, Workload):
+            place = (found.metadata.namespace, found.metadata.name)
+            old = self.workloads[flavour].get(place)
+            if old is None or old.metadata.uid != found.metadata.uid:
+                return False
+            del self.workloads[flavour][place]
+            self._mark_made_from(flavour, place)
+            return True
+        key = key_of(found)
+        known = self.stores[flavour].forest.groups.get(key)
+        if known is None or known.metadata.uid != found.metadata.uid:
+            return False
+        self._mark_all(flavour, self.stores[flavour].remove(key))
+        self._mark_source(flavour, found)
+        self._mark(self._root_at(key))
+        return True
+
+    # What the reflectors bring.
+
+    def on_pod(self, change: Change[Pod]) -> None:
+        """Take news of a pod."""
+        for pod, there in ((_before(change), False), (_after(change), True)):
+            group = membership(pod).group if pod is not None else None
+            if pod is None or group is None or not self.stores:
+                continue
+            place = (pod.metadata.namespace, group)
+            if there:
+                self._members.setdefault(place, {})[pod.metadata.uid] = pod
+            elif (found := self._members.get(place)) is not None:
+                found.pop(pod.metadata.uid, None)
+                if not found:
+                    del self._members[place]
+            self._mark(self._root_at(GroupKey(PodGroup.kind, *place)))
+
+    def on_node(self, change: Change[Node]) -> None:
+        """Take news of a node's labels: rare, and then every tree may be in another domain."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            self.labels[new.metadata.name] = new.metadata.labels
+        elif old is not None:
+            self.labels.pop(old.metadata.name, None)
+        if isinstance(change, Modified):
+            self.mark_everything()
+
+    def on_class(self, change: Change[PriorityClass]) -> None:
+        """Take news of a priority class; trees that have no number of their own may have another one now."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            self._classes[new.metadata.name] = new
+        elif old is not None:
+            self._classes.pop(old.metadata.name, None)
+        for flavour, store in self.stores.items():
+            self._mark_all(flavour, {store.anchor(key_of(group)) for group in store if group.spec.priority is None})
+
+    def mark_everything(self) -> None:
+        """Have every tree looked at."""
+        for flavour in self.stores:
+            self._mark_all(flavour, self._anchors(flavour))
+
+    def _anchors(self, flavour: str) -> set[GroupKey]:
+        store = self.stores[flavour]
+        return {store.anchor(key_of(group)) for group in store}
+
+    def _mark_all(self, flavour: str, anchors: Iterable[GroupKey]) -> None:
+        for anchor in anchors:
+            self._mark(TreeKey(flavour, anchor))
+
+    def _mark_source(self, flavour: str, group: Group) -> None:
+        """Mark the Workload that a group names, if it is one that makes its groups anew."""
+        if (ref := group.spec.workload_ref) is None:
+            return
+        place = (group.metadata.namespace, ref.workload_name)
+        workload = self.workloads[flavour].get(place)
+        if workload is not None and is_marked(workload):
+            self._mark(TreeKey(flavour, GroupKey(Workload.kind, *place)))
+
+    def _mark_made_from(self, flavour: str, workload: tuple[str, str]) -> None:
+        """Mark a Workload, and the trees whose groups name it."""
+        self._mark(TreeKey(flavour, GroupKey(Workload.kind, *workload)))
+        store = self.stores[flavour]
+        self._mark_all(flavour, {store.anchor(key) for key in store.made_from(*workload)})
+
+    def _flavour(self, key: GroupKey) -> str:
+        """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
+        return next((flavour for flavour, store in self.stores.items() if key in store), next(iter(self.stores)))
+
+    def _root_at(self, key: GroupKey) -> TreeKey:
+        flavour = self._flavour(key)
+        return TreeKey(flavour, self.stores[flavour].anchor(key))
+
+
+def _is_news(old: ObjectMeta, new: ObjectMeta) -> bool:
+    """Tell whether a state is another and not an older one: the sweep and Kopf do not wait for each other."""
+    if old.uid != new.uid or not (old.resource_version.isdigit() and new.resource_version.isdigit()):
+        return old != new
+    return int(old.resource_version) < int(new.resource_version)
+
+
+def _before(change: Change[T]) -> T | None:
+    return change.old if isinstance(change, Modified | Deleted) else None
+
+
+def _after(change: Change[T]) -> T | None:
+    return change.new if isinstance(change, Added | Modified) else None

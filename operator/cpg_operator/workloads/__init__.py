@@ -1,0 +1,1 @@
+"""Instantiation: the groups of a Workload that asks for them, made and kept as its templates say."""

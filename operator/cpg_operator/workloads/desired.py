@@ -1,0 +1,205 @@
+"""From a Workload to the groups that it asks for, and from those to what has to be done. Pure.
+
+All groups are owned by the Workload alone, and not by the group above: then Kubernetes' garbage collector takes them
+all when the Workload goes, in whatever order and under every policy, and protection gives the order. A group with
+two owners would lose the reference to one of them halfway through a foreground deletion.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.meta import ObjectMeta, OwnerReference
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
+from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
+from cpg_api.scheduling.policies import WorkloadReference
+from cpg_api.scheduling.protection import is_protected_by_us
+from cpg_api.scheduling.templates import walk_templates
+from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
+from cpg_operator.workloads.naming import ambiguous_templates, group_name
+
+MAX_GROUPS = 5000
+"""Of one Workload. Replicas multiply from level to level, and a slip of a digit should not fill a cluster."""
+
+Template = PodGroupTemplate | CompositePodGroupTemplate
+
+
+class Reason(StrEnum):
+    """Why a Workload is not instantiated as it asks."""
+
+    TOO_MANY_GROUPS = "TooManyGroups"
+    CONFLICT = "Conflict"
+    BEING_DELETED = "BeingDeleted"
+    IMMUTABLE = "Immutable"
+
+
+class Obstacle(Struct, frozen=True, order=True):
+    """Something that keeps one group from being as it should."""
+
+    reason: Reason
+    message: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What has to be done for a Workload, and what cannot be.
+
+    Parents are created before their children, and nothing below a group that is in the way or on its way out: a new
+    child would hold the old parent, which could then never make room for the new one.
+    """
+
+    wanted: int = 0
+    missing: int = 0
+    create: tuple[Group, ...] = ()
+    resize: tuple[Group, ...] = ()
+    remove: tuple[Group, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+
+
+def is_marked(workload: Workload) -> bool:
+    """Tell whether a Workload asks to be instantiated."""
+    return workload.metadata.annotations.get(INSTANTIATE) == "true"
+
+
+def owns(workload: Workload, group: Group) -> bool:
+    """Tell whether a group was made from this very Workload by us, and not by somebody under the same name."""
+    return any(owner.controller and owner.uid == workload.metadata.uid for owner in group.metadata.owner_references)
+
+
+def plan(
+    workload: Workload, groups: Mapping[GroupKey, Group], made: Iterable[GroupKey], *, api_version: str, native: bool
+) -> Plan:
+    """Compare the groups that a Workload asks for with all that are there; ``made`` are those that name it."""
+    owned = {key for key in made if owns(workload, groups[key])}
+    if (count := count_groups(workload)) > MAX_GROUPS:
+        message = f"its replicas multiply to {count} groups; at most {MAX_GROUPS} are made of one Workload"
+        return Plan(wanted=count, obstacles=(Obstacle(Reason.TOO_MANY_GROUPS, message),))
+    wanted = {key_of(group): group for group in desired(workload, api_version=api_version, native=native)}
+    create, resize, obstacles = [], [], []
+    closed: set[GroupKey | None] = set()
+    for key, group in wanted.items():
+        there = groups.get(key)
+        if there is None and parent_of(group) in closed:
+            closed.add(key)
+        elif there is None:
+            create.append(group)
+        elif (obstacle := _obstacle(key, there, group, owned=key in owned, native=native)) is not None:
+            obstacles.append(obstacle)
+            if obstacle.reason is not Reason.IMMUTABLE:
+                closed.add(key)
+        elif there.minimum != group.minimum:
+            resize.append(_resized(there, group))
+    surplus = [groups[key] for key in sorted(owned - wanted.keys())]
+    return Plan(
+        wanted=len(wanted),
+        missing=sum(key not in groups for key in wanted),
+        create=tuple(create),
+        resize=tuple(resize),
+        remove=tuple(group for group in surplus if group.metadata.deletion_timestamp is None),
+        obstacles=tuple(sorted(obstacles)),
+    )
+
+
+def _obstacle(key: GroupKey, there: Group, wanted: Group, *, owned: bool, native: bool) -> Obstacle | None:
+    """Return what keeps a group that is there from being the one that is wanted."""
+    if not owned and not _is_leftover(there, wanted):
+        message = f"{key} exists and was not made from this Workload; it is left as it is"
+        return Obstacle(Reason.CONFLICT, message)
+    if there.metadata.deletion_timestamp is not None:
+        return Obstacle(Reason.BEING_DELETED, f"{key} is being deleted, and is made anew when it has gone")
+    if not owned:
+        message = f"{key} was made from an earlier Workload of this name, and will go with it"
+        return Obstacle(Reason.BEING_DELETED, message)
+    if native and isinstance(there, CompositePodGroup) and there.minimum != wanted.minimum:
+        message = (
+            f"{key} has minGroupCount {there.minimum}, its template {wanted.minimum}; {there.kind}s of the built-in "
+            "API cannot change it: delete the group, and it is made anew"
+        )
+        return Obstacle(Reason.IMMUTABLE, message)
+    return None
+
+
+def _is_leftover(there: Group, wanted: Group) -> bool:
+    """Tell whether a group is owned by an earlier Workload of the same name, so that it is about to be collected."""
+    (owner,) = wanted.metadata.owner_references
+    return any(
+        one.controller and (one.kind, one.name) == (owner.kind, owner.name) for one in there.metadata.owner_references
+    )
+
+
+def _resized(there: Group, wanted: Group) -> Group:
+    """Return the group that is there with the minimum that it should have."""
+    return replace(there, spec=replace(there.spec, scheduling_policy=wanted.spec.scheduling_policy))
+
+
+def count_groups(workload: Workload) -> int:
+    """Return how many groups a Workload asks for, without making any of them."""
+    total = 0
+    counts: dict[str | None, int] = {None: 1}
+    for place in walk_templates(workload):
+        counts[place.template.name] = counts[place.parent] * _replicas(place.template)
+        total += counts[place.template.name]
+    return total
+
+
+def desired(workload: Workload, *, api_version: str, native: bool) -> Iterator[Group]:
+    """Yield the groups that a Workload asks for, parents before children."""
+    places = list(walk_templates(workload))
+    ambiguous = ambiguous_templates({place.template.name for place in places})
+    made: dict[str | None, list[tuple[str | None, tuple[int, ...]]]] = {None: [(None, ())]}
+    for place in places:
+        template = place.template
+        mine = made[template.name] = []
+        for parent, above in made[place.parent]:
+            for numbers in _numbered(above, template):
+                is_ambiguous = bool(numbers) and template.name in ambiguous
+                name = group_name(workload.metadata.name, template.name, numbers, ambiguous=is_ambiguous)
+                mine.append((name, numbers))
+                yield _group(template, _metadata(workload, name, api_version), parent, native=native)
+
+
+def _replicas(template: Template) -> int:
+    return 1 if template.replicas is None else template.replicas
+
+
+def _numbered(above: tuple[int, ...], template: Template) -> Iterable[tuple[int, ...]]:
+    """Return the numbers of all replicas of a template below one group; without replicas it adds none."""
+    return [above] if template.replicas is None else [(*above, number) for number in range(template.replicas)]
+
+
+def _metadata(workload: Workload, name: str, api_version: str) -> ObjectMeta:
+    owner = OwnerReference(
+        api_version=api_version,
+        kind=Workload.kind,
+        name=workload.metadata.name,
+        uid=workload.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return ObjectMeta(name=name, namespace=workload.metadata.namespace, owner_references=(owner,))
+
+
+def _group(template: Template, metadata: ObjectMeta, parent: str | None, *, native: bool) -> Group:
+    """Copy a template into a group, every field that both of them have, and protect it from the first moment."""
+    (owner,) = metadata.owner_references
+    place: dict[str, Any] = {
+        "parent_composite_pod_group_name": parent,
+        "workload_ref": WorkloadReference(workload_name=owner.name, template_name=template.name),
+    }
+    group: Group
+    if isinstance(template, CompositePodGroupTemplate):
+        spec = CompositePodGroupSpec(**place, **_copied(template, CompositePodGroupSpec))
+        group = CompositePodGroup(metadata=metadata, spec=spec)
+    else:
+        group = PodGroup(metadata=metadata, spec=PodGroupSpec(**place, **_copied(template, PodGroupSpec)))
+    if is_protected_by_us(group, native=native):
+        return replace(group, metadata=replace(metadata, finalizers=(FINALIZER,)))
+    return group
+
+
+def _copied(template: Template, spec: type[PodGroupSpec | CompositePodGroupSpec]) -> dict[str, Any]:
+    return {field: getattr(template, field) for field in template.__struct_fields__ if field in spec.__struct_fields__}

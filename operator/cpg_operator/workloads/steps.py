@@ -1,0 +1,147 @@
+"""The step that gives a Workload the groups that it asks for, and says whether it has them.
+
+It is said in the Workload's condition ``Instantiated``. Built-in Workloads have no status; there an annotation says it.
+"""
+
+from typing import Any
+
+from cpg_api.conditions import find_condition, set_condition
+from cpg_api.dumping import dump
+from cpg_api.meta import Condition
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import Group, GroupKey
+from cpg_api.scheduling.names import INSTANTIATED
+from cpg_api.scheduling.workload import Workload
+from cpg_client.flavours import CRD
+from cpg_client.resources import Resource
+from cpg_operator.views import View
+from cpg_operator.workloads.desired import Plan, is_marked, plan
+from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Word, Write
+
+CONDITION = "Instantiated"
+INCOMPLETE = "Incomplete"
+REFUSED = "Refused"
+
+LOOK_AGAIN = 15.0
+"""Seconds after which an obstacle is looked at again: a stranger that goes says nothing to this Workload."""
+
+MOST_TOLD = 5
+"""Obstacles that are spelled out; the others are counted."""
+
+
+def workload_key(flavour: str, workload: Workload) -> TreeKey:
+    """Return the key under which a Workload stands in the queue, beside the trees."""
+    return TreeKey(flavour, GroupKey(Workload.kind, workload.metadata.namespace, workload.metadata.name))
+
+
+def instantiation(view: View, key: TreeKey, *, stamp: str, refusal: str = "") -> Outcome:
+    """Say what should be written so that a Workload has its groups; nothing of one that is gone or about to go.
+
+    A refusal is what the API server has answered to the last try to create one, if it did not want to.
+    """
+    place = (key.anchor.namespace, key.anchor.name)
+    workload = view.workloads[key.flavour].get(place)
+    if workload is None or workload.metadata.deletion_timestamp is not None:
+        return NOTHING
+    kinds, store, ours = view.kinds[key.flavour], view.stores[key.flavour], key.flavour == CRD
+    if not is_marked(workload):
+        return Outcome(writes=_unmarked(workload, kinds[Workload], ours=ours))
+    found = plan(
+        workload,
+        store.forest.groups,
+        store.made_from(*place),
+        api_version=kinds[Workload].api_version,
+        native=not ours,
+    )
+    return Outcome(
+        writes=(
+            *(_create(group, kinds[type(group)], ours=ours) for group in found.create),
+            *(_resize(group, kinds[type(group)]) for group in found.resize),
+            *(
+                Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
+                for group in found.remove
+            ),
+            *_told(workload, kinds[Workload], _condition(workload, found, refusal), ours=ours, stamp=stamp),
+        ),
+        again_in=LOOK_AGAIN if found.obstacles else None,
+    )
+
+
+def _create(group: Group, resource: Resource, *, ours: bool) -> Write:
+    body = dump(group, native=not ours) | {"apiVersion": resource.api_version}
+    return Write(verb=Verb.CREATE, resource=resource, target=group.metadata, part="whole", body=body)
+
+
+def _resize(group: Group, resource: Resource) -> Write:
+    field = "minGroupCount" if isinstance(group, CompositePodGroup) else "minCount"
+    body = {"spec": {"schedulingPolicy": {"gang": {field: group.minimum}}}}
+    return Write(verb=Verb.MERGE, resource=resource, target=group.metadata, part="minimum", body=body)
+
+
+def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
+    """Return what is so now: what cannot be done first, then what is still to be done."""
+    status, reason, message = "True", CONDITION, f"all {found.wanted} groups are there"
+    there = f"{found.wanted - found.missing} of {found.wanted} groups are there"
+    if found.obstacles:
+        first, more = found.obstacles[:MOST_TOLD], len(found.obstacles) - MOST_TOLD
+        status, reason = "False", first[0].reason.value
+        message = "; ".join(one.message for one in first) + (f"; and {more} more" if more > 0 else "")
+    elif found.create and refusal:
+        status, reason, message = "False", REFUSED, f"{there}; the API server refuses the others: {refusal}"
+    elif found.create or found.resize or found.remove:
+        status, reason = "False", INCOMPLETE
+        message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
+    return Condition(
+        type=CONDITION,
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=workload.metadata.generation,
+    )
+
+
+def _told(workload: Workload, resource: Resource, condition: Condition, *, ours: bool, stamp: str) -> tuple[Write, ...]:
+    """Write the condition down where it is news, with an event unless work is merely under way."""
+    word = None
+    if condition.reason != INCOMPLETE:
+        word = Word(reason=condition.reason, note=condition.message, warning=condition.status != "True")
+    if not ours:
+        text = f"{condition.status}: {condition.reason}: {condition.message}"
+        if workload.metadata.annotations.get(INSTANTIATED) == text:
+            return ()
+        return (_annotate(workload, resource, text, word),)
+    before = find_condition(workload.status.conditions, CONDITION)
+    merged, changed = set_condition(workload.status.conditions, condition, stamp)
+    if not changed:
+        return ()
+    if before is not None and (before.reason, before.message) == (condition.reason, condition.message):
+        word = None
+    return (_apply(workload, resource, [find_condition(merged, CONDITION)], word),)
+
+
+def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:
+    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands."""
+    word = Word(reason="Released", note="no longer marked: its groups stay as they are, and nobody keeps them so")
+    if not ours:
+        is_told = INSTANTIATED in workload.metadata.annotations
+        return (_annotate(workload, resource, None, word),) if is_told else ()
+    is_told = find_condition(workload.status.conditions, CONDITION) is not None
+    return (_apply(workload, resource, [], word),) if is_told else ()
+
+
+def _apply(workload: Workload, resource: Resource, conditions: list[Any], word: Word | None) -> Write:
+    return Write(
+        verb=Verb.APPLY_STATUS,
+        resource=resource,
+        target=workload.metadata,
+        part="instantiated",
+        body={"conditions": conditions},
+        word=word,
+    )
+
+
+def _annotate(workload: Workload, resource: Resource, text: str | None, word: Word | None) -> Write:
+    body = {"metadata": {"annotations": {INSTANTIATED: text}}}
+    return Write(
+        verb=Verb.MERGE, resource=resource, target=workload.metadata, part="instantiated", body=body, word=word
+    )

@@ -1,0 +1,95 @@
+"""What the operator may ask to be written: plain values, made by the steps and carried out by the one door."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.forest import GroupKey
+from cpg_client.resources import Resource
+
+MANAGER = "cpg-operator"
+"""The field manager of counts, domains and health, of which each apply sends all."""
+
+VALIDATION = "cpg-operator-validation"
+"""The field manager of the one condition that scheduler and operator write in turn: never sent empty, hence never
+taken away from under the scheduler."""
+
+
+class TreeKey(NamedTuple):
+    """A tree by its flavour and its anchor, as far as that is known: a root may have found its parent since."""
+
+    flavour: str
+    anchor: GroupKey
+
+
+class Verb(Enum):
+    """The ways to write."""
+
+    APPLY_STATUS = "apply status"
+    MERGE = "merge"
+    CREATE = "create"
+    DELETE = "delete"
+    TELL = "tell"
+    """Nothing but an event."""
+
+
+class Word(Struct, frozen=True):
+    """An event about what is written, told once the write has worked."""
+
+    reason: str
+    note: str
+    warning: bool = False
+
+
+class Write(Struct, frozen=True, kw_only=True):
+    """One write. ``part`` says of what: of two about one part of an object, only the later is sent.
+
+    ``target`` is the object as it was seen: its UID always goes along, so that a namesake is safe, and with
+    ``unchanged`` its version too, so that nothing newer is overwritten.
+    """
+
+    verb: Verb
+    resource: Resource
+    target: ObjectMeta
+    part: str
+    body: Mapping[str, Any] = {}
+    manager: str = MANAGER
+    unchanged: bool = False
+    word: Word | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return the object, by its UID or, while it has none, by its name, and the part of it."""
+        return self.target.uid or f"{self.resource.path()} {self.target.key}", self.part
+
+
+class Outcome(Struct, frozen=True):
+    """What a step wants: writes, and to be asked again in so many seconds even if nothing happens."""
+
+    writes: tuple[Write, ...] = ()
+    again_in: float | None = None
+
+
+NOTHING = Outcome()
+
+
+def folded(writes: Iterable[Write]) -> list[Write]:
+    """Make one of all merges of one object, and put them first: each is made from the version that is in view.
+
+    Their bodies have no field of the first level in common, since each step has its own part of the object.
+    """
+    merges: dict[str, Write] = {}
+    others = []
+    for write in writes:
+        if write.verb is not Verb.MERGE:
+            others.append(write)
+        elif (first := merges.get(write.place[0])) is None:
+            merges[write.place[0]] = write
+        else:
+            body, part = {**first.body, **write.body}, f"{first.part}+{write.part}"
+            merges[write.place[0]] = replace(first, body=body, part=part, unchanged=first.unchanged or write.unchanged)
+    return [*merges.values(), *others]

@@ -1,0 +1,241 @@
+"""A real API server, our operator as a process, and a namespace of its own for every test."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_client.connection import APPLY_YAML, MERGE_PATCH, Connection
+from cpg_client.errors import ApiError
+from cpg_client.flavours import CRD, KINDS, NATIVE
+from cpg_client.resources import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, STATUS, Resource
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 20.0
+Plain = dict[str, Any]
+RESOURCES = {flavour: {kind.__name__: resource for kind, resource in kinds.items()} for flavour, kinds in KINDS.items()}
+
+
+class Operator:
+    """Our operator as a process that can be started, killed and asked what it logged."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *options: str) -> None:
+        """Run nothing yet."""
+        self._command = [
+            *(sys.executable, "-m", "cpg_operator", "--kubeconfig", str(kubeconfig)),
+            *("--no-leader-elect", "--listen", "", *options),
+        ]
+        self.log = log
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def limited(self, kubeconfig: Path, log: Path, namespace: str) -> "Operator":
+        """Return another one, for our groups of one namespace."""
+        return Operator(kubeconfig, log, "--api", CRD, "--namespace", namespace)
+
+    def start(self) -> None:
+        """Run it."""
+        self._starts += 1
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stderr=output)  # noqa: S603
+
+    def kill(self) -> None:
+        """Kill it without a word, once it is ready."""
+        assert self._process is not None
+        self._await_ready()
+        self._process.kill()
+        self._process.wait(10)
+
+    def end(self) -> None:
+        """End it in order, once it is ready; it must not have ended before, nor have made mistakes."""
+        assert self._process is not None
+        self._await_ready()
+        assert self._process.poll() is None, self.log.read_text()[-3000:]
+        self._process.terminate()
+        assert self._process.wait(20) == 0
+        assert "look failed" not in self.log.read_text()
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while self.log.read_text().count('"event": "ready"') < self._starts and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+class Stage:
+    """A namespace, and short words for what tests do in it."""
+
+    def __init__(self, connection: Connection, namespace: str, flavour: str = CRD) -> None:
+        """Take a namespace that is there."""
+        self.connection = connection
+        self.namespace = namespace
+        self.flavour = flavour
+
+    def resource(self, kind: str) -> Resource:
+        """Return where a kind is served."""
+        return PODS if kind == "Pod" else RESOURCES[self.flavour][kind]
+
+    async def create(self, kind: str, name: str, spec: Plain, **metadata: Any) -> Plain:  # as JSON is
+        """Create an object."""
+        resource = self.resource(kind)
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": kind,
+            "metadata": {"name": name, **metadata},
+            "spec": spec,
+        }
+        return _decoded(await self.connection.post(resource.path(self.namespace), body))
+
+    async def composite(self, name: str, gang: int = 1, **spec: Any) -> None:  # as JSON is
+        """Create a CompositePodGroup, by default from the template of its own name."""
+        await self.create("CompositePodGroup", name, _spec(name, {"minGroupCount": gang}, spec), **_annotated(spec))
+
+    async def group(self, name: str, gang: int = 1, **spec: Any) -> None:  # as JSON is
+        """Create a PodGroup, by default from the template of its own name."""
+        await self.create("PodGroup", name, _spec(name, {"minCount": gang}, spec), **_annotated(spec))
+
+    async def pod(self, name: str, group: str, node: str = "", **spec: Any) -> None:  # as JSON is
+        """Create a pod that no scheduler looks at, bound already if a node is given."""
+        containers = [{"name": "main", "image": "none"}]
+        native = {"schedulingGroup": {"podGroupName": group}} if self.flavour == NATIVE else {}
+        labels = {} if native else {POD_GROUP_LABEL: group}
+        body = {"schedulerName": "nobody", "containers": containers, **({"nodeName": node} if node else {})}
+        await self.create("Pod", name, {**body, **native, **spec}, labels=labels)
+
+    async def running(self, *names: str, phase: str = "Running") -> None:
+        """Have pods run."""
+        for name in names:
+            await self.patch("Pod", name, {"status": {"phase": phase}}, STATUS)
+
+    async def patch(self, kind: str, name: str, body: Plain, part: str | None = None) -> None:
+        """Merge into an object."""
+        await self.connection.patch(self.resource(kind).path(self.namespace, name, part), body, MERGE_PATCH)
+
+    async def apply_status(self, kind: str, name: str, status: Plain, manager: str) -> None:
+        """Apply a status by force, as another manager."""
+        resource = self.resource(kind)
+        body = {"apiVersion": resource.api_version, "kind": kind, "status": status}
+        path = resource.path(self.namespace, name, STATUS)
+        await self.connection.patch(path, body, APPLY_YAML, params={"fieldManager": manager, "force": "true"})
+
+    async def get(self, kind: str, name: str) -> Plain:
+        """Read an object."""
+        return _decoded(await self.connection.get(self.resource(kind).path(self.namespace, name)))
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Delete an object at once, without anybody's leave."""
+        path = self.resource(kind).path(self.namespace, name)
+        if kind != "Pod":
+            await self.connection.patch(path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+        try:
+            await self.connection.delete(path, {"gracePeriodSeconds": 0} if kind == "Pod" else None)
+            await self.connection.patch(path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+
+    async def condition(self, kind: str, name: str, condition: str) -> Plain:
+        """Return a condition, or an empty one."""
+        found = (await self.get(kind, name)).get("status", {}).get("conditions", [])
+        return next((one for one in found if one["type"] == condition), {})
+
+    async def scheduled(self, kind: str, name: str) -> Plain:
+        """Return whether a group was ever placed."""
+        return await self.condition(kind, name, f"{kind}InitiallyScheduled")
+
+    async def events(self, reason: str) -> list[str]:
+        """Return about which objects there are events of a reason."""
+        answer = await self.connection.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return sorted(one["regarding"]["name"] for one in _decoded(answer)["items"] if one["reason"] == reason)
+
+    async def until(self, wanted: object, ask: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> float:
+        """Return after how many seconds the answer was what is wanted; fail with the last one if it never was."""
+        began = time.monotonic()
+        while (found := await ask()) != wanted:
+            assert time.monotonic() - began < patience, f"wanted {wanted!r}, still {found!r}"
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+
+def _spec(name: str, gang: Plain, given: Plain) -> Plain:
+    """Return a group's spec: its template has its own name unless said otherwise."""
+    spec = {key: value for key, value in given.items() if key not in {"annotations", "parent", "workload", "template"}}
+    reference = {"workloadName": given.get("workload", "w"), "templateName": given.get("template", name)}
+    parent = {"parentCompositePodGroupName": given["parent"]} if "parent" in given else {}
+    return {"schedulingPolicy": {"gang": gang}, "workloadRef": reference, **parent, **spec}
+
+
+def _annotated(given: Plain) -> Plain:
+    return {"annotations": given["annotations"]} if "annotations" in given else {}
+
+
+def _decoded(data: bytes) -> Plain:
+    found: Plain = msgspec.json.decode(data)
+    return found
+
+
+async def _prepare(connection: Connection) -> None:
+    for name, rack in (("n1", "r1"), ("n2", "r1"), ("n3", "r2")):
+        await connection.post(NODES.path(), {"metadata": {"name": name, "labels": {"rack": rack}}})
+    for name, value in (("high", 1000), ("low", 10)):
+        await connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": name}, "value": value})
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster that serves both flavours, with three nodes in two racks and two priority classes."""
+    with Cluster(ClusterSpec(gates="native")) as running:
+        crds = str(ROOT / "manifests" / "crds")
+        running.kubectl("apply", "-f", crds)
+        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+
+        async def prepare() -> None:
+            async with Connection.from_kubeconfig(running.kubeconfig) as connection:
+                await _prepare(connection)
+
+        asyncio.run(prepare())
+        yield running
+
+
+@pytest.fixture(scope="package")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """Run our operator."""
+    process = Operator(cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "log")
+    process.start()
+    yield process
+    process.end()
+
+
+@pytest.fixture
+async def connection(cluster: Cluster) -> AsyncIterator[Connection]:
+    """Connect as the administrator."""
+    async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def stage(
+    connection: Connection,
+    operator: Operator,  # noqa: ARG001  # it has to run
+    request: pytest.FixtureRequest,
+) -> Stage:
+    """Return a namespace of the test's own, for our flavour."""
+    letters = (letter if letter.isalnum() else "-" for letter in request.node.name.lower())
+    name = "".join(letters)[-60:].strip("-")
+    await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
+    await connection.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    return Stage(connection, name)
+
+
+@pytest.fixture
+def native(stage: Stage) -> Stage:
+    """Return the same namespace, for the built-in flavour."""
+    return Stage(stage.connection, stage.namespace, NATIVE)

@@ -1,0 +1,211 @@
+"""Groups from their creation to their end, on a real API server with its garbage collector."""
+
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.lifecycle.conftest import Api, Operator
+
+    from cpg_lab.clusters import Cluster
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "concepts" / "lifecycle.md"
+HOLD = "example.com/hold"
+CPG, PG = "CompositePodGroup", "PodGroup"
+PARENT = "parentCompositePodGroupName"
+POD = {
+    "nodeName": "node-1",
+    "restartPolicy": "Never",
+    "terminationGracePeriodSeconds": 0,
+    "containers": [{"name": "main", "image": "busybox"}],
+}
+LEAF = {"name": "leaf", "schedulingPolicy": {"basic": {}}}
+TEMPLATES = {
+    "compositePodGroupTemplates": [{"name": "t", "schedulingPolicy": {"basic": {}}, "podGroupTemplates": [LEAF]}]
+}
+
+pytestmark = pytest.mark.e2e
+
+
+async def protected(api: "Api", *kinds: str, but: frozenset[str] = frozenset()) -> bool:
+    """Tell whether every group there bears our finalizer, once; but some, which do not."""
+    groups = [group["metadata"] for kind in kinds or (CPG, PG) for group in await api.list(kind)]
+    return all(group.get("finalizers", []).count(FINALIZER) == (group["name"] not in but) for group in groups)
+
+
+async def gone(api: "Api", *names: str) -> bool:
+    """Tell whether these groups have gone, or without names all of them."""
+    there = await api.names(CPG, PG)
+    return not there & set(names) if names else not there
+
+
+async def gone_leaves_first(api: "Api") -> bool:
+    """Tell whether all groups have gone; none may be gone while what is below it is there.
+
+    What is above is listed before what is below, so that it was gone before the other was seen.
+    """
+    levels = [await api.list(CPG), await api.list(CPG), await api.list(PG), await api.list("Pod")]
+    above, inner, leaves, pods = levels
+    parents = {one["metadata"]["name"] for one in above}
+    for one in (*inner, *leaves):
+        assert one["spec"].get(PARENT, "") in parents | {""}, f"the parent has gone before {one['metadata']['name']}"
+    groups = {one["metadata"]["name"] for one in leaves}
+    for pod in pods:
+        named = pod["metadata"].get("labels", {}).get(POD_GROUP_LABEL)
+        assert named is None or named in groups, f"{named} has gone before its pod {pod['metadata']['name']}"
+    return not any(levels)
+
+
+async def running(api: "Api", count: int) -> bool:
+    """Tell whether so many pods are there, all of them running."""
+    pods = await api.list("Pod")
+    return len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)
+
+
+async def test_finalizers_come_and_go_by_the_rules(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Area K of the native behaviour: a group goes when no pod refers to it that has not ended."""
+    for name in ("k01", "k07", "k08", "k09", "k10", "k13", "k14", "k15", "k16"):
+        await api.group(PG, name)
+    await api.group(PG, "k02", finalizers=[HOLD, FINALIZER])
+    for name in ("k11", "k12"):
+        await api.group(PG, name, finalizers=[HOLD])
+        await api.delete(PG, name)
+    await api.until("all are protected", lambda: protected(api, but=frozenset({"k11", "k12"})))
+    for name in ("08", "10", "12", "13"):
+        await api.pod(f"active-{name}", f"k{name}")
+    for name in ("14", "15", "16"):
+        await api.pod(f"active-{name}", f"k{name}", phase="Pending")
+    for name, group in (("ended-9", "k09"), ("ended-10", "k10"), ("ended-18", "missing")):
+        await api.pod(name, group, phase="Succeeded")
+    await api.pod("alone-17", None)
+    await asyncio.sleep(0.3)
+    await api.delete(PG, "k07", "k08", "k09", "k10", "k13", "k14", "k15", "k16")
+    await api.until("those without pods have gone", lambda: gone(api, "k07", "k09"))
+    await api.delete("Pod", "active-13")
+    await api.merge("Pod", "active-14", {"status": {"phase": "Succeeded"}}, "status")
+    await api.merge("Pod", "active-15", {"status": {"phase": "Failed"}}, "status")
+    await api.until("those whose last pod has ended have gone", lambda: gone(api, "k13", "k14", "k15"))
+    found = {one["metadata"]["name"]: one["metadata"]["finalizers"] for one in await api.list(PG)}
+    assert found.keys() == {"k01", "k02", "k08", "k10", "k11", "k12", "k16"}
+    assert (found["k02"], found["k11"], found["k12"]) == ([HOLD, FINALIZER], [HOLD], [HOLD])
+    for name in ("k02", "k11", "k12"):
+        await api.merge(PG, name, {"metadata": {"finalizers": None}})
+
+
+async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator: "Operator") -> None:
+    """The life cycle of the KEP: what happens while the operator is down is caught up with when it is back."""
+    operator.kill()
+    template = {"metadata": {"labels": {POD_GROUP_LABEL: "leaf"}}, "spec": POD}
+    job = await api.create("Job", "train", {"parallelism": 2, "completions": 2, "suspend": True, "template": template})
+    owners = owned_by(job)
+    await api.create("Workload", "w", TEMPLATES, ownerReferences=owners)
+    for kind, name, parent in ((CPG, "root", None), (CPG, "mid", "root"), (PG, "leaf", "mid")):
+        await api.group(kind, name, parent, ownerReferences=owners)
+    operator.ensure()
+    await api.until("the tree is protected", lambda: protected(api))
+    operator.kill()
+    await api.merge("Job", "train", {"spec": {"suspend": False}})
+    await api.until("the pods run", lambda: running(api, 2))
+    operator.ensure()
+    await api.delete("Job", "train")
+    operator.kill()
+    await api.until("the pods have gone", lambda: running(api, 0))
+    assert await api.names(CPG, PG) == {"root", "mid", "leaf"}
+    operator.ensure()
+    await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
+    await api.until("the Job has gone", lambda: none_of(api, "Job"))
+
+
+def owned_by(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the references by which a Job owns what was made for it."""
+    meta = job["metadata"]
+    return [{"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}]
+
+
+async def none_of(api: "Api", kind: str) -> bool:
+    """Tell whether there is no object of a kind."""
+    return not await api.list(kind)
+
+
+async def test_a_namespace_goes_with_a_deep_tree_and_running_pods(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Everything in it is deleted at once, in no order; what is left is the order of the finalizers."""
+    for name, parent in (("a", None), ("b", "a"), ("c", "b")):
+        await api.group(CPG, name, parent)
+    for number in range(3):
+        await api.group(PG, f"leaf-{number}", "c")
+        await api.pod(f"running-{number}", f"leaf-{number}")
+        await api.pod(f"pending-{number}", f"leaf-{number}", phase="Pending")
+    await api.until("the tree is protected", lambda: protected(api))
+    await api.delete("Namespace", api.namespace)
+    await api.until("all has gone, leaves first", lambda: gone_leaves_first(api))
+
+    async def vanished() -> bool:
+        return await api.get("Namespace", api.namespace) is None
+
+    await api.until("the namespace has gone", vanished)
+
+
+async def test_a_cycle_and_an_orphan_can_be_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Neither has a root from which anything could be taken down."""
+    for kind, name, parent in ((CPG, "x", "y"), (CPG, "y", "x"), (CPG, "self", "self"), (PG, "orphan", "nobody")):
+        await api.group(kind, name, parent)
+    await api.until("they are protected", lambda: protected(api))
+    await api.delete(CPG, "x", "y", "self")
+    await api.delete(PG, "orphan")
+    await api.until("they have gone", lambda: gone(api))
+
+
+async def test_native_composite_groups_are_protected_and_podgroups_left_to_kubernetes(
+    native: "Api",
+    operator: "Operator",  # noqa: ARG001
+) -> None:
+    """Both go from the leaves to the root, by two controllers."""
+    await native.group(CPG, "root")
+    await native.group(PG, "leaf", "root")
+    await native.until("the root is protected", lambda: protected(native, CPG))
+    (leaf,) = await native.list(PG)
+    assert leaf["metadata"]["finalizers"] == ["scheduling.k8s.io/podgroup-protection"]
+    await native.create("Pod", "member", POD | {"schedulingGroup": {"podGroupName": "leaf"}})
+    await native.until("the pod runs", lambda: running(native, 1))
+    await native.delete(CPG, "root")
+    await native.delete(PG, "leaf")
+    assert await native.names(CPG, PG) == {"root", "leaf"}
+    await native.delete("Pod", "member")
+    await native.until("the tree has gone, leaves first", lambda: gone_leaves_first(native))
+
+
+async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Operator") -> None:
+    """The command that the chart runs after an uninstall takes off our finalizer, and no other."""
+    await api.group(CPG, "root", finalizers=[HOLD])
+    await api.group(PG, "leaf", "root")
+    await api.until("the tree is protected", lambda: protected(api))
+    operator.kill()
+    await api.delete(CPG, "root")
+    await api.delete(PG, "leaf")
+    assert await api.names(CPG, PG) == {"root", "leaf"}
+    operator.release()
+    assert await api.names(PG) == set()
+    (root,) = await api.list(CPG)
+    assert root["metadata"]["finalizers"] == [HOLD]
+    await api.merge(CPG, "root", {"metadata": {"finalizers": None}})
+
+
+async def test_there_is_a_way_out_with_kubectl_alone(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
+    """The line in the documentation works as it stands."""
+    await api.group(CPG, "root")
+    await api.group(PG, "leaf", "root")
+    await api.until("the tree is protected", lambda: protected(api))
+    operator.kill()
+    (line,) = re.findall(r"```sh\n(kubectl get compositepodgroups.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    path = f"{cluster.access.kubectl_path.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+    shell = await asyncio.create_subprocess_exec("/bin/sh", "-ec", line, env=environment)
+    assert await shell.wait() == 0
+    left = [one["metadata"].get("finalizers") for kind in (CPG, PG) for one in await api.list(kind)]
+    assert left == [None, None]

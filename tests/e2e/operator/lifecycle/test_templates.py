@@ -1,0 +1,190 @@
+"""Groups made from the templates of a Workload, on a real API server."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, INSTANTIATED
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.lifecycle.conftest import Api, Operator
+
+CPG, PG = "CompositePodGroup", "PodGroup"
+MARK = {INSTANTIATE: "true"}
+PARENTS = {
+    "w-root": None,
+    "w-replica-0": "w-root",
+    "w-replica-1": "w-root",
+    "w-leaf-0": "w-replica-0",
+    "w-leaf-1": "w-replica-1",
+}
+LEAF = {
+    "name": "leaf",
+    "schedulingPolicy": {"gang": {"minCount": 2}},
+    "schedulingConstraints": {"topology": [{"key": "rack"}]},
+    "disruptionMode": {"all": {}},
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+
+pytestmark = pytest.mark.e2e
+
+
+def tree(replicas: int | None = 2, minimum: int = 2) -> dict[str, Any]:
+    """Return the templates of a tree of three levels."""
+    gang = {"gang": {"minGroupCount": 1}}
+    leaf = LEAF | {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    several = {} if replicas is None else {"replicas": replicas}
+    replica = {"name": "replica", "schedulingPolicy": gang, "podGroupTemplates": [leaf], **several}
+    root = {"name": "root", "schedulingPolicy": gang, "compositePodGroupTemplates": [replica]}
+    return {"compositePodGroupTemplates": [root]}
+
+
+async def there(api: "Api", *names: str) -> bool:
+    """Tell whether exactly these groups are there, none of them on its way out."""
+    groups = [one["metadata"] for kind in (CPG, PG) for one in await api.list(kind)]
+    return {one["name"] for one in groups} == set(names) and not any("deletionTimestamp" in one for one in groups)
+
+
+async def told(api: "Api", reason: str) -> bool:
+    """Tell whether the Workload says this of its groups."""
+    workload = await api.get("Workload", "w")
+    assert workload is not None
+    conditions = workload.get("status", {}).get("conditions", [])
+    return [one["reason"] for one in conditions] == ([reason] if reason else [])
+
+
+async def spec(api: "Api", kind: str, name: str) -> dict[str, Any]:
+    """Return what is wanted of a group."""
+    found = await api.get(kind, name)
+    assert found is not None
+    wanted: dict[str, Any] = found["spec"]
+    return wanted
+
+
+async def test_a_workload_is_instantiated_whole_and_kept_so(api: "Api", operator: "Operator") -> None:
+    """Also when it was created while the operator was down, and a group deleted while it was down again."""
+    operator.kill()
+    await api.create("Workload", "w", tree(), annotations=MARK)
+    operator.ensure()
+    await api.until("all groups are there", lambda: there(api, *PARENTS))
+    groups = [one for kind in (CPG, PG) for one in await api.list(kind)]
+    assert {one["metadata"]["name"]: one["spec"].get("parentCompositePodGroupName") for one in groups} == PARENTS
+    assert all(one["metadata"]["finalizers"] == [FINALIZER] for one in groups)
+    wanted = {key: value for key, value in LEAF.items() if key != "name"}
+    place = {
+        "parentCompositePodGroupName": "w-replica-1",
+        "workloadRef": {"workloadName": "w", "templateName": "leaf"},
+    }
+    assert await spec(api, PG, "w-leaf-1") == wanted | place
+    await api.until("it is told", lambda: told(api, "Instantiated"))
+    operator.kill()
+    await api.delete(CPG, "w-replica-0")
+    await api.delete(PG, "w-leaf-0")
+    operator.ensure()
+    await api.until("they have been made anew", lambda: there(api, *PARENTS))
+
+
+async def test_minimum_and_replicas_are_followed(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Up and down; a group that pods still need goes when they have gone, and comes back after that if need be."""
+    await api.create("Workload", "w", tree(), annotations=MARK)
+    await api.until("all groups are there", lambda: there(api, *PARENTS))
+    await api.pod("member", "w-leaf-1")
+    await api.merge("Workload", "w", {"spec": tree(minimum=3)})
+
+    async def followed() -> bool:
+        found = [(await spec(api, PG, name))["schedulingPolicy"] for name in ("w-leaf-0", "w-leaf-1")]
+        return found == [{"gang": {"minCount": 3}}] * 2
+
+    await api.until("the minimum is the new one", followed)
+    await api.merge("Workload", "w", {"spec": tree(replicas=1, minimum=3)})
+
+    async def leaving() -> bool:
+        groups = [one["metadata"] for kind in (CPG, PG) for one in await api.list(kind)]
+        found = {one["name"] for one in groups if "deletionTimestamp" in one}
+        return len(groups) == len(PARENTS) and found == {"w-replica-1", "w-leaf-1"}
+
+    await api.until("the second replica waits for its pod", leaving)
+    await api.merge("Workload", "w", {"spec": tree(replicas=2, minimum=3)})
+    await api.until("its return waits too", lambda: told(api, "BeingDeleted"))
+    await api.delete("Pod", "member")
+    await api.until("it is back", lambda: there(api, *PARENTS))
+    await api.until("that is told", lambda: told(api, "Instantiated"))
+
+
+async def test_a_stranger_of_that_name_is_left_alone(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Everything else is made; a mark that is taken away leaves the groups and nothing said."""
+    await api.group(PG, "w-leaf-0")
+    await api.create("Workload", "w", tree(), annotations=MARK)
+    await api.until("the conflict is told", lambda: told(api, "Conflict"))
+    await api.until("the others are there", lambda: there(api, *PARENTS))
+    assert (await spec(api, PG, "w-leaf-0"))["schedulingPolicy"] == {"basic": {}}
+    await api.merge("Workload", "w", {"metadata": {"annotations": None}})
+    await api.until("nothing is said", lambda: told(api, ""))
+    assert await there(api, *PARENTS)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+async def test_a_workload_takes_its_groups_along(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+    """Once their pods have gone, and leaves first; then the same name can be used again at once."""
+    await api.create("Workload", "w", tree(), annotations=MARK)
+    await api.until("all groups are there", lambda: there(api, *PARENTS))
+    await api.pod("member", "w-leaf-1")
+    await api.delete("Workload", "w", policy=policy)
+
+    async def waiting() -> bool:
+        return await api.names(CPG, PG) == {"w-root", "w-replica-1", "w-leaf-1"}
+
+    await api.until("what the pod needs stays", waiting)
+    assert (await api.get("Workload", "w") is not None) == (policy == "Foreground")
+    if policy == "Background":
+        await api.create("Workload", "w", tree(), annotations=MARK)
+        await api.until("the old ones are waited for", lambda: told(api, "BeingDeleted"))
+        await api.delete("Pod", "member")
+        await api.until("the new ones are there", lambda: there(api, *PARENTS))
+        await api.delete("Workload", "w", policy=policy)
+    else:
+        await api.delete("Pod", "member")
+
+    async def all_gone() -> bool:
+        return not await api.names(CPG, PG, "Workload")
+
+    await api.until("all has gone", all_gone)
+
+
+async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """One group per template; it has no status, so an annotation says how it is."""
+    await native.create("Workload", "w", tree(replicas=None), annotations=MARK)
+    await native.until("all groups are there", lambda: there(native, "w-root", "w-replica", "w-leaf"))
+
+    async def says(words: str) -> bool:
+        workload = await native.get("Workload", "w")
+        assert workload is not None
+        said: str = workload["metadata"]["annotations"].get(INSTANTIATED, "")
+        return words in said
+
+    await native.until("it is told", lambda: says("True: Instantiated: all 3 groups are there"))
+    assert (await spec(native, PG, "w-leaf"))["parentCompositePodGroupName"] == "w-replica"
+    changed = tree(replicas=None, minimum=4)
+    changed["compositePodGroupTemplates"][0]["schedulingPolicy"] = {"gang": {"minGroupCount": 2}}
+    await native.merge("Workload", "w", {"spec": changed})
+    await native.until("what cannot change is told", lambda: says("False: Immutable: CompositePodGroup"))
+
+    async def followed() -> bool:
+        policy: dict[str, Any] = (await spec(native, PG, "w-leaf"))["schedulingPolicy"]
+        return policy == {"gang": {"minCount": 4}}
+
+    await native.until("what can change has changed", followed)
+
+
+async def test_a_group_made_by_hand_takes_the_priority_of_its_template(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Where it has none; what it says itself stands."""
+    leaf = {"name": "leaf", "schedulingPolicy": {"basic": {}}, "priority": 7}
+    await api.create("Workload", "w", {"podGroupTemplates": [leaf]})
+    made = {"schedulingPolicy": {"basic": {}}, "workloadRef": {"workloadName": "w", "templateName": "leaf"}}
+    await api.create(PG, "empty", made)
+    await api.create(PG, "own", made | {"priority": 3})
+
+    async def filled() -> bool:
+        return [(await spec(api, PG, name)).get("priority") for name in ("empty", "own")] == [7, 3]
+
+    await api.until("the priority is there", filled)

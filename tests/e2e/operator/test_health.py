@@ -1,0 +1,200 @@
+"""Counts, domains, health and repair on a real API server, whatever happens to pods, statuses and the operator."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
+from cpg_client.connection import JSON_PATCH
+from cpg_client.resources import STATUS
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.conftest import Operator, Stage
+
+pytestmark = pytest.mark.e2e
+
+ROOT = ("CompositePodGroup", "root")
+PROMISED = 2.0
+"""Seconds within which news of a pod are told by the root."""
+NOISE = 4.0
+"""Seconds more, for machines that do much else."""
+
+
+async def tree(stage: "Stage", **root: Any) -> None:  # as JSON is
+    """Make a root that wants both of its gangs of two, in one rack."""
+    constraint = {"topology": [{"key": "rack"}]}
+    await stage.composite("root", 2, schedulingConstraints=constraint, **root)
+    await stage.group("a", 2, parent="root")
+    await stage.group("b", 2, parent="root")
+
+
+async def standing(
+    stage: "Stage", kind: str = "CompositePodGroup", name: str = "root"
+) -> tuple[object, object, object, object]:
+    """Return reason and message of a group's health, and its counts."""
+    found = (await stage.get(kind, name)).get("status", {})
+    health: dict[str, Any] = next((one for one in found.get("conditions", []) if one["type"] == "Healthy"), {})
+    pods = found.get("pods", {})
+    return health.get("reason"), health.get("message"), pods.get("scheduled"), pods.get("running")
+
+
+async def test_the_root_tells_how_the_tree_fares_as_pods_come_and_go(stage: "Stage") -> None:
+    """From pending over partial and starting to met, and back, each within two seconds."""
+    await tree(stage)
+    waiting = "0 of 2 groups ready, 2 short: PodGroup a: 0 of 0 pods running, 2 short"
+    await stage.until(("Pending", waiting, 0, 0), lambda: standing(stage))
+
+    for name in ("a1", "a2", "b1"):
+        await stage.pod(name, name[0], "n1")
+    partial = "0 of 2 groups ready, 2 short: PodGroup a: 0 of 2 pods running, 2 short"
+    await stage.until(("Partial", partial, 3, 0), lambda: standing(stage))
+    assert (await stage.condition(*ROOT, "Partial"))["status"] == "True"
+
+    await stage.pod("b2", "b", "n2")
+    await stage.until(("Starting", partial, 4, 0), lambda: standing(stage))
+    assert (await stage.get(*ROOT))["status"]["domain"] == {"key": "rack", "value": "r1"}
+    assert await stage.condition(*ROOT, "Partial") == {}
+
+    await stage.running("a1", "a2", "b1", "b2")
+    took = await stage.until(("MinimumMet", "2 of 2 groups ready", 4, 4), lambda: standing(stage))
+    assert took < PROMISED + NOISE
+
+    await stage.delete("Pod", "b2")
+    short = "1 of 2 groups ready, 1 short: PodGroup b: 1 of 1 pods running, 1 short"
+    took = await stage.until(("Partial", short, 3, 3), lambda: standing(stage))
+    assert took < PROMISED + NOISE
+
+    await stage.pod("b3", "b", "n3")
+    await stage.running("b3", phase="Succeeded")
+    await stage.until(("MinimumMet", "2 of 2 groups ready", 4, 4), lambda: standing(stage))
+    assert "domain" not in (await stage.get(*ROOT))["status"]
+
+
+async def test_a_burst_is_few_writes(stage: "Stage") -> None:
+    """Sixty pods that start one after the other change the status of their group a few times only."""
+    await stage.group("a", 60)
+    await asyncio.gather(*(stage.pod(f"p{number}", "a", "n1") for number in range(60)))
+    await asyncio.gather(*(stage.running(f"p{number}") for number in range(60)))
+    await stage.until(("MinimumMet", "60 of 60 pods running", 60, 60), lambda: standing(stage, "PodGroup", "a"))
+    found = await stage.get("PodGroup", "a")
+    writers = {one["manager"] for one in found["metadata"]["managedFields"]}
+    assert "cpg-operator" in writers
+    assert not [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
+
+
+async def test_the_native_flavour_says_what_its_schema_can_hold(native: "Stage") -> None:
+    """The condition, on both kinds; counts are for ours alone."""
+    await native.composite("root", 1)
+    await native.group("a", 1, parent="root")
+    await native.pod("p", "a", "n1")
+    await native.running("p")
+    met = ("MinimumMet", "1 of 1 groups ready", None, None)
+    await native.until(met, lambda: standing(native))
+    await native.until(("MinimumMet", "1 of 1 pods running", None, None), lambda: standing(native, "PodGroup", "a"))
+    await native.group("b", 1, parent="root", workload="v")
+
+    async def reason() -> object:
+        return (await native.scheduled("PodGroup", "b")).get("reason")
+
+    await native.until("Invalid", reason)
+
+
+async def test_a_tree_that_was_placed_without_a_word_is_said_to_have_been(stage: "Stage") -> None:
+    """So it is where the scheduler died before its report, and where somebody has erased the status."""
+    await stage.group("a", 1)
+    await stage.pod("p", "a", "n1")
+    await stage.running("p")
+
+    async def placed() -> object:
+        return (await stage.scheduled("PodGroup", "a")).get("status")
+
+    await stage.until("True", placed)
+    path = stage.resource("PodGroup").path(stage.namespace, "a", STATUS)
+    await stage.connection.patch(path, [{"op": "remove", "path": "/status"}], JSON_PATCH)
+    await stage.until(("MinimumMet", "1 of 1 pods running", 1, 1), lambda: standing(stage, "PodGroup", "a"))
+    await stage.until("True", placed)
+
+
+async def test_who_writes_over_us_is_corrected(stage: "Stage") -> None:
+    """Counts and health that another manager takes over come back to what is so."""
+    await stage.group("a", 1)
+    waiting = ("Pending", "0 of 0 pods running, 1 short", 0, 0)
+    await stage.until(waiting, lambda: standing(stage, "PodGroup", "a"))
+    lie = {
+        "type": "Healthy",
+        "status": "True",
+        "reason": "Fine",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"conditions": [lie], "pods": {"desired": 7, "scheduled": 7, "running": 7}}
+    await stage.apply_status("PodGroup", "a", status, "somebody")
+    await stage.until(waiting, lambda: standing(stage, "PodGroup", "a"))
+
+
+async def test_rubbish_concerns_nobody_else(stage: "Stage") -> None:
+    """Pods that name two groups, none, or one that is not there; a group that is its own parent."""
+    await stage.composite("own", parent="own")
+    await stage.pod("empty", "")
+    await stage.pod("lost", "nowhere")
+    label = "scheduling.cpg.dev/pod-group"
+    spec = {"containers": [{"name": "main", "image": "none"}]}
+    await stage.create("Pod", "torn", spec, labels={label: "a"}, annotations={label: "b"})
+    await stage.group("a", 1)
+    await stage.pod("p", "a", "n1")
+    await stage.running("p")
+    await stage.until(("MinimumMet", "1 of 1 pods running", 1, 1), lambda: standing(stage, "PodGroup", "a"))
+
+
+async def test_half_a_gang_is_released_when_its_user_wants_that(stage: "Stage") -> None:
+    """After the time on the root its pods are deleted, once, with an event; without a time nothing is."""
+    await tree(stage, annotations={RELEASE_ANNOTATION: "1s"})
+    await stage.group("kept", 2)
+    for name, group in (("a1", "a"), ("a2", "a"), ("k1", "kept")):
+        await stage.pod(name, group, "n1")
+    await stage.until(("Pending", "0 of 0 pods running", 0), lambda: released(stage))
+    await stage.until(["root"], lambda: stage.events("Released"))
+    left = standing(stage, "PodGroup", "kept")
+    assert await left == ("Partial", "0 of 1 pods running, 2 short", 1, 0)
+
+
+async def released(stage: "Stage") -> object:
+    """Return how the first gang fares, in few words."""
+    reason, message, scheduled, _ = await standing(stage, "PodGroup", "a")
+    return reason, str(message).split(",")[0], scheduled
+
+
+async def test_a_priority_is_filled_in_once(stage: "Stage") -> None:
+    """From the class, or zero without one; what the API server then holds is immutable."""
+    await stage.composite("root", priorityClassName="high")
+    await stage.group("a", 1, parent="root", priorityClassName="high")
+    await stage.group("alone", 1)
+
+    async def priorities() -> list[object]:
+        names = (ROOT, ("PodGroup", "a"), ("PodGroup", "alone"))
+        return [(await stage.get(*name))["spec"].get("priority") for name in names]
+
+    await stage.until([1000, 1000, 0], priorities)
+    await stage.until(("Pending", "0 of 0 pods running, 1 short", 0, 0), lambda: standing(stage, "PodGroup", "alone"))
+
+
+async def test_what_happened_while_it_was_down_is_caught_up(stage: "Stage", operator: "Operator") -> None:
+    """Killed without a word and started again, it finds what came, went and changed."""
+    await tree(stage)
+    for name in ("a1", "a2", "b1", "b2"):
+        await stage.pod(name, name[0], "n1")
+    await stage.running("a1", "a2", "b1", "b2")
+    await stage.until(("MinimumMet", "2 of 2 groups ready", 4, 4), lambda: standing(stage))
+    operator.kill()
+    await stage.delete("PodGroup", "b")
+    await stage.delete("Pod", "a2")
+    await stage.group("c", 1, parent="root", workload="v")
+    operator.start()
+    message = "0 of 2 groups ready, 2 short: PodGroup a: 1 of 1 pods running, 1 short"
+    await stage.until(("Partial", message, 1, 1), lambda: standing(stage))
+
+    async def reason() -> object:
+        return (await stage.scheduled("PodGroup", "c"))["reason"]
+
+    await stage.until("Invalid", reason)

@@ -1,0 +1,74 @@
+"""An operator that may see one namespace only, with the rights of a service account in it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.conftest import Operator, Stage
+
+    from cpg_lab.clusters import Cluster
+
+pytestmark = pytest.mark.e2e
+
+GROUPS = "scheduling.cpg.dev"
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
+    {
+        "apiGroups": [GROUPS],
+        "resources": ["podgroups", "compositepodgroups", "workloads"],
+        "verbs": ["get", "list", "watch", "patch"],
+    },
+    {
+        "apiGroups": [GROUPS],
+        "resources": ["podgroups/status", "compositepodgroups/status", "workloads/status"],
+        "verbs": ["patch"],
+    },
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+]
+
+
+async def kubeconfig(stage: "Stage", cluster: "Cluster", folder: Path) -> Path:
+    """Give an account those rights, and write down how to use it."""
+    post, space = stage.connection.post, stage.namespace
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+    await post(f"{rbac}/roles", {"metadata": {"name": "operator"}, "rules": RULES})
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": space}
+    role = {"kind": "Role", "name": "operator", "apiGroup": "rbac.authorization.k8s.io"}
+    await post(f"{rbac}/rolebindings", {"metadata": {"name": "operator"}, "subjects": [account], "roleRef": role})
+    answer = await post(f"/api/v1/namespaces/{space}/serviceaccounts/default/token", {"spec": {}})
+    token = msgspec.json.decode(answer)["status"]["token"]
+    config: dict[str, Any] = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": one["name"], "user": {"token": token}} for one in config["users"]]
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+async def test_rights_in_one_namespace_are_enough(
+    stage: "Stage", cluster: "Cluster", operator: "Operator", tmp_path: Path
+) -> None:
+    """Health is told there; no node and no class may be read, so no domain is told and no priority filled in."""
+    operator.kill()
+    limited = operator.limited(await kubeconfig(stage, cluster, tmp_path), tmp_path / "log", stage.namespace)
+    limited.start()
+    try:
+        await stage.group("a", 1)
+        await stage.pod("p", "a", "n1")
+        await stage.running("p")
+
+        async def reason() -> object:
+            return (await stage.condition("PodGroup", "a", "Healthy")).get("reason")
+
+        await stage.until("MinimumMet", reason)
+        assert "priority" not in (await stage.get("PodGroup", "a"))["spec"]
+        await stage.delete("Pod", "p")
+        await stage.until("Pending", reason)
+    finally:
+        limited.end()
+        operator.start()
+    assert "forbidden" not in limited.log.read_text().lower().replace("may not be listed", "")

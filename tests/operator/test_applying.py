@@ -1,0 +1,205 @@
+"""The one door: what goes over the wire, in which order, and what becomes of what fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.resources import CPG_POD_GROUPS, PODS
+from cpg_client.timing import Timing, end
+from cpg_engine.testing.builders import metadata
+from cpg_operator.applying import CONFLICT_WAIT, Door
+from cpg_operator.dirty import FIRST_RETRY, Dirty
+from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.writes import TreeKey, Verb, Word, Write
+
+TREE = TreeKey("crd", GroupKey("PodGroup", "default", "a"))
+GROUP = "/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups/a"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+class Wire:
+    """A connection that records requests, and fails as it is told to."""
+
+    timing = Timing(wall=lambda: 0.0)
+
+    def __init__(self) -> None:
+        """Let everything through."""
+        self.sent: list[tuple[str, str, Any]] = []
+        self.errors: dict[str, Exception] = {}
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def patch(self, path: str, body: object, *_: object, params: object = None) -> bytes:
+        """Take a patch."""
+        return await self._take("PATCH", path, (body, params))
+
+    async def post(self, path: str, body: object) -> bytes:
+        """Take a new object."""
+        return await self._take("POST", path, body)
+
+    async def delete(self, path: str, body: object) -> bytes:
+        """Take the end of an object."""
+        return await self._take("DELETE", path, body)
+
+    async def _take(self, method: str, path: str, body: object) -> bytes:
+        self.sent.append((method, path, body))
+        await self.open.wait()
+        if path in self.errors:
+            raise self.errors[path]
+        return b"{}"
+
+    def paths(self) -> list[str]:
+        """Return what was sent, in few words."""
+        return [f"{method} {path}" for method, path, _ in self.sent]
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Return a connection."""
+    return Wire()
+
+
+@pytest.fixture
+def dirty() -> Dirty[TreeKey]:
+    """Return a queue at a time that stands still."""
+    return Dirty(lambda: 0.0, quiet=0.25, longest=1.0)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Return counters."""
+    return Metrics()
+
+
+@pytest.fixture
+async def door(wire: Wire, dirty: Dirty[TreeKey], metrics: Metrics) -> AsyncIterator[Door]:
+    """Return a door that works."""
+    found = Door(cast("Connection", wire), dirty, instance="test", metrics=metrics, in_flight=4)
+    working = asyncio.create_task(found.run())
+    yield found
+    await end(working)
+
+
+def write(verb: Verb = Verb.APPLY_STATUS, *, version: str = "1", part: str = "health", **more: Any) -> Write:
+    """Return a write to one group."""
+    target = replace(metadata("a"), resource_version=version)
+    return Write(verb=verb, resource=CPG_POD_GROUPS, target=target, part=part, **{"body": {"x": 1}, **more})
+
+
+def refusal(status: int) -> ApiError:
+    """Return what the API server answers."""
+    return ApiError(status, "Reason", "message", request="PATCH")
+
+
+async def test_each_verb_has_its_request(door: Door, wire: Wire) -> None:
+    """With the UID, and the version where it matters."""
+    await done(door, write(unchanged=True, manager="m"))
+    ((_, path, (body, params)),) = wire.sent
+    assert path == f"{GROUP}/status"
+    assert body["metadata"] == {"uid": "uid-default-a", "resourceVersion": "1"}
+    assert params == {"fieldManager": "m", "force": "true"}
+    await done(door, write(Verb.MERGE, part="priority", body={"spec": {"priority": 1}}))
+    await done(door, write(Verb.CREATE, part="create"))
+    await done(door, replace(write(Verb.DELETE, part="release"), resource=PODS))
+    await done(door, write(Verb.TELL, part="told", word=Word(reason="Released", note="n")))
+    assert wire.paths()[1:] == [
+        f"PATCH {GROUP}",
+        "POST /apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups",
+        "DELETE /api/v1/namespaces/default/pods/a",
+        f"POST {EVENTS}",
+    ]
+    assert wire.sent[1][2][0] == {"spec": {"priority": 1}, "metadata": {"uid": "uid-default-a"}}
+    assert wire.sent[3][2]["preconditions"] == {"uid": "uid-default-a"}
+
+
+async def done(door: Door, *writes: Write) -> None:
+    """Have writes done."""
+    for one in writes:
+        door.submit(TREE, one)
+    await door.drained()
+
+
+async def test_what_was_written_is_not_written_again_until_there_is_news(door: Door, wire: Wire) -> None:
+    """Nor while it is being written; a newer state or another body is another write."""
+    wire.open.clear()
+    door.submit(TREE, write())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    door.submit(TREE, write())
+    assert len(door) == 0
+    wire.open.set()
+    await door.drained()
+    await done(door, write())
+    assert len(wire.sent) == 1
+    await done(door, write(body={"x": 2}))
+    await done(door, write(version="2", body={"x": 2}))
+    assert len(wire.sent) == 3
+    door.forget(write().target.uid)
+    await done(door, write(version="2", body={"x": 2}))
+    assert len(wire.sent) == 4
+
+
+async def test_of_two_writes_that_wait_the_later_is_sent(door: Door, wire: Wire) -> None:
+    """A burst becomes one request; different parts of an object go one after the other."""
+    for number in range(10):
+        door.submit(TREE, write(body={"x": number}))
+    door.submit(TREE, write(part="validity", body={"y": 1}))
+    assert len(door) == 2
+    await door.drained()
+    assert [body[0]["status"] for _, _, body in wire.sent] == [{"x": 9}, {"y": 1}]
+
+
+@pytest.mark.parametrize(
+    ("error", "result", "wait"),
+    [
+        (refusal(404), "gone", None),
+        (refusal(409), "conflict", CONFLICT_WAIT),
+        (refusal(403), "failure", FIRST_RETRY),
+        (ConnectionFailedError("server", "PATCH", "lost"), "failure", FIRST_RETRY),
+        (ValueError("a mistake of ours"), "failure", FIRST_RETRY),
+    ],
+)
+async def test_what_fails_is_looked_at_again(
+    door: Door,
+    wire: Wire,
+    dirty: Dirty[TreeKey],
+    metrics: Metrics,
+    *,
+    error: Exception,
+    result: str,
+    wait: float | None,
+) -> None:
+    """Soon after a conflict, later after a failure, never where there is nothing left; and the door goes on."""
+    wire.errors[f"{GROUP}/status"] = error
+    await done(door, write(word=Word(reason="R", note="n")))
+    assert len(wire.sent) == 1
+    assert dirty.wait() == (None if wait is None else pytest.approx(wait))
+    facts = Facts(states=(), queued=0, unwritten=0, age=0.0)
+    assert f'result="{result}",verb="apply status"}} 1.0' in metrics.page(facts).decode()
+    del wire.errors[f"{GROUP}/status"]
+    await done(door, write())
+    assert len(wire.sent) == 2
+
+
+async def test_what_could_not_be_created_is_remembered(door: Door, wire: Wire) -> None:
+    """There is no object whose status could say why."""
+    wire.errors["/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups"] = refusal(422)
+    await done(door, write(Verb.CREATE))
+    assert door.refusals == {TREE: "message"}
+
+
+async def test_an_event_follows_its_write(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
+    """One that cannot be told fails nothing."""
+    await done(door, write(word=Word(reason="Invalid", note="why", warning=True)))
+    assert wire.paths() == [f"PATCH {GROUP}/status", f"POST {EVENTS}"]
+    event = wire.sent[1][2]
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "Invalid", "why")
+    wire.errors[EVENTS] = refusal(403)
+    await done(door, write(version="2", word=Word(reason="Valid", note="why")))
+    assert dirty.wait() is None

@@ -1,0 +1,119 @@
+"""When a tree is looked at: after a quiet moment, not too late, and again after what failed."""
+
+import pytest
+
+from cpg_operator.dirty import LONGEST_RETRY, Dirty
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock."""
+    return Clock()
+
+
+@pytest.fixture
+def dirty(clock: Clock) -> Dirty[str]:
+    """Return a queue that waits for a quarter of a second of quiet, and for one second at most."""
+    return Dirty(clock, quiet=0.25, longest=1.0)
+
+
+def drained(dirty: Dirty[str]) -> list[str]:
+    """Return all that is due."""
+    found = []
+    while (key := dirty.pop()) is not None:
+        found.append(key)
+    return found
+
+
+def test_nothing_is_due_where_nothing_happened(dirty: Dirty[str]) -> None:
+    """And nothing ever will be."""
+    assert (dirty.pop(), dirty.wait(), len(dirty)) == (None, None, 0)
+
+
+def test_a_tree_is_due_when_it_has_been_quiet(dirty: Dirty[str], clock: Clock) -> None:
+    """Every piece of news begins the quiet anew."""
+    dirty.mark("a")
+    clock.now += 0.2
+    dirty.mark("a")
+    clock.now += 0.2
+    assert drained(dirty) == []
+    assert dirty.wait() == pytest.approx(0.05)
+    clock.now += 0.06
+    assert drained(dirty) == ["a"]
+    assert drained(dirty) == []
+
+
+def test_a_tree_that_is_never_quiet_is_looked_at_all_the_same(dirty: Dirty[str], clock: Clock) -> None:
+    """Ten thousand pieces of news within ten seconds are ten looks."""
+    looks = 0
+    for _ in range(10_000):
+        dirty.mark("a")
+        clock.now += 0.001
+        looks += len(drained(dirty))
+    assert looks == pytest.approx(10, abs=1)
+    assert len(dirty) <= 1
+
+
+def test_the_longest_due_comes_first(dirty: Dirty[str], clock: Clock) -> None:
+    """Whatever the order of their names."""
+    for key in "bca":
+        dirty.mark(key)
+        clock.now += 0.01
+    clock.now += 1
+    assert drained(dirty) == ["b", "c", "a"]
+
+
+def test_a_time_of_its_own_is_kept_unless_news_come_earlier(dirty: Dirty[str], clock: Clock) -> None:
+    """The earlier of two wishes stands."""
+    dirty.mark_in("a", 60.0)
+    dirty.mark_in("a", 90.0)
+    assert dirty.wait() == pytest.approx(60.0)
+    dirty.mark("a")
+    clock.now += 0.25
+    assert drained(dirty) == ["a"]
+    clock.now += 100
+    assert drained(dirty) == []
+
+
+def test_what_fails_comes_back_later_and_later(dirty: Dirty[str], clock: Clock) -> None:
+    """Doubling up to a minute, and from the start again once it has worked."""
+    waits = []
+    for _ in range(8):
+        dirty.failed("a")
+        waits.append(dirty.wait())
+        clock.now += LONGEST_RETRY
+        assert drained(dirty) == ["a"]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    dirty.worked("a")
+    dirty.failed("a")
+    assert dirty.wait() == 1.0
+
+
+def test_news_bring_back_at_once_what_failed(dirty: Dirty[str], clock: Clock) -> None:
+    """Whoever mends something need not wait for a minute."""
+    for _ in range(9):
+        dirty.failed("a")
+    dirty.mark("a")
+    clock.now += 0.3
+    assert drained(dirty) == ["a"]
+
+
+def test_who_sleeps_is_woken_for_what_is_due_earlier(dirty: Dirty[str]) -> None:
+    """And for nothing else."""
+    woken: list[float | None] = []
+    dirty.woken = lambda: woken.append(dirty.wait())
+    dirty.mark_in("late", 50.0)
+    dirty.mark_in("later", 60.0)
+    dirty.mark("now")
+    dirty.mark("now")
+    assert woken == [pytest.approx(50.0), pytest.approx(0.25)]

@@ -1,0 +1,108 @@
+"""How news get into the view, and what is done where something may not be seen."""
+
+import asyncio
+import threading
+from typing import Any, cast
+
+import pytest
+
+from cpg_api.dumping import dump
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ApiError
+from cpg_client.flavours import CRD, KINDS
+from cpg_engine.testing.builders import metadata, pod_group
+from cpg_operator import hearing as module
+from cpg_operator.hearing import Hearing
+from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.views import View
+
+
+class Server:
+    """Answers lists, or refuses them."""
+
+    endpoint = Endpoint(server="http://localhost")
+
+    def __init__(self, **refused: int) -> None:
+        """Refuse some kinds, by plural, with a status."""
+        self._refused = refused
+
+    async def get(self, path: str, _: object = None) -> bytes:
+        """Answer."""
+        status = self._refused.get(path.rpartition("/")[2])
+        if status is not None:
+            raise ApiError(status, "Reason", "message", request="GET")
+        return b"{}"
+
+
+class Rig:
+    """Ears over an empty view."""
+
+    def __init__(self, *namespaces: str, **refused: int) -> None:
+        """Listen to these namespaces, or all."""
+        self.view = View(KINDS, lambda _: None)
+        self.gone: list[str] = []
+        self.metrics = Metrics()
+        self.hearing = Hearing(
+            cast("Connection", Server(**refused)),
+            self.view,
+            namespaces=namespaces,
+            gone=self.gone.append,
+            metrics=self.metrics,
+        )
+
+    def page(self) -> str:
+        """Return the page of metrics."""
+        return self.metrics.page(Facts(states=(), queued=0, unwritten=0, age=0.0)).decode()
+
+
+def plain(name: str, **more: Any) -> dict[str, Any]:  # as JSON is
+    """Return a group as the API server sends it."""
+    return {**dump(pod_group(name, meta=metadata(name))), **more}
+
+
+async def test_what_kopf_hears_in_its_thread_gets_into_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed, added, deleted; what does not fit is refused, and a null is a field that is not there."""
+    rig = Rig()
+
+    def hear(take: Any) -> None:  # noqa: ANN401  # Kopf's end of it
+        take(CRD, PodGroup, None, plain("a"))
+        take(CRD, PodGroup, "ADDED", plain("b", status=None))
+        take(CRD, PodGroup, "MODIFIED", plain("bad", spec=7))
+        take(CRD, PodGroup, "DELETED", plain("a"))
+
+    async def run(registry: Any, *_: object) -> None:  # noqa: ANN401  # what stands in for Kopf's
+        thread = threading.Thread(target=hear, args=(registry,))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+
+    monkeypatch.setattr(module, "registry_of", lambda _endpoint, _kinds, take: take)
+    monkeypatch.setattr(module, "run_kopf", run)
+    await rig.hearing.kopf()
+    await asyncio.sleep(0)
+    assert [one.metadata.name for one in rig.view.known(CRD, PodGroup).values()] == ["b"]
+    assert rig.gone == [metadata("a").uid]
+    assert 'cpg_operator_refused_objects_total{kind="PodGroup"} 1.0' in rig.page()
+
+
+async def test_everything_is_reflected_where_everything_may_be_seen() -> None:
+    """Pods everywhere, nodes, priority classes."""
+    rig = Rig()
+    paths = [one.source.path for one in await rig.hearing.reflectors()]
+    assert paths == ["/api/v1/pods", "/api/v1/nodes", "/apis/scheduling.k8s.io/v1/priorityclasses"]
+    assert rig.view.knows_classes
+
+
+async def test_who_may_see_some_namespaces_only_does_without_the_rest() -> None:
+    """Pods namespace by namespace; no domains, and no judging by classes that may not be read."""
+    rig = Rig("x", "y", nodes=403, priorityclasses=403)
+    paths = [one.source.path for one in await rig.hearing.reflectors()]
+    assert paths == ["/api/v1/namespaces/x/pods", "/api/v1/namespaces/y/pods"]
+    assert not rig.view.knows_classes
+
+
+async def test_a_server_in_trouble_is_no_refusal() -> None:
+    """Whoever asked asks again."""
+    with pytest.raises(ApiError):
+        await Rig(nodes=500).hearing.reflectors()

@@ -1,0 +1,134 @@
+"""Looks at trees: what is due is looked at, and a mistake about one tree does not stop the others."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_client.flavours import CRD
+from cpg_client.timing import Timing, end
+from cpg_engine.testing.builders import pod_group
+from cpg_operator.applying import Door
+from cpg_operator.dirty import Dirty
+from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.reconciling import Reconciler, stamp
+from cpg_operator.scenes import Scene, Step
+from cpg_operator.testing.ground import Ground, members, small_tree
+from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Write
+
+ROOT = TreeKey(CRD, GroupKey("CompositePodGroup", "default", "root"))
+
+
+class Taken:
+    """A door that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.writes: list[tuple[str, str]] = []
+        self.refusals: dict[TreeKey, str] = {}
+
+    def submit(self, tree: TreeKey, write: Write) -> None:
+        """Take a write."""
+        self.writes.append((tree.anchor.name, write.part))
+
+
+class Rig:
+    """A reconciler over a ground, in a time that is set by hand."""
+
+    def __init__(self, *steps: Step) -> None:
+        """Set it up with these steps."""
+        self.now = 100.0
+        self.ground = Ground()
+        self.door = Taken()
+        self.metrics = Metrics()
+        self.dirty: Dirty[TreeKey] = Dirty(lambda: self.now, quiet=0.0, longest=0.0)
+        self.reconciler = Reconciler(
+            self.ground.view,
+            self.dirty,
+            cast("Door", self.door),
+            steps=steps,
+            metrics=self.metrics,
+            partial_after=600.0,
+            timing=Timing(clock=lambda: self.now, wall=lambda: 60.0),
+        )
+
+    def page(self) -> str:
+        """Return the page of metrics."""
+        states = ((key.flavour, state) for key, state in self.reconciler.states.items())
+        facts = Facts(states=states, queued=1, unwritten=2, age=3.0)
+        return self.metrics.page(facts).decode()
+
+
+def wanting(scene: Scene) -> Outcome:
+    """Want a write and another look."""
+    write = Write(verb=Verb.TELL, resource=next(iter(scene.kinds.values())), target=scene.tree.root.metadata, part="p")
+    return Outcome(writes=(write,), again_in=7.0)
+
+
+def broken(scene: Scene) -> Outcome:
+    """Fail for one tree."""
+    if scene.tree.root.metadata.name == "bad":
+        raise ValueError("a mistake of ours")
+    return NOTHING
+
+
+async def test_a_look_hands_on_what_the_steps_want() -> None:
+    """Writes to the door, and the time of another look to the queue."""
+    rig = Rig(wanting)
+    rig.ground.put(*small_tree())
+    rig.reconciler.look(ROOT)
+    assert rig.door.writes == [("root", "p")]
+    assert rig.dirty.wait() == pytest.approx(7.0)
+    assert rig.reconciler.states == {ROOT: "Pending"}
+    assert 'cpg_operator_trees{flavour="crd",state="Pending"} 1.0' in rig.page()
+
+
+async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:
+    """A leaf that has found its root is looked at as part of it."""
+    rig = Rig(wanting)
+    rig.ground.put(pod_group("a"))
+    leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
+    rig.reconciler.look(leaf)
+    rig.ground.view.drop(CRD, pod_group("a"))
+    rig.ground.put(*small_tree())
+    rig.reconciler.look(leaf)
+    assert rig.door.writes == [("a", "p"), ("root", "p")]
+    assert list(rig.reconciler.states) == [ROOT]
+
+
+async def test_a_mistake_about_one_tree_stops_no_other() -> None:
+    """It is counted, and the tree comes back after a while."""
+    rig = Rig(broken, wanting)
+    rig.ground.put(pod_group("bad"), pod_group("good"))
+    for name in ("bad", "good"):
+        rig.reconciler.look(TreeKey(CRD, GroupKey("PodGroup", "default", name)))
+    assert rig.door.writes == [("good", "p")]
+    assert "cpg_operator_mistakes_total 1.0" in rig.page()
+    assert rig.dirty.wait() == pytest.approx(1.0)
+
+
+async def test_pods_without_their_group_are_nothing_to_write_about() -> None:
+    """The group may come."""
+    rig = Rig(lambda _: NOTHING)
+    rig.ground.pods(*members("a", 1))
+    rig.reconciler.look(TreeKey(CRD, GroupKey("PodGroup", "default", "a")))
+    assert rig.reconciler.states == {}
+
+
+async def test_it_sleeps_until_something_is_due() -> None:
+    """Marks wake it, however long it would have slept."""
+    rig = Rig(lambda _: NOTHING)
+    rig.ground.put(*small_tree())
+    running = asyncio.create_task(rig.reconciler.run())
+    await asyncio.sleep(0.01)
+    assert rig.reconciler.states == {}
+    rig.dirty.mark(ROOT)
+    await asyncio.sleep(0.01)
+    assert rig.reconciler.states == {ROOT: "Pending"}
+    await end(running)
+
+
+def test_times_are_written_as_the_api_server_does() -> None:
+    """To the second, in UTC."""
+    assert stamp(61.9) == "1970-01-01T00:01:01Z"

@@ -1,0 +1,69 @@
+"""What may be chosen, and what is said of mistakes."""
+
+from pathlib import Path
+
+import pytest
+
+from cpg_operator.settings import Settings, SettingsError, load, merged
+
+
+def written(folder: Path, text: str) -> Path:
+    """Write a settings file."""
+    path = folder / "settings.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_everything_is_as_by_default() -> None:
+    """All namespaces, both flavours, one leader, probes on loopback."""
+    found = load(None)
+    assert found == Settings()
+    assert found.address() == ("127.0.0.1", 10271)
+    assert Settings(listen="").address() is None
+    assert Settings(listen="[::1]:80").address() == ("::1", 80)
+
+
+def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
+    """An empty file is one, too."""
+    path = written(tmp_path, "namespaces: [a, b]\napi: crd\npartialAfter: 60\nleaderElection: {leaseDuration: 30}\n")
+    found = merged(load(path), api="native", listen=None)
+    assert (found.namespaces, found.api, found.partial_after) == (("a", "b"), "native", 60.0)
+    assert found.leader_election.times().lease_duration == 30
+    assert load(written(tmp_path, "")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("quiets: 1", "quiets"),
+        ("api: other", "api"),
+        ("quiet: -1", "quiet: must be a number of seconds, not negative"),
+        ("partialAfter: .inf", "partialAfter: must be"),
+        ("longestDelay: 0.1", "longestDelay: must be a number of seconds, not below quiet"),
+        ("sweepPeriod: 0", "sweepPeriod: must be at least 1 second"),
+        ("writesInFlight: 0", "writesInFlight: must be at least 1"),
+        ("namespaces: [Default]", "'Default' cannot be the name of a namespace"),
+        ("listen: here", "'here' is not host:port"),
+        ("listen: 'x:99999'", "'x:99999' is not host:port"),
+        ("leaderElection: {retryPeriod: 9}", "leaderElection: "),
+        ("a: [", "settings.yaml"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+    """With the file and the field."""
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError, match=r"settings\.yaml") as caught:
+        load(path)
+    assert complaint in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    """It was named, so it was meant."""
+    with pytest.raises(SettingsError, match=r"gone\.yaml"):
+        load(tmp_path / "gone.yaml")
+
+
+def test_mistakes_on_the_command_line_are_named() -> None:
+    """As those in the file."""
+    with pytest.raises(SettingsError, match="listen: 'nowhere' is not host:port"):
+        merged(Settings(), listen="nowhere")

@@ -1,0 +1,116 @@
+"""A comparison of the view with what is there."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.dumping import dump
+from cpg_api.parsing import Rejected
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.connection import Connection
+from cpg_client.flavours import CRD
+from cpg_client.resources import CPG_POD_GROUPS, Resource
+from cpg_engine.testing.builders import metadata, pod_group
+from cpg_operator.sweeping import Sweeper
+from cpg_operator.views import View
+
+
+class Server:
+    """Answers lists, of what is there by path."""
+
+    def __init__(self) -> None:
+        """Have nothing."""
+        self.items: dict[str, list[Any]] = {}
+        self.asked: list[str] = []
+
+    async def get(self, path: str, _: object = None) -> bytes:
+        """Answer a list."""
+        self.asked.append(path)
+        return msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": self.items.get(path, [])})
+
+
+class Rig:
+    """A view of PodGroups of our flavour, and a server."""
+
+    def __init__(self, *namespaces: str) -> None:
+        """Begin with nothing, anywhere."""
+        kinds: dict[str, dict[type, Resource]] = {CRD: {PodGroup: CPG_POD_GROUPS}}
+        self.view = View(kinds, lambda _: None)
+        self.server = Server()
+        self.refused: list[str] = []
+        connection = cast("Connection", self.server)
+        self.sweeper = Sweeper(connection, self.view, namespaces, self._refuse)
+
+    def _refuse(self, _: type, found: Rejected) -> None:
+        self.refused.append(found.name)
+
+    def there(self, groups: Sequence[Group], path: str = "/apis/scheduling.cpg.dev/v1alpha3/podgroups") -> None:
+        """Have the server hold these groups."""
+        self.server.items[path] = [dump(group) for group in groups]
+
+    def names(self) -> set[str]:
+        """Return what the view knows."""
+        return {one.metadata.key for one in self.view.known(CRD, PodGroup).values()}
+
+
+def group(name: str, version: str = "1", *, uid: str = "", namespace: str = "default") -> PodGroup:
+    """Return a state of a group."""
+    meta = replace(metadata(name, namespace=namespace), resource_version=version)
+    return pod_group(name, meta=replace(meta, uid=uid) if uid else meta)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Return a rig for all namespaces."""
+    return Rig()
+
+
+async def test_the_first_sweep_fills_the_view_and_the_second_finds_nothing_wrong(rig: Rig) -> None:
+    """What is known is what is there."""
+    rig.there([group("a"), group("b")])
+    assert await rig.sweeper.sweep() == 2
+    assert rig.names() == {"default/a", "default/b"}
+    assert await rig.sweeper.sweep() == 0
+
+
+async def test_what_went_unheard_is_found(rig: Rig) -> None:
+    """Deleted, changed, come, and made anew under the same name."""
+    for known in (group("gone"), group("old"), group("again", uid="first")):
+        rig.view.put(CRD, known)
+    rig.there([group("old", "2"), group("new"), group("again", "3", uid="second")])
+    assert await rig.sweeper.sweep() == 4
+    assert rig.names() == {"default/old", "default/new", "default/again"}
+    found = {one.metadata.name: one.metadata for one in rig.view.known(CRD, PodGroup).values()}
+    assert (found["old"].resource_version, found["again"].uid) == ("2", "second")
+
+
+async def test_a_newer_state_in_view_stands(rig: Rig) -> None:
+    """A list may be older than what Kopf has told meanwhile."""
+    rig.view.put(CRD, group("a", "5"))
+    rig.there([group("a", "4")])
+    assert await rig.sweeper.sweep() == 0
+
+
+async def test_what_does_not_fit_is_told_and_not_there(rig: Rig) -> None:
+    """Even if an earlier state of it did fit."""
+    rig.view.put(CRD, group("bad"))
+    bad = dump(group("bad", "2"))
+    bad["spec"] = 7
+    rig.server.items["/apis/scheduling.cpg.dev/v1alpha3/podgroups"] = [bad]
+    assert await rig.sweeper.sweep() == 1
+    assert (rig.refused, rig.names()) == (["default/bad"], set())
+
+
+async def test_only_the_chosen_namespaces_are_looked_at() -> None:
+    """Each by a list of its own, which says nothing of the others."""
+    rig = Rig("x", "y")
+    rig.there([group("a", namespace="x")], "/apis/scheduling.cpg.dev/v1alpha3/namespaces/x/podgroups")
+    rig.there([group("b", namespace="y")], "/apis/scheduling.cpg.dev/v1alpha3/namespaces/y/podgroups")
+    await rig.sweeper.sweep()
+    assert rig.names() == {"x/a", "y/b"}
+    assert all("/namespaces/" in path for path in rig.server.asked)
+    assert await rig.sweeper.sweep() == 0

@@ -1,0 +1,179 @@
+"""What is known, and which trees each piece of news concerns."""
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.pod import PodStatus
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.workload import Workload
+from cpg_client.flavours import CRD, NATIVE
+from cpg_client.stores import Added, Deleted, Modified, Rejection, Synced
+from cpg_engine.testing.builders import (
+    composite,
+    leaf_template,
+    metadata,
+    node,
+    pod,
+    pod_group,
+    priority_class,
+    workload,
+)
+from cpg_operator.testing.ground import Ground, members, small_tree
+from cpg_operator.views import labels_of, slim
+from cpg_operator.writes import TreeKey
+
+
+@pytest.fixture
+def ground() -> Ground:
+    """Return an empty view."""
+    return Ground()
+
+
+def at(version: str, uid: str = "u", name: str = "a") -> ObjectMeta:
+    """Return the metadata of a state of an object."""
+    return replace(metadata(name), uid=uid, resource_version=version)
+
+
+def names(ground: Ground, group: str, flavour: str = CRD) -> list[str]:
+    """Return the names of a group's members."""
+    key = GroupKey(PodGroup.kind, "default", group)
+    return [one.metadata.name for one in ground.view.members(flavour, key)]
+
+
+def test_what_is_kept_of_a_pod_is_what_is_read() -> None:
+    """Membership, node, phase and what a tree has in common; containers and other labels are left out."""
+    found = pod("p", group="g", node_name="n1", priority=7, meta=metadata("p", app="x"))
+    kept = slim(found)
+    assert (kept.spec.node_name, kept.spec.priority, kept.status.phase) == ("n1", 7, "Running")
+    assert kept.spec.containers is None
+    assert kept.metadata.labels == {}
+    assert slim(pod("p", group="g")).metadata.labels == {"scheduling.cpg.dev/pod-group": "g"}
+
+
+def test_what_is_kept_of_a_node_is_its_labels() -> None:
+    """What else changes at nodes is no news."""
+    assert labels_of(node("n1", labels={"rack": "r1"})).metadata.labels["rack"] == "r1"
+
+
+def test_a_group_marks_the_tree_that_it_comes_to_and_the_one_that_it_left(ground: Ground) -> None:
+    """A leaf that comes before its root is a tree of its own until then."""
+    ground.put(pod_group("a", parent="root"))
+    assert ground.taken() == {"a", "root"}
+    ground.put(composite("root"))
+    assert "root" in ground.taken()
+    ground.view.drop(CRD, composite("root"))
+    assert ground.taken() == {"root"}
+    assert not ground.view.drop(CRD, composite("root"))
+
+
+def test_an_older_state_is_no_news(ground: Ground) -> None:
+    """Kopf and the sweep do not wait for each other."""
+    newer = pod_group("a", gang=3, meta=at("10"))
+    assert ground.view.put(CRD, newer)
+    assert not ground.view.put(CRD, pod_group("a", gang=1, meta=at("9")))
+    assert not ground.view.put(CRD, newer)
+    assert ground.view.put(CRD, pod_group("a", gang=2, meta=at("11")))
+    assert not ground.view.put(CRD, pod_group("a", gang=2, meta=at("opaque"))) or ground.taken()
+
+
+def test_a_namesake_is_another_object(ground: Ground) -> None:
+    """It takes the place whatever its version, and the end of the former does not end it."""
+    ground.put(pod_group("a", meta=at("10", uid="old")))
+    assert ground.view.put(CRD, pod_group("a", meta=at("9", uid="new")))
+    assert not ground.view.drop(CRD, pod_group("a", meta=at("10", uid="old")))
+    assert list(ground.view.known(CRD, PodGroup)) == ["new"]
+    assert ground.view.drop(CRD, pod_group("a", meta=at("9", uid="new")))
+    assert ground.view.known(CRD, PodGroup) == {}
+
+
+def test_a_workload_marks_the_trees_that_are_made_from_it(ground: Ground) -> None:
+    """When it comes, changes and goes."""
+    ground.put(*small_tree())
+    ground.taken()
+    found = workload([leaf_template("a")])
+    assert ground.view.put(CRD, found)
+    assert "root" in ground.taken()
+    assert list(ground.view.known(CRD, Workload)) == [found.metadata.uid]
+    assert not ground.view.put(CRD, found)
+    assert not ground.view.drop(CRD, replace(found, metadata=replace(found.metadata, uid="other")))
+    assert ground.view.drop(CRD, found)
+    assert not ground.view.drop(CRD, found)
+    assert "root" in ground.taken()
+
+
+def test_pods_come_change_and_go(ground: Ground) -> None:
+    """Each time the tree of their group is marked; a pod that belongs to none marks nothing."""
+    ground.put(*small_tree())
+    (first, second) = members("a", 2)
+    ground.taken()
+    ground.pods(first, second, pod("alone"))
+    assert ground.taken() == {"root"}
+    assert names(ground, "a") == ["a-0", "a-1"]
+    changed = replace(first, status=PodStatus(phase="Failed"))
+    ground.view.on_pod(Modified(first.metadata.key, first, changed))
+    assert ground.taken() == {"root"}
+    ground.gone(changed, second)
+    assert (names(ground, "a"), ground.taken()) == ([], {"root"})
+    ground.gone(second)
+    ground.view.on_pod(Rejection("default/x", ()))
+    ground.view.on_pod(Synced())
+    assert names(ground, "a") == []
+
+
+def test_pods_may_come_before_their_group(ground: Ground) -> None:
+    """They are members as soon as it is there."""
+    ground.pods(*members("a", 1))
+    assert ground.taken() == {"a"}
+    ground.put(*small_tree())
+    assert names(ground, "a") == ["a-0"]
+
+
+def test_a_pod_changes_sides_with_the_group_of_its_name(ground: Ground) -> None:
+    """The first flavour that has the group has the pods; both trees are marked."""
+    ground.put(pod_group("a"))
+    ground.pods(*members("a", 1))
+    assert (names(ground, "a", CRD), names(ground, "a", NATIVE)) == (["a-0"], [])
+    ground.marked.clear()
+    ground.put(pod_group("a"), flavour=NATIVE)
+    assert (names(ground, "a", CRD), names(ground, "a", NATIVE)) == ([], ["a-0"])
+    assert {key.flavour for key in ground.marked} == {CRD, NATIVE}
+
+
+def test_nodes_that_come_concern_nobody_and_those_that_move_everybody(ground: Ground) -> None:
+    """A node's first labels are known before pods have it; a change of labels may change any domain."""
+    ground.put(*small_tree())
+    ground.taken()
+    before, after = node("n1", labels={"rack": "r1"}), node("n1", labels={"rack": "r2"})
+    ground.view.on_node(Added("n1", before))
+    assert ground.taken() == set()
+    ground.view.on_node(Modified("n1", before, after))
+    assert ground.taken() == {"root"}
+    assert ground.view.labels["n1"]["rack"] == "r2"
+    ground.view.on_node(Deleted("n1", after))
+    ground.view.on_node(Synced())
+    assert ground.view.labels == {}
+
+
+def test_classes_concern_those_without_a_number(ground: Ground) -> None:
+    """What is resolved stays resolved."""
+    ground.put(composite("resolved", priority=5), composite("open", priority=None))
+    ground.taken()
+    high = priority_class("high", 9)
+    ground.view.on_class(Added("high", high))
+    assert ground.taken() == {"open"}
+    assert ground.view.classes.resolve("high", None) == 9
+    ground.view.on_class(Deleted("high", high))
+    ground.view.on_class(Synced())
+    assert ground.view.classes.resolve("high", None) is None
+
+
+def test_a_tree_is_known_by_its_anchor_of_now(ground: Ground) -> None:
+    """A key from before its root came leads to the root's tree."""
+    key = TreeKey(CRD, GroupKey(PodGroup.kind, "default", "a"))
+    ground.put(pod_group("a", parent="root"), composite("root"))
+    assert ground.view.anchored(key).anchor == GroupKey(CompositePodGroup.kind, "default", "root")
+    assert [one.key.name for one in ground.view.tree(key).nodes] == ["root", "a"]
+    assert ground.view.trees() == {CRD: 1, NATIVE: 0}

@@ -1,0 +1,38 @@
+"""Writes as values."""
+
+from typing import Any
+
+from cpg_api.meta import ObjectMeta
+from cpg_client.resources import CPG_POD_GROUPS
+from cpg_operator.writes import Verb, Write, folded
+
+
+def merge(uid: str, part: str, body: dict[str, Any], *, unchanged: bool = False) -> Write:
+    """Return a merge of one part of an object."""
+    target = ObjectMeta(name=uid, namespace="default", uid=uid)
+    return Write(verb=Verb.MERGE, resource=CPG_POD_GROUPS, target=target, part=part, body=body, unchanged=unchanged)
+
+
+def test_all_merges_of_one_object_become_one() -> None:
+    """They come first, and are as careful as the most careful of them; other writes stay as they are."""
+    status = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=ObjectMeta(uid="a"), part="health")
+    finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}}, unchanged=True)
+    other = merge("b", "priority", {"spec": {"priority": 2}})
+    both = merge(
+        "a",
+        "finalizers+priority",
+        {"metadata": {"finalizers": ["f"]}, "spec": {"priority": 1}},
+        unchanged=True,
+    )
+    priority = merge("a", "priority", {"spec": {"priority": 1}})
+    assert folded([status, finalizers, other, priority]) == [both, other, status]
+
+
+def test_an_object_without_a_uid_is_known_by_its_name() -> None:
+    """One that is about to be created has none yet."""
+    first, second = (
+        Write(verb=Verb.CREATE, resource=CPG_POD_GROUPS, target=ObjectMeta(name=name, namespace="n"), part="whole")
+        for name in ("a", "b")
+    )
+    assert first.place != second.place
+    assert folded([first, second]) == [first, second]

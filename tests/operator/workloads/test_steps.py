@@ -1,0 +1,200 @@
+"""What is written for a Workload that asks for its groups."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.workload import Workload, WorkloadStatus
+from cpg_client.flavours import CRD, KINDS, NATIVE
+from cpg_engine.testing.builders import inner_template, leaf_template, metadata, pod_group, workload
+from cpg_operator.views import View
+from cpg_operator.workloads.desired import desired
+from cpg_operator.workloads.steps import instantiation, workload_key
+from cpg_operator.writes import Verb, Write
+
+NOW = "2026-01-01T00:00:05Z"
+LATER = "2026-01-01T00:00:01Z"
+TREE = workload([inner_template("root", [leaf_template("leaf", gang=2)])])
+
+
+def marked(source: Workload, *, told: Condition | None = None, **annotations: str) -> Workload:
+    """Return a Workload that asks for its groups, and what its status says of that."""
+    meta = replace(source.metadata, annotations={INSTANTIATE: "true", **annotations}, generation=3)
+    return replace(source, metadata=meta, status=WorkloadStatus(conditions=(told,) if told else None))
+
+
+def written(source: Workload, *groups: Group, flavour: str = CRD) -> list[Write]:
+    """Return what is to be written for a Workload where these groups are there."""
+    view = View({flavour: KINDS[flavour]}, lambda _: None)
+    view.put(flavour, source)
+    for group in groups:
+        view.put(flavour, group)
+    return list(instantiation(view, workload_key(flavour, source), stamp=NOW).writes)
+
+
+def made(source: Workload, flavour: str = CRD) -> list[Group]:
+    """Return the groups of a Workload."""
+    version = KINDS[flavour][Workload].api_version
+    return list(desired(source, api_version=version, native=flavour == NATIVE))
+
+
+def told(write: Write) -> tuple[str, str, str]:
+    """Return the condition that a write says, in short."""
+    (condition,) = write.body["conditions"]
+    return condition.status, condition.reason, condition.message
+
+
+def test_the_groups_are_created_and_the_status_says_how_far_that_is() -> None:
+    """With everything that makes them ours, and no event while work is under way."""
+    root, leaf, status = written(marked(TREE))
+    assert [write.verb for write in (root, leaf, status)] == [Verb.CREATE, Verb.CREATE, Verb.APPLY_STATUS]
+    assert leaf.resource is KINDS[CRD][type(pod_group("x"))]
+    assert leaf.body == {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": "w-leaf",
+            "namespace": "default",
+            "finalizers": [FINALIZER],
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": "Workload",
+                    "name": "w",
+                    "uid": TREE.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "parentCompositePodGroupName": "w-root",
+            "workloadRef": {"workloadName": "w", "templateName": "leaf"},
+            "schedulingPolicy": {"gang": {"minCount": 2}},
+        },
+    }
+    assert told(status) == ("False", "Incomplete", "0 of 2 groups are there, 0 to be changed, 0 to be removed")
+    assert status.word is None
+
+
+def test_what_the_api_server_refuses_is_told() -> None:
+    """A quota, say; with an event, because somebody has to do something."""
+    view = View({CRD: KINDS[CRD]}, lambda _: None)
+    view.put(CRD, marked(TREE))
+    outcome = instantiation(view, workload_key(CRD, TREE), stamp=NOW, refusal="exceeded quota")
+    *created, status = outcome.writes
+    assert [write.verb for write in created] == [Verb.CREATE] * 2
+    assert told(status)[1:] == ("Refused", "0 of 2 groups are there; the API server refuses the others: exceeded quota")
+    assert status.word is not None
+    assert status.word.warning
+
+
+def test_that_all_is_there_is_told_once() -> None:
+    """With an event; afterwards there is nothing to write."""
+    source = marked(TREE)
+    (status,) = written(source, *made(source))
+    assert told(status) == ("True", "Instantiated", "all 2 groups are there")
+    assert status.word is not None
+    assert not status.word.warning
+    (condition,) = status.body["conditions"]
+    assert (condition.last_transition_time, condition.observed_generation) == (NOW, 3)
+    assert written(marked(TREE, told=condition), *made(source)) == []
+
+
+def test_a_new_generation_is_noted_without_another_event() -> None:
+    """The condition says what it was computed from."""
+    said = Condition(
+        type="Instantiated",
+        status="True",
+        reason="Instantiated",
+        message="all 2 groups are there",
+        observed_generation=2,
+        last_transition_time=LATER,
+    )
+    source = marked(TREE, told=said)
+    (status,) = written(source, *made(source))
+    assert status.word is None
+    assert status.body["conditions"][0].last_transition_time == LATER
+
+
+def test_a_minimum_is_changed_where_it_stands() -> None:
+    """By a patch of that field alone."""
+    before = made(marked(workload([inner_template("root", [leaf_template("leaf", gang=1)], gang=2)])))
+    root, leaf, status = written(marked(TREE), *before)
+    assert root.body == {"spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}}
+    assert leaf.body == {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+    assert told(status)[2] == "2 of 2 groups are there, 2 to be changed, 0 to be removed"
+
+
+def test_surplus_groups_are_deleted() -> None:
+    """Those that have their finalizer stay until their pods have gone."""
+    two = marked(workload([replace(leaf_template("leaf"), replicas=2)]))
+    one = marked(workload([replace(leaf_template("leaf"), replicas=1)]))
+    removal, status = written(one, *made(two))
+    assert (removal.verb, removal.target.name) == (Verb.DELETE, "w-leaf-1")
+    assert told(status)[2] == "1 of 1 groups are there, 0 to be changed, 1 to be removed"
+
+
+def test_a_conflict_is_told_and_nothing_is_overwritten() -> None:
+    """The first five in words; the rest of the tree is made all the same."""
+    strangers = [pod_group(f"w-leaf-{number}") for number in range(7)]
+    *created, status = written(marked(workload([replace(leaf_template("leaf"), replicas=8)])), *strangers)
+    assert [write.target.name for write in created] == ["w-leaf-7"]
+    state, reason, message = told(status)
+    assert (state, reason) == ("False", "Conflict")
+    assert message.count("was not made from this Workload") == 5
+    assert message.endswith("; and 2 more")
+    assert status.word is not None
+    assert status.word.warning
+
+
+def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
+    """The garbage collector has its groups, and creating more would keep them coming."""
+    source = marked(TREE)
+    assert written(replace(source, metadata=replace(source.metadata, deletion_timestamp=LATER))) == []
+    view = View({CRD: KINDS[CRD]}, lambda _: None)
+    assert instantiation(view, workload_key(CRD, source), stamp=NOW).writes == ()
+
+
+def test_without_the_mark_nothing_is_done() -> None:
+    """And where it was taken away, the condition goes and the groups stay."""
+    assert written(TREE) == []
+    said = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
+    source = replace(TREE, status=WorkloadStatus(conditions=(said,)))
+    (status,) = written(source, *made(TREE))
+    assert (status.verb, status.body) == (Verb.APPLY_STATUS, {"conditions": []})
+    assert status.word is not None
+
+
+def annotation(write: Write) -> Any:  # noqa: ANN401 - text, or None that removes it
+    """Return what a write says in the annotation."""
+    assert write.verb is Verb.MERGE
+    return write.body["metadata"]["annotations"][INSTANTIATED]
+
+
+def test_a_native_workload_tells_it_in_an_annotation() -> None:
+    """It has no status; its groups are of the versions that the server has, without what is ours alone."""
+    root, leaf, note = written(marked(TREE), flavour=NATIVE)
+    assert (root.body["apiVersion"], leaf.body["apiVersion"]) == (
+        "scheduling.k8s.io/v1alpha3",
+        "scheduling.k8s.io/v1beta1",
+    )
+    assert "finalizers" not in leaf.body["metadata"]
+    assert annotation(note) == "False: Incomplete: 0 of 2 groups are there, 0 to be changed, 0 to be removed"
+    (note,) = written(marked(TREE), *made(marked(TREE), NATIVE), flavour=NATIVE)
+    text = annotation(note)
+    assert text == "True: Instantiated: all 2 groups are there"
+    assert written(marked(TREE, **{INSTANTIATED: text}), *made(marked(TREE), NATIVE), flavour=NATIVE) == []
+    unmarked = replace(TREE, metadata=replace(metadata("w"), annotations={INSTANTIATED: text}))
+    (note,) = written(unmarked, flavour=NATIVE)
+    assert annotation(note) is None
+    assert written(TREE, flavour=NATIVE) == []
+
+
+def test_a_group_without_a_minimum_is_left_alone() -> None:
+    """A basic group has none to follow."""
+    source = marked(workload([leaf_template("leaf", gang=None)]))
+    assert [write.verb for write in written(source, *made(source))] == [Verb.APPLY_STATUS]
