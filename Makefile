@@ -7,7 +7,7 @@ READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit e2e generate bench lab-up lab-down lock clean
+.PHONY: help setup demo test lint unit e2e generate bench bench-peer crash soak lab-up lab-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -34,6 +34,7 @@ lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_crds.py --check
+	$(BIN)/python tools/generate_metrics.py --check
 
 unit: $(READY) ## run the tests that need no control plane, with the coverage gate
 	$(PYTEST) -n auto -m "not e2e and not speed" --cov --cov-report=term
@@ -46,10 +47,22 @@ e2e: $(READY) ## run the tests against real control planes
 
 generate: $(READY) ## write the generated files anew
 	$(BIN)/python tools/generate_crds.py
+	$(BIN)/python tools/generate_metrics.py
 
 bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/api.py
 	$(BIN)/python bench/engine.py
+	$(MAKE) bench-peer
+
+bench-peer: $(READY) ## measure ours and kube-scheduler side by side (PEER="--quick trees", see bench/peer.py --help)
+	@$(BIN)/cpg-lab build
+	$(BIN)/python bench/peer.py $(PEER)
+
+crash: $(READY) ## kill the scheduler twenty times in the middle of binding a tree (CRASH_SEED=2)
+	CRASHES=20 $(PYTEST) tests/e2e/scheduler/crashes/test_kills.py
+
+soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes)
+	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800)
 
 lock: $(READY) ## resolve the dependencies anew and pin them with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

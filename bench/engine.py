@@ -20,19 +20,21 @@ from cpg_api.core.node import Node, NodeStatus
 from cpg_api.core.pod import Container, Pod, PodSpec
 from cpg_api.core.resources import ResourceRequirements
 from cpg_api.meta import LabelSelector, ObjectMeta
-from cpg_api.scheduling.forest import Forest, Group, Tree
+from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.notes import Notes
-from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
+from cpg_engine.gangs.unit import POD, Members, Unit, pod_unit, tree_unit
 from cpg_engine.gangs.world import World, new_world
+from cpg_engine.preemption.planning import plan
+from cpg_engine.preemption.values import Outcome, VictimUnit
 from cpg_engine.testing.builders import composite, pod_group
 from cpg_engine.verdicts import Finding
 
 HERE = Path(__file__).parent
-RACK = 100
-"""Nodes of a rack, so that 5,000 nodes stand in 50 racks; five racks are a block."""
+RACK, SHELF = 100, 20
+"""Nodes of a rack, so that 5,000 nodes stand in 50 racks; five racks are a block, five shelves a rack."""
 GROWTH = 4.5
 """At most so many times the figure for four times the nodes."""
 
@@ -49,6 +51,7 @@ def node(number: int) -> Node:
         "zone": f"zone-{number % 3}",
         "block": f"block-{number // RACK // 5}",
         "rack": f"rack-{number // RACK}",
+        "shelf": f"shelf-{number // SHELF}",
     }
     return Node(
         metadata=ObjectMeta(name=f"node-{number:05}", labels=labels),
@@ -223,6 +226,54 @@ def deep_trees(nodes: int) -> Timed:
     return run
 
 
+def full(nodes: int, each: int) -> tuple[World, list[VictimUnit]]:
+    """Return a world of nodes full of running pods, so many on each, and what each of them is evicted as."""
+    world = world_of(nodes)
+    running = pods("low", nodes * each, cpu=f"{4000 // each}m")
+    for number, pod in enumerate(running):
+        world.ledger.put_pod(pod, f"node-{number % nodes:05}")
+    units = [
+        VictimUnit(
+            key=GroupKey(POD, "default", pod.metadata.name),
+            priority=number % 3,
+            since=f"2026-01-01T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z",
+            pods=(pod.metadata.uid,),
+        )
+        for number, pod in enumerate(running)
+    ]
+    return world, units
+
+
+def planned(world: World, unit: Unit, units: Sequence[VictimUnit], victims: int) -> Timed:
+    """Return the planning for a unit that needs so many victims."""
+
+    def run() -> None:
+        found = plan(world, unit, Options(), priority=100, units=units, budgets=())
+        if found.outcome is not Outcome.PLANNED or len(found.evictions) != victims:
+            raise ValueError(f"the benchmark was meant to end otherwise: {found.outcome}, {len(found.evictions)}")
+
+    return run
+
+
+def gang_preempts(nodes: int, key: str | None = None, cpu: str = "800m", victims: int = 500) -> Timed:
+    """Plan for one gang of 500 pods where five pods run on each of a fifth of the nodes, which are full."""
+    world, units = full(nodes // 5, 5)
+    (tree,) = trees_of([pod_group("high", gang=500, key=key)]).values()
+    unit = tree_unit(tree, {tree.nodes[0].key: Members(pending=pods("high", 500, cpu=cpu))}, world.ledger)
+    return planned(world, unit, units, victims)
+
+
+def shelf_preempts(nodes: int) -> Timed:
+    """Do the same with smaller pods, all of which must be on one of the 50 shelves."""
+    return gang_preempts(nodes, key="shelf", cpu="160m", victims=100)
+
+
+def pod_preempts(nodes: int) -> Timed:
+    """Plan for one pod of no group where ten pods run on each node."""
+    world, units = full(nodes, 10)
+    return planned(world, pod_unit(pods("high", 1, cpu="400m")[0], world.ledger), units, 1)
+
+
 MEASURES: Mapping[str, Callable[[int], Timed]] = {
     measure.__name__: measure
     for measure in (
@@ -236,6 +287,9 @@ MEASURES: Mapping[str, Callable[[int], Timed]] = {
         plain_pods,
         failing_gang,
         told_gang,
+        gang_preempts,
+        shelf_preempts,
+        pod_preempts,
     )
 }
 

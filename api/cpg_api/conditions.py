@@ -4,6 +4,7 @@ The transition time is when the status last changed, not when somebody last wrot
 changes nothing, and the caller can tell that there is nothing to send.
 """
 
+import datetime as dt
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -22,6 +23,17 @@ TERMINAL = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIAL
 def find_condition(conditions: Iterable[AnyCondition] | None, kind: str) -> AnyCondition | None:
     """Return the condition of that type."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def stands_since(conditions: Iterable[Condition] | None, kind: str, status: str = "True") -> float | None:
+    """Return since when, in seconds of the epoch, a condition has had a status; None where it has another, or none."""
+    condition = find_condition(conditions, kind)
+    if condition is None or condition.status != status or condition.last_transition_time is None:
+        return None
+    try:
+        return dt.datetime.fromisoformat(condition.last_transition_time).timestamp()
+    except ValueError:
+        return None
 
 
 def set_condition(

@@ -15,7 +15,7 @@ from cpg_api.scheduling.workload import Workload
 
 SchedulingObject: TypeAlias = Workload | PodGroup | CompositePodGroup
 
-EXTENSIONS = frozenset({"preferredTopology", "pods", "groups", "domain"})
+EXTENSIONS = frozenset({"preferredTopology", "replicas", "pods", "groups", "domain"})
 """Fields, in spec and status, that scheduling.k8s.io has not; nor has its Workload a status."""
 
 

@@ -8,7 +8,7 @@ Deliberately absent: redirects (an API server sends none, and following one woul
 to another host) and proxies.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -57,6 +57,10 @@ class ConnectionSettings:
     user_agent: str = f"kube-cpg/{version('kube-cpg')}"
 
 
+def _open() -> None:
+    """Let every request through: what a connection without a fence does."""
+
+
 class Connection:
     """An open line to one API server, used as ``async with Connection(endpoint) as connection``.
 
@@ -64,6 +68,7 @@ class Connection:
     anything ``msgspec.json.encode`` takes. Every method returns the answer's body, raises ``ApiError``
     when the server refuses and ``ConnectionFailedError`` when it does not answer; ``retrying`` tells
     which refusals are waited out. Client certificates and tokens are sent over TLS only, as kubectl does.
+    ``fence`` is called right before each request that may write, and may raise instead of letting it go.
     """
 
     def __init__(
@@ -72,9 +77,11 @@ class Connection:
         settings: ConnectionSettings = ConnectionSettings(),
         *,
         timing: Timing = REAL,
+        fence: Callable[[], None] = _open,
     ) -> None:
         self.endpoint = endpoint
         self.timing = timing
+        self._fence = fence
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)
         self._plugin = PluginTokens.of(endpoint, timing)
@@ -197,6 +204,8 @@ class Connection:
         headers: dict[str, str],
         params: Params | None,
     ) -> bytes:
+        if method != "GET":
+            self._fence()
         async with self._answer(method, path, data=data, headers=headers, params=params) as response:
             return await response.read()
 

@@ -123,6 +123,11 @@ class ApiError(ClientError):
         return textwrap.shorten(f"{where}{self.status} {self.reason}{said}", _LONGEST_LINE, placeholder=" ...")
 
     @property
+    def is_forbidden(self) -> bool:
+        """We may not do this; asking again will not help."""
+        return self.status == HTTPStatus.FORBIDDEN
+
+    @property
     def is_not_found(self) -> bool:
         """The object, or the whole resource, is not there."""
         return self.status == HTTPStatus.NOT_FOUND

@@ -63,6 +63,16 @@ class Informers:
         heard = (one.last_heard for one in self._reflectors)
         return max((float("inf") if at is None else now - at for at in heard), default=0.0)
 
+    def unheard(self, now: float) -> dict[str, float]:
+        """Return for how many seconds each of them has heard nothing, by the path that it watches."""
+        heard = {one.source.path: one.last_heard for one in self._reflectors}
+        return {path: float("inf") if at is None else now - at for path, at in heard.items()}
+
+    def failing_for(self, now: float) -> float:
+        """Return for how many seconds the one that has been in trouble the longest has been so; 0 where all is well."""
+        since = (one.failing_since for one in self._reflectors)
+        return max((0.0 if at is None else now - at for at in since), default=0.0)
+
     def _run(self, reflector: Reflector[Any, Any]) -> None:
         name = f"reflector of {reflector.source.path}"
         self._tasks.append(self._group.create_task(reflector.run(), name=name))

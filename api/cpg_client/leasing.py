@@ -167,6 +167,27 @@ class Elector:
         self._observed_at = 0.0
         self._fresh = False
         self._told: str | None = None
+        self._leads_until = 0.0
+        self._failing_since: float | None = None
+
+    @property
+    def leader(self) -> str:
+        """Who holds the lease as far as we know, empty for nobody."""
+        return self._holder()
+
+    def failing_for(self, now: float) -> float:
+        """Return for how many seconds no attempt to read or write the lease has worked; 0 where the last one did."""
+        return 0.0 if self._failing_since is None else now - self._failing_since
+
+    def check(self) -> None:
+        """Raise ``LeadershipLostError`` unless we lead at this very moment.
+
+        A process that was stopped and goes on finds its tasks where they stood: those that write ask here before each
+        write, because nobody can say that the renewal will be the first to notice. What was let through and is not yet
+        on the wire when the process is stopped is sent when it goes on: one request for each in flight, at the most.
+        """
+        if not self.leading or self._timing.clock() >= self._leads_until:
+            raise LeadershipLostError("the lease is not ours, or was not renewed in time")
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Wait to lead, then do the work while leading, and return what it returns.
@@ -174,10 +195,10 @@ class Elector:
         When the lead is lost, the work is cancelled and ``LeadershipLostError`` raised once it has ended. When the
         work ends or is cancelled from outside, the lease is released after it, so that two never work at once.
         """
-        renewed = await self._acquire()
+        self._leads_until = await self._acquire() + self._settings.renew_deadline
         self.leading = True
         working = asyncio.create_task(work(), name="work of the leader")
-        renewing = asyncio.create_task(self._keep(renewed), name="renewal of the lease")
+        renewing = asyncio.create_task(self._keep(), name="renewal of the lease")
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -203,30 +224,33 @@ class Elector:
                 return sent
             await self._timing.sleep(self._until_next_look())
 
-    async def _keep(self, renewed: float) -> NoReturn:
+    async def _keep(self) -> NoReturn:
         """Renew until that fails for too long or somebody else holds the lease."""
         settings, clock = self._settings, self._timing.clock
         while True:
-            left = renewed + settings.renew_deadline - clock()
+            left = self._leads_until - clock()
             await self._timing.sleep(max(0.0, min(settings.retry_period, left)))
             sent = clock()
-            left = renewed + settings.renew_deadline - sent
+            left = self._leads_until - sent
             if left <= 0:
                 raise LeadershipLostError(f"the lease could not be renewed for {settings.renew_deadline:g} s")
             if await self._attempt(self._take, min(left, settings.renew_deadline / 2)):
-                renewed = sent
+                self._leads_until = sent + settings.renew_deadline
             elif self._observed is not None and not self._is_ours(self._observed.record):
                 raise LeadershipLostError(f"{self._holder() or 'nobody'} holds the lease")
 
     async def _attempt(self, action: Callable[[], Coroutine[Any, Any, bool]], seconds: float) -> bool:
         """Try once, for so long; what becomes of a write that failed is unknown, so the next one reads first."""
         try:
-            return await self._timing.within(seconds, action())
+            done = await self._timing.within(seconds, action())
         except (ClientError, TimeoutError) as error:
             if not _is_lost_race(error):
                 self._on_failure(error)
+                self._failing_since = self._failing_since or self._timing.clock()
             self._fresh = False
             return False
+        self._failing_since = None
+        return done
 
     async def _take(self) -> bool:
         """Write the record as ours, if it is ours or over; tell whether that was done."""

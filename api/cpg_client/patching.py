@@ -12,6 +12,8 @@ at half the cost. A pod's conditions have many writers and a merge key, hence th
 wants them put into words, and the same object is read through both.
 """
 
+import hashlib
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -29,21 +31,29 @@ _ELLIPSIS = "…"
 
 
 async def apply_status(
-    connection: Connection, resource: Resource, target: ObjectMeta, *, status: object, manager: str
+    connection: Connection,
+    resource: Resource,
+    target: ObjectMeta,
+    *,
+    status: object,
+    manager: str,
+    unchanged: bool = False,
 ) -> None:
     """Own these fields of a status, and no others; fields owned before and not sent now are given up.
 
     By force, because a conflict here would mean that one name is used by two writers, and not that somebody has
-    to decide.
+    to decide. With ``unchanged`` only if nobody has written the object since the state that ``target`` is from: for
+    a field that several managers write in turn.
     """
+    version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "metadata": _identity(target),
+        "metadata": _identity(target) | version,
         "status": status,
     }
     params = {"fieldManager": manager, "force": "true"}
-    await _patch_status(connection, _path(resource, target, STATUS), body, APPLY_YAML, params)
+    await _patch_guarded(connection, _path(resource, target, STATUS), body, APPLY_YAML, params)
 
 
 async def merge_status(
@@ -56,7 +66,16 @@ async def merge_status(
     """
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {"metadata": _identity(target) | version, "status": status}
-    await _patch_status(connection, _path(resource, target, STATUS), body, MERGE_PATCH)
+    await _patch_guarded(connection, _path(resource, target, STATUS), body, MERGE_PATCH)
+
+
+async def merge(
+    connection: Connection, resource: Resource, target: ObjectMeta, *, body: Mapping[str, Any], unchanged: bool = False
+) -> None:
+    """Change these fields of an object other than its status; with ``unchanged`` as in ``merge_status``."""
+    version = {"resourceVersion": target.resource_version} if unchanged else {}
+    metadata = {**body.get("metadata", {}), **_identity(target), **version}
+    await _patch_guarded(connection, _path(resource, target), {**body, "metadata": metadata}, MERGE_PATCH)
 
 
 async def set_pod_status(
@@ -72,7 +91,7 @@ async def set_pod_status(
     if nominated_node is not UNSET:
         status["nominatedNodeName"] = nominated_node
     body = {"metadata": _identity(pod), "status": status}
-    await _patch_status(connection, _path(PODS, pod, STATUS), body, STRATEGIC_MERGE_PATCH)
+    await _patch_guarded(connection, _path(PODS, pod, STATUS), body, STRATEGIC_MERGE_PATCH)
 
 
 async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:
@@ -108,33 +127,66 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
 
 
-async def record_event(connection: Connection, resource: Resource, target: ObjectMeta, event: Event) -> None:
-    """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``."""
-    namespace = target.namespace or "default"
-    regarding = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": target.name,
-        "namespace": target.namespace,
-        "resourceVersion": target.resource_version,
-    }
+async def record_event(
+    connection: Connection,
+    resource: Resource,
+    target: ObjectMeta,
+    event: Event,
+    *,
+    related: tuple[Resource, ObjectMeta] | None = None,
+    counted: bool = False,
+) -> None:
+    """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``.
+
+    ``related`` is another object that has to do with it. Where it is ``counted``, the same words about the same object
+    are one event, whoever said them before, for as long as the server keeps it.
+    """
+    namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
+    name = {"name": f"{start}.{_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
     body = {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"generateName": f"{target.name[:200].rstrip('-.')}-", "namespace": namespace},
+        "metadata": {**name, "namespace": namespace},
         "eventTime": connection.timing.timestamp(),
         "type": event.type,
         "reason": event.reason,
         "action": event.action,
         "note": _fitting(event.note),
-        "regarding": regarding | _identity(target),
+        "regarding": _reference(resource, target),
         "reportingController": event.controller,
         "reportingInstance": event.instance[:128],
     }
-    await connection.post(EVENTS.path(namespace), body)
+    if related is not None:
+        body["related"] = _reference(*related)
+    try:
+        await connection.post(EVENTS.path(namespace), body)
+    except ApiError as error:
+        if not (counted and error.is_already_exists):
+            raise
+        await _count(connection, EVENTS.path(namespace, name["name"]))
 
 
-async def _patch_status(
+class _Series(msgspec.Struct):
+    count: int = 1
+
+
+class _Counted(msgspec.Struct):
+    series: _Series | None = None
+
+
+async def _count(connection: Connection, path: str) -> None:
+    """Note that an event has come once more; two who note it at once may count one, which nobody will miss."""
+    before = msgspec.json.decode(await connection.get(path), type=_Counted).series or _Series()
+    series = {"count": before.count + 1, "lastObservedTime": connection.timing.timestamp()}
+    await connection.patch(path, {"series": series}, MERGE_PATCH)
+
+
+def _digest(target: ObjectMeta, event: Event) -> str:
+    said = (target.uid, event.type, event.reason, event.action, event.note, event.controller)
+    return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
+
+
+async def _patch_guarded(
     connection: Connection, path: str, body: object, content_type: str, params: Params | None = None
 ) -> None:
     """Send a patch; another UID, which the server calls an invalid change, is a conflict here as everywhere else."""
@@ -154,6 +206,17 @@ def _path(resource: Resource, target: ObjectMeta, subresource: str | None = None
 def _identity(target: ObjectMeta) -> dict[str, str]:
     """Return the precondition: the UID, where it is known."""
     return {"uid": target.uid} if target.uid else {}
+
+
+def _reference(resource: Resource, target: ObjectMeta) -> dict[str, str]:
+    reference = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": target.name,
+        "namespace": target.namespace,
+        "resourceVersion": target.resource_version,
+    }
+    return reference | _identity(target)
 
 
 def _with_status(condition: PodCondition) -> dict[str, Any]:

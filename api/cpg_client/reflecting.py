@@ -93,6 +93,8 @@ class Reflector(Generic[T, S]):
         self.counts = Counts()
         self.last_heard: float | None = None
         """When, by the connection's clock, the server last said anything about this collection."""
+        self.failing_since: float | None = None
+        """When the first failed after the server last said anything; None while all is well."""
         self._connection = connection
         self._on_change = on_change
         self._on_failure = on_failure
@@ -173,6 +175,7 @@ class Reflector(Generic[T, S]):
 
     def _heard(self) -> None:
         self.last_heard = self._connection.timing.clock()
+        self.failing_since = None
 
     def _accepted(self) -> None:
         self.counts.watches += 1
@@ -180,4 +183,6 @@ class Reflector(Generic[T, S]):
 
     def _failed(self, error: ClientError, wait: float) -> None:
         self.counts.failures += 1
+        if self.failing_since is None:
+            self.failing_since = self._connection.timing.clock()
         self._on_failure(error, wait)

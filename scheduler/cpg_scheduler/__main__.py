@@ -11,9 +11,10 @@ from typing import get_args
 import structlog
 
 from cpg_client.errors import ClientError
+from cpg_client.flavours import Api
 from cpg_client.incluster import endpoint_from
 from cpg_scheduler import app
-from cpg_scheduler.settings import Api, SettingsError, load, merged
+from cpg_scheduler.settings import SettingsError, load, merged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, ClientError) as problem:
         sys.stderr.write(f"cpg-scheduler: {problem}\n")
         return 1
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return _died(error)
     return 0
+
+
+def _died(error: Exception) -> int:
+    """Say what the process died of: in a word where it is not our mistake, with all that is known where it is."""
+    cause: BaseException = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, ClientError | OSError):
+        sys.stderr.write(f"cpg-scheduler: {cause}\n")
+    else:
+        structlog.get_logger().critical("died", error=repr(cause), exc_info=error)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +72,7 @@ def _log_json(level: str) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,  # a quarter of the time of each line
     )
 
 

@@ -3,194 +3,271 @@
 import asyncio
 import contextlib
 import datetime as dt
-import math
-import os
-import signal
-import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
-from cpg_client import discovery, resources
+from cpg_client import resources
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
+from cpg_client.flavours import NothingServedError, flavours
 from cpg_client.informers import Informers
-from cpg_client.leasing import ApiLease, Elector
+from cpg_client.leading import Shell, identity, live, unless, with_election
+from cpg_client.probing import Route
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
-from cpg_client.stores import Change, Deleted, Rejection, whole
+from cpg_client.retrying import Backoff
+from cpg_client.stores import Change, Deleted, Modified, Rejection, whole
 from cpg_engine.gangs.world import new_world
+from cpg_scheduler.announcing import Announcer
 from cpg_scheduler.binding import Binder
 from cpg_scheduler.caches.state import State
+from cpg_scheduler.caches.storage import needed
+from cpg_scheduler.census import Census
+from cpg_scheduler.crowding import Crowds
 from cpg_scheduler.driving import Driver
+from cpg_scheduler.dumping import Dumper
+from cpg_scheduler.evicting import Evictor
 from cpg_scheduler.explaining import Explainer
+from cpg_scheduler.furnishing import Furnisher
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending
-from cpg_scheduler.probing import Answer, ProbeServer, Route
+from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.settings import Settings
-
-STALE = 90.0
-"""Seconds without a word from a watch, bookmarks included, after which decisions are no longer worth making."""
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
 
-NATIVE, CRD = "native", "crd"
-KINDS: dict[str, dict[type, Resource]] = {
-    NATIVE: {
-        PodGroup: resources.NATIVE_POD_GROUPS,
-        CompositePodGroup: resources.NATIVE_COMPOSITE_POD_GROUPS,
-        Workload: resources.NATIVE_WORKLOADS,
-    },
-    CRD: {
-        PodGroup: resources.CPG_POD_GROUPS,
-        CompositePodGroup: resources.CPG_COMPOSITE_POD_GROUPS,
-        Workload: resources.CPG_WORKLOADS,
-    },
-}
+TOLD = (Pod, PodGroup, CompositePodGroup)
+"""What the reporter speaks of."""
+
+LOOK = 60.0
+"""Seconds between two looks at which kinds the API server serves."""
 
 
-class NothingServedError(ClientError):
-    """The API that was asked for is not served."""
+class KindsChangedError(ClientError):
+    """The API server serves other kinds of groups than at the start."""
+
+
+class _EndedError(Exception):
+    """Everything is in order: whatever still runs may be cancelled."""
 
 
 async def run(endpoint: Endpoint, settings: Settings) -> None:
-    """Schedule until the process is told to end."""
-    log: FilteringBoundLogger = structlog.get_logger()
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, ended.set)
-    async with Connection(endpoint) as connection, Connection(endpoint) as lease_connection:
-        if not settings.leader_elect:
-            await _schedule(connection, settings, ended, log)
-            return
-        lease = ApiLease(lease_connection, settings.lease_namespace, settings.lease_name)
-        elector = Elector(lease, identity(), settings.lease())
-        leading = asyncio.create_task(elector.run(lambda: _schedule(connection, settings, ended, log)))
-        waiting = asyncio.create_task(ended.wait())
-        await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if not elector.leading:
-            leading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await leading
-        waiting.cancel()
+    """Schedule until the process is told to end, or until something fails that must not."""
+    shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
+    await live(endpoint, shell, lambda connection: _schedule(connection, shell))
 
 
-def identity() -> str:
-    """Return a name for this process that no other has."""
-    return f"{socket.gethostname()}-{os.getpid()}"
+async def _flavours(connection: Connection, shell: Shell[Settings]) -> dict[str, dict[type, Resource]]:
+    """Return the flavours that are served, as soon as the API server can be asked."""
+    backoff, failures = Backoff(), 0
+    while True:
+        try:
+            return await flavours(connection, shell.settings.api)
+        except NothingServedError:
+            raise
+        except ClientError as error:
+            failures += 1
+            wait = backoff.wait(failures, error)
+            shell.log.warning("API server not reached", error=str(error), retry_in=wait)
+            await asyncio.sleep(wait)
 
 
-async def flavours(connection: Connection, api: str) -> dict[str, dict[type, Resource]]:
-    """Return the flavours that are asked for and served, with the kinds that are served of each."""
-    found: dict[str, dict[type, Resource]] = {}
-    for flavour, kinds in KINDS.items():
-        if api not in {"auto", flavour}:
-            continue
-        served: set[Resource] = set()
-        for group, version in {(kind.group, kind.version) for kind in kinds.values()}:
-            served |= await discovery.served(connection, group, version)
-        names = {(one.group, one.version, one.plural) for one in served}
-        there = {kind: one for kind, one in kinds.items() if (one.group, one.version, one.plural) in names}
-        if PodGroup in there:
-            found[flavour] = there
-    if not found and api != "auto":
-        raise NothingServedError(f"the API server serves no PodGroups of the {api} flavour")
-    return found
-
-
-async def _schedule(
-    connection: Connection, settings: Settings, ended: asyncio.Event, log: FilteringBoundLogger
+async def _watch_flavours(
+    connection: Connection, shell: Shell[Settings], kinds: dict[str, dict[type, Resource]]
 ) -> None:
+    """Raise when other kinds are served: what to reflect is chosen once, so the process had better start afresh."""
+    known = sorted(f"{one.api_version} {one.kind}" for there in kinds.values() for one in there.values())
+    while True:
+        await asyncio.sleep(LOOK)
+        found = kinds
+        with contextlib.suppress(ClientError):
+            found = await flavours(connection, shell.settings.api)
+        if found != kinds:
+            raise KindsChangedError(f"the API server no longer serves just {', '.join(known) or 'no groups at all'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What runs, each with the others that it needs."""
+
+    state: State
+    binder: Binder
+    evictor: Evictor
+    reporter: Reporter
+    announcer: Announcer
+    driver: Driver
+    crowds: Crowds
+
+
+async def _schedule(connection: Connection, shell: Shell[Settings]) -> None:
     """Run everything until told to end, or until something fails that must not."""
-    kinds = await flavours(connection, settings.api)
-    state = State(new_world(settings.weights), kinds, settings.scheduler_name)
-    pending = Pending(settings.backoff)
-    reporter = Reporter(
-        connection,
-        lambda group: _resource(kinds, state, group),
-        now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        instance=identity(),
-        log=log,
-    )
-    watched = _Watched()
-    metrics = Metrics(settings.scheduler_name, pending, watched.age)
-    async with asyncio.TaskGroup() as tasks:
-        binder = Binder(connection, state, tasks, metrics=metrics, log=log, in_flight=settings.binds_in_flight)
-        driver = Driver(
-            state,
-            pending,
-            binder=binder,
-            reporter=reporter,
-            metrics=metrics,
-            options=settings.options(),
-            clock=time.monotonic,
-            log=log,
-        )
-        serving = tasks.create_task(_serve(settings, watched, metrics, Explainer(state, settings.options())))
-        async with Informers(
-            *_reflectors(connection, state, kinds, driver=driver, reporter=reporter, log=log)
-        ) as informers:
-            watched.informers = informers
-            await informers.wait_synced()
-            log.info(
-                "ready", flavours=sorted(kinds), pods=len(state.pods), nodes=len(state.world.ledger.cluster.row_of)
-            )
-            driving, telling = tasks.create_task(driver.run()), tasks.create_task(reporter.run())
-            await ended.wait()
-            log.info("ending", pending=len(pending), binding=binder.under_way)
-            driving.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN):
-                    await binder.drained()
-                    await reporter.drained()
-            telling.cancel()
-            serving.cancel()
-
-
-class _Watched:
-    """How fresh the news are; nothing is known before the reflectors run."""
-
-    informers: Informers | None = None
-
-    def age(self) -> float:
-        """Return for how long the quietest watch has said nothing."""
-        return self.informers.unheard_for(time.monotonic()) if self.informers is not None else math.inf
-
-    def ready(self, _: str) -> Answer:
-        """Answer whether decisions are made on fresh news."""
-        age = self.age()
-        if age < STALE:
-            return Answer(b"ok\n")
-        return Answer(f"no word from the API server for {age:.0f} s\n".encode(), status=503)
-
-
-async def _serve(settings: Settings, watched: _Watched, metrics: Metrics, explainer: Explainer) -> None:
-    """Answer probes and questions, if anywhere."""
-    address = settings.address()
-    if address is None:
+    settings, log, ended, readiness = shell.settings, shell.log, shell.ended, shell.readiness
+    kinds = await unless(ended, _flavours(connection, shell))
+    if kinds is None:
         return
-    routes: dict[str, Route] = {
-        "/healthz": lambda _: Answer(b"ok\n"),
-        "/readyz": watched.ready,
-        "/metrics": metrics.page,
+    pending = Pending(settings.backoff)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            parts = _wired(connection, shell, kinds, pending=pending, tasks=tasks)
+            async with Informers(*_reflectors(connection, parts, kinds, log)) as informers:
+                readiness.informers = informers
+                await unless(ended, informers.wait_synced())
+                nodes = len(parts.state.world.ledger.cluster.row_of)
+                log.info("ready" if informers.synced else "ended early", pods=len(parts.state.pods), nodes=nodes)
+                driving = tasks.create_task(parts.driver.run(), name="driver")
+                tasks.create_task(parts.reporter.run(), name="reporter")
+                tasks.create_task(parts.announcer.run(), name="announcer")
+                tasks.create_task(_watch_flavours(connection, shell, kinds), name="watch over the kinds")
+                await ended.wait()
+                readiness.is_ending = True
+                log.info("ending", pending=len(pending), binding=parts.binder.under_way)
+                driving.cancel()
+                await _drain(parts)
+    except* _EndedError:
+        log.info("ended", pending=len(pending))
+
+
+def _wired(
+    connection: Connection,
+    shell: Shell[Settings],
+    kinds: dict[str, dict[type, Resource]],
+    *,
+    pending: Pending,
+    tasks: asyncio.TaskGroup,
+) -> _Parts:
+    """Return the parts, of which none runs yet; from here on questions about them are answered."""
+    settings, log, options = shell.settings, shell.log, shell.settings.options()
+    state = State(new_world(settings.weights), kinds, settings.scheduler_name)
+    metrics = Metrics(settings.scheduler_name, pending, shell.readiness.age)
+    metrics.registry.register(Census(state, pending, wall=time.time, ages=shell.readiness.ages))
+    resources_of = partial(_resource, kinds, state)
+    binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
+    evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
+    reporter = _reporter(connection, resources_of, binder, shell)
+    announcer = Announcer(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
+    evictor.later = announcer.later
+    preemption = Preemption(state, evictor, metrics=metrics, options=options, clock=time.monotonic, log=log)
+    driver = Driver(
+        state,
+        pending,
+        binder=binder,
+        preemption=preemption,
+        reporter=reporter,
+        metrics=metrics,
+        options=options,
+        clock=time.monotonic,
+        log=log,
+        announce=announcer.placed,
+    )
+    explainer = Explainer(state, pending, preemption, options=options, clock=time.monotonic)
+    shell.probes.add(_routes(shell, metrics, explainer, Dumper(state, pending, options, clock=time.monotonic)))
+    crowds = Crowds(state, tell=reporter.node, count=metrics.crowded, log=log)
+    return _Parts(
+        state=state,
+        binder=binder,
+        evictor=evictor,
+        reporter=reporter,
+        announcer=announcer,
+        driver=driver,
+        crowds=crowds,
+    )
+
+
+def _binder(
+    connection: Connection, shell: Shell[Settings], *, state: State, tasks: asyncio.TaskGroup, metrics: Metrics
+) -> Binder:
+    """Return who binds."""
+    return Binder(
+        connection,
+        state,
+        tasks,
+        furnisher=Furnisher(connection, state, patience=shell.settings.volume_bind_timeout),
+        metrics=metrics,
+        log=shell.log,
+        in_flight=shell.settings.binds_in_flight,
+    )
+
+
+def _evictor(
+    connection: Connection,
+    shell: Shell[Settings],
+    *,
+    resources_of: Callable[[Group], Resource | None],
+    tasks: asyncio.TaskGroup,
+    metrics: Metrics,
+) -> Evictor:
+    """Return who evicts."""
+    return Evictor(
+        connection,
+        resources_of,
+        tasks,
+        scheduler_name=shell.settings.scheduler_name,
+        instance=shell.identity,
+        metrics=metrics,
+        log=shell.log,
+        in_flight=shell.settings.binds_in_flight,
+    )
+
+
+def _reporter(
+    connection: Connection,
+    resources_of: Callable[[Group], Resource | None],
+    binder: Binder,
+    shell: Shell[Settings],
+) -> Reporter:
+    """Return who says things; binds have the right of way."""
+    return Reporter(
+        connection,
+        resources_of,
+        now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        instance=shell.identity,
+        calm=binder.drained,
+        log=shell.log,
+    )
+
+
+async def _calm(evictor: Evictor, binder: Binder) -> None:
+    """Wait until neither evictions nor binds are under way."""
+    await evictor.drained()
+    await binder.drained()
+
+
+async def _drain(parts: _Parts) -> NoReturn:
+    """Let binds, evictions and reports under way come to their end, for a while; then end everything else."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN):
+            await parts.binder.drained()
+            await parts.evictor.drained()
+            await parts.reporter.drained()
+    raise _EndedError
+
+
+def _routes(shell: Shell[Settings], metrics: Metrics, explainer: Explainer, dumper: Dumper) -> dict[str, Route]:
+    """Return what only who schedules can answer."""
+    return {
+        "/metrics": with_election(shell, metrics.page),
         "/debug/explain/": explainer.page,
+        "/debug/dump": dumper.page,
     }
-    await ProbeServer(routes).serve(*address)
 
 
 def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource | None:
@@ -200,37 +277,46 @@ def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group
 
 
 def _reflectors(
-    connection: Connection,
-    state: State,
-    kinds: dict[str, dict[type, Resource]],
-    *,
-    driver: Driver,
-    reporter: Reporter,
-    log: FilteringBoundLogger,
+    connection: Connection, parts: _Parts, kinds: dict[str, dict[type, Resource]], log: FilteringBoundLogger
 ) -> list[Reflector[Any, Any]]:
     """Return who brings the news into the state, wakes the driver, and drops what was said about what is gone."""
+    state, reporter = parts.state, parts.reporter
 
-    def reflect(resource: Resource, kind: type[Any], take: Callable[[Change[Any]], None]) -> Reflector[Any, Any]:
+    def reflect(
+        resource: Resource,
+        kind: type[Any],
+        take: Callable[[Change[Any]], None],
+        project: Callable[[Any], Any] = whole,
+    ) -> Reflector[Any, Any]:
         def on_change(change: Change[Any]) -> None:
             if isinstance(change, Rejection):
                 log.warning(
                     "object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)]
                 )
             take(change)
+            if kind in {Pod, Node}:
+                parts.crowds.saw(change)
             if isinstance(change, Deleted):
                 reporter.forget(change.old.metadata.uid)
-            driver.wake()
+            elif isinstance(change, Modified) and kind in TOLD:
+                reporter.saw(change.new)
+            parts.driver.wake()
 
         def on_failure(error: ClientError, wait: float) -> None:
             log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
 
-        source = Source[Any, Any](resource=resource, kind=kind, project=whole)
+        source = Source[Any, Any](resource=resource, kind=kind, project=project)
         return Reflector(connection, source, on_change, on_failure=on_failure)
 
     found = [
         reflect(resources.NODES, Node, state.on_node),
         reflect(resources.NAMESPACES, Namespace, state.on_namespace),
         reflect(resources.PRIORITY_CLASSES, PriorityClass, state.on_class),
+        reflect(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, state.on_budget),
+        reflect(resources.STORAGE_CLASSES, StorageClass, state.storage.on_storage_class, needed),
+        reflect(resources.CSI_NODES, CSINode, state.storage.on_csi_node, needed),
+        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, state.storage.on_volume, needed),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, state.storage.on_claim, needed),
         reflect(resources.PODS, Pod, state.on_pod),
     ]
     for flavour, there in kinds.items():

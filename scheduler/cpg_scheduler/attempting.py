@@ -4,7 +4,7 @@ This is where the API's objects become the engine's unit. It decides nothing abo
 that can be tried, one that waits for something, and one that is wrong in itself.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -13,17 +13,19 @@ from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import Surroundings, validate, validate_members
+from cpg_api.scheduling.validation import Surroundings, summary, validate, validate_members
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
 from cpg_engine.gangs.world import World
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.caches.state import ALONE, State
 from cpg_scheduler.failing import Failure, hope_of, likeness_of
-from cpg_scheduler.pending import Order, RootKey
+from cpg_scheduler.roots import Order, RootKey
 
 DEFAULT_POLICY = "PreemptLowerPriority"
 """What a pod that says nothing about preemption is taken to say, as by the API server."""
+
+NEVER = "Never"
 
 
 class Ready(Struct, frozen=True):
@@ -32,11 +34,15 @@ class Ready(Struct, frozen=True):
     unit: Unit
     pods: Mapping[str, Pod]
     groups: tuple[Group, ...]
+    priority: int = 0
+    preempts: bool = True
+    """Whether others may be evicted for it."""
 
     @property
     def likeness(self) -> Hashable | None:
         """Return what the unit has in common with all those that fare as it does."""
-        return likeness_of(self.unit, self.pods.values())
+        likeness = likeness_of(self.unit, self.pods.values())
+        return None if likeness is None else (likeness, self.preempts)
 
     def failure(self, world: World, decision: Decision, left: Collection[str]) -> Failure:
         """Return what is to be remembered of a decision that leaves these pods, by UID, without a node."""
@@ -71,8 +77,7 @@ def order_of(state: State, root: RootKey) -> Order | None:
     if not tree.nodes:
         return Order(0, "", root)
     top = tree.root
-    priority = state.classes.resolve(top.spec.priority_class_name, top.spec.priority)
-    return Order(-(priority or 0), top.metadata.creation_timestamp or "", root)
+    return Order(-_priority_of(state, tree), top.metadata.creation_timestamp or "", root)
 
 
 def attempt_of(state: State, root: RootKey) -> Ready | Refused:
@@ -82,13 +87,18 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     tree = state.stores[root.flavour].forest.tree_of(root.key)
     pods = tuple(_waiting(state, root.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
-    refusal = _wrong(state, root.flavour, tree) or _claiming(pods) or _gated(pods)
+    refusal = _wrong(state, root.flavour, tree) or _gated(pods)
     if refusal is not None:
         reason, message = refusal
         return Refused(reason=reason, message=message, pods=pods, groups=groups)
     members = {node.key: _members(state, root.flavour, node.key) for node in tree.nodes}
-    unit = tree_unit(tree, members, state.world.ledger)
-    return Ready(unit=unit, pods={pod.metadata.uid: pod for pod in pods}, groups=groups)
+    return Ready(
+        unit=tree_unit(tree, members, state.world.ledger),
+        pods={pod.metadata.uid: pod for pod in pods},
+        groups=groups,
+        priority=_priority_of(state, tree),
+        preempts=NEVER not in {tree.root.spec.preemption_policy, *map(_policy, pods)},
+    )
 
 
 def waiting_at(state: State, root: RootKey) -> list[Pod]:
@@ -109,13 +119,22 @@ def _single(state: State, key: GroupKey) -> Ready | Refused:
     if group is not None:
         message = f"waiting for PodGroup {key.namespace}/{group}: the API server serves no PodGroups"
         return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
-    claiming = _claiming((pod,))
-    if claiming is not None:
-        return Refused(reason=claiming[0], message=claiming[1], pods=(pod,), groups=())
     if pod.spec.scheduling_gates:
         message = "waiting for its scheduling gates to be removed"
         return Refused(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
-    return Ready(unit=pod_unit(pod, state.world.ledger), pods={pod.metadata.uid: pod}, groups=())
+    return Ready(
+        unit=pod_unit(pod, state.world.ledger),
+        pods={pod.metadata.uid: pod},
+        groups=(),
+        priority=pod.spec.priority or 0,
+        preempts=_policy(pod) != NEVER,
+    )
+
+
+def _priority_of(state: State, tree: Tree) -> int:
+    """Return the priority of a tree: that of its root."""
+    top = tree.root
+    return state.classes.resolve(top.spec.priority_class_name, top.spec.priority) or 0
 
 
 def _leaves(tree: Tree) -> Iterable[GroupKey]:
@@ -152,14 +171,14 @@ def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:
     around = Surroundings(workloads=state.workloads[flavour], classes=state.classes)
     problems = validate(tree, around)
     if problems:
-        return REASON_INVALID, _first([problem.message for problem in problems])
+        return REASON_INVALID, summary([problem.message for problem in problems])
     members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
     living = [(leaf, pod) for leaf, pod in members if not pod.is_terminal and not pod.is_terminating]
     differing = _differing(state, [pod for _, pod in living])
     if differing is not None:
         return REASON_SCHEDULER_ERROR, differing
     diverging = validate_members(tree, living, state.classes)
-    return (REASON_INVALID, _first([problem.message for problem in diverging])) if diverging else None
+    return (REASON_INVALID, summary([problem.message for problem in diverging])) if diverging else None
 
 
 def _differing(state: State, pods: Collection[Pod]) -> str | None:
@@ -183,24 +202,6 @@ def _by_key(pod: Pod) -> str:
 
 def _policy(pod: Pod) -> str:
     return pod.spec.preemption_policy or DEFAULT_POLICY
-
-
-def _first(messages: Sequence[str]) -> str:
-    """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
-    more = len(messages) - 1
-    return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"
-
-
-def _claiming(pods: Iterable[Pod]) -> tuple[str, str] | None:
-    """Refuse pods with claims: the engine knows where their volumes are, but nobody watches storage for it yet."""
-    found = sorted(
-        pod.metadata.key
-        for pod in pods
-        if any(volume.persistent_volume_claim or volume.ephemeral for volume in pod.spec.volumes or ())
-    )
-    if not found:
-        return None
-    return REASON_SCHEDULER_ERROR, f"this version does not place pods with volume claims, and Pod {found[0]} has one"
 
 
 def _gated(pods: Iterable[Pod]) -> tuple[str, str] | None:

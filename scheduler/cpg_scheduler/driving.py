@@ -7,6 +7,7 @@ they are sent, and sending never holds up the next cycle.
 import asyncio
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
@@ -17,14 +18,18 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of, waiting_at
-from cpg_scheduler.binding import Binder
+from cpg_scheduler.binding import Binder, Trouble
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.failing import ANYTHING, Failure
 from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.pending import Pending, RootKey
+from cpg_scheduler.pending import Pending
+from cpg_scheduler.plans import Answer
+from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
+from cpg_scheduler.standing import standing_of
 from cpg_scheduler.wording import group_messages, pod_messages, refusals
 
 BREATH = 0.02
@@ -34,23 +39,28 @@ BREATH = 0.02
 class Driver:
     """Runs cycles for as long as there is somebody to attempt, and sleeps until there is."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it is where all parts come together, each by its name
         self,
         state: State,
         pending: Pending,
         *,
         binder: Binder,
+        preemption: Preemption,
         reporter: Reporter,
         metrics: Metrics,
         options: Options,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
+        announce: Callable[[Pod, str], None] = lambda *_: None,
     ) -> None:
-        """Wire up; nothing runs yet."""
+        """Wire up; nothing runs yet. ``announce`` is told of every pod that has been bound, and to which node."""
+        self._announce = announce
         self._state = state
         self._pending = pending
         self._rouser = Rouser(state, pending)
         self._binder = binder
+        self._preemption = preemption
+        preemption.again = self._again
         self._reporter = reporter
         self._metrics = metrics
         self._options = options
@@ -64,6 +74,7 @@ class Driver:
 
     async def run(self) -> None:
         """Drive until cancelled."""
+        self._preemption.recover()
         while True:
             began = self._clock()
             while self._cycle():
@@ -86,10 +97,11 @@ class Driver:
     def _cycle(self) -> bool:
         """Run one cycle; return whether there was anybody to attempt, or to be told."""
         now = self._clock()
-        self._rouser.absorb(now)
-        root = self._pending.pop(now)
+        for freed in self._preemption.absorb(self._rouser.absorb(now)):
+            self._put(freed)
+        root = self._rouser.next(now)
         if root is None:
-            return self._retell()
+            return self._retell() or self._speak()
         self._guard(root, self._try)
         return True
 
@@ -105,60 +117,76 @@ class Driver:
         attempt = attempt_of(self._state, root)
         if isinstance(attempt, Refused):
             self._refuse(root, attempt)
-        elif not self._pending.share(root, attempt.likeness):
+        elif self._preemption.record(root) is not None or not self._pending.share(root, attempt.likeness):
             self._attempt(root, attempt)
             self._retell()
 
     def _attempt(self, root: RootKey, ready: Ready) -> None:
         """Let the engine decide about a root, and see to it."""
         began = self._clock()
-        decision = decide(self._state.world, ready.unit, self._options)
+        lifted = self._preemption.passed_by(root, ready)
+        decision = decide(self._state.world, ready.unit, self._options, lifted=lifted)
         finding = decision.explanation.finding
         seconds = self._clock() - began
-        self._metrics.attempted(finding, seconds)
-        self._log.info(
-            "attempt",
-            root=str(root.key),
-            flavour=root.flavour,
-            finding=finding.value,
-            pods=len(ready.pods),
-            binds=len(decision.binds),
-            milliseconds=round(seconds * 1000, 3),
-        )
         nodes = {bind.uid: bind.node for bind in decision.binds}
         left = {uid: pod for uid, pod in ready.pods.items() if uid not in nodes}
+        self._preemption.placed(root, nodes)
+        answer = self._preemption.answer(root, ready, decision, left)
+        result = self._metrics.attempted(
+            finding, seconds, waits=answer.waits, placed=len(nodes), left=len(left), tries=decision.tries
+        )
+        self._log_attempt(root, ready, decision, seconds=seconds, answer=answer)
         if left:
-            failure = ready.failure(self._state.world, decision, left)
+            failure = _failure(ready, ready.failure(self._state.world, decision, left), answer)
+            if ready.preempts:
+                self._rouser.below = max(self._rouser.below or ready.priority, ready.priority)
             self._pending.fail(root, len(ready.pods), self._clock(), failure)
         else:
             self._pending.bind(root)
-        self._tell(ready, decision.explanation, left)
+        self._tell(ready, decision.explanation, left, answer.outlook)
+        self._metrics.ended(result, self._clock() - began)
         # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
-        for uid, node in nodes.items():
-            self._state.assume(uid, node)
+        for bind in decision.binds:
+            self._state.assume(bind.uid, bind.node, bind.choices)
         if nodes:
             self._binder.start(
                 BindOrder(
+                    root=root,
                     pods={uid: ready.pods[uid] for uid in nodes},
                     nodes=nodes,
-                    placed=lambda: self._tell_placed(root, ready, decision),
-                    failed=lambda: self._failed(root, len(nodes)),
+                    placed=lambda: self._tell_placed(root, ready, decision, began),
+                    failed=lambda trouble: self._failed(root, ready, trouble),
+                    waits=lambda trouble: self._tell_unbound(ready, trouble),
+                    choices=tuple(choice for bind in decision.binds for choice in bind.choices),
                 )
             )
         elif finding is Finding.PLACED:
             # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
             self._tell_met(ready, decision.explanation)
 
-    def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod]) -> None:
+    def _log_attempt(self, root: RootKey, ready: Ready, decision: Decision, *, seconds: float, answer: Answer) -> None:
+        preemption = {"preemption": answer.outcome, "victims": answer.victims} if answer.outcome else {}
+        self._log.info(
+            "attempt",
+            root=str(root.key),
+            flavour=root.flavour,
+            finding=decision.explanation.finding.value,
+            pods=len(ready.pods),
+            binds=len(decision.binds),
+            milliseconds=round(seconds * 1000, 3),
+            **preemption,
+        )
+
+    def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod], outlook: str = "") -> None:
         """Report what was not placed: to each pod that waits, and to each group below its minimum."""
         is_contradiction = explanation.finding is Finding.CONTRADICTION
         reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
-        told, refused = pod_messages(explanation), refusals(explanation)
+        told, refused = pod_messages(explanation, outlook), refusals(explanation)
         for pod in left.values():
             # A pod that is alone is the one that there is a sentence for.
             key = self._state.leaf_of(pod) or explanation.reports[0].key
             self._reporter.pod(pod, reason, refused.get(pod.metadata.uid) or told[key])
-        messages = group_messages(explanation)
+        messages = group_messages(explanation, outlook)
         for group in ready.groups:
             message = messages.get(key_of(group), "")
             if message:
@@ -181,13 +209,40 @@ class Driver:
         attempt = attempt_of(self._state, root)
         explanation = shared.explained_for(attempt.unit) if isinstance(attempt, Ready) else None
         if isinstance(attempt, Ready) and explanation is not None:
-            self._tell(attempt, explanation, attempt.pods)
+            self._tell(attempt, explanation, attempt.pods, shared.outlook)
 
-    def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision) -> None:
+    def _speak(self) -> bool:
+        """Look at a tree in which nobody waits: what its groups say may not be true any more, or not be said yet."""
+        root = self._rouser.quiet()
+        if root is None:
+            return False
+        self._guard(root, self._tell_standing)
+        return True
+
+    def _tell_standing(self, root: RootKey) -> None:
+        standing = standing_of(self._state, root)
+        if isinstance(standing, Refused):
+            for group in standing.groups:
+                self._reporter.group(group, scheduled=False, reason=standing.reason, message=standing.message)
+        elif standing is not None:
+            explanation = decide(self._state.world, standing.unit, self._options).explanation
+            self._tell(standing, explanation, {})
+            if explanation.finding is Finding.PLACED:
+                self._tell_met(standing, explanation)
+
+    def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision, began: float) -> None:
         """Report the groups whose minimum is bound now."""
         self._pending.bound(root)
+        top = ready.groups[0] if ready.groups else next(iter(ready.pods.values()))
+        kind, created = "podgroup" if ready.groups else "pod", top.metadata.creation_timestamp
+        self._metrics.placed(kind, len(decision.binds), seconds=self._clock() - began, created=created)
         self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
+        for bind in decision.binds:
+            self._announce(ready.pods[bind.uid], bind.node)
         self._tell_met(ready, decision.explanation)
+        if len(decision.binds) < len(ready.pods) and self._preemption.could_help(ready):
+            # Who was left may evict others, now that nobody of the tree is to be bound in the same cycle.
+            self._put(root)
 
     def _tell_met(self, ready: Ready, explanation: Explanation) -> None:
         """Report the groups whose minimum has its nodes."""
@@ -196,14 +251,40 @@ class Driver:
             if not messages.get(key_of(group), "failed"):
                 self._reporter.group(group, scheduled=True, reason="", message="")
 
-    def _failed(self, root: RootKey, size: int) -> None:
+    def _failed(self, root: RootKey, ready: Ready, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
         order = order_of(self._state, root)
-        if order is not None:
-            self._pending.retry(order, size, self._clock())
-        else:
+        if order is None:
             self._pending.bound(root)
+        elif trouble.at_once:
+            self._pending.put(order)
+        else:
+            self._pending.retry(order, len(trouble.uids), self._clock())
+        if trouble.message:
+            self._tell_unbound(ready, trouble)
         self.wake()
+
+    def _tell_unbound(self, ready: Ready, trouble: Trouble) -> None:
+        """Report why pods that have been given a node are not bound to it, or not yet, and so to their groups."""
+        for uid in trouble.uids:
+            self._reporter.pod(ready.pods[uid], trouble.reason, trouble.message)
+        reason = REASON_SCHEDULER_ERROR if trouble.reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
+        for group in ready.groups:
+            self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message)
+
+    def _put(self, root: RootKey) -> None:
+        """Have a root attempted at once, if anybody waits in it."""
+        order = order_of(self._state, root)
+        if order is not None:
+            self._pending.put(order)
+            self.wake()
+
+    def _again(self, root: RootKey) -> None:
+        """Attempt a root after a while: its plan has fallen."""
+        order = order_of(self._state, root)
+        if order is not None:
+            self._pending.retry(order, 1, self._clock())
+            self.wake()
 
     def _broken(self, root: RootKey, error: Exception) -> None:
         """Say that a root made the scheduler fail, and leave it alone for a while."""
@@ -215,6 +296,7 @@ class Driver:
 
     def _refuse(self, root: RootKey, refused: Refused) -> None:
         """Report why a root cannot be tried."""
+        self._preemption.end(root)
         self._pending.fail(root, len(refused.pods), self._clock(), Failure())
         self._metrics.held(refused.reason)
         self._log.info("held", root=str(root.key), flavour=root.flavour, reason=refused.reason, why=refused.message)
@@ -224,3 +306,16 @@ class Driver:
                 self._reporter.pod(pod, pod_reason, refused.message)
         for group in refused.groups:
             self._reporter.group(group, scheduled=False, reason=refused.reason, message=refused.message)
+
+
+def _failure(ready: Ready, failure: Failure, answer: Answer) -> Failure:
+    """Return what is to be remembered of a failure that preemption has been asked about.
+
+    Who waits for a plan is like nobody else, and anything at all may help: room elsewhere as well as its victims' end.
+    """
+    if answer.waits:
+        return replace(failure, hope=ANYTHING, likeness=None, outlook=answer.outlook)
+    if answer.hopes:
+        return replace(failure, hope=ANYTHING, outlook=answer.outlook)
+    hope = replace(failure.hope, below=ready.priority) if failure.hope is not None and ready.preempts else failure.hope
+    return replace(failure, hope=hope, outlook=answer.outlook)

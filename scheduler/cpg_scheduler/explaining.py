@@ -4,40 +4,111 @@ A decision is a pure function of the state, so the explanation is not kept but c
 somebody asks. Nothing is bound, and the ledger is afterwards what it was.
 """
 
+from collections.abc import Callable
+from difflib import get_close_matches
+from itertools import islice
+
 import msgspec
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.probing import Answer
 from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
-from cpg_scheduler.attempting import Refused, attempt_of, order_of
+from cpg_engine.verdicts import Finding
+from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
 from cpg_scheduler.caches.state import State
-from cpg_scheduler.pending import RootKey
-from cpg_scheduler.probing import Answer
-from cpg_scheduler.wording import group_messages
+from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pending, Place
+from cpg_scheduler.preempting import Preemption
+from cpg_scheduler.roots import RootKey
+from cpg_scheduler.wording import group_messages, pod_messages
 
-USAGE = b"ask for /debug/explain/<flavour>/<namespace>/<name of a group>, or /debug/explain/pod/<namespace>/<name>\n"
+USAGE = (
+    b"ask for /debug/explain/<flavour>/<namespace>/<name of a group>, or /debug/explain/pod/<namespace>/<name>,\n"
+    b"or for all who wait: /debug/explain/\n"
+)
+LISTED = 500
+"""Roots on the page of all who wait; the others are counted."""
+CANDIDATES = 10
+"""Domains explained per group."""
+SIMILAR = 2000
+"""Names that are compared with one that is not there: comparing takes its time."""
 
 
 class Explainer:
     """Explains roots of a state."""
 
-    def __init__(self, state: State, options: Options) -> None:
+    def __init__(
+        self,
+        state: State,
+        pending: Pending,
+        preemption: Preemption,
+        *,
+        options: Options,
+        clock: Callable[[], float],
+    ) -> None:
         """Explain by these options, always in detail."""
         self._state = state
-        self._options = msgspec.structs.replace(options, detail=True)
+        self._pending = pending
+        self._clock = clock
+        self._preemption = preemption
+        self._options = msgspec.structs.replace(options, detail=True, candidates=CANDIDATES)
 
     def page(self, path: str) -> Answer:
-        """Answer for ``flavour/namespace/name``."""
+        """Answer for ``flavour/namespace/name``, or, without any of it, for all who wait."""
+        if not path:
+            return _json(self.waiting())
         parts = path.split("/")
         if len(parts) != len(("flavour", "namespace", "name")):
             return Answer(USAGE, status=404)
         root = self._root(*parts)
         if root is None:
-            return Answer(f"there is no {'/'.join(parts)}\n".encode(), status=404)
-        return Answer(msgspec.json.format(msgspec.json.encode(self.explain(root))), content_type="application/json")
+            similar = get_close_matches(parts[-1], self._names(*parts[:-1]))
+            instead = f"; there is {', '.join(similar)}" if similar else ""
+            return Answer(f"there is no {'/'.join(parts)}{instead}\n".encode(), status=404)
+        told = self.explain(root)
+        pod = self._pod(*parts[1:]) if parts[0] == "pod" else None
+        if pod is not None and pod.spec.node_name:
+            doing = "being bound" if self._state.is_assumed(pod.metadata.uid) else "bound"
+            told["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
+        return _json(told)
+
+    def waiting(self) -> dict[str, object]:
+        """Return who waits, in the order of the queue, and for what."""
+        now = self._clock()
+        return {
+            "waiting": len(self._pending),
+            "counts": self._pending.counts(),
+            "roots": [
+                {
+                    "root": str(place.order.key.key),
+                    "flavour": place.order.key.flavour,
+                    "place": number,
+                    "queue": place.queue,
+                    "priority": -place.order.importance,
+                    "since": place.order.created,
+                    "attempts": place.attempts,
+                    "nextAttempt": _next_attempt(place, now),
+                    "why": self._why(place),
+                }
+                for number, place in enumerate(self._pending.foremost(LISTED), 1)
+            ],
+        }
+
+    def _why(self, place: Place) -> str:
+        """Return what was wrong at the last attempt; empty where there was none."""
+        root = place.order.key
+        if place.failure is None or order_of(self._state, root) is None:
+            return ""
+        attempt = attempt_of(self._state, root)
+        if isinstance(attempt, Refused):
+            return attempt.message
+        explanation = place.failure.explained_for(attempt.unit) if attempt.likeness == place.failure.likeness else None
+        explanation = explanation or place.failure.explanation
+        return next(iter(pod_messages(explanation).values())) if explanation is not None else ""
 
     def explain(self, root: RootKey) -> dict[str, object]:
         """Return what an attempt at a root would come to now."""
@@ -47,13 +118,41 @@ class Explainer:
         attempt = attempt_of(self._state, root)
         if isinstance(attempt, Refused):
             return told | {"waiting": True, "reason": attempt.reason, "message": attempt.message}
-        decision = decide(self._state.world, attempt.unit, self._options)
+        lifted = self._preemption.passed_by(root, attempt)
+        decision = decide(self._state.world, attempt.unit, self._options, lifted=lifted)
         names = {uid: pod.metadata.key for uid, pod in attempt.pods.items()}
         return told | {
             "waiting": True,
             "explanation": decision.explanation,
             "messages": {str(key): message for key, message in group_messages(decision.explanation).items()},
             "binds": {names[bind.uid]: bind.node for bind in decision.binds},
+            "preemption": self._plan(root, attempt, decision),
+        }
+
+    def _plan(self, root: RootKey, attempt: Ready, decision: Decision) -> dict[str, object]:
+        """Return the plan that is under way for a root, or the one that would be made now."""
+        record = self._preemption.record(root)
+        plan = record.plan if record is not None else None
+        if record is None and not decision.binds and decision.explanation.finding is not Finding.CONTRADICTION:
+            plan = self._preemption.explain(root, attempt)
+        pods = self._state.pods
+        evictions = plan.evictions if plan is not None else ()
+        nominated = record.nominations if record is not None else {}
+        return {
+            "underWay": record is not None,
+            "waitsFor": sorted(pods[uid].metadata.key for uid in (record.victims if record else ())),
+            "nominated": {pods[uid].metadata.key: node for uid, node in nominated.items()},
+            "outcome": plan.outcome if plan is not None else None,
+            "evictions": [
+                {
+                    "unit": str(eviction.unit.key),
+                    "priority": eviction.unit.priority,
+                    "pods": [pods[uid].metadata.key for uid in eviction.unit.pods if uid in pods],
+                    "reason": eviction.reason,
+                    "violates": eviction.violates,
+                }
+                for eviction in evictions
+            ],
         }
 
     def _root(self, flavour: str, namespace: str, name: str) -> RootKey | None:
@@ -71,3 +170,26 @@ class Explainer:
     def _pod(self, namespace: str, name: str) -> Pod | None:
         pods = self._state.pods.values()
         return next((pod for pod in pods if (pod.metadata.namespace, pod.metadata.name) == (namespace, name)), None)
+
+    def _names(self, flavour: str, namespace: str) -> list[str]:
+        """Return the names that there are where one was asked for that there is not."""
+        store = self._state.stores.get(flavour)
+        found = self._state.pods.values() if flavour == "pod" else store if store is not None else ()
+        return list(islice((one.metadata.name for one in found if one.metadata.namespace == namespace), SIMILAR))
+
+
+def _next_attempt(place: Place, now: float) -> str:
+    """Say when a root will be attempted."""
+    if place.until is not None:
+        return f"in {max(place.until - now, 0.0):.1f} s"
+    return {
+        ACTIVE: "as soon as it is its turn",
+        POPPED: "now",
+        BINDING: "none: it is being bound",
+        WAITING: "now",
+        PARKED: "when something happens that may help it",
+    }[place.queue]
+
+
+def _json(told: object) -> Answer:
+    return Answer(msgspec.json.format(msgspec.json.encode(told)) + b"\n", content_type="application/json")

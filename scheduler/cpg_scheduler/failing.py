@@ -9,7 +9,8 @@ being made that could succeed. The two rules:
 2. **Room helps where it appears.** Suppose that a unit whose pods look only at the node itself (no affinity to pods,
    spreading, ports, volumes) was proven not to fit. Then it can fit only after some node has changed for the better,
    and only if that node has room for at least one of its waiting pods now: a place that uses none of the changed nodes
-   would have been there before, because on all the others there is less room than there was, if anything.
+   would have been there before, because on all the others there is less room than there was, if anything. Where others
+   could be evicted for it, their room counts as free on both sides of the argument.
 
 Units that the second rule does not cover hope for *anything*: whatever changes on any node may help them.
 """
@@ -17,14 +18,11 @@ Units that the second rule does not cover hope for *anything*: whatever changes 
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from itertools import groupby
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.filters import fit
-from cpg_engine.filters.registry import statically_feasible
 from cpg_engine.gangs.placing import sees_others
 from cpg_engine.gangs.unit import Unit, UnitNode
 from cpg_engine.gangs.world import World
@@ -36,11 +34,15 @@ UNPROVEN = frozenset({Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_B
 
 
 class Hope(Struct, frozen=True):
-    """What could help a root: room for a pod of one of the classes, news of a node of its own, or anything."""
+    """What could help a root: room for a pod of one of the classes, news of a node of its own, or anything.
+
+    Who is less important than ``below`` could be evicted for it.
+    """
 
     classes: tuple[PodClass, ...] = ()
     homes: frozenset[str] = frozenset()
     anything: bool = False
+    below: int | None = None
 
 
 ANYTHING = Hope(anything=True)
@@ -57,13 +59,16 @@ class Failure(Struct, frozen=True):
     likeness: Hashable | None = None
     unit: Unit | None = None
     explanation: Explanation | None = None
+    outlook: str = ""
+    """What preemption does about it; the same for the same cause up to the first bracket."""
 
     @property
     def gist(self) -> Hashable:
         """Return what is worth telling anew when it changes: the causes, and not how many nodes have them."""
         if self.explanation is None:
             return None
-        return self.explanation.finding, tuple(_gist(report) for report in self.explanation.reports)
+        reports = tuple(_gist(report) for report in self.explanation.reports)
+        return self.explanation.finding, reports, self.outlook.partition(" (")[0]
 
     def explained_for(self, unit: Unit) -> Explanation | None:
         """Return the explanation for a unit that is alike: the same, by its own names."""
@@ -107,36 +112,6 @@ def hope_of(world: World, unit: Unit, finding: Finding, left: Collection[str]) -
         return ANYTHING
     homes = frozenset(home for node in unit.nodes for home in node.homes)
     return Hope(classes=tuple(kinds.values()), homes=homes)
-
-
-class Relief:
-    """Nodes that may have become better, and whom that may help."""
-
-    def __init__(self, world: World, nodes: Collection[str]) -> None:
-        """Look at the nodes as they are now; those that are gone can help only who had pods there."""
-        self._world = world
-        self._nodes = nodes
-        row_of = world.ledger.cluster.row_of
-        self._rows = np.array([row_of[name] for name in nodes if name in row_of], dtype=np.intp)
-        ledger = world.ledger
-        free = ledger.allocatable[self._rows] - ledger.used[self._rows]
-        # A resource that nobody asks for may be overdrawn.
-        self._most = dict(zip(ledger.axis.names, free.max(axis=0, initial=0).tolist(), strict=True))
-
-    def helps(self, hope: Hope) -> bool:
-        """Tell whether it may."""
-        return hope.anything or not hope.homes.isdisjoint(self._nodes) or any(map(self._takes, hope.classes))
-
-    def _takes(self, pod_class: PodClass) -> bool:
-        """Tell whether one of the nodes has room for a pod of the class.
-
-        First by the most that any of them has of each resource: that costs the least, and is short most often.
-        """
-        ledger = self._world.ledger
-        if any(number > self._most.get(name, 0) for name, number in pod_class.requests.items()):
-            return False
-        rows = self._rows[fit.passes(pod_class, ledger, self._rows)]
-        return bool(len(rows)) and bool(statically_feasible(pod_class, ledger.cluster, rows).any())
 
 
 def _shape(node: UnitNode) -> tuple[Hashable, ...]:

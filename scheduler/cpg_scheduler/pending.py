@@ -1,6 +1,9 @@
 """The queue of root units: who is next, who waits for time to pass, who waits for something to happen.
 
-1. **One total order.** Active roots are popped by importance, then age, then name.
+1. **One total order.** Active roots are popped by importance, then age, then name. But those that were *called* because
+   there is hope let one go first that comes of itself and is as important, and again after each that was called in
+   vain: a crowd that is called again and again, and never fits, holds up the next who comes not at all, and those
+   behind by no more than an attempt each. Nor can they starve: only one goes first, and none while they are placed.
 2. **A root's own change makes it active at once.** It is worth an attempt, whatever came of the last one.
 3. **A root that failed waits in a lot**, with all that are alike, so that one attempt answers for all of them. What
    makes roots alike, and why that is sound, stands in ``failing``. A lot is *parked* until something happens that may
@@ -9,34 +12,38 @@
    lot of one.
 4. **Who comes late shares the answer.** A root that turns out to be like those of a parked lot joins it without an
    attempt. If the lot is in backoff already, there is news, and its first root is active at once.
-5. **A bind that fails is the root's own trouble**: it backs off alone, longer each time, until it is gone or bound.
+5. **Hope is looked at again before an attempt.** A node that comes wakes all whom it might help, in order, and others
+   may have filled it when their turn comes: they park again, unattempted.
+6. **A lot that nothing has helped for long is attempted all the same**, when there is nobody else: the rules about hope
+   may be wrong, and who waits for something that nobody tells us of must not wait for ever. ``surprises`` counts how
+   often that was worth while; it should not happen.
+7. **A bind that fails is the root's own trouble**: it backs off alone, longer each time, until it is gone or bound.
 
 The queue knows nothing of pods or clusters, and time is an argument.
 """
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.gangs.unit import POD
 from cpg_scheduler.failing import Failure, Hope
+from cpg_scheduler.hopes import Hopes
+from cpg_scheduler.lots import LED, Alarms, Lot
+from cpg_scheduler.roots import Order, RootKey
 
 
-class RootKey(NamedTuple):
-    """A root unit: a tree of groups of one flavour, or a single pod, of none."""
+class Place(NamedTuple):
+    """Where a root waits, how often it failed so far, until when it backs off, and what became of the last attempt."""
 
-    flavour: str
-    key: GroupKey
-
-
-class Order(NamedTuple):
-    """Where a root stands in the queue; the smaller first."""
-
-    importance: int
-    created: str
-    key: RootKey
+    queue: str
+    order: Order
+    attempts: int = 0
+    until: float | None = None
+    failure: Failure | None = None
 
 
 class Backoff(Struct, frozen=True):
@@ -52,61 +59,26 @@ class Backoff(Struct, frozen=True):
         return float(base * (1.0 + self.per_doubling * max(size, 1).bit_length()))
 
 
+HOPE, REVIEWED, CHANGED, FAILED = "hope", "review", "change", "failure"
 ACTIVE, WAITING, PARKED, POPPED, BINDING = "active", "backoff", "unschedulable", "popped", "binding"
-LED = "led"
-FEW = 64
-"""Roots that have left a lot stay in its line until there are this many more of them than of those who wait."""
-
-
-class _Lot:
-    """Roots that are alike; ``line`` holds those who wait in it, and what is left of those who did."""
-
-    __slots__ = ("attempts", "failure", "key", "leader", "line", "members", "not_before", "place", "untold", "users")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.failure = Failure()
-        self.place = LED
-        self.leader: RootKey | None = None
-        self.attempts = 0
-        self.not_before = 0.0
-        self.members: dict[RootKey, Order] = {}
-        self.line: list[Order] = []
-        self.untold: dict[RootKey, None] = {}
-        self.users = 0
-
-    def join(self, order: Order) -> None:
-        """Let a root wait here."""
-        self.members[order.key] = order
-        heapq.heappush(self.line, order)
-        if len(self.line) > 2 * len(self.members) + FEW:
-            self.line = sorted(self.members.values())
-
-    def leave(self, key: RootKey) -> None:
-        """Let a root go."""
-        self.members.pop(key, None)
-        self.untold.pop(key, None)
-
-    def first(self) -> Order | None:
-        """Take out the first who waits."""
-        while self.line:
-            order = heapq.heappop(self.line)
-            if self.members.get(order.key) == order:
-                self.leave(order.key)
-                return order
-        return None
+NOBODY = RootKey("", GroupKey(POD, "", ""))
+RANKS = (POPPED, ACTIVE, BINDING, WAITING, PARKED)
+REVIEW = 300.0
+"""Seconds after which a lot that nothing has helped is attempted all the same; as kube-scheduler has it."""
 
 
 class _Entry:
     """What the queue remembers of a root from one attempt to the next; ``lot`` is the one it waits or waited in."""
 
-    __slots__ = ("lot", "order", "place", "refusals")
+    __slots__ = ("called", "lot", "order", "place", "refusals")
 
     def __init__(self, order: Order) -> None:
         self.order = order
         self.place = ""
-        self.lot: _Lot | None = None
+        self.lot: Lot | None = None
         self.refusals = 0
+        self.called = ""
+        """Why it leads its lot: for hope, or because nothing has happened for long; empty where it changed itself."""
 
 
 class Pending:
@@ -117,12 +89,18 @@ class Pending:
         self._backoff = backoff
         self._entries: dict[RootKey, _Entry] = {}
         self._active: list[Order] = []
-        self._lots: dict[Hashable, _Lot] = {}
-        self._waiting: list[tuple[float, int, _Lot]] = []
-        self._pushes = 0
-        self._parked: dict[Hashable, _Lot] = {}
-        self._parked_for_anything: dict[Hashable, _Lot] = {}
-        self._untold: dict[Hashable, _Lot] = {}
+        self._called: list[Order] = []
+        self._insists = False
+        """Whether those that were called need not let others go first: they did, or the last of them was placed."""
+        self._lots: dict[Hashable, Lot] = {}
+        self._waiting, self._reviews = Alarms(_is_waiting), Alarms(_is_reviewed)
+        self._hopes = Hopes()
+        self.stirs = 0
+        """How often there have been news so far, by which a lot knows which of them came after its failure."""
+        self.surprises = 0
+        self.entered: Callable[[str, str, str], None] = lambda *_: None
+        """Told whenever a root comes into a queue: which, by which event, and of which type it is."""
+        self._untold: dict[Hashable, Lot] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -131,11 +109,25 @@ class Pending:
         """Return how many roots are where."""
         found = dict.fromkeys((ACTIVE, WAITING, PARKED, BINDING), 0)
         for entry in self._entries.values():
-            waits = entry.lot is not None and entry.lot.place == WAITING
-            place = WAITING if waits and entry.place == PARKED else entry.place
+            place = _place_of(entry)
             if place in found:
                 found[place] += 1
         return found
+
+    def places(self) -> list[Place]:
+        """Return where everybody is, in no order: with ten thousand, sorting would hold up the scheduler."""
+        return [self._seen(entry) for entry in self._entries.values()]
+
+    def foremost(self, number: int) -> list[Place]:
+        """Return where so many are who would be attempted first."""
+        return heapq.nsmallest(number, self.places(), key=lambda place: (RANKS.index(place.queue), place.order))
+
+    def _seen(self, entry: _Entry) -> Place:
+        queue, lot = _place_of(entry), entry.lot
+        if lot is None:
+            return Place(queue, entry.order)
+        until = lot.not_before if queue == WAITING else None
+        return Place(queue, entry.order, lot.attempts, until, lot.failure)
 
     # What the news say.
 
@@ -144,12 +136,13 @@ class Pending:
         entry = self._entries.get(order.key)
         if entry is None:
             entry = self._entries[order.key] = _Entry(order)
-        elif entry.place == ACTIVE and entry.order == order:
+        elif entry.place == ACTIVE and entry.order == order and not entry.called:
             return
         if entry.lot is not None:
             entry.lot.leave(order.key)
-        entry.order = order
+        entry.order, entry.called = order, ""
         self._activate(entry)
+        self._enter(ACTIVE, CHANGED, order.key)
 
     def drop(self, key: RootKey) -> None:
         """Forget a root: it has nothing left to place, or is gone."""
@@ -157,36 +150,44 @@ class Pending:
         if entry is not None:
             self._part(entry)
 
-    def stir(self, now: float, helps: Callable[[Hope], bool] | None = None) -> None:
-        """Let those try again whom the news may help; without ``helps``, those alone whom anything may help."""
-        found = list(self._parked_for_anything.values())
-        if helps is not None:
-            found += [lot for lot in self._parked.values() if lot.failure.hope is not None and helps(lot.failure.hope)]
-        for lot in found:
+    def stir(self, now: float, helped: Callable[[Hopes], Iterable[Hashable]] | None = None) -> None:
+        """Let those try again whom the news may help; without ``helped``, those alone whom anything may help."""
+        self.stirs += 1
+        for key in self._hopes.for_anything if helped is None else list(helped(self._hopes)):
+            lot = self._lots[key]
             self._unpark(lot)
             self._wait_or_lead(lot, now)
 
     def scatter(self) -> None:
-        """Make all active who wait with others: what makes roots alike has changed."""
+        """Call all who wait with others: what makes roots alike has changed."""
         for entry in self._entries.values():
             if entry.lot is None or entry.lot.key == entry.order.key:
                 continue
             self._part(entry)
             if entry.place == PARKED:
+                entry.called = HOPE
                 self._activate(entry)
 
     # What the driver does.
 
-    def pop(self, now: float) -> RootKey | None:
-        """Return the next root to attempt, or None where nobody may be attempted yet."""
-        while (until := self.next_wake()) is not None and until <= now:
-            self._lead(heapq.heappop(self._waiting)[2])
-        while self._active:
-            order = heapq.heappop(self._active)
-            entry = self._entries.get(order.key)
-            if entry is not None and entry.place == ACTIVE and entry.order == order:
-                entry.place = POPPED
+    def pop(self, now: float, fulfilled: Callable[[Hope, int], bool] | None = None) -> RootKey | None:
+        """Return the next root to attempt, or None where nobody may be attempted yet.
+
+        ``fulfilled`` tells of a hope whether the news after so many stirs may fulfil it as things stand now.
+        """
+        while (lot := self._waiting.due(now)) is not None:
+            self._lead(lot)
+        while (order := self._next(now)) is not None:
+            entry = self._entries[order.key]
+            entry.place = POPPED
+            home = entry.lot
+            if fulfilled is None or home is None or not self._may_be_vain(entry, home, now):
                 return order.key
+            if home.failure.hope is None or fulfilled(home.failure.hope, home.since):
+                return order.key
+            self._insists = False
+            self._wait_in(entry, home)
+            self._park(home)
         return None
 
     def share(self, key: RootKey, likeness: Hashable | None) -> bool:
@@ -213,15 +214,19 @@ class Pending:
         likeness = failure.likeness if failure.likeness is not None else key
         lot = self._lots.get(likeness)
         if lot is None:
-            lot = self._lots[likeness] = _Lot(likeness)
+            lot = self._lots[likeness] = Lot(likeness)
+        self._insists = self._insists and not entry.called
         self._wait_in(entry, lot)
         lot.attempts += 1
         lot.not_before = now + self._backoff.delay(lot.attempts, size)
+        lot.since, lot.review = self.stirs, now + REVIEW
+        self._reviews.put(lot.review, lot)
         if lot.failure.gist != failure.gist:
             lot.untold = dict.fromkeys(member for member in lot.members if member != key)
             self._untold[lot.key] = lot
         lot.failure = failure
         self._park(lot)
+        self._enter(PARKED, FAILED, key)
 
     def bind(self, key: RootKey) -> None:
         """Keep a root in mind all of whose pods have been placed: it may have to be retried."""
@@ -230,6 +235,7 @@ class Pending:
             return
         if entry.lot is not None:
             entry.lot.attempts = 0
+        self.surprises += entry.called == REVIEWED
         self._part(entry)
         entry.place = BINDING
 
@@ -249,7 +255,7 @@ class Pending:
             return
         entry.order = order
         self._part(entry)
-        lot = self._lots[order.key] = _Lot(order.key)
+        lot = self._lots[order.key] = Lot(order.key)
         self._wait_in(entry, lot)
         lot.not_before = now + self._backoff.delay(entry.refusals, size)
         self._wait_or_lead(lot, now)
@@ -266,19 +272,47 @@ class Pending:
         return None
 
     def next_wake(self) -> float | None:
-        """Return when the first backoff ends; what was left behind in the heap is dropped on the way."""
-        while self._waiting:
-            until, _, lot = self._waiting[0]
-            if lot.place == WAITING and lot.not_before == until and lot.users:
-                return until
-            heapq.heappop(self._waiting)
+        """Return when the first backoff ends, or a lot is to be looked at again."""
+        ends = (self._waiting.next(), self._reviews.next())
+        return min((end for end in ends if end is not None), default=None)
+
+    def _next(self, now: float) -> Order | None:
+        """Take out who is next of those who are active; if there is none, of those whom nothing has helped for long."""
+        fresh, called = self._top(self._active, is_called=False), self._top(self._called, is_called=True)
+        if called is None:
+            self._insists = False
+            return heapq.heappop(self._active) if fresh is not None else self._reviewed(now)
+        if fresh is None or (called < fresh and (self._insists or called.importance < fresh.importance)):
+            return heapq.heappop(self._called)
+        self._insists = self._insists or called < fresh
+        return heapq.heappop(self._active)
+
+    def _top(self, heap: list[Order], *, is_called: bool) -> Order | None:
+        """Return the first in a heap of active roots; what was left behind in it is dropped on the way."""
+        while heap:
+            entry = self._entries.get(heap[0].key)
+            if entry is not None and (entry.place, entry.order, bool(entry.called)) == (ACTIVE, heap[0], is_called):
+                return heap[0]
+            heapq.heappop(heap)
         return None
+
+    def _reviewed(self, now: float) -> Order | None:
+        """Let a lot be led that nothing has helped for long, and return who leads it, if there is one."""
+        while (lot := self._reviews.due(now)) is not None:
+            if lot.place == PARKED:
+                self._lead(lot, REVIEWED)
+                return self._next(now)
+        return None
+
+    def _may_be_vain(self, entry: _Entry, lot: Lot, now: float) -> bool:
+        """Tell whether a root is there for nothing but hope, and not yet due whatever comes."""
+        return entry.called == HOPE and now < lot.review
 
     def _activate(self, entry: _Entry) -> None:
         entry.place = ACTIVE
-        heapq.heappush(self._active, entry.order)
+        heapq.heappush(self._called if entry.called else self._active, entry.order)
 
-    def _wait_in(self, entry: _Entry, lot: _Lot) -> None:
+    def _wait_in(self, entry: _Entry, lot: Lot) -> None:
         """Let a root wait in a lot, and no more in another; one that became active meanwhile stays so."""
         if entry.lot is not lot:
             self._part(entry)
@@ -303,32 +337,49 @@ class Pending:
         elif lot.leader == entry.order.key:
             self._lead(lot)
 
-    def _lead(self, lot: _Lot) -> None:
+    def _lead(self, lot: Lot, called: str = HOPE) -> None:
         """Make the first root of a lot active, if there is one."""
         self._unpark(lot)
         lot.place = LED
         order = lot.first()
         lot.leader = order.key if order is not None else None
         if order is not None:
+            self._entries[order.key].called = called
+            self._enter(ACTIVE, called, order.key)
             self._activate(self._entries[order.key])
 
-    def _park(self, lot: _Lot) -> None:
+    def _park(self, lot: Lot) -> None:
         self._unpark(lot)
         lot.place = PARKED
         lot.leader = None
         hope = lot.failure.hope
         if hope is not None:
-            (self._parked_for_anything if hope.anything else self._parked)[lot.key] = lot
+            self._hopes.put(lot.key, hope)
 
-    def _unpark(self, lot: _Lot) -> None:
-        self._parked.pop(lot.key, None)
-        self._parked_for_anything.pop(lot.key, None)
+    def _unpark(self, lot: Lot) -> None:
+        self._hopes.drop(lot.key)
 
-    def _wait_or_lead(self, lot: _Lot, now: float) -> None:
+    def _wait_or_lead(self, lot: Lot, now: float) -> None:
         """Let the first root of a lot have its turn as soon as the backoff has passed."""
         if lot.not_before <= now:
             self._lead(lot)
         else:
             lot.place = WAITING
-            self._pushes += 1
-            heapq.heappush(self._waiting, (lot.not_before, self._pushes, lot))
+            self._waiting.put(lot.not_before, lot)
+            self._enter(WAITING, HOPE, next(iter(lot.members), NOBODY))
+
+    def _enter(self, queue: str, event: str, key: RootKey) -> None:
+        self.entered(queue, event, "pod" if key.key.kind == POD else "podgroup")
+
+
+def _place_of(entry: _Entry) -> str:
+    waits = entry.place == PARKED and entry.lot is not None and entry.lot.place == WAITING
+    return WAITING if waits else entry.place
+
+
+def _is_waiting(lot: Lot, until: float) -> bool:
+    return lot.place == WAITING and lot.not_before == until
+
+
+def _is_reviewed(lot: Lot, until: float) -> bool:
+    return lot.review == until

@@ -1,11 +1,19 @@
 """Conditions and events: what the scheduler says about pods and groups, once, and again only when it changes.
 
-Writing is behind deciding: a report replaces the one about the same object that has not been sent yet, so that a
-burst of attempts becomes one write. What was said last is remembered, because the watch shows a write only later.
+Writing is behind deciding, and behind binding:
+
+1. **A report replaces the one about the same object that has not been sent yet**, so a burst of attempts is one write.
+2. **What was said is remembered until the watch shows it**; from then on, what the object shows is what counts. So the
+   memory is small, and a condition that somebody has wiped out is written again at the next attempt.
+3. **Groups go before pods**, and while binds are under way most writers pause: ten thousand pods that fit nowhere must
+   not hold up a gang that fits.
+4. **An event is about something new**: the same words about the same object are one event, counted.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cpg_api.conditions import find_condition, set_condition
 from cpg_api.core.pod import Pod, PodCondition
-from cpg_api.meta import Condition
+from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import (
     COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
@@ -24,10 +32,12 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, record_event, set_pod_status
-from cpg_client.resources import PODS, Resource
+from cpg_client.resources import NODES, PODS, Resource
 
 MANAGER = "cpg-scheduler"
 WORKERS = 16
+STEADY = 2
+"""Writers that go on while binds are under way."""
 RETRY = 5.0
 """Seconds after which a report that failed is sent again."""
 
@@ -38,6 +48,21 @@ class Said(Struct, frozen=True):
     status: str
     reason: str
     message: str
+    generation: int = 0
+    """Of a group: which generation of it was looked at."""
+
+    def same_words(self, other: "Said | None") -> bool:
+        """Tell whether another says the same, of whatever generation."""
+        return other is not None and other.words == self.words
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """Return what people read."""
+        return self.status, self.reason, self.message
+
+
+async def _at_once() -> None:
+    """Wait for nothing: what a reporter does by default before it writes."""
 
 
 class Reporter:
@@ -51,43 +76,58 @@ class Reporter:
         now: Callable[[], str],
         instance: str,
         log: FilteringBoundLogger,
+        calm: Callable[[], Awaitable[object]] = _at_once,
         retry: float = RETRY,
     ) -> None:
-        """Say nothing yet."""
+        """Say nothing yet; ``calm`` returns when nothing more important is being written."""
         self._connection = connection
         self._resources = resources
         self._now = now
         self._instance = instance
         self._log = log
+        self._calm = calm
         self._retry = retry
         self._said: dict[str, Said] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: asyncio.PriorityQueue[tuple[int, int, str]] = asyncio.PriorityQueue()
+        self._turns = itertools.count()
         self._due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
 
     def pod(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node."""
-        said = Said("False", reason, message)
-        if (self._said.get(pod.metadata.uid) or _shown(pod)) == said:
+        said, shown = Said("False", reason, message), shown_by(pod)
+        if (self._said.get(pod.metadata.uid) or shown) == said:
             return
         self._said[pod.metadata.uid] = said
-        self._put(pod.metadata.uid, lambda: self._write_pod(pod, said))
+        self._put(pod.metadata.uid, lambda: self._write_pod(pod, said), urgency=1)
 
     def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
         """Say whether the minimum of a group is placed; once it is, that is never taken back."""
-        kind = _condition_type(group)
-        existing = find_condition(group.status.conditions, kind)
-        if existing is not None and existing.status == "True":
+        shown, generation = shown_by(group), group.metadata.generation
+        if shown is not None and shown.status == "True":
             return
-        said = Said("True", REASON_SCHEDULED, "") if scheduled else Said("False", reason, message)
-        shown = Said(existing.status, existing.reason, existing.message) if existing else None
-        before = self._said.get(group.metadata.uid) or shown
+        words = ("True", REASON_SCHEDULED, "") if scheduled else ("False", reason, message)
+        said, before = Said(*words, generation), self._said.get(group.metadata.uid) or shown
         if before is not None and (before == said or before.status == "True"):
             return
         resource = self._resources(group)
         if resource is None:
             return  # it is gone
         self._said[group.metadata.uid] = said
-        self._put(group.metadata.uid, lambda: self._write_group(group, resource, said))
+        is_news = not said.same_words(before)
+        self._put(group.metadata.uid, lambda: self._write_group(group, resource, said, is_news=is_news), urgency=0)
+
+    def node(self, name: str, message: str) -> None:
+        """Say something about a node, in an event alone: its status is its kubelet's."""
+        event = self._event("OverCommitted", "Warning", message)
+        target = ObjectMeta(name=name, uid=name)  # as kubelets name it
+        self._put(f"node {name}", lambda: record_event(self._connection, NODES, target, event, counted=True), urgency=0)
+
+    def saw(self, shown: Pod | Group) -> None:
+        """Take note of what the watch shows: what it shows need not be remembered."""
+        uid = shown.metadata.uid
+        said = self._said.get(uid)
+        if said is not None and uid not in self._due and said == shown_by(shown):
+            del self._said[uid]
 
     def forget(self, uid: str) -> None:
         """Drop what was said about an object that is gone."""
@@ -96,22 +136,23 @@ class Reporter:
     async def run(self) -> None:
         """Send what there is to say until cancelled."""
         async with asyncio.TaskGroup() as workers:
-            for _ in range(WORKERS):
-                workers.create_task(self._work())
+            for number in range(WORKERS):
+                workers.create_task(self._work(_at_once if number < STEADY else self._calm))
 
     async def drained(self) -> None:
         """Wait until everything has been sent."""
         await self._queue.join()
 
-    def _put(self, uid: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _put(self, uid: str, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
         is_new = uid not in self._due
         self._due[uid] = write
         if is_new:
-            self._queue.put_nowait(uid)
+            self._queue.put_nowait((urgency, next(self._turns), uid))
 
-    async def _work(self) -> None:
+    async def _work(self, calm: Callable[[], Awaitable[object]]) -> None:
         while True:
-            uid = await self._queue.get()
+            await calm()
+            urgency, _, uid = await self._queue.get()
             write, said = self._due.pop(uid), self._said.get(uid)
             try:
                 await write()
@@ -120,14 +161,15 @@ class Reporter:
                     self.forget(uid)
                 else:
                     self._log.warning("report failed", uid=uid, error=str(error), retry_in=self._retry)
-                    asyncio.get_running_loop().call_later(self._retry, self._again, uid, said, write)
+                    again = functools.partial(self._again, uid, said, write, urgency)
+                    asyncio.get_running_loop().call_later(self._retry, again)
             finally:
                 self._queue.task_done()
 
-    def _again(self, uid: str, said: Said | None, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _again(self, uid: str, said: Said | None, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
         """Send a failed report once more, unless something newer was said, or nobody is left to say it of."""
         if said is not None and self._said.get(uid) == said:
-            self._put(uid, write)
+            self._put(uid, write, urgency)
 
     async def _write_pod(self, pod: Pod, said: Said) -> None:
         condition = PodCondition(
@@ -139,25 +181,27 @@ class Reporter:
         )
         await set_pod_status(self._connection, pod.metadata, condition)
         event = self._event("FailedScheduling", "Warning", said.message)
-        await record_event(self._connection, PODS, pod.metadata, event)
+        await record_event(self._connection, PODS, pod.metadata, event, counted=True)
 
-    async def _write_group(self, group: Group, resource: Resource, said: Said) -> None:
+    async def _write_group(self, group: Group, resource: Resource, said: Said, *, is_news: bool) -> None:
         condition = Condition(
             type=_condition_type(group),
             status=said.status,
             reason=said.reason,
             message=said.message,
-            observed_generation=group.metadata.generation,
+            observed_generation=said.generation,
         )
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
         status = {"conditions": [ours]}
         await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
+        if not is_news:
+            return
         if said.status == "True":
             event = self._event("Scheduled", "Normal", "its minimum has been placed")
         else:
             event = self._event("FailedScheduling", "Warning", said.message)
-        await record_event(self._connection, resource, group.metadata, event)
+        await record_event(self._connection, resource, group.metadata, event, counted=True)
 
     def _event(self, reason: str, kind: str, note: str) -> Event:
         return Event(
@@ -174,7 +218,12 @@ def _condition_type(group: Group) -> str:
     return POD_GROUP_INITIALLY_SCHEDULED if isinstance(group, PodGroup) else COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED
 
 
-def _shown(pod: Pod) -> Said | None:
-    """Return what a pod's condition says already."""
-    found = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-    return Said(found.status, found.reason, found.message) if found else None
+def shown_by(thing: Pod | Group) -> Said | None:
+    """Return what the condition of a pod or group says already."""
+    if isinstance(thing, Pod):
+        found = next((one for one in thing.status.conditions or () if one.type == "PodScheduled"), None)
+        return Said(found.status, found.reason, found.message) if found else None
+    existing = find_condition(thing.status.conditions, _condition_type(thing))
+    if existing is None:
+        return None
+    return Said(existing.status, existing.reason, existing.message, existing.observed_generation or 0)

@@ -2,13 +2,21 @@
 
 1. Room that has appeared is told first, so that who comes now finds the lots of its like as they should be.
 2. Roots that were touched become active, or are forgotten where no pod of ours waits in them any more.
-3. Where pods have come to be known by more labels, roots that were alike may be so no longer.
+3. Hope is looked at again when it is a root's turn, since others may have taken the room.
+4. Where pods have come to be known by more labels, roots that were alike may be so no longer.
 """
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from itertools import takewhile
+
 from cpg_scheduler.attempting import order_of
-from cpg_scheduler.caches.state import State
-from cpg_scheduler.failing import Relief
-from cpg_scheduler.pending import Pending, RootKey
+from cpg_scheduler.caches.state import ALONE, News, State
+from cpg_scheduler.failing import Hope
+from cpg_scheduler.hopes import fulfilled
+from cpg_scheduler.lots import FEW
+from cpg_scheduler.pending import Pending
+from cpg_scheduler.roots import RootKey
 
 
 class Rouser:
@@ -19,13 +27,22 @@ class Rouser:
         self._state = state
         self._pending = pending
         self._asked_labels = state.world.ledger.asked_labels
+        self.below: int | None = None
+        """The most important of those who have failed and might evict others."""
+        self._quiet: dict[RootKey, None] = {}
+        self._eased: dict[str, int] = {}
+        """With which stir of the queue a node was last told to be better, the latest last."""
+        self._forgotten = 0
 
-    def absorb(self, now: float) -> None:
-        """Take all news there are."""
+    def absorb(self, now: float) -> News:
+        """Take all news there are, and return them."""
         state, pending = self._state, self._pending
         news = state.take_news()
         if news.eased:
-            pending.stir(now, Relief(state.world, news.eased).helps)
+            # Some may pass the room that is kept for others or evict them, so for hopes it counts as free.
+            with self._cleared(news.eased, self.below):
+                pending.stir(now, lambda hopes: hopes.helped(state.world, news.eased))
+            self._remember(news.eased)
         elif news.moved:
             pending.stir(now)
         anchored = {state.anchored(root) for root in news.touched}
@@ -36,10 +53,47 @@ class Rouser:
         if state.world.ledger.asked_labels != self._asked_labels:
             self._asked_labels = state.world.ledger.asked_labels
             pending.scatter()
+        return news
+
+    def next(self, now: float) -> RootKey | None:
+        """Return the next root to attempt, or None where nobody may be attempted yet."""
+        return self._pending.pop(now, self._fulfilled)
+
+    def quiet(self) -> RootKey | None:
+        """Return a tree of which something has changed, and in which nobody waits: each once for each change."""
+        root = next(iter(self._quiet), None)
+        if root is not None:
+            del self._quiet[root]
+        return root
+
+    def _remember(self, eased: Iterable[str]) -> None:
+        """Remember that nodes were told to be better, but not for ever of those that are gone."""
+        for node in eased:
+            self._eased.pop(node, None)
+            self._eased[node] = self._pending.stirs
+        row_of = self._state.world.ledger.cluster.row_of
+        if len(self._eased) > 2 * len(row_of) + FEW:
+            self._forgotten = max(told for node, told in self._eased.items() if node not in row_of)
+            self._eased = {node: told for node, told in self._eased.items() if node in row_of}
+
+    def _fulfilled(self, hope: Hope, since: int) -> bool:
+        if since < self._forgotten:
+            return True
+        news = takewhile(lambda told: told[1] > since, reversed(self._eased.items()))
+        nodes = [node for node, _ in news]
+        with self._cleared(nodes, hope.below):
+            return fulfilled(self._state.world, hope, nodes)
+
+    def _cleared(self, nodes: Iterable[str], below: int | None) -> AbstractContextManager[None]:
+        """Look at the ledger as if no room were kept, and on these nodes nobody were less important than that."""
+        lesser = self._state.less_important(nodes, below) if below is not None else ()
+        return self._state.nominations.lifted(lesser)
 
     def _look_at(self, root: RootKey) -> None:
         order = order_of(self._state, root)
-        if order is None:
-            self._pending.drop(root)
-        else:
+        if order is not None:
             self._pending.put(order)
+            return
+        self._pending.drop(root)
+        if root.flavour != ALONE:
+            self._quiet[root] = None

@@ -7,24 +7,31 @@ each of its pods, or every pod that joins a gang of a thousand would have a thou
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
+from cpg_engine.preemption.values import Outcome, Plan
 from cpg_engine.verdicts import Candidate, Explanation, Finding, NextStep, NodeReport, Reason, Refused, Status, Step
 
 REASONS_TOLD = 4
+LONGEST_VAIN = 300
 LONGEST = 1000
 """Characters of a sentence: an event takes a little more, and nobody reads so much."""
 
 
-def group_messages(explanation: Explanation) -> dict[GroupKey, str]:
-    """Return for each group of a tree the sentence for its condition; empty for one whose minimum is placed."""
-    return _Sentences(explanation, counted=True).of_groups()
+def group_messages(explanation: Explanation, outlook: str = "") -> dict[GroupKey, str]:
+    """Return for each group of a tree the sentence for its condition; empty for one whose minimum is placed.
+
+    ``outlook`` is what preemption does about it, and said after what is wrong.
+    """
+    return _Sentences(explanation, outlook, counted=True).of_groups()
 
 
-def pod_messages(explanation: Explanation) -> dict[GroupKey, str]:
+def pod_messages(explanation: Explanation, outlook: str = "") -> dict[GroupKey, str]:
     """Return for each group of a tree, or for a pod that is alone, what its pods that wait are told; never empty."""
-    sentences = _Sentences(explanation, counted=False)
+    sentences = _Sentences(explanation, outlook, counted=False)
     told = sentences.of_groups()
     return {key: message or sentences.of_others(key) for key, message in told.items()}
 
@@ -38,11 +45,42 @@ def refusals(explanation: Explanation) -> dict[str, str]:
     }
 
 
+def ongoing_preemption(kind: str, victims: int | None) -> str:
+    """Say that others are being evicted, so many as long as none of them has gone."""
+    if victims is None:
+        return _preempting(kind, "ongoing preemption on nominated nodes")
+    what = "pod" if kind == POD else "podgroup"
+    return _preempting(kind, f"found a placement for {what}, preempting {victims} victims")
+
+
+def forbidden_preemption(kind: str) -> str:
+    """Say that nobody is evicted because the root does not want that."""
+    return _preempting(kind, "not eligible due to preemptionPolicy=Never.")
+
+
+def vain_preemption(kind: str, plan: Plan) -> str:
+    """Say why nobody is evicted; up to the first bracket it is the same for the same cause."""
+    match plan.outcome:
+        case Outcome.NO_VICTIMS:
+            return _preempting(kind, "No preemption victims found for incoming preemptor")
+        case Outcome.NOT_ENOUGH if plan.explanation is not None:
+            root = plan.explanation.reports[0].key
+            why = pod_messages(replace(plan.explanation, next_step=None))[root]
+            return _preempting(kind, f"it would not help to evict all who are less important ({why[:LONGEST_VAIN]})")
+        case _:
+            return _preempting(kind, "no eviction can help")
+
+
+def _preempting(kind: str, what: str) -> str:
+    return f"{'' if kind == POD else 'pod group '}preemption: {what}"
+
+
 class _Sentences:
     """The sentences about one tree; ``counted`` says how many members there are where more are waited for."""
 
-    def __init__(self, explanation: Explanation, *, counted: bool) -> None:
+    def __init__(self, explanation: Explanation, outlook: str, *, counted: bool) -> None:
         self._explanation = explanation
+        self._outlook = f"; {outlook}" if outlook else ""
         self._reports = {report.key: report for report in explanation.reports}
         self._counted = counted
 
@@ -50,19 +88,19 @@ class _Sentences:
         explanation = self._explanation
         if explanation.finding is Finding.PLACED:
             return {
-                key: "" if report.status is Status.SUCCESS else _cut(self._own(report))
+                key: "" if report.status is Status.SUCCESS else _cut(self._own(report), self._outlook)
                 for key, report in self._reports.items()
             }
         advice = _advice(explanation.next_step)
         if explanation.detail:
             return dict.fromkeys(self._reports, _cut(explanation.detail, advice))
-        return {key: _cut(self._failed(report), advice) for key, report in self._reports.items()}
+        return {key: _cut(self._failed(report), self._outlook + advice) for key, report in self._reports.items()}
 
     def of_others(self, key: GroupKey) -> str:
         """Say why pods beyond the minimum of a group were not placed with it."""
         report = self._reports[key]
         why = f": {_available(report)}" if report.reasons else ""
-        return _cut(f"the minimum of {key} is placed, there is no room for more{why}")
+        return _cut(f"the minimum of {key} is placed, there is no room for more{why}", self._outlook)
 
     def _failed(self, report: NodeReport) -> str:
         """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
@@ -100,7 +138,7 @@ class _Sentences:
         noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
         if not self._is_short(report):
             room = f"room for {counts.scheduled} of {_some(counts.minimum, noun)}"
-            return f"{field} {counts.minimum} cannot be met: {room}"
+            return f"{field} ({counts.minimum}) cannot be satisfied: {room}"
         able = " that can be scheduled" if counts.unresolvable else ""
         if not self._counted:
             return f"waiting for more {noun}s{able}: {field} is {counts.minimum}"
@@ -133,8 +171,7 @@ def _closest(candidate: Candidate) -> str:
 def _available(report: NodeReport) -> str:
     """Say what is wrong with the nodes, in the words that autoscalers and people know."""
     if not report.nodes:
-        where = "" if report.key.kind == POD else " in any domain that it may use"
-        return f"no nodes available to schedule pods{where}"
+        return "no nodes available to schedule pods"
     why = f": {_listed(report.reasons)}" if report.reasons else ""
     return f"0/{report.nodes} nodes are available{why}"
 
@@ -178,7 +215,7 @@ def _advice(step: NextStep | None) -> str:
 
 
 def _cut(text: str, advice: str = "") -> str:
-    """Cut a text between two words where it is too long; the advice after it stays whole."""
+    """Cut a text between two words where it is too long; what is said after it stays whole."""
     room = LONGEST - len(advice)
     if len(text) <= room:
         return text + advice

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cpg_api.conditions import TERMINAL, find_condition, merge_conditions, set_condition
+from cpg_api.conditions import TERMINAL, find_condition, merge_conditions, set_condition, stands_since
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import Condition
 from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
@@ -143,3 +143,19 @@ def test_merging_is_setting_one_by_one(existing: list[PodCondition], news: list[
 def test_merging_nothing() -> None:
     """Merging nothing into nothing gives an empty tuple and no change."""
     assert merge_conditions(None, (), LATER) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("condition", "since"),
+    [
+        (Condition(type="Partial", status="True", last_transition_time="1970-01-01T00:01:00Z"), 60.0),
+        (Condition(type="Partial", status="False", last_transition_time="1970-01-01T00:01:00Z"), None),
+        (Condition(type="Healthy", status="True", last_transition_time="1970-01-01T00:01:00Z"), None),
+        (Condition(type="Partial", status="True"), None),
+        (Condition(type="Partial", status="True", last_transition_time="long ago"), None),
+    ],
+)
+def test_since_when_a_condition_stands(condition: Condition, since: float | None) -> None:
+    """In seconds; a time that is none counts as not known."""
+    assert stands_since((condition,), "Partial") == since
+    assert stands_since(None, "Partial") is None

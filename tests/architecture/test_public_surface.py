@@ -19,6 +19,8 @@ CONTRACT = {
     "NATIVE_GROUP": "scheduling.k8s.io",
     "POD_GROUP_LABEL": "scheduling.cpg.dev/pod-group",
     "FINALIZER": "scheduling.cpg.dev/group-protection",
+    "INSTANTIATE": "scheduling.cpg.dev/instantiate",
+    "INSTANTIATED": "scheduling.cpg.dev/instantiated",
     "SCHEDULER_NAME": "cpg-scheduler",
     "POD_GROUP_INITIALLY_SCHEDULED": "PodGroupInitiallyScheduled",
     "COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED": "CompositePodGroupInitiallyScheduled",
@@ -28,8 +30,10 @@ CONTRACT = {
     "REASON_SCHEDULER_ERROR": "SchedulerError",
     "REASON_INVALID": "Invalid",
     "REASON_PENDING": "Pending",
+    "REASON_PREEMPTION": "PreemptionByScheduler",
     "MAX_DEPTH": 4,
     "MAX_TEMPLATES": 8,
+    "MAX_REPLICAS": 1000,
 }
 """The contract of the design, written out once more: who changes a name changes it twice, on purpose."""
 

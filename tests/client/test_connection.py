@@ -365,3 +365,18 @@ async def test_a_kubeconfig_leads_to_the_server(server: "FakeServer", tmp_path: 
     async with Connection.from_kubeconfig(file, "lab") as connection:
         assert await connection.get("/version") == b"1"
     assert connection.endpoint.context == "lab"
+
+
+async def test_a_fence_stops_what_may_write(server: "FakeServer") -> None:
+    """Right before each attempt to send it; reading goes on."""
+    for method in ("GET", "POST"):
+        server.answers(method, "/api/v1/pods", {})
+
+    def closed() -> None:
+        raise LookupError("no more")
+
+    async with Connection(Endpoint(server=server.url), fence=closed) as connection:
+        await connection.get("/api/v1/pods")
+        with pytest.raises(LookupError, match="no more"):
+            await connection.post("/api/v1/pods", {})
+    assert [seen.method for seen in server.seen] == ["GET"]

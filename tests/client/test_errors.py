@@ -83,6 +83,7 @@ def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> 
 @pytest.mark.parametrize(
     ("status", "reason", "holds"),
     [
+        (403, "Forbidden", "is_forbidden"),
         (404, "NotFound", "is_not_found"),
         (409, "Conflict", "is_conflict"),
         (409, "AlreadyExists", "is_already_exists"),
@@ -94,7 +95,7 @@ def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> 
 def test_each_refusal_is_one_thing(status: int, reason: str, holds: str | None) -> None:
     """The predicates tell the cases apart: above all, an existing object is no conflict."""
     error = ApiError(status, reason, "")
-    predicates = ("is_not_found", "is_conflict", "is_already_exists", "is_gone")
+    predicates = ("is_forbidden", "is_not_found", "is_conflict", "is_already_exists", "is_gone")
     assert [name for name in predicates if getattr(error, name)] == ([holds] if holds else [])
 
 

@@ -64,7 +64,7 @@ async def test_none_is_always_fresh() -> None:
     """Without reflectors there is nothing to wait for and nothing to be stale."""
     async with Informers() as informers:
         await informers.wait_synced()
-        assert informers.unheard_for(7) == 0
+        assert (informers.unheard_for(7), informers.failing_for(7)) == (0, 0)
 
 
 @pytest.mark.usefixtures("calm")
@@ -98,3 +98,20 @@ async def test_two_failures_come_together(connection: Connection) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await live()
     assert {type(error) for error in caught.value.exceptions} == {LookupError, ValueError}
+
+
+async def test_trouble_lasts_until_the_server_is_heard_again(server: "FakeServer", connection: Connection) -> None:
+    """The one that has been failing for the longest counts, from its first failure on."""
+    server.answers("GET", "/api/v1/pods", EMPTY)
+    server.streams("/api/v1/pods", end="hold")
+    server.answers("GET", "/api/v1/nodes", status=500)
+    clock = connection.timing.clock
+    nodes = Reflector(connection, ALL_NODES, ignore)
+    async with Informers(Reflector(connection, ALL_PODS, ignore), nodes) as informers:
+        while nodes.counts.failures < 2:  # noqa: ASYNC110 - nothing tells of the second one
+            await asyncio.sleep(0.01)
+        assert informers.failing_for(clock() + 10) >= 10
+        server.answers("GET", "/api/v1/nodes", EMPTY)
+        server.streams("/api/v1/nodes", end="hold")
+        await informers.wait_synced()
+        assert informers.failing_for(clock() + 10) == 0

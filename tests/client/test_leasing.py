@@ -366,3 +366,27 @@ def test_settings_must_leave_room(duration: int, deadline: float, period: float)
     """A leader must notice its loss before others take over, and have two attempts at least."""
     with pytest.raises(ValueError, match="lease settings must keep"):
         LeaseSettings(lease_duration=duration, renew_deadline=deadline, retry_period=period)
+
+
+async def test_who_may_write_is_told_by_the_clock(one: Candidate, two: Candidate, virtual: "VirtualTime") -> None:
+    """A leader that could not run for longer than its lease learns so at its next write, before any renewal fails."""
+    one.elector.check()
+    with pytest.raises(LeadershipLostError):
+        two.elector.check()
+    assert (one.elector.leader, one.elector.leading) == ("one", True)
+    virtual.now += 8  # nothing else has run meanwhile
+    assert one.elector.leading
+    with pytest.raises(LeadershipLostError, match="not renewed in time"):
+        one.elector.check()
+
+
+async def test_a_server_that_cannot_be_asked_is_known(one: Candidate, virtual: "VirtualTime") -> None:
+    """By how long it has been so, which ends with the first answer, whatever it says."""
+    await virtual.advance(0)
+    assert one.elector.failing_for(virtual.now) == 0
+    one.reach.cut = True
+    await virtual.advance(5)
+    assert 3 < one.elector.failing_for(virtual.now) <= 5
+    one.reach.cut = False
+    await virtual.advance(1.5)
+    assert one.elector.failing_for(virtual.now) == 0

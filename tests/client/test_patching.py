@@ -11,7 +11,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
-from cpg_client.patching import Event, apply_status, bind, delete_pod, merge_status, record_event, set_pod_status
+from cpg_client.patching import Event, apply_status, bind, delete_pod, merge, merge_status, record_event, set_pod_status
 from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
 
 if TYPE_CHECKING:
@@ -43,6 +43,25 @@ async def test_a_status_is_applied(server: "FakeServer", connection: Connection)
     seen = server.seen[0]
     assert seen.query == {"fieldManager": "cpg-scheduler", "force": "true"}
     assert seen.headers["Content-Type"] == "application/apply-patch+yaml"
+
+
+async def test_a_status_is_applied_to_the_version_that_was_seen(server: "FakeServer", connection: Connection) -> None:
+    """On demand, for what several managers write in turn."""
+    server.answers("PATCH", GROUP)
+    await apply_status(connection, CPG_POD_GROUPS, POD, status={}, manager="m", unchanged=True)
+    assert msgspec.json.decode(server.seen[0].body)["metadata"] == {"uid": "u-1", "resourceVersion": "7"}
+
+
+@pytest.mark.parametrize(("unchanged", "version"), [(False, {}), (True, {"resourceVersion": "7"})])
+async def test_an_object_is_merged(
+    server: "FakeServer", connection: Connection, version: dict[str, str], *, unchanged: bool
+) -> None:
+    """With its identity beside whatever else of its metadata is changed."""
+    server.answers("PATCH", GROUP.removesuffix("/status"))
+    body = {"metadata": {"finalizers": ["f"]}, "spec": {"priority": 1}}
+    await merge(connection, CPG_POD_GROUPS, POD, body=body, unchanged=unchanged)
+    assert sent(server) == {"metadata": {"finalizers": ["f"], "uid": "u-1"} | version, "spec": {"priority": 1}}
+    assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
 
 
 @pytest.mark.parametrize(("unchanged", "version"), [(False, {}), (True, {"resourceVersion": "7"})])
@@ -170,3 +189,23 @@ async def test_long_texts_are_cut(server: "FakeServer", timed: Connection) -> No
     assert body["note"] == "ä" * 510 + "…"
     assert body["metadata"] == {"generateName": "x" * 199 + "-", "namespace": "ns"}
     assert body["reportingInstance"] == "z" * 128
+
+
+async def test_the_same_words_are_one_event(server: "FakeServer", timed: Connection) -> None:
+    """It is counted, and says when it came last; other words are another event."""
+    events = "/apis/events.k8s.io/v1/namespaces/ns/events"
+    server.answers("POST", events)
+    server.answers("POST", events)
+    server.answers("POST", events, {"kind": "Status", "reason": "AlreadyExists"}, status=409)
+    await record_event(timed, PODS, POD, EVENT, counted=True)
+    name = msgspec.json.decode(server.seen[-1].body)["metadata"]["name"]
+    await record_event(timed, PODS, POD, msgspec.structs.replace(EVENT, note="else"), counted=True)
+    assert msgspec.json.decode(server.seen[-1].body)["metadata"]["name"] != name
+    server.answers("PATCH", f"{events}/{name}")
+    for answer in ({}, {"series": {"count": 7}}):
+        server.answers("GET", f"{events}/{name}", answer)
+    for count in (2, 8):
+        await record_event(timed, PODS, POD, EVENT, counted=True)
+        assert msgspec.json.decode(server.seen[-1].body)["series"]["count"] == count
+    with pytest.raises(ApiError, match="AlreadyExists"):
+        await record_event(timed, PODS, POD, EVENT)

@@ -1,11 +1,15 @@
 """The examples, applied to a real API server as their READMEs say."""
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cpg_lab.clusters import Cluster
+from cpg_lab.errors import LabError
 from cpg_lab.specs import ClusterSpec
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +31,32 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """Run our operator, which some of the examples need."""
+    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--log-level", "error"]
+    process = subprocess.Popen([sys.executable, "-m", "cpg_operator", *options])  # noqa: S603
+    yield process
+    assert process.poll() is None
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 def test_example_shows_what_it_says(cluster: Cluster, folder: Path) -> None:
     """Its objects pass strict validation, and kubectl then shows what expected.txt has."""
     namespace = folder.name
     cluster.kubectl("create", "namespace", namespace)
     cluster.kubectl("apply", "--validate=strict", "-n", namespace, "-f", str(folder / "objects.yaml"))
-    shown = cluster.kubectl("get", "workloads,cpg,podgroups", "-n", namespace, "-o", COLUMNS).stdout
-    assert (folder / "expected.txt").read_text() == shown
+    expected = (folder / "expected.txt").read_text()
+
+    def shown() -> str:
+        return cluster.kubectl("get", "workloads,cpg,podgroups", "-n", namespace, "-o", COLUMNS).stdout
+
+    with contextlib.suppress(LabError):  # then the comparison tells more
+        cluster.wait(lambda: shown() == expected, timeout=20, what="what the example shows")
+    assert expected == shown()
 
 
 def test_every_example_is_in_the_list() -> None:

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, SchedulingGate
-from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import POD_GROUP_LABEL
@@ -139,17 +138,6 @@ def test_a_pod_that_is_gone_is_not_attempted() -> None:
 def test_a_pod_that_cannot_be_attempted_says_why(made: Pod, expected: tuple[str, str]) -> None:
     """It waits for its gates, or says two things about its group."""
     assert refused(Stage(made), "p") == expected
-
-
-@pytest.mark.parametrize("group", [None, "pg"])
-def test_a_pod_with_a_claim_is_refused_in_words(group: str | None) -> None:
-    """Its volume is not looked after yet, and a gang is not placed without it."""
-    made = pod("p", group=group, volumes=(PodVolume(persistent_volume_claim=ClaimVolumeSource(claim_name="c")),))
-    stage = Stage(pod_group("pg"), made)
-    assert refused(stage, "p") == (
-        ERROR,
-        "this version does not place pods with volume claims, and Pod default/p has one",
-    )
 
 
 def test_a_member_is_not_placed_alone_where_groups_are_not_served() -> None:

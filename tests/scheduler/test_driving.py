@@ -12,10 +12,14 @@ from cpg_api.core.pod import SchedulingGate
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine import cycle
+from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
+from cpg_engine.testing.storing import claim, storage_class, using, volume
+from cpg_scheduler.binding import Trouble
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.testing.stage import Stage
 
+NOBODY = "pod group preemption: No preemption victims found for incoming preemptor"
 FULL = "0/1 nodes are available: 1 Insufficient cpu"
 
 
@@ -46,7 +50,7 @@ def test_every_pod_of_a_gang_that_failed_is_told() -> None:
     """Also those that would fit alone: autoscalers look at them."""
     stage = Stage(node("n1", cpu=1), *gang("pg"))
     stage.settle()
-    said = f"minCount 2 cannot be met: room for 1 of 2 pods; {FULL}"
+    said = f"minCount (2) cannot be satisfied: room for 1 of 2 pods; {FULL}; {NOBODY}"
     assert stage.notebook.pods == {"pg-0": ("Unschedulable", said), "pg-1": ("Unschedulable", said)}
     assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
 
@@ -142,7 +146,7 @@ def test_a_root_is_not_attempted_again_because_of_its_own_report() -> None:
     stage = Stage(node("n1", cpu=1), *gang("pg"))
     stage.settle()
     said = stage.notebook.count
-    for _ in range(5):
+    for _ in range(4):
         stage.settle(60)
     assert (len(attempts(stage)), stage.notebook.count) == (1, said)
 
@@ -170,7 +174,7 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     bound = stage.pod(order.pods[works].metadata.name)
     stage.put(replace(bound, spec=replace(bound.spec, node_name=where)))
     stage.state.unassume(fails)
-    order.failed()
+    order.failed(Trouble(frozenset({fails})))
     stage.settle(60)
     assert {name[0] for name in stage.bound().values()} == {where[0]}
     assert stage.notebook.groups["pg"][0]
@@ -205,10 +209,10 @@ def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.Mon
     stage = Stage(node("n1"), pod("bad"), pod("good"))
     broken = stage.pod("bad").metadata.uid
 
-    def decide(world: Any, unit: Any, *rest: Any) -> Any:  # noqa: ANN401 - it only hands through
+    def decide(world: Any, unit: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - it only hands through
         if unit.nodes[0].pending[0].uid == broken:
             raise ZeroDivisionError("by whom?")
-        return cycle.decide(world, unit, *rest)
+        return cycle.decide(world, unit, *rest, **named)
 
     monkeypatch.setattr("cpg_scheduler.driving.decide", decide)
     stage.settle()
@@ -255,13 +259,13 @@ def test_a_crowd_that_cannot_be_placed_delays_nobody() -> None:
 
 
 def test_a_crowd_is_placed_one_by_one_when_there_is_room() -> None:
-    """As many as fit, the oldest first; then one attempt for all the others."""
+    """As many as fit, the oldest first; then there is no hope left for the others."""
     stage = crowd(50)
     before = len(attempts(stage))
     stage.put(node("huge", cpu=27))
     stage.settle(60)
     assert [name for name in sorted(stage.bound()) if name.startswith("big")] == ["big0", "big1", "big10"]
-    assert len(attempts(stage)) - before == 4
+    assert len(attempts(stage)) - before == 3
 
 
 def test_gangs_that_are_alike_share_what_was_found() -> None:
@@ -365,3 +369,39 @@ def test_a_namesake_of_another_flavour_has_its_own_root() -> None:
     stage.settle()
     assert isinstance(stage.state, State)
     assert sorted(stage.bound()) == ["o", "pg-0", "pg-1"]
+
+
+def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
+    """Without waiting for any backoff."""
+    stage = Stage(node("n1"), storage_class(), volume("pv"), pod("p", volumes=using("x")))
+    stage.settle()
+    assert 'persistentvolumeclaim "x" not found' in stage.notebook.pods["p"][1]
+    stage.put(claim("x"))
+    stage.cycles()
+    (order,) = stage.hands.orders
+    assert order.choices == (VolumeChoice("default/x", "pv", "n1"),)
+    assert stage.state.world.ledger.bindings.chosen == {"default/x": order.choices[0]}
+
+
+def test_what_stands_in_the_way_of_a_bind_is_told() -> None:
+    """Of the pods concerned, by its own reason, and of the groups, by one that the API knows."""
+    stage = Stage(node("n1"), *gang("pg"))
+    stage.cycles()
+    (order,) = stage.hands.orders
+    order.waits(Trouble(frozenset(order.nodes), "WaitingForVolumes", "slow"))
+    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", "slow"))
+    assert stage.notebook.groups == {"pg": (False, "Unschedulable", "slow")}
+    stage.refuse("SchedulerError", "denied")
+    assert stage.notebook.pods["pg-0"] == ("SchedulerError", "denied")
+    assert stage.notebook.groups == {"pg": (False, "SchedulerError", "denied")}
+
+
+def test_an_order_that_was_outdated_is_attempted_again_at_once() -> None:
+    """Nobody is to blame, so nobody backs off or is told anything."""
+    stage = Stage(node("n1"), *gang("pg"))
+    stage.cycles()
+    stage.put(node("n1", unschedulable=True), node("n2"))
+    stage.refuse(at_once=True)
+    assert stage.notebook.pods == {}
+    stage.settle()
+    assert stage.bound() == {"pg-0": "n2", "pg-1": "n2"}

@@ -21,9 +21,14 @@ def stage() -> Stage:
     return stage
 
 
+def explainer(stage: Stage) -> Explainer:
+    """Return who explains what is on a stage."""
+    return Explainer(stage.state, stage.pending, stage.preemption, options=Options(), clock=lambda: stage.now)
+
+
 def ask(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return what is answered."""
-    answer = Explainer(stage.state, Options()).page(path)
+    answer = explainer(stage).page(path)
     assert answer.status == 200
     return json.loads(answer.body)
 
@@ -54,18 +59,78 @@ def test_what_is_held_says_so(stage: Stage) -> None:
 
 def test_who_does_not_wait_is_not_explained(stage: Stage) -> None:
     """It has its place."""
-    assert ask(stage, "pod/default/runs") == {"root": "Pod default/runs", "flavour": "", "waiting": False}
+    assert ask(stage, "pod/default/runs") == {
+        "root": "Pod default/runs",
+        "flavour": "",
+        "waiting": False,
+        "pod": "default/runs is bound to node n1",
+    }
 
 
-@pytest.mark.parametrize("path", ["", "a/b", "a/b/c/d"])
+def test_a_pod_that_has_been_given_a_node_says_so(stage: Stage) -> None:
+    """Before the API server knows of it."""
+    stage.cycles()
+    assert ask(stage, "pod/default/m")["pod"] == "default/m is being bound to node n1"
+
+
+def test_all_who_wait_are_listed_with_their_reasons(stage: Stage) -> None:
+    """In the order of the queue, with what comes next."""
+    assert [one["nextAttempt"] for one in ask(stage, "")["roots"]] == []
+    stage.put(pod("late", cpu=9))
+    stage.driver._rouser.absorb(0.0)
+    assert {one["nextAttempt"] for one in ask(stage, "")["roots"]} == {"as soon as it is its turn"}
+    stage.cycles()
+    stage.put(node("n2", cpu=9, labels={"new": "yes"}))
+    stage.driver._rouser.absorb(0.5)
+    told = ask(stage, "")
+    why = "0/1 nodes are available: 1 Insufficient cpu"
+    held = "waiting for PodGroup default/nobody, which does not exist"
+    assert [(one["root"], one["queue"], one["nextAttempt"], one["why"]) for one in told["roots"]] == [
+        ("CompositePodGroup default/root", "binding", "none: it is being bound", ""),
+        ("Pod default/big", "backoff", "in 1.2 s", why),
+        ("Pod default/late", "backoff", "in 1.2 s", why),
+        ("PodGroup default/nobody", "unschedulable", "when something happens that may help it", held),
+    ]
+    assert (told["waiting"], told["counts"]["backoff"], told["roots"][1]["attempts"]) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("path", ["a", "a/b", "a/b/c/d"])
 def test_who_asks_badly_is_told_how(stage: Stage, path: str) -> None:
     """In one line."""
-    answer = Explainer(stage.state, Options()).page(path)
+    answer = explainer(stage).page(path)
     assert (answer.status, answer.body) == (404, USAGE)
 
 
 @pytest.mark.parametrize("path", ["pod/default/nobody", "crd/default/nobody", "other/default/root"])
 def test_what_is_not_there_is_not_found(stage: Stage, path: str) -> None:
     """Neither pods, nor groups, nor flavours."""
-    answer = Explainer(stage.state, Options()).page(path)
+    answer = explainer(stage).page(path)
     assert (answer.status, answer.body) == (404, f"there is no {path}\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [("pod/default/orphans", "orphan"), ("crd/default/roots", "root"), ("crd/default/leav", "leaf")],
+)
+def test_who_mistypes_is_told_what_there_is(stage: Stage, path: str, instead: str) -> None:
+    """By the names that come nearest."""
+    assert explainer(stage).page(path).body.decode() == f"there is no {path}; there is {instead}\n"
+
+
+def test_a_plan_is_shown_with_the_reason_for_each_victim() -> None:
+    """The one that would be made, and, once it is under way, whom it waits for."""
+    stage = Stage(node("n1", cpu=1), pod("low", cpu=1, node_name="n1"), pod("high", cpu=1, priority=9))
+    expected = {
+        "unit": "Pod default/low",
+        "priority": 0,
+        "pods": ["default/low"],
+        "reason": "Pod default/high needs its 1 CPU on n1",
+        "violates": [],
+    }
+    told = ask(stage, "pod/default/high")["preemption"]
+    assert (told["underWay"], told["outcome"], told["evictions"]) == (False, "Planned", [expected])
+    stage.patient = True
+    stage.settle()
+    told = ask(stage, "pod/default/high")["preemption"]
+    assert (told["underWay"], told["evictions"]) == (True, [expected])
+    assert (told["waitsFor"], told["nominated"]) == (["default/low"], {"default/high": "n1"})

@@ -15,7 +15,8 @@ from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.builders import NAMESPACE, composite, metadata, node, pod, pod_group
 from cpg_engine.verdicts import Finding, Step
 from cpg_scheduler.attempting import Ready, attempt_of
-from cpg_scheduler.failing import ANYTHING, Failure, Hope, Relief, hope_of
+from cpg_scheduler.failing import ANYTHING, Failure, Hope, hope_of
+from cpg_scheduler.hopes import fulfilled
 from cpg_scheduler.testing.stage import Stage
 
 TERM = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "web"}))
@@ -150,7 +151,7 @@ def test_a_node_helps_whom_it_has_room_for(better: Node, expected: bool) -> None
     found = hope(stage, "a")
     stage.put(better)
     assert found is not None
-    assert Relief(stage.state.world, {"n2"}).helps(found) == expected
+    assert fulfilled(stage.state.world, found, {"n2"}) == expected
 
 
 def test_a_resource_that_is_overdrawn_matters_only_to_who_asks_for_it() -> None:
@@ -159,15 +160,15 @@ def test_a_resource_that_is_overdrawn_matters_only_to_who_asks_for_it() -> None:
     found = hope(stage, "a")
     stage.put(node("n1", cpu=1, memory="4Gi"))
     assert found is not None
-    assert Relief(stage.state.world, {"n1"}).helps(found)
+    assert fulfilled(stage.state.world, found, {"n1"})
 
 
 def test_a_node_that_is_gone_helps_only_who_had_a_home_there() -> None:
     """A tree whose member is gone may go elsewhere."""
-    relief = Relief(Stage(node("n1")).state.world, {"gone"})
-    assert relief.helps(Hope(homes=frozenset({"gone"})))
-    assert not relief.helps(Hope(homes=frozenset({"n1"})))
-    assert relief.helps(ANYTHING)
+    world = Stage(node("n1")).state.world
+    assert fulfilled(world, Hope(homes=frozenset({"gone"})), {"gone"})
+    assert not fulfilled(world, Hope(homes=frozenset({"n1"})), {"gone"})
+    assert fulfilled(world, ANYTHING, {"gone"})
 
 
 def test_a_failure_is_told_by_the_names_of_who_shares_it() -> None:

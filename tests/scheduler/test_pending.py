@@ -5,7 +5,9 @@ import pytest
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport, Reason
 from cpg_scheduler.failing import ANYTHING, Failure, Hope
-from cpg_scheduler.pending import FEW, Backoff, Order, Pending, RootKey
+from cpg_scheduler.lots import FEW
+from cpg_scheduler.pending import REVIEW, Backoff, Pending
+from cpg_scheduler.roots import Order, RootKey
 
 ROOM = Hope()
 
@@ -103,16 +105,89 @@ def test_who_failed_waits_for_something_to_happen(pending: Pending) -> None:
     """Time alone helps nobody."""
     pending.put(order("a"))
     fail(pending, "a")
-    assert pending.next_wake() is None
-    assert names(pending, 1000.0) == []
+    assert names(pending, REVIEW - 1) == []
     assert pending.counts() == {"active": 0, "backoff": 0, "unschedulable": 1, "binding": 0}
+
+
+def test_who_nothing_has_helped_for_long_has_a_turn_when_there_is_nobody_else(pending: Pending) -> None:
+    """The rules about hope may be wrong; that it was worth while is counted."""
+    for name in "ab":
+        pending.put(order(name))
+        fail(pending, name)
+    assert pending.next_wake() == REVIEW
+    pending.put(order("c"))
+    assert [pending.pop(REVIEW, never), pending.pop(REVIEW, never)] == [root("c"), root("a")]
+    pending.bind(root("a"))
+    pending.put(order("d"))
+    assert [pending.pop(REVIEW), pending.pop(REVIEW), pending.pop(REVIEW)] == [root("d"), root("b"), None]
+    assert pending.surprises == 1
+
+
+def test_who_is_called_in_vain_parks_again(pending: Pending) -> None:
+    """Others were faster; news that come later call it again, and none of them is forgotten."""
+    pending.put(order("a"))
+    fail(pending, "a")
+    asked: list[int] = []
+
+    def in_vain(_: Hope, since: int) -> bool:
+        asked.append(since)
+        return False
+
+    for _ in range(2):
+        pending.stir(9.0, list)
+        assert pending.pop(9.0, in_vain) is None
+    assert asked == [0, 0]
+    pending.stir(REVIEW, list)
+    assert pending.pop(REVIEW, never) == root("a")
+
+
+@pytest.mark.parametrize(
+    ("importance", "expected"),
+    [
+        (0, ["new1", "a", "new2", "b", "new3", "c"]),
+        (-1, ["new1", "new2", "new3", *"abc"]),
+        (1, [*"abc", "new1", "new2"]),
+    ],
+)
+def test_a_crowd_that_is_called_in_vain_lets_others_go_first(
+    pending: Pending, importance: int, expected: list[str]
+) -> None:
+    """If they are as important: the first at once, each that follows after one attempt more."""
+    for name in "abc":
+        pending.put(order(name))
+        fail(pending, name)
+    pending.stir(9.0, list)
+    for name in ("new1", "new2", "new3"):
+        pending.put(order(name, importance, created="2027"))
+    for name in expected:
+        fail(pending, name, 9.0)
+
+
+def test_who_was_called_and_is_placed_lets_nobody_go_first_any_more(lot: Pending) -> None:
+    """There is room for the crowd, which has waited for longer; the next time it is asked to wait again."""
+    lot.stir(9.0, list)
+    for name in ("new1", "new2"):
+        lot.put(order(name, created="2027"))
+    for name in ("new1", "a", "b", "c", "new2"):
+        assert lot.pop(9.0) == root(name)
+        lot.bind(root(name))
+    lot.put(order("d"))
+    fail(lot, "d", 9.0)
+    lot.stir(20.0, list)
+    lot.put(order("new3", created="2027"))
+    assert names(lot, 20.0) == ["new3", "d"]
+
+
+def never(*_: object) -> bool:
+    """Find no hope fulfilled."""
+    return False
 
 
 def test_help_comes_after_the_backoff(pending: Pending) -> None:
     """Until then the root waits, and the queue says how long."""
     pending.put(order("a"))
     fail(pending, "a")
-    pending.stir(0.5, lambda _: True)
+    pending.stir(0.5, list)
     assert pending.next_wake() == 1.0
     assert pending.counts()["backoff"] == 1
     assert names(pending, 0.9) == []
@@ -123,8 +198,8 @@ def test_help_comes_at_once_where_the_backoff_has_passed(pending: Pending) -> No
     """Who has waited for long need not wait again."""
     pending.put(order("a"))
     fail(pending, "a")
-    pending.stir(5.0, lambda _: True)
-    assert pending.next_wake() is None
+    pending.stir(5.0, list)
+    assert pending.next_wake() == REVIEW
     assert names(pending, 5.0) == ["a"]
 
 
@@ -133,7 +208,7 @@ def test_each_failure_doubles_the_backoff(pending: Pending) -> None:
     for attempt, wait in enumerate((1.0, 2.0, 4.0, 8.0, 8.0)):
         pending.put(order("a"))
         fail(pending, "a", 100.0 * attempt)
-        pending.stir(100.0 * attempt, lambda _: True)
+        pending.stir(100.0 * attempt, list)
         assert pending.next_wake() == 100.0 * attempt + wait
 
 
@@ -141,7 +216,7 @@ def test_an_own_change_ends_the_backoff(pending: Pending) -> None:
     """What is left in the heap of waiting roots is passed over."""
     pending.put(order("a"))
     fail(pending, "a")
-    pending.stir(0.0, lambda _: True)
+    pending.stir(0.0, list)
     pending.put(order("a"))
     assert names(pending) == ["a"]
 
@@ -152,9 +227,9 @@ def test_news_help_whom_they_can_help(pending: Pending) -> None:
     for name, hope in hopes.items():
         pending.put(order(name))
         fail(pending, name, found=failure(hope=hope))
-    pending.stir(9.0, lambda hope: not hope.anything and False)
+    pending.stir(9.0, lambda hopes: hopes.for_anything)
     assert names(pending, 9.0) == ["anything"]
-    pending.stir(9.0, lambda hope: hope == ROOM)
+    pending.stir(9.0, lambda hopes: [key for key in hopes if hopes[key] == ROOM])
     assert names(pending, 9.0) == ["room"]
 
 
@@ -170,7 +245,7 @@ def test_news_of_no_node_help_only_who_hopes_for_anything(pending: Pending) -> N
 
 def test_one_attempt_answers_for_all_who_are_alike(lot: Pending) -> None:
     """When help comes, the first is attempted; when it fails, nobody else is."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     fail(lot, "a", 9.0, failure("x"))
     assert names(lot, 9.0) == []
     assert lot.counts()["unschedulable"] == 3
@@ -178,7 +253,7 @@ def test_one_attempt_answers_for_all_who_are_alike(lot: Pending) -> None:
 
 def test_who_is_placed_hands_over_to_the_next(lot: Pending) -> None:
     """As long as it works, all have their turn, without a wait between them."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     for name in "abc":
         assert lot.pop(9.0) == root(name)
         lot.bind(root(name))
@@ -188,7 +263,7 @@ def test_who_is_placed_hands_over_to_the_next(lot: Pending) -> None:
 @pytest.mark.parametrize("gone", ["drop", "put"])
 def test_a_leader_that_is_gone_or_has_changed_hands_over(lot: Pending, gone: str) -> None:
     """The help that woke it is for the others as well."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     if gone == "drop":
         lot.drop(root("a"))
     else:
@@ -208,7 +283,7 @@ def test_an_own_change_takes_a_root_out_of_its_lot(lot: Pending) -> None:
 
 def test_who_comes_when_there_is_news_lets_the_first_of_all_go_ahead(lot: Pending) -> None:
     """The elders come first, and need not wait for their backoff any longer: somebody has to be attempted."""
-    lot.stir(0.5, lambda _: True)
+    lot.stir(0.5, list)
     lot.put(order("new", created="2027"))
     assert lot.pop(0.5) == root("new")
     assert lot.share(root("new"), "x")
@@ -217,7 +292,7 @@ def test_who_comes_when_there_is_news_lets_the_first_of_all_go_ahead(lot: Pendin
 
 def test_who_is_like_those_that_are_being_attempted_is_attempted(lot: Pending) -> None:
     """The answer for the leader is not there yet."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     lot.put(order("older", created="2025"))
     assert lot.pop(9.0) == root("older")
     assert not lot.share(root("older"), "x")
@@ -237,21 +312,21 @@ def test_nobody_shares_who_is_like_no_other(lot: Pending) -> None:
 
 def test_success_starts_the_backoff_of_a_lot_anew(lot: Pending) -> None:
     """Room comes and goes; how often nothing had been found before says nothing any more."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     assert lot.pop(9.0) == root("a")
     lot.bind(root("a"))
     fail(lot, "b", 9.0, failure("x"))
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     assert lot.next_wake() == 10.0
 
 
 def test_every_root_is_told_once_for_each_way_to_fail(lot: Pending) -> None:
     """Who shares a failure is told of it; again only when it is another one."""
     assert [found and found[0] for found in (lot.untold(), lot.untold(), lot.untold())] == [root("b"), root("c"), None]
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     fail(lot, "a", 9.0, failure("x"))
     assert lot.untold() is None
-    lot.stir(99.0, lambda _: True)
+    lot.stir(99.0, list)
     fail(lot, "a", 99.0, failure("x", reason="full"))
     lot.drop(root("c"))
     assert lot.untold() == (root("b"), failure("x", reason="full"))
@@ -272,7 +347,7 @@ def test_a_bind_that_fails_backs_off_longer_each_time(pending: Pending) -> None:
 
 def test_a_bind_that_fails_is_not_held_against_those_who_are_alike(lot: Pending) -> None:
     """They lead on, and it backs off alone."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     assert lot.pop(9.0) == root("a")
     lot.bind(root("a"))
     lot.retry(order("a"), 1, 9.0)
@@ -332,7 +407,7 @@ def test_all_who_wait_with_others_are_active_when_what_makes_them_alike_has_chan
 
 def test_a_lot_with_a_leader_is_scattered_too(lot: Pending) -> None:
     """Everybody is popped once."""
-    lot.stir(9.0, lambda _: True)
+    lot.stir(9.0, list)
     lot.scatter()
     assert names(lot, 9.0) == ["a", "b", "c"]
 
@@ -346,7 +421,7 @@ def test_a_lot_does_not_grow_by_those_who_come_and_go(pending: Pending) -> None:
         assert pending.pop(0.0) == root("b")
         assert pending.share(root("b"), "x")
     assert len(pending._lots["x"].line) <= 2 * 2 + FEW
-    pending.stir(9.0, lambda _: True)
+    pending.stir(9.0, list)
     assert pending.pop(9.0) == root("a")
     pending.bind(root("a"))
     assert names(pending, 9.0) == ["b"]
@@ -354,9 +429,9 @@ def test_a_lot_does_not_grow_by_those_who_come_and_go(pending: Pending) -> None:
 
 def test_nothing_is_left_of_those_who_are_gone(lot: Pending) -> None:
     """An empty queue is empty in all its parts."""
-    lot.stir(0.5, lambda _: True)
+    lot.stir(0.5, list)
     for name in "abc":
         lot.drop(root(name))
     assert lot.next_wake() is None
     assert lot.untold() is None
-    assert (lot._lots, lot._parked, lot._parked_for_anything, lot._waiting) == ({}, {}, {}, [])
+    assert (lot._lots, list(lot._hopes)) == ({}, [])

@@ -3,6 +3,8 @@
 The model keeps one flat table of roots and one of lots, looks through all of it for every answer, and has no heaps.
 """
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -11,13 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_scheduler.failing import ANYTHING, Failure, Hope
-from cpg_scheduler.pending import Backoff, Order, Pending, RootKey
+from cpg_scheduler.hopes import Hopes
+from cpg_scheduler.pending import REVIEW, Backoff, Pending
+from cpg_scheduler.roots import Order, RootKey
 
 BACKOFF = Backoff(first=1.0, most=4.0, per_doubling=0.0)
 HELP = {"none": None, "room": Hope(), "anything": ANYTHING}
 HOPES = st.sampled_from(["room", "room", "anything", "none"])
 ENDS = st.lists(st.sampled_from(["x", "x", "x", "bind", "alone", "y"]), min_size=1, max_size=8)
 NAMES = st.sampled_from("abcdef")
+
+
+def anybody(hopes: Hopes) -> list[Hashable]:
+    """Return those whom any news may help."""
+    return hopes.for_anything
 
 
 def root(name: str) -> RootKey:
@@ -33,6 +42,8 @@ class Lot:
     leader: str | None = None
     attempts: int = 0
     until: float = 0.0
+    review: float = math.inf
+    failed: int = 0
     hope: str = "none"
 
 
@@ -44,6 +55,7 @@ class Root:
     place: str = "active"
     lot: str | None = None
     refusals: int = 0
+    called: str = ""
 
 
 @dataclass
@@ -52,14 +64,16 @@ class Model:
 
     roots: dict[str, Root] = field(default_factory=dict)
     lots: dict[str, Lot] = field(default_factory=dict)
+    insists: bool = False
+    failures: int = 0
 
-    def lead(self, key: str) -> None:
+    def lead(self, key: str, called: str = "hope") -> None:
         """Make the first of those who wait in a lot active."""
         lot = self.lots[key]
         waiting = [(found.order, name) for name, found in self.roots.items() if (found.lot, found.place) == (key, "in")]
         lot.place, lot.leader = "led", min(waiting)[1] if waiting else None
         if lot.leader is not None:
-            self.roots[lot.leader].place = "active"
+            self.roots[lot.leader].place, self.roots[lot.leader].called = "active", called
 
     def part(self, name: str) -> None:
         """Take a root out of its lot, and hand over where it led."""
@@ -96,10 +110,46 @@ class Model:
             if lot.place == "backoff" and lot.until <= now:
                 self.lead(key)
 
-    def pop(self, now: float) -> str | None:
-        """Return the first of those who are active."""
+    def pop(self, now: float, *, fulfilled: bool) -> str | None:
+        """Return who is next; who was called in vain parks again, and lets another go first."""
         self.wake(now)
-        return min((found.order, name) for name, found in [*self.roots.items()] if found.place == "active")[1]
+        while (name := self.next(now)) is not None:
+            found = self.roots[name]
+            found.place = "popped"
+            lot = self.lots[found.lot] if found.lot is not None else None
+            if (
+                lot is None
+                or fulfilled
+                or found.called != "hope"
+                or now >= lot.review
+                or lot.hope in {"none", "anything"}
+            ):
+                return name
+            self.insists = False
+            self.wait(name, found.lot or "")
+            lot.place, lot.leader = "parked", None
+        return None
+
+    def next(self, now: float) -> str | None:
+        """Return the first of those who are active, or else of those nothing has helped for long."""
+        active = [(found.order, name) for name, found in self.roots.items() if found.place == "active"]
+        fresh = min((one for one in active if not self.roots[one[1]].called), default=None)
+        called = min((one for one in active if self.roots[one[1]].called), default=None)
+        self.insists = self.insists and called is not None
+        if fresh is None and called is None:
+            parked = [(lot.review, lot.failed, key) for key, lot in self.lots.items() if lot.place == "parked"]
+            if not parked or min(parked)[0] > now:
+                return None
+            self.lead(min(parked)[2], "review")
+            return self.next(now)
+        if fresh is None or (called is not None and called < fresh and self.goes_first(called[0], fresh[0])):
+            return called[1] if called is not None else None
+        self.insists = self.insists or (called is not None and called < fresh)
+        return fresh[1]
+
+    def goes_first(self, called: Order, fresh: Order) -> bool:
+        """Tell whether one that was called, and is older or more important, need not let another go first."""
+        return self.insists or called.importance < fresh.importance
 
 
 class Queue(RuleBasedStateMachine):
@@ -124,7 +174,7 @@ class Queue(RuleBasedStateMachine):
             order = Order((importance + place) % 3, "", root(name))
             self.real.put(order)
             found = self.model.roots.setdefault(name, Root(order))
-            found.order, found.place = order, "active"
+            found.order, found.place, found.called = order, "active", ""
 
     @rule(name=NAMES)
     def drop(self, name: str) -> None:
@@ -135,11 +185,11 @@ class Queue(RuleBasedStateMachine):
             self.model.part(name)
             del self.model.roots[name]
 
-    @rule(ends=ENDS, hope=HOPES)
-    def attempt(self, ends: list[str], hope: str) -> None:
+    @rule(ends=ENDS, hope=HOPES, fulfilled=st.booleans())
+    def attempt(self, ends: list[str], hope: str, fulfilled: bool = True) -> None:  # noqa: FBT001, FBT002 - by name
         """Let the next roots be placed, share a failure, or fail."""
         for end in ends:
-            name = self.popped()
+            name = self.popped(fulfilled=fulfilled)
             if name is None:
                 return
             if end == "bind":
@@ -172,8 +222,11 @@ class Queue(RuleBasedStateMachine):
         likeness = likes if likes != "alone" else None
         self.real.fail(root(name), 1, self.now, Failure(hope=HELP[hope], likeness=likeness))
         key = likeness or f"alone {name}"
+        self.model.insists = self.model.insists and not self.model.roots[name].called
         self.model.wait(name, key)
         lot = self.model.lots[key]
+        self.model.failures += 1
+        lot.review, lot.failed = self.now + REVIEW, self.model.failures
         lot.attempts += 1
         lot.place, lot.leader, lot.hope = "parked", None, hope
         lot.until = self.now + BACKOFF.delay(lot.attempts, 1)
@@ -198,12 +251,13 @@ class Queue(RuleBasedStateMachine):
             self.model.lots[key] = Lot(place="backoff", until=until)
 
     @rule(
-        which=st.sampled_from(["nobody", "everybody", "anything"]), seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0])
+        which=st.sampled_from(["nobody", "everybody", "anything"]),
+        seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0, 400.0]),
     )
     def stir(self, which: str, seconds: float) -> None:
         """Let something happen at the nodes after a while."""
         self.now += seconds
-        self.real.stir(self.now, None if which == "anything" else lambda _: which == "everybody")
+        self.real.stir(self.now, None if which == "anything" else list if which == "everybody" else anybody)
         for key, lot in self.model.lots.items():
             helped = lot.hope == "anything" or (lot.hope == "room" and which == "everybody")
             if lot.place == "parked" and helped:
@@ -215,6 +269,7 @@ class Queue(RuleBasedStateMachine):
         self.real.scatter()
         for found in self.model.roots.values():
             if found.lot is not None and not found.lot.startswith("alone"):
+                found.called = "hope" if found.place == "in" else found.called
                 found.lot, found.place = None, "active"
         self.model.lots = {key: lot for key, lot in self.model.lots.items() if key.startswith("alone")}
 
@@ -232,7 +287,10 @@ class Queue(RuleBasedStateMachine):
             place: places.count(place) for place in ("active", "backoff", "unschedulable", "binding")
         }
         waits = [lot.until for lot in self.model.lots.values() if lot.place == "backoff"]
-        assert self.real.next_wake() == min(waits, default=None)
+        reviews = [lot.review for lot in self.model.lots.values() if lot.place == "parked"]
+        wake, latest = self.real.next_wake(), min([*waits, *reviews], default=math.inf)
+        # It may wake for one that has been called since: then that has its turn whatever there is to hope for.
+        assert wake == latest or (wake or 0.0) <= latest
 
     @invariant()
     def nobody_is_lost(self) -> None:
@@ -243,15 +301,11 @@ class Queue(RuleBasedStateMachine):
                 assert lot.leader is not None
                 assert self.model.roots[lot.leader].place == "active"
 
-    def popped(self) -> str | None:
+    def popped(self, *, fulfilled: bool) -> str | None:
         """Pop the next root of both."""
-        self.model.wake(self.now)
-        is_any = any(found.place == "active" for found in self.model.roots.values())
-        expected = self.model.pop(self.now) if is_any else None
-        key = self.real.pop(self.now)
+        expected = self.model.pop(self.now, fulfilled=fulfilled)
+        key = self.real.pop(self.now, lambda hope, _: fulfilled or hope.anything)
         assert (key and key.key.name) == expected
-        if expected is not None:
-            self.model.roots[expected].place = "popped"
         return expected
 
     def place(self, found: Root) -> str:

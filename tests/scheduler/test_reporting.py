@@ -17,7 +17,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
 from cpg_engine.testing.builders import composite, pod, pod_group
-from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.reporting import STEADY, WORKERS, Reporter
 from cpg_scheduler.testing.wire import Wire, Write
 
 NOW = "2026-11-18T12:00:00Z"
@@ -35,12 +35,15 @@ class Desk:
     def __init__(self) -> None:
         self.wire = Wire()
         self.log = structlog.testing.CapturingLogger()
+        self.calm = asyncio.Event()
+        self.calm.set()
         self.reporter = Reporter(
             cast("Connection", self.wire),
             _resource,
             now=lambda: NOW,
             instance="me",
             log=structlog.wrap_logger(self.log, processors=[]),
+            calm=self.calm.wait,
             retry=0.02,
         )
 
@@ -81,8 +84,15 @@ def shown(found: Pod, message: str) -> Pod:
 def group_shown(status: str, message: str) -> PodGroup:
     """Return a group that shows what was said."""
     reason = "Scheduled" if status == "True" else "Unschedulable"
-    condition = Condition(type="PodGroupInitiallyScheduled", status=status, reason=reason, message=message)
-    return replace(pod_group("pg"), status=PodGroupStatus(conditions=(condition,)))
+    group = pod_group("pg")
+    condition = Condition(
+        type="PodGroupInitiallyScheduled",
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=group.metadata.generation,
+    )
+    return replace(group, status=PodGroupStatus(conditions=(condition,)))
 
 
 async def test_a_pod_gets_a_condition_and_an_event(desk: Desk) -> None:
@@ -218,3 +228,60 @@ async def test_nothing_is_remembered_of_what_is_forgotten(desk: Desk) -> None:
     desk.reporter.forget("uid-default-p")
     desk.reporter.forget("uid-default-p")
     assert desk.reporter._said == {}
+
+
+async def test_what_was_wiped_out_is_said_again(desk: Desk) -> None:
+    """Once the watch has shown what was said, the object's own word counts; until then, the memory does."""
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    desk.reporter.saw(shown(pod("p"), "something older"))
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    desk.reporter.saw(shown(pod("p"), "no room"))
+    assert desk.reporter._said == {}
+    desk.reporter.pod(shown(pod("p"), "no room"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert len(desk.statuses()) == 1
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert len(desk.statuses()) == 2
+
+
+async def test_what_is_still_to_be_written_is_not_forgotten(desk: Desk) -> None:
+    """The watch may show an earlier write of the same words while another is on its way."""
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    desk.reporter.saw(shown(pod("p"), "no room"))
+    assert len(desk.reporter._said) == 1
+    desk.reporter.saw(pod("never-spoken-of"))
+
+
+async def test_a_group_that_has_changed_is_looked_at_anew(desk: Desk) -> None:
+    """The condition says of which generation it speaks; the same words are no news, so there is no event."""
+    old = group_shown("False", "too few")
+    changed = replace(old, metadata=replace(old.metadata, generation=old.metadata.generation + 1))
+    desk.group(changed, "too few")
+    await desk.reporter.drained()
+    assert [condition["observedGeneration"] for condition in desk.conditions()] == [changed.metadata.generation]
+    assert desk.notes() == []
+
+
+async def test_groups_go_before_pods_and_binds_before_both(desk: Desk) -> None:
+    """While binds are under way, all but two writers stop after what they had begun to wait for."""
+    desk.calm.clear()
+    await asyncio.sleep(0)
+    for number in range(100):
+        desk.reporter.pod(pod(f"p{number}"), "Unschedulable", "no room")
+    desk.group(pod_group("pg"), "too few")
+    while len(desk.wire.writes) < 2 * WORKERS:  # noqa: ASYNC110 - each step of the loop counts
+        await asyncio.sleep(0)
+    assert "podgroups/pg" in desk.statuses()[0].path
+    desk.wire.most_in_flight = 0
+    await asyncio.wait_for(desk.reporter.drained(), 5)
+    assert len(desk.statuses()) == 101
+    assert desk.wire.most_in_flight <= STEADY
+
+
+async def test_a_node_is_spoken_of_in_an_event(desk: Desk) -> None:
+    """Its status is its kubelet's."""
+    desk.reporter.node("n1", "over-committed")
+    await desk.reporter.drained()
+    assert (desk.statuses(), desk.notes()) == ([], [("Warning", "OverCommitted", "over-committed")])

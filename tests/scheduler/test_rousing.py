@@ -9,7 +9,7 @@ from cpg_api.core.node import Taint
 from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
-from cpg_scheduler.pending import RootKey
+from cpg_scheduler.roots import RootKey
 from cpg_scheduler.testing.stage import Stage
 
 WEB = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "web"}))
@@ -27,8 +27,10 @@ def full() -> Stage:
 
 
 def attempts(stage: Stage) -> int:
-    """Return how many roots are attempted because of the news."""
-    return stage.cycles()
+    """Return how many roots are looked at because of the news."""
+    before = len(stage.log.calls)
+    stage.cycles()
+    return sum(call.kwargs.get("event") in {"attempt", "held"} for call in stage.log.calls[before:])
 
 
 @pytest.mark.parametrize(

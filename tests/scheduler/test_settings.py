@@ -35,6 +35,7 @@ def test_what_is_set_is_used(tmp_path: Path) -> None:
         ("api: both\n", ["api"]),
         ("bindsInFlight: many\n", ["bindsInFlight"]),
         ("bindsInFlight: 0\nsearch: {budget: -1}\nschedulerName: ''\nlisten: nowhere\n", ["bindsInFlight: must be at"]),
+        ("volumeBindTimeout: 0\n", ["volumeBindTimeout: must be a number of seconds above zero"]),
         ("bindsInFlight: 0\nsearch: {budget: -1}\n", ["search.budget: must not be negative", "bindsInFlight"]),
         ("schedulerName: ''\n", ["schedulerName: must not be empty"]),
         ("listen: nowhere\n", ["listen: 'nowhere' is not host:port"]),
@@ -73,5 +74,5 @@ def test_the_command_line_wins() -> None:
 
 def test_the_lease_has_times() -> None:
     """Who leads gives up before another may begin."""
-    lease = Settings().lease()
+    lease = Settings().leader_election.times()
     assert lease.renew_deadline < lease.lease_duration

@@ -4,6 +4,7 @@ import pytest
 
 from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.preemption.values import Outcome, Plan
 from cpg_engine.verdicts import (
     Candidate,
     Counts,
@@ -16,7 +17,15 @@ from cpg_engine.verdicts import (
     Refused,
     Step,
 )
-from cpg_scheduler.wording import LONGEST, group_messages, pod_messages, refusals
+from cpg_scheduler.wording import (
+    LONGEST,
+    forbidden_preemption,
+    group_messages,
+    ongoing_preemption,
+    pod_messages,
+    refusals,
+    vain_preemption,
+)
 
 CPU, TAINT = Reason("Insufficient cpu", 3), Reason("node(s) had untolerated taint(s)", 2)
 MANY = tuple(Reason(f"reason {letter}", 1) for letter in "abcdef")
@@ -120,23 +129,27 @@ def test_a_tree_that_waits_says_for_which_group() -> None:
 def test_a_gang_without_room_says_how_far_it_came() -> None:
     """And why the nodes were out for the next pod."""
     found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2), step=NextStep(Step.MAKE_ROOM, ONE, count=1))
-    assert group_messages(found) == {ONE: f"minCount 3 cannot be met: room for 2 of 3 pods; {NODES}"}
+    assert group_messages(found) == {ONE: f"minCount (3) cannot be satisfied: room for 2 of 3 pods; {NODES}"}
 
 
 def test_a_gang_that_no_node_could_hold_says_so() -> None:
     """An autoscaler or a person has to do something; eviction will not."""
     found = explanation(Finding.IMPOSSIBLE, full(ONE, 1, uu=1), step=NextStep(Step.CHANGE_DEMANDS, ONE))
     assert group_messages(found)[ONE] == (
-        f"minCount 1 cannot be met: room for 0 of 1 pod; {NODES}. "
+        f"minCount (1) cannot be satisfied: room for 0 of 1 pod; {NODES}. "
         "Next: add nodes, or change what PodGroup ml/one asks for: no eviction can help"
     )
 
 
 def test_a_gang_without_nodes_says_so() -> None:
-    """Where there are none, or none that its topology lets it use."""
+    """And otherwise than one whose topology no node has a label for."""
+    lack = "minCount (2) cannot be satisfied: room for 0 of 2 pods; "
     assert group_messages(explanation(Finding.IMPOSSIBLE, report(ONE, 2, uu=2))) == {
-        ONE: "minCount 2 cannot be met: room for 0 of 2 pods; "
-        "no nodes available to schedule pods in any domain that it may use"
+        ONE: f"{lack}no nodes available to schedule pods"
+    }
+    unlabelled = NodeReport(ONE, Counts(2, 0, 0, 0, 2), nodes=3, reasons=(Reason("node(s) had no label rack", 3),))
+    assert group_messages(explanation(Finding.IMPOSSIBLE, unlabelled)) == {
+        ONE: f"{lack}0/3 nodes are available: 3 node(s) had no label rack"
     }
 
 
@@ -146,7 +159,7 @@ def test_the_closest_domain_is_named_with_what_to_do_there() -> None:
     found = NodeReport(ONE, Counts(4, 2, 0, 2), candidates=(near, far), nodes=9, reasons=(TAINT,))
     step = NextStep(Step.MAKE_ROOM, ONE, count=2, domain=RACK)
     assert group_messages(explanation(Finding.NOT_FOUND, found, step=step)) == {
-        ONE: "minCount 4 cannot be met: room for 2 of 4 pods; of the domains of rack, r1 comes closest "
+        ONE: "minCount (4) cannot be satisfied: room for 2 of 4 pods; of the domains of rack, r1 comes closest "
         "(room for 2 of 4 pods: 3 Insufficient cpu). Next: make room for 2 more pods in r1"
     }
 
@@ -158,7 +171,7 @@ def test_a_domain_with_room_for_all_is_named_without_a_number() -> None:
     for candidate, expected in ((enough, "r1 comes closest"), (short, "r1 comes closest (room for 3 of 4 pods)")):
         found = NodeReport(ONE, Counts(4, 0, 0, 4), candidates=(candidate,))
         message = group_messages(explanation(Finding.NOT_FOUND, found))[ONE]
-        assert message == f"minCount 4 cannot be met: room for 0 of 4 pods; of the domains of rack, {expected}"
+        assert message == f"minCount (4) cannot be satisfied: room for 0 of 4 pods; of the domains of rack, {expected}"
 
 
 def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
@@ -170,15 +183,43 @@ def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
         group(MID, 1, 0, TWO),
         full(TWO, 3, 1),
     )
-    two = f"minCount 3 cannot be met: room for 1 of 3 pods; {NODES}"
-    mid = f"minGroupCount 1 cannot be met: room for 0 of 1 child group; PodGroup ml/two: {two}"
-    root = f"minGroupCount 2 cannot be met: room for 1 of 2 child groups; CompositePodGroup ml/mid: {mid}"
+    two = f"minCount (3) cannot be satisfied: room for 1 of 3 pods; {NODES}"
+    mid = f"minGroupCount (1) cannot be satisfied: room for 0 of 1 child group; PodGroup ml/two: {two}"
+    root = f"minGroupCount (2) cannot be satisfied: room for 1 of 2 child groups; CompositePodGroup ml/mid: {mid}"
     assert group_messages(found) == {
         ROOT: root,
         ONE: f"CompositePodGroup ml/root cannot be placed: {root}",
         MID: mid,
         TWO: two,
     }
+
+
+@pytest.mark.parametrize(
+    ("outlook", "said"),
+    [
+        (ongoing_preemption("PodGroup", 2), "found a placement for podgroup, preempting 2 victims"),
+        (ongoing_preemption("CompositePodGroup", None), "ongoing preemption on nominated nodes"),
+        (forbidden_preemption("PodGroup"), "not eligible due to preemptionPolicy=Never."),
+        (
+            vain_preemption("PodGroup", Plan(outcome=Outcome.NO_VICTIMS)),
+            "No preemption victims found for incoming preemptor",
+        ),
+        (vain_preemption("PodGroup", Plan(outcome=Outcome.HOPELESS)), "no eviction can help"),
+    ],
+)
+def test_what_preemption_does_is_said_after_what_is_wrong(outlook: str, said: str) -> None:
+    """F35: whoever looks for the one finds it as well as the other, on groups and pods."""
+    found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
+    expected = f"minCount (3) cannot be satisfied: room for 2 of 3 pods; {NODES}; pod group preemption: {said}"
+    assert group_messages(found, outlook)[ONE] == pod_messages(found, outlook)[ONE] == expected
+
+
+def test_what_evictions_could_not_have_helped_is_said_in_a_bracket() -> None:
+    """Up to it the sentence is the same for the same cause."""
+    rest = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
+    said = vain_preemption("Pod", Plan(outcome=Outcome.NOT_ENOUGH, considered=9, explanation=rest))
+    assert said.partition(" (")[0] == "preemption: it would not help to evict all who are less important"
+    assert "room for 2 of 3 pods" in said
 
 
 def test_running_out_of_budget_is_not_being_impossible() -> None:
@@ -208,7 +249,7 @@ def test_what_is_placed_is_not_talked_about() -> None:
     """A group that was left out says why; pods beyond a minimum are told that it is placed."""
     extra = NodeReport(ONE, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
     found = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), extra, full(TWO, 3, 1))
-    two = f"minCount 3 cannot be met: room for 1 of 3 pods; {NODES}"
+    two = f"minCount (3) cannot be satisfied: room for 1 of 3 pods; {NODES}"
     assert group_messages(found) == {ROOT: "", ONE: "", TWO: two}
     told = pod_messages(found)
     assert told[ONE] == (

@@ -9,6 +9,13 @@ POD_GROUP_LABEL = f"{GROUP}/pod-group"
 """Names a pod's group, as a label or, where the name is too long for one, as an annotation."""
 
 FINALIZER = f"{GROUP}/group-protection"
+
+INSTANTIATE = f"{GROUP}/instantiate"
+"""The annotation by which a Workload asks, with ``true``, for the groups of all its templates."""
+
+INSTANTIATED = f"{GROUP}/instantiated"
+"""The annotation that says whether it has them, on Workloads of the built-in API, which have no status."""
+
 SCHEDULER_NAME = "cpg-scheduler"
 
 POD_GROUP_INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
@@ -19,6 +26,7 @@ REASON_SCHEDULED = "Scheduled"
 REASON_UNSCHEDULABLE = "Unschedulable"
 REASON_SCHEDULER_ERROR = "SchedulerError"
 REASON_INVALID = "Invalid"
+REASON_PREEMPTION = "PreemptionByScheduler"
 REASON_PENDING = "Pending"
 """Of a condition that nobody has written yet: the CRDs default to it, so that no group is ever silent."""
 
@@ -27,3 +35,6 @@ MAX_DEPTH = 4
 
 MAX_TEMPLATES = 8
 """Entries of any one list of templates."""
+
+MAX_REPLICAS = 1000
+"""Groups that are made of one template for each group above."""

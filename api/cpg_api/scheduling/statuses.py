@@ -17,7 +17,7 @@ def count(text: str) -> Meta:
 class PodCounts(ApiStruct, frozen=True):
     """Pods, counted."""
 
-    desired: Annotated[int, count("Pods that exist and have not failed.")] = 0
+    desired: Annotated[int, count("Pods that have not failed and are not being deleted.")] = 0
     scheduled: Annotated[int, count("Of those, the ones that have a node.")] = 0
     running: Annotated[int, count("Of those, the ones that run or have succeeded.")] = 0
 

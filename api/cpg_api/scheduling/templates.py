@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 
 
@@ -45,3 +46,24 @@ def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
             for inner in template.composite_pod_group_templates or ()
         ]
         stack.extend(reversed(children))
+
+
+def inherited_priority(
+    group: PodGroup | CompositePodGroup, workloads: Mapping[tuple[str, str], Workload], classes: PriorityClasses
+) -> dict[str, int | str]:
+    """Return the fields of a group's spec that it takes from its template: priority and class, where it has neither.
+
+    All else that a group may leave empty has a meaning of its own when it is, and may not be set later.
+    """
+    spec, ref = group.spec, group.spec.workload_ref
+    if ref is None or spec.priority is not None or spec.priority_class_name:
+        return {}
+    workload = workloads.get((group.metadata.namespace, ref.workload_name))
+    place = template_places(workload).get(ref.template_name) if workload is not None else None
+    if place is None or (place.template.priority is None and not place.template.priority_class_name):
+        return {}
+    name = place.template.priority_class_name
+    value = classes.resolve(name, place.template.priority)
+    if value is None:
+        return {}
+    return {"priority": value, "priorityClassName": name} if name else {"priority": value}

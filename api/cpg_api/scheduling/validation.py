@@ -6,7 +6,7 @@ wrong, the other end of the edge, and a sentence for the person who has to mend 
 same checks, so that a tree which the operator has not judged yet is not scheduled by mistake.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -240,3 +240,9 @@ def _priorities(tree: Tree, classes: PriorityClasses) -> Iterator[TreeProblem]:
                 message=f"{child.key} has priority {below}, its parent {parent.key} has {above}: "
                 "all groups of a tree have one priority",
             )
+
+
+def summary(messages: Sequence[str]) -> str:
+    """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
+    more = len(messages) - 1
+    return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
-from cpg_api.scheduling.names import MAX_DEPTH, MAX_TEMPLATES
+from cpg_api.scheduling.names import MAX_DEPTH, MAX_REPLICAS, MAX_TEMPLATES
 from cpg_api.scheduling.policies import (
     LOWEST_PRIORITY,
     PREEMPTION_POLICIES,
@@ -45,6 +45,16 @@ TemplatePriority = Annotated[
 TemplatePreemptionPolicy = Annotated[
     str | None,
     described("Whether pods of lower priority may be evicted for a group.", enum=PREEMPTION_POLICIES, immutable=True),
+]
+Replicas = Annotated[
+    int | None,
+    described(
+        "kube-cpg extension, not in scheduling.k8s.io. How many groups an instantiated Workload has of the template, "
+        "for each group above; they are numbered from 0. Empty means one, without a number. May be changed.",
+        minimum=0,
+        maximum=MAX_REPLICAS,
+        format="int32",
+    ),
 ]
 
 TEMPLATE_LISTS = ("podGroupTemplates", "compositePodGroupTemplates")
@@ -116,6 +126,7 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     """What PodGroups are made from."""
 
     name: Annotated[str, dns_label("Identifies the template inside the whole Workload.")]
+    replicas: Replicas = None
     scheduling_policy: Annotated[PodGroupSchedulingPolicy, described("How the pods of a group are scheduled.")]
     scheduling_constraints: Annotated[
         SchedulingConstraints | None, described("Where the pods of a group may run.", immutable=True)
@@ -163,6 +174,7 @@ class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     )
 
     name: Annotated[str, dns_label("Identifies the template inside the whole Workload.")]
+    replicas: Replicas = None
     scheduling_policy: Annotated[CompositePodGroupSchedulingPolicy, described("How the child groups are scheduled.")]
     scheduling_constraints: Annotated[
         SchedulingConstraints | None, described("Where all pods below a group may run.", immutable=True)

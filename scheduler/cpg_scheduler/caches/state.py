@@ -13,28 +13,35 @@ driver takes before each cycle. The rules:
    confirmed it yet. It ends when the watch shows a node, the pod comes to its end, or the bind has failed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
-from cpg_api.scheduling.forest import Group, GroupKey, key_of
+from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
+from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_engine.decisions import Bind, VolumeChoice
 from cpg_engine.gangs.unit import POD
 from cpg_engine.gangs.world import World
+from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.snapshot.requests import RequestError
-from cpg_scheduler.caches.groups import GroupStore
-from cpg_scheduler.pending import RootKey
+from cpg_scheduler.caches.budgets import Budgets
+from cpg_scheduler.caches.nominations import Nominations
+from cpg_scheduler.caches.storage import StorageCache
+from cpg_scheduler.caches.victims import Lineage, Victims
+from cpg_scheduler.roots import RootKey
 
 S = TypeVar("S")
 ALONE = ""
@@ -45,12 +52,14 @@ class News(Struct):
     """What has happened since the driver last asked.
 
     ``touched`` are roots of which something of their own has changed; ``eased`` are nodes that may have more room than
-    before; ``moved`` says that anything at all has changed at any node.
+    before; ``moved`` says that anything at all has changed at any node; ``gone`` are pods, by UID, that take no room
+    any more.
     """
 
     touched: set[RootKey] = field(default_factory=set)
     eased: set[str] = field(default_factory=set)
     moved: bool = False
+    gone: set[str] = field(default_factory=set)
 
 
 class State:
@@ -64,10 +73,17 @@ class State:
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in self.stores}
         self.pods: dict[str, Pod] = {}
         self.news = News()
+        self.budgets = Budgets()
+        self.nominations = Nominations(world.ledger, self._ease)
+        self._victims = Victims(self.leaf_of, self._lineage)
+        self._regrouped: set[RootKey] = set()
         self._classes: dict[str, PriorityClass] = {}
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
         self._singles: dict[tuple[str, str], Pod] = {}
-        self._assumed: dict[str, str] = {}
+        self._assumed: dict[str, Bind] = {}
+        self.disturbances = 0
+        """How often something has happened that may speak against a bind that was decided before."""
+        self.storage = StorageCache(world.ledger.storage, moved=self._on_storage, ready=self._on_claim_ready)
 
     @property
     def classes(self) -> PriorityClasses:
@@ -82,12 +98,13 @@ class State:
         if new is not None:
             new = self._as_assumed(new)
         elif old is not None:
-            self._assumed.pop(old.metadata.uid, None)
+            self._end_assumption(old.metadata.uid)
         self._swap(self.pods.get(old.metadata.uid) if old is not None else None, new)
 
     def on_node(self, change: Change[Node]) -> None:
         """Take news of a node."""
         old, new = _before(change), _after(change)
+        self.disturbances += old is None or new is None or _node_matters(old, new)
         if new is not None:
             self.world.ledger.put_node(new)
             if old is None or _node_matters(old, new):
@@ -118,6 +135,7 @@ class State:
             before = self._root_at(key_of(known))
             anchors = store.put(new) if new is not None else store.remove(key_of(known))
             if matters:
+                self._regrouped.update(RootKey(flavour, anchor) for anchor in anchors | {key_of(known)})
                 # Where another flavour has a group of that name, its pods may change sides.
                 self.news.touched.update((before, self._root_at(key_of(known))))
                 self.news.touched.update(RootKey(flavour, anchor) for anchor in anchors)
@@ -152,26 +170,47 @@ class State:
         elif old is not None:
             self._classes.pop(old.metadata.name, None)
         if len({(found.value, found.global_default) for found in known}) == len(known):
+            self._victims.regroup()
             for flavour, store in self.stores.items():
                 self._touch(flavour, [key_of(group) for group in store if _asks(group, known)])
+
+    def on_budget(self, change: Change[PodDisruptionBudget]) -> None:
+        """Take news of a budget; it changes who is evicted, and never whether somebody fits."""
+        old, new = _before(change), _after(change)
+        if new is not None:
+            self.budgets.put(new, self.pods.values())
+        elif old is not None:
+            self.budgets.remove(old.metadata.key)
 
     # What the driver does.
 
     def take_news(self) -> News:
         """Return what has happened since this was last asked."""
+        self._regroup()
         news, self.news = self.news, News()
         return news
 
-    def assume(self, uid: str, node: str) -> None:
-        """Take a pod as bound, until the watch says so or the bind has failed."""
+    def assume(self, uid: str, node: str, choices: tuple[VolumeChoice, ...] = ()) -> None:
+        """Take a pod as bound, with what was chosen for its claims, until the watch says so or the bind has failed."""
         pod = self.pods[uid]
-        self._assumed[uid] = node
+        self._assumed[uid] = Bind(uid, node, choices)
+        self.world.ledger.bindings.assume(choices)
         self._swap(pod, _bound(pod, node), ours=True)
+
+    @property
+    def assumed(self) -> Mapping[str, Bind]:
+        """Return the binds that are assumed, by the UID of the pod."""
+        return self._assumed
+
+    def is_assumed(self, uid: str) -> bool:
+        """Tell whether a pod is taken as bound, and nothing has come of it yet."""
+        return uid in self._assumed
 
     def unassume(self, uid: str) -> None:
         """Take back an assumption: the bind has failed. When to try again is for the queue to say."""
-        if self._assumed.pop(uid, None) is None:
+        if uid not in self._assumed:
             return
+        self._end_assumption(uid)
         pod = self.pods[uid]
         self._swap(pod, _bound(pod, ""), ours=True)
 
@@ -183,6 +222,32 @@ class State:
             and not pod.is_terminal
             and not pod.is_terminating
         )
+
+    def victims(self, below: int, spared: Collection[str] = ()) -> tuple[VictimUnit, ...]:
+        """Return what of lower priority could be evicted, but for the units with a pod that is spared, by UID."""
+        self._regroup()
+        return self._victims.units(below, spared)
+
+    def less_important(self, nodes: Iterable[str], below: int) -> list[str]:
+        """Return who is at these nodes, by UID, and less important than that: whom one could evict there."""
+        if not self._victims.any_below(below):
+            return []
+        found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.world.ledger.uids_at(node))
+        return [uid for uid, pod in found if pod is not None and (pod.spec.priority or 0) < below]
+
+    def groups_of(self, unit: VictimUnit) -> list[Group]:
+        """Return the groups that go with a unit: the one that it is named by, and all below."""
+        if unit.key.kind == POD:
+            return []
+        leaf = self.leaf_of(self.pods[unit.pods[0]])
+        forest = self.stores[self._flavour(leaf)].forest if leaf is not None else None
+        found: dict[GroupKey, Group] = {}
+        waiting = [unit.key]
+        while forest is not None and waiting:
+            key = waiting.pop()
+            found[key] = forest.groups[key]
+            waiting.extend(sorted(forest.children.get(key, set()) - found.keys(), reverse=True))
+        return list(found.values())
 
     def members(self, flavour: str, key: GroupKey) -> Iterable[Pod]:
         """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""
@@ -214,19 +279,44 @@ class State:
         """Return the pod of a root that is a single pod."""
         return self._singles.get((key.namespace, key.name))
 
+    def _regroup(self) -> None:
+        """Have those looked at anew who may have to be evicted with others since their groups have changed."""
+        for flavour, anchor in self._regrouped:
+            self._victims.regroup(node.key for node in self.stores[flavour].forest.tree_of(anchor).nodes)
+            self._victims.regroup((anchor,))
+        self._regrouped.clear()
+
     def _flavour(self, key: GroupKey) -> str:
         """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
         return next((flavour for flavour, store in self.stores.items() if key in store), next(iter(self.stores)))
 
     def _as_assumed(self, pod: Pod) -> Pod:
         """Return a pod with the node that it is assumed to have, until the watch itself says which it has."""
-        node = self._assumed.get(pod.metadata.uid)
-        if node is None:
+        bind = self._assumed.get(pod.metadata.uid)
+        if bind is None:
             return pod
         if pod.spec.node_name or pod.is_terminal or pod.is_terminating:
-            del self._assumed[pod.metadata.uid]
+            self._end_assumption(pod.metadata.uid)
             return pod
-        return _bound(pod, node)
+        return _bound(pod, bind.node)
+
+    def _end_assumption(self, uid: str) -> None:
+        """Reckon no longer with what was decided about a pod; a choice stands while another pod waits for it."""
+        bind = self._assumed.pop(uid, None)
+        if bind is None:
+            return
+        if bind.choices:
+            standing = {choice for other in self._assumed.values() for choice in other.choices}
+            self.world.ledger.bindings.give_up(choice for choice in bind.choices if choice not in standing)
+        self.storage.tell(uid)
+
+    def _on_storage(self) -> None:
+        self.news.moved = True
+
+    def _on_claim_ready(self, uids: Iterable[str]) -> None:
+        """Touch the roots of those who wait for a claim."""
+        waiting = (pod for uid in uids if self.is_ours(pod := self.pods[uid]))
+        self.news.touched.update(map(self.root_of, waiting))
 
     def _swap(self, old: Pod | None, new: Pod | None, *, ours: bool = False) -> None:
         """Replace what is known of a pod; note who may be concerned, unless the change is our own decision."""
@@ -234,9 +324,14 @@ class State:
             self._unindex(old)
         if new is not None:
             self._index(new)
+        version = self.world.ledger.version
         self._account(old, new)
+        self.storage.swap(old, new)
+        self._victims.swap(old, new)
+        self.budgets.swap(old, new)
         if ours or (old is not None and new is not None and not _pod_matters(old, new)):
             return
+        self.disturbances += self.world.ledger.version != version
         for pod in (old, new):
             if pod is not None and (self.leaf_of(pod) is not None or self.is_ours(pod)):
                 self.news.touched.add(self.root_of(pod))
@@ -252,6 +347,7 @@ class State:
                 ledger.remove_pod(new.metadata.uid)
         elif old is not None and _counts(old):
             ledger.remove_pod(old.metadata.uid)
+            self.news.gone.add(old.metadata.uid)
         if ledger.version == version:
             return
         self.news.moved = True
@@ -286,6 +382,20 @@ class State:
     def _touch(self, flavour: str, groups: Iterable[GroupKey]) -> None:
         store = self.stores[flavour]
         self.news.touched.update(RootKey(flavour, store.anchor(key)) for key in groups)
+
+    def _lineage(self, leaf: GroupKey) -> Lineage:
+        """Return a PodGroup and what is above it, as far as it is there."""
+        groups = self.stores[self._flavour(leaf)].forest.groups
+        found: dict[GroupKey, Group] = {}
+        key: GroupKey | None = leaf
+        while key is not None and key in groups and key not in found:
+            found[key] = groups[key]
+            key = parent_of(found[key])
+        if not found:
+            return Lineage()
+        top = list(found.values())[-1]
+        priority = self.classes.resolve(top.spec.priority_class_name, top.spec.priority)
+        return Lineage(tuple(found.values()), priority or 0)
 
     def _root_at(self, key: GroupKey) -> RootKey:
         """Return the root of the group of that name, as the pods that name it see it."""

@@ -10,9 +10,11 @@ from typing import TypeAlias, cast
 import structlog
 from msgspec.structs import replace
 
+from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import SCHEDULER_NAME
@@ -21,14 +23,18 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.world import new_world
-from cpg_scheduler.binding import Binder, Order
+from cpg_scheduler.binding import Binder, Order, Trouble
 from cpg_scheduler.caches.state import State
+from cpg_scheduler.caches.storage import Stored
 from cpg_scheduler.driving import Driver
+from cpg_scheduler.evicting import Evictor, told
+from cpg_scheduler.evicting import Order as Eviction
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
+from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 
-Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass
+Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
 
 
@@ -68,6 +74,23 @@ class Notebook:
             self.groups[group.metadata.name] = (scheduled, reason, message)
 
 
+class Bailiff:
+    """An evictor that notes its orders, and who is nominated no more; whoever holds the stage performs them."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to do."""
+        self.orders: list[Eviction] = []
+        self.cleared: list[Pod] = []
+
+    def start(self, order: Eviction) -> None:
+        """Note an order."""
+        self.orders.append(order)
+
+    def clear(self, pods: Iterable[Pod]) -> None:
+        """Note who is nominated no more."""
+        self.cleared.extend(pods)
+
+
 class Stage:
     """A cluster of objects, and a scheduler that is told of them."""
 
@@ -76,16 +99,29 @@ class Stage:
         self.now = 0.0
         self.state = State(new_world(), flavours, SCHEDULER_NAME)
         self.pending = Pending(Backoff())
-        self.hands, self.notebook = Hands(), Notebook()
+        self.hands, self.bailiff, self.notebook = Hands(), Bailiff(), Notebook()
+        self.evicted: list[str] = []
+        self.patient = False
+        """Whether victims that are told to go take their time, until the test has them end."""
         self.notebook.written = self._condition
         self.log = structlog.testing.CapturingLogger()
+        self.metrics = Metrics(SCHEDULER_NAME, self.pending, lambda: 0.0)
+        self.preemption = Preemption(
+            self.state,
+            cast("Evictor", self.bailiff),
+            metrics=self.metrics,
+            options=Options(detail=True, candidates=1),
+            clock=lambda: self.now,
+            log=structlog.wrap_logger(self.log, processors=[]),
+        )
         self.driver = Driver(
             self.state,
             self.pending,
             binder=cast("Binder", self.hands),
+            preemption=self.preemption,
             reporter=cast("Reporter", self.notebook),
-            metrics=Metrics(SCHEDULER_NAME, self.pending, lambda: 0.0),
-            options=Options(detail=True),
+            metrics=self.metrics,
+            options=Options(detail=True, candidates=1),
             clock=lambda: self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
@@ -111,6 +147,10 @@ class Stage:
         """Return a pod as the API server has it."""
         return cast("Pod", self._things["Pod", CRD, f"{namespace}/{name}"])
 
+    def things(self) -> list[Thing]:
+        """Return all objects, as the API server has them."""
+        return list(self._things.values())
+
     def cycles(self) -> int:
         """Run cycles until nobody is left to attempt; return how many there were."""
         count = 0
@@ -127,19 +167,46 @@ class Stage:
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
             order.placed()
 
-    def refuse(self) -> None:
-        """Let all binds under way fail."""
+    def refuse(self, reason: str = "", message: str = "", *, at_once: bool = False) -> None:
+        """Let all binds under way fail, with something to be said about it, or outdated."""
         orders, self.hands.orders = self.hands.orders, []
         for order in orders:
             for uid in order.nodes:
                 self.state.unassume(uid)
-            order.failed()
+            order.failed(Trouble(frozenset(order.nodes), reason, message, at_once))
+
+    def evict(self) -> None:
+        """Perform the evictions under way, as the evictor does: words, nominations, one more look, deletions."""
+        for pod in self.bailiff.cleared:
+            self._nominate(pod, "")
+        orders, self.bailiff.orders, self.bailiff.cleared = self.bailiff.orders, [], []
+        for order in orders:
+            if not order.known:
+                self._announce(order)
+            if not order.commit():
+                for pod, _ in order.nominations:
+                    self._nominate(pod, "")
+                continue
+            for victim in order.victims:
+                self.evicted.append(victim.pod.metadata.name)
+                self.terminate(victim.pod)
+
+    def terminate(self, pod: Pod) -> None:
+        """Delete a pod: at once, or, on a patient stage, as far as it takes its time."""
+        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        if not isinstance(found, Pod):
+            return
+        if self.patient:
+            self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp="2026-01-02T00:00:00Z")))
+        else:
+            self.delete(found)
 
     def settle(self, seconds: float = 0.0) -> None:
-        """Let time pass, then run and bind until nothing happens any more."""
+        """Let time pass, then run, bind and evict until nothing happens any more."""
         self.now += seconds
-        while self.cycles() or self.hands.orders:
+        while self.cycles() or self.hands.orders or self.bailiff.orders or self.bailiff.cleared:
             self.perform()
+            self.evict()
 
     def bound(self) -> dict[str, str]:
         """Return which pods have which node, as the API server has it."""
@@ -154,10 +221,35 @@ class Stage:
                 self.state.on_node(cast("Change[Node]", change))
             case PodGroup() | CompositePodGroup():
                 self.state.on_group(flavour)(cast("Change[Group]", change))
+            case PodDisruptionBudget():
+                self.state.on_budget(cast("Change[PodDisruptionBudget]", change))
             case Workload():
                 self.state.on_workload(flavour)(cast("Change[Workload]", change))
+            case PersistentVolumeClaim():
+                self.state.storage.on_claim(cast("Change[PersistentVolumeClaim]", change))
+            case PersistentVolume():
+                self.state.storage.on_volume(cast("Change[PersistentVolume]", change))
+            case StorageClass():
+                self.state.storage.on_storage_class(cast("Change[StorageClass]", change))
+            case CSINode():
+                self.state.storage.on_csi_node(cast("Change[CSINode]", change))
             case _:
                 self.state.on_class(cast("Change[PriorityClass]", change))
+
+    def _announce(self, order: Eviction) -> None:
+        said = told(SCHEDULER_NAME, order.preemptor)
+        condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=said)
+        for victim in order.victims:
+            found = self._things.get(("Pod", CRD, victim.pod.metadata.key))
+            if isinstance(found, Pod):
+                self.put(replace(found, status=replace(found.status, conditions=(condition,))))
+        for pod, node in order.nominations:
+            self._nominate(pod, node)
+
+    def _nominate(self, pod: Pod, node: str) -> None:
+        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        if isinstance(found, Pod):
+            self.put(replace(found, status=replace(found.status, nominated_node_name=node)))
 
     def _condition(self, pod: Pod, reason: str, message: str) -> None:
         """Write what was said into the pod's status, as the API server would, and show it to the watch."""

@@ -1,11 +1,16 @@
 """Where each template of a Workload stands."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from cpg_api.scheduling.templates import TemplatePlace, template_places, walk_templates
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.templates import TemplatePlace, inherited_priority, template_places, walk_templates
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload, WorkloadSpec
-from cpg_engine.testing.builders import inner_template, leaf_template, workload
+from cpg_engine.testing.builders import inner_template, leaf_template, pod_group, priority_class, workload
 
 Template = PodGroupTemplate | CompositePodGroupTemplate
 
@@ -86,3 +91,25 @@ def test_the_walk_is_the_recursive_one(source: Workload) -> None:
     tops: list[Template] = [*(spec.pod_group_templates or ()), *(spec.composite_pod_group_templates or ())]
     assert places(source) == [place for top in tops for place in slow_places(top, None, 1)]
     assert len(template_places(source)) == len(places(source))
+
+
+def test_a_group_without_a_priority_takes_its_templates() -> None:
+    """The number as it stands, and the class with what it stands for; one of its own wins."""
+    classes = PriorityClasses(by_name={"high": priority_class("high", 1000)})
+
+    def taken(group: PodGroup, **template: Any) -> dict[str, int | str]:
+        source = workload([replace(leaf_template("t"), **template)])
+        return inherited_priority(group, {("default", "w"): source}, classes)
+
+    group = pod_group("g", workload="w", template="t", priority=None)
+    assert taken(group, priority_class_name="high") == {"priority": 1000, "priorityClassName": "high"}
+    assert taken(group, priority_class_name="high", priority=1) == {"priority": 1, "priorityClassName": "high"}
+    assert taken(group, priority=-5) == {"priority": -5}
+    assert taken(group) == {}
+    assert taken(group, priority_class_name="unknown") == {}
+    assert taken(pod_group("g", workload="w", template="other", priority=None), priority=7) == {}
+    assert taken(pod_group("g", workload="v", template="t", priority=None), priority=7) == {}
+    assert taken(pod_group("g", priority=None), priority=7) == {}
+    assert taken(pod_group("g", workload="w", template="t", priority=0), priority=7) == {}
+    named = replace(group, spec=replace(group.spec, priority_class_name="low"))
+    assert taken(named, priority=7) == {}

@@ -22,15 +22,15 @@ async def test_a_new_group_is_pending_and_says_what_it_wants(api: "Api", cluster
     await api.create("PodGroup", {"metadata": {"name": "leaf"}, "spec": leaf})
     groups = table(cluster, "get", "cpg/root", "podgroup/leaf")
     assert groups == [
-        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED DOMAIN AGE",
+        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN AGE",
         "compositepodgroup.scheduling.cpg.dev/root Pending 2",
-        "NAME STATUS MINIMUM PODS SCHEDULED DOMAIN AGE",
+        "NAME STATUS MINIMUM PODS SCHEDULED RUNNING HEALTH DOMAIN AGE",
         "podgroup.scheduling.cpg.dev/leaf Pending 4",
     ]
 
 
 async def test_the_columns_show_what_became_of_a_group(api: "Api", cluster: Cluster) -> None:
-    """Reason, counts and domain are columns; parent, workload and health come with `-o wide`."""
+    """Reason, counts, health and domain are columns; priority, parent and workload come with `-o wide`."""
     spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REF, "priority": 7}
     body = {"metadata": {"name": "placed"}, "spec": spec | {"parentCompositePodGroupName": "root"}}
     await api.create("CompositePodGroup", body)
@@ -53,8 +53,8 @@ async def test_the_columns_show_what_became_of_a_group(api: "Api", cluster: Clus
     await api.change("CompositePodGroup", "placed", {"status": status}, "status")
     wide = table(cluster, "get", "cpg", "placed", "-o", "wide", age=False)
     assert wide == [
-        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED DOMAIN HEALTHY PRIORITY PARENT WORKLOAD",
-        "placed Scheduled 2 2 9 8 b1 True 7 root train",
+        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN PRIORITY PARENT WORKLOAD",
+        "placed Scheduled 2 2 9 8 1 Scheduled b1 7 root train",
     ]
 
 
@@ -73,7 +73,7 @@ async def test_the_short_names_and_the_category_work(api: "Api", cluster: Cluste
             "workload.spec.compositePodGroupTemplates.compositePodGroupTemplates.podGroupTemplates.name",
             "inside the whole Workload",
         ),
-        ("podgroup.status.pods", "Pods that exist and have not failed."),
+        ("podgroup.status.pods", "Pods that have not failed and are not being deleted."),
     ],
 )
 async def test_explain_describes_the_fields(api: "Api", cluster: Cluster, field: str, words: str) -> None:

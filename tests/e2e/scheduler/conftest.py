@@ -19,6 +19,7 @@ from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.expectations import Expected, unmet
+from cpg_engine.testing.notation import BudgetForm
 from cpg_engine.testing.stage import Stage
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
@@ -37,13 +38,27 @@ class Live(Stage):
         super().__init__(Options())
         self._cluster = cluster
         self._flavour = flavour
-        self._namespace = namespace
-        self._priorities: set[int] = set()
+        self.namespace = namespace
+        self._classes: set[str] = set()
+        self._batch: list[Plain] = []
+        self._waiting: list[Plain] = []
+        self._allowances: dict[str, int] = {}
+
+    def kind(self, name: str) -> str:
+        """Return how kubectl knows a kind of the flavour."""
+        return f"{name}s.{KINDS[self._flavour]}" if name.endswith("podgroup") else name
 
     def put_node(self, node: Node) -> None:
-        """Create a node, ready at once."""
+        """Create a node, ready at once, or change its labels and spec."""
+        is_new = node.metadata.name not in self.nodes
         self.nodes[node.metadata.name] = node
         plain = _plain(node, "v1", "Node")
+        if not is_new:
+            self.flush()
+            changed = {"metadata": {"labels": plain["metadata"].get("labels", {})}, "spec": plain.get("spec", {})}
+            text = msgspec.json.encode(changed).decode()
+            self._cluster.kubectl("patch", "node", node.metadata.name, "--type=merge", "-p", text)
+            return
         plain["status"]["capacity"] = plain["status"]["allocatable"]
         self._create(plain)
 
@@ -53,6 +68,7 @@ class Live(Stage):
         self.groups[key_of(group)] = group
         plain = dump(group, native=self._flavour == "native")
         if not is_new:
+            self.flush()
             patch = msgspec.json.encode({"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}).decode()
             plural = f"{group.kind.lower()}s.{KINDS[self._flavour]}"
             self._kubectl("patch", plural, group.metadata.name, "--type=merge", "-p", patch)
@@ -64,6 +80,7 @@ class Live(Stage):
     def put_pod(self, pod: Pod) -> None:
         """Create a pod, or bring it to its end."""
         if pod.metadata.name in self.pods:
+            self.flush()
             self.pods[pod.metadata.name] = pod
             patch = msgspec.json.encode({"status": {"phase": pod.status.phase}}).decode()
             self._kubectl("patch", "pod", pod.metadata.name, "--subresource=status", "--type=merge", "-p", patch)
@@ -72,6 +89,7 @@ class Live(Stage):
         plain = _plain(pod, "v1", "Pod")
         plain.pop("status", None)
         self._prioritise(plain["spec"], pod.spec.priority)
+        plain["spec"].setdefault("terminationGracePeriodSeconds", 0)  # no kubelet ends them
         for container in plain["spec"].setdefault("containers", [{}]):
             container.setdefault("name", "main")
             container.setdefault("image", "busybox")
@@ -80,8 +98,18 @@ class Live(Stage):
             plain["spec"]["schedulingGroup"] = {"podGroupName": group}
         self._create(plain)
 
+    def put_budget(self, name: str, budget: BudgetForm) -> None:
+        """Create a budget; what it allows is set by the test, since no controller runs."""
+        self.budgets[name] = budget
+        spec = {"selector": {"matchLabels": budget.labels}, "minAvailable": 0}
+        kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+        self._create({**kind, "metadata": {"name": name}, "spec": spec})
+        if budget.allowed:
+            self._allowances[name] = budget.allowed
+
     def delete(self, name: str) -> bool:
         """Delete whatever bears the name."""
+        self.flush()
         found = False
         if name in self.nodes:
             del self.nodes[name]
@@ -102,18 +130,26 @@ class Live(Stage):
 
         A pod that waits must say why: until it does, the scheduler has not spoken.
         """
-        places = Expected(bound=expected.bound, nodes=expected.nodes, together=expected.together)
+        self.flush()
+        places = Expected(
+            bound=expected.bound,
+            nodes=expected.nodes,
+            together=expected.together,
+            victims=expected.victims,
+            because=expected.because,
+        )
         deadline = time.monotonic() + PATIENCE
         while True:
             silent = self._look()
             complaints = [*unmet(places, self), *(f"{name} is silent" for name in silent)]
             if not complaints or time.monotonic() > deadline:
+                self.evicted.clear()
                 return complaints
             time.sleep(0.15)
 
     def clear(self) -> None:
         """Delete everything that was created."""
-        self._cluster.kubectl("delete", "namespace", self._namespace, "--wait=false")
+        self._cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         self._kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
         for kind in ("podgroups", "compositepodgroups"):
             self._kubectl("delete", f"{kind}.{KINDS[self._flavour]}", "--all", "--wait=false")
@@ -124,6 +160,12 @@ class Live(Stage):
         """Read the pods; return those of ours that wait and have not been told why."""
         answer = msgspec.json.decode(self._kubectl("get", "pods", "-o", "json"))
         silent = []
+        gone = self.pods.keys() - {item["metadata"]["name"] for item in answer["items"]}
+        if gone:
+            reasons = self._reasons()
+            self.evicted.update((name, reasons.get(name, "")) for name in gone)
+            for name in gone:
+                del self.pods[name]
         for item in answer["items"]:
             name, node = item["metadata"]["name"], item["spec"].get("nodeName", "")
             if name not in self.pods:
@@ -135,20 +177,29 @@ class Live(Stage):
                 silent.append(name)
         return silent
 
+    def _reasons(self) -> dict[str, str]:
+        """Return what the events say of those who were evicted."""
+        found = msgspec.json.decode(self._kubectl("get", "events.events.k8s.io", "-o", "json"))
+        evictions = [event for event in found["items"] if event["reason"] == "Preempted"]
+        home = f"{self.namespace}/"
+        return {event["regarding"]["name"]: event["note"].replace(home, "default/") for event in evictions}
+
     def _prioritise(self, spec: Plain, priority: int | None) -> None:
-        """Express a priority by a class, as users have to."""
+        """Express a priority, and a pod's preemption policy with it, by a class, as users have to."""
         spec.pop("priority", None)
         if not priority:
             return
-        name = f"p{priority}"
+        policy = spec.pop("preemptionPolicy", None) or "PreemptLowerPriority"
+        name = f"p{priority}-{policy.lower()}"
         spec["priorityClassName"] = name
-        if priority not in self._priorities:
-            self._priorities.add(priority)
+        if name not in self._classes:
+            self._classes.add(name)
             plain = {
                 "apiVersion": "scheduling.k8s.io/v1",
                 "kind": "PriorityClass",
                 "metadata": {"name": name},
                 "value": priority,
+                "preemptionPolicy": policy,
             }
             self._cluster.kubectl("apply", "-f", "-", input=msgspec.json.encode(plain).decode())
 
@@ -156,11 +207,32 @@ class Live(Stage):
         for field in ("uid", "creationTimestamp"):
             plain["metadata"].pop(field, None)
         if plain["kind"] != "Node":
-            plain["metadata"]["namespace"] = self._namespace
-        self._kubectl("create", "-f", "-", text=msgspec.json.encode(plain).decode())
+            plain["metadata"]["namespace"] = self.namespace
+        waits = plain["kind"] == "Pod" and not plain["spec"].get("nodeName")
+        (self._waiting if waits else self._batch).append(plain)
+
+    def flush(self) -> None:
+        """Create what is to be created: who waits comes last, when all that matters to him is there."""
+        if self._allowances:
+            self._send(self._batch)
+            for name, allowed in self._allowances.items():
+                counts = dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 0)
+                status = msgspec.json.encode({"status": {**counts, "disruptionsAllowed": allowed}}).decode()
+                self._kubectl("patch", "pdb", name, "--subresource=status", "--type=merge", "-p", status)
+            self._allowances.clear()
+            time.sleep(0.3)  # budgets and pods are watched apart
+            self._batch.clear()
+        self._send([*self._batch, *self._waiting])
+        self._batch.clear()
+        self._waiting.clear()
+
+    def _send(self, objects: list[Plain]) -> None:
+        if objects:
+            text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}).decode()
+            self._kubectl("create", "-f", "-", text=text)
 
     def _kubectl(self, *arguments: str, text: str | None = None) -> str:
-        return self._cluster.kubectl("-n", self._namespace, *arguments, input=text).stdout
+        return self._cluster.kubectl("-n", self.namespace, *arguments, input=text).stdout
 
 
 def _plain(found: Node | Pod, version: str, kind: str) -> Plain:

@@ -25,7 +25,7 @@ from cpg_engine.testing.builders import (
     workload,
 )
 from cpg_scheduler.caches.state import ALONE, News
-from cpg_scheduler.pending import RootKey
+from cpg_scheduler.roots import RootKey
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 T = TypeVar("T", bound=Struct)
@@ -355,7 +355,7 @@ def test_a_bind_that_fails_gives_the_room_back_and_touches_nobody(stage: Stage) 
     stage.state.take_news()
     for _ in range(2):
         stage.state.unassume(uid)
-    assert stage.state.take_news() == News(eased={"n1"}, moved=True)
+    assert stage.state.take_news() == News(eased={"n1"}, moved=True, gone={uid})
     assert stage.state.is_ours(stage.state.pods[uid])
 
 

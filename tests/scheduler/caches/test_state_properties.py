@@ -19,7 +19,7 @@ from cpg_engine.testing.builders import (
 )
 from cpg_scheduler.attempting import Ready, attempt_of, order_of
 from cpg_scheduler.caches.state import State
-from cpg_scheduler.pending import RootKey
+from cpg_scheduler.roots import RootKey
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage, Thing
 
 Piece: TypeAlias = tuple[Thing, str, bool]

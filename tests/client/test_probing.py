@@ -5,12 +5,13 @@ import contextlib
 
 import pytest
 
-from cpg_scheduler.probing import LONGEST_REQUEST, Answer, ProbeServer
+from cpg_client.probing import LONGEST_REQUEST, Answer, ProbeServer
 
 SERVER = ProbeServer(
     {
         "/healthz": lambda _: Answer(b"ok"),
         "/debug/": lambda rest: Answer(rest.encode()),
+        "/debug/long": lambda _: Answer(b"[", pieces=iter((b"1,", b"2]"))),
         "/debug/deep/": lambda rest: Answer(b"deep " + rest.encode(), status=503),
     }
 )
@@ -23,7 +24,10 @@ SERVER = ProbeServer(
         ("HEAD /healthz?verbose HTTP/1.1", Answer(b"ok")),
         ("GET /debug/a/b HTTP/1.1", Answer(b"a/b")),
         ("GET /debug/deep/c HTTP/1.1", Answer(b"deep c", status=503)),
-        ("GET /healthzz HTTP/1.1", Answer(b"not found; there are /debug/, /debug/deep/, /healthz\n", status=404)),
+        (
+            "GET /healthzz HTTP/1.1",
+            Answer(b"not found; there are /debug/, /debug/deep/, /debug/long, /healthz\n", status=404),
+        ),
         ("POST /healthz HTTP/1.1", Answer(b"only GET is answered\n", status=405)),
         ("nonsense", Answer(b"only GET is answered\n", status=405)),
     ],
@@ -61,6 +65,12 @@ async def test_an_answer_is_whole() -> None:
     head, _, body = (await ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
     assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"ok")
     assert {b"Content-Length: 2", b"Connection: close"} < set(head.split(b"\r\n"))
+
+
+async def test_a_long_answer_comes_in_pieces() -> None:
+    """Nobody knows its length beforehand: it ends where the connection does."""
+    head, _, body = (await ask(b"GET /debug/long HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+    assert (b"Content-Length" in head, body) == (False, b"[1,2]")
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * LONGEST_REQUEST * 2])

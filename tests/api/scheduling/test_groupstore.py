@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
+from cpg_api.scheduling.groupstore import GroupStore
 from cpg_engine.testing.builders import composite, pod_group
-from cpg_scheduler.caches.groups import GroupStore
 
 
 def key(name: str, kind: str = "CompositePodGroup") -> GroupKey:

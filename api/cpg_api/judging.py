@@ -1,0 +1,120 @@
+"""What is said of a tree's validity, by the operator about every group of it, and what it takes back.
+
+Two processes write the condition ``…InitiallyScheduled``: the scheduler after attempts, the operator about structure.
+So that they never take turns, the operator keeps to this:
+
+1. It says Invalid in the scheduler's very words, and writes only where they do not stand yet.
+2. It takes back Invalid alone, once the tree is valid; all other reasons are the scheduler's.
+3. Where members name different schedulers or preemption policies, a SchedulerError that stands is left standing: the
+   scheduler has found the same and calls it so.
+4. True is final.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+
+from msgspec import Struct
+
+from cpg_api.conditions import find_condition
+from cpg_api.core.pod import Pod
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
+from cpg_api.scheduling.names import (
+    COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
+    POD_GROUP_INITIALLY_SCHEDULED,
+    REASON_INVALID,
+    REASON_PENDING,
+    REASON_SCHEDULED,
+    REASON_SCHEDULER_ERROR,
+)
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members
+
+DEFAULT_POLICY = "PreemptLowerPriority"
+OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES})
+"""What can only be said by who sees the priority classes."""
+
+
+class Verdict(Struct, frozen=True):
+    """What is wrong with a tree, or an empty message; ``differs`` where the scheduler has a word of its own for it."""
+
+    message: str = ""
+    differs: bool = False
+
+
+VALID = Verdict()
+
+
+def initially_scheduled(group: Group) -> str:
+    """Return the type of the condition that says whether a group was ever placed."""
+    return POD_GROUP_INITIALLY_SCHEDULED if isinstance(group, PodGroup) else COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED
+
+
+def verdict(
+    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings, *, knows_classes: bool = True
+) -> Verdict:
+    """Judge a tree and its members, each with its group; a tree without its top only waits."""
+    if tree.anchor is Anchor.MISSING:
+        return VALID
+    problems = [one for one in validate(tree, surroundings) if knows_classes or one.fault not in OF_CLASSES]
+    if problems:
+        return Verdict(message=summary([problem.message for problem in problems]))
+    living = [(leaf, pod) for leaf, pod in pods if not pod.is_terminal and not pod.is_terminating]
+    differing = _differing([pod for _, pod in living])
+    if differing:
+        return Verdict(message=differing, differs=True)
+    diverging = validate_members(tree, living, surroundings.classes) if knows_classes else ()
+    return Verdict(message=summary([problem.message for problem in diverging])) if diverging else VALID
+
+
+def judged(group: Group, found: Verdict) -> Condition | None:
+    """Return the condition to write of a group, or None where what stands may stand; its time is for the caller."""
+    kind = initially_scheduled(group)
+    current = find_condition(group.status.conditions, kind)
+    if current is not None and current.status == "True":
+        return None
+    reason = current.reason if current is not None else ""
+    if not found.message:
+        if reason != REASON_INVALID:
+            return None
+        return _condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
+    if found.differs and reason == REASON_SCHEDULER_ERROR:
+        return None
+    if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, found.message):
+        return None
+    return _condition(group, "False", REASON_INVALID, found.message)
+
+
+def placed(group: Group) -> Condition | None:
+    """Return that a group was placed, unless that stands already: for where the scheduler could not say so.
+
+    With a message, because an empty one is left out when applied, and the one that stood would go on standing.
+    """
+    current = find_condition(group.status.conditions, initially_scheduled(group))
+    if current is not None and current.status == "True":
+        return None
+    return _condition(group, "True", REASON_SCHEDULED, "its minimum has been placed")
+
+
+def _condition(group: Group, status: str, reason: str, message: str) -> Condition:
+    return Condition(
+        type=initially_scheduled(group),
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=group.metadata.generation,
+    )
+
+
+def _differing(pods: list[Pod]) -> str:
+    """Say in what the pods of a tree differ that they must have in common."""
+    for field, values in (
+        ("schedulerName", [(pod.spec.scheduler_name, pod.metadata.key) for pod in pods]),
+        ("preemptionPolicy", [(pod.spec.preemption_policy or DEFAULT_POLICY, pod.metadata.key) for pod in pods]),
+    ):
+        firsts = [next(group) for _, group in groupby(sorted(values), key=itemgetter(0))]
+        if len(firsts) > 1:
+            listed = ", ".join(f"Pod {key} has {value}" for value, key in firsts)
+            return f"all pods of a tree need one {field}: {listed}"
+    return ""

@@ -1,0 +1,172 @@
+"""A process from its first moment to its last: probes answer, it stands by until it leads, and it ends in order.
+
+**Who has lost the lease writes nothing more.** A process that was stopped and goes on finds its tasks where they stood,
+with binds decided long ago. So every write of the leader's connection asks the elector first, by the clock.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from structlog.typing import FilteringBoundLogger
+
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.leasing import ApiLease, Elector, LeaseSettings
+from cpg_client.probing import Answer, ProbeServer, Route
+from cpg_client.readiness import Readiness
+from cpg_client.timing import end
+
+T = TypeVar("T")
+
+
+class LeaderElection(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How the lease is kept, in seconds, by the names of kube-scheduler.
+
+    Shorter by default than there: who dies without a word is followed within twelve seconds.
+    """
+
+    lease_duration: int = LeaseSettings.lease_duration
+    renew_deadline: float = LeaseSettings.renew_deadline
+    retry_period: float = LeaseSettings.retry_period
+
+    def times(self) -> LeaseSettings:
+        """Return the times of the election; raise ``ValueError`` where they cannot work."""
+        return LeaseSettings(
+            lease_duration=self.lease_duration, renew_deadline=self.renew_deadline, retry_period=self.retry_period
+        )
+
+
+class Settings(Protocol):
+    """As much of a shell's settings as is needed here."""
+
+    @property
+    def leader_elect(self) -> bool:
+        """Whether to work only while holding a lease."""
+
+    @property
+    def lease_namespace(self) -> str:
+        """Where the lease is."""
+
+    @property
+    def lease_name(self) -> str:
+        """What it is called."""
+
+    @property
+    def leader_election(self) -> LeaderElection:
+        """How it is kept."""
+
+    def address(self) -> tuple[str, int] | None:
+        """Return where to answer probes, or None."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell(Generic[S]):
+    """What a process has whether it leads or stands by."""
+
+    settings: S
+    log: FilteringBoundLogger
+    identity: str
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    readiness: Readiness = field(default_factory=Readiness)
+    probes: ProbeServer = field(default_factory=lambda: ProbeServer({}))
+
+
+Work = Callable[[Connection], Coroutine[Any, Any, None]]
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+"""The type of a page of metrics as Prometheus reads it."""
+ELECTION = """\
+# HELP leader_election_master_status Whether this replica leads (1) or stands by (0), by the name of the lease.
+# TYPE leader_election_master_status gauge
+leader_election_master_status{{name="{name}"}} {leads}
+"""
+
+
+async def live(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
+    """Answer probes, and do the work while leading, until told to end; the work sees to its own end in order.
+
+    No task dies in silence: a mistake in any of them comes out of here, and the process ends with it. The next one
+    rebuilds from the API what was known, which is safer than to go on with a part of it.
+    """
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(sign, shell.ended.set)
+    shell.probes.add(
+        {
+            "/healthz": lambda _: Answer(b"ok\n"),
+            "/readyz": shell.readiness.page,
+            "/metrics": with_election(shell, lambda _: Answer(b"", content_type=METRICS)),
+        }
+    )
+    address = shell.settings.address()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(shell.probes.serve(*address)) if address else None
+        if shell.settings.leader_elect:
+            await _lead(endpoint, shell, work)
+        else:
+            async with Connection(endpoint) as connection:
+                await work(connection)
+        if serving is not None:
+            serving.cancel()
+
+
+def with_election(shell: Shell[S], page: Route) -> Route:
+    """Return a page of metrics with one more, which every replica serves: who leads, if that is elected."""
+
+    def answer(rest: str) -> Answer:
+        found, elector = page(rest), shell.readiness.elector
+        if elector is None:
+            return found
+        told = ELECTION.format(name=shell.settings.lease_name, leads=int(elector.leading))
+        return replace(found, body=found.body + told.encode())
+
+    return answer
+
+
+async def _lead(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
+    """Work while holding the lease; until it is held, the process can end at any moment."""
+    settings, log = shell.settings, shell.log
+    async with Connection(endpoint) as lease_connection:
+        elector = Elector(
+            ApiLease(lease_connection, settings.lease_namespace, settings.lease_name),
+            shell.identity,
+            settings.leader_election.times(),
+            on_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == shell.identity),
+            on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
+        )
+        shell.readiness.elector = elector
+        async with Connection(endpoint, fence=elector.check) as connection:
+            leading = asyncio.create_task(elector.run(lambda: work(connection)))
+            waiting = asyncio.create_task(shell.ended.wait())
+            try:
+                await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if leading.done() or elector.leading:
+                    await leading
+            finally:
+                await end(leading)
+                await end(waiting)
+
+
+async def unless(ended: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return what comes of some work, or None where the end was told before."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(ended.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await end(working)
+        await end(waiting)
+
+
+def identity() -> str:
+    """Return a name for this process that no other has; two containers may have the same host and number."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,100 @@
+"""A very small HTTP server for probes, metrics and questions: GET only, one answer per connection.
+
+Written out because it is a hundred lines, answers a few kinds of question a few times a minute, and has to run on the
+scheduler's own loop: a loop that is stuck must fail its probe. What is long is answered in pieces, and between them the
+scheduler goes on with its work.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from msgspec import Struct
+
+PATIENCE = 5.0
+PHRASES = {
+    200: "OK",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+LONGEST_REQUEST = 16 * 1024
+NO_PIECES: tuple[bytes, ...] = ()
+
+
+class Answer(Struct, frozen=True):
+    """What is answered to a GET; ``pieces`` come after the body, each made when it is sent."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "text/plain; charset=utf-8"
+    pieces: Iterable[bytes] = NO_PIECES
+
+
+Route = Callable[[str], Answer]
+"""Answers the rest of a path."""
+
+
+class ProbeServer:
+    """Serves routes by the longest prefix that fits."""
+
+    def __init__(self, routes: dict[str, Route]) -> None:
+        """Serve these; nothing is listening yet."""
+        self._routes: list[tuple[str, Route]] = []
+        self.add(routes)
+
+    def add(self, routes: dict[str, Route]) -> None:
+        """Serve these, too; the newest of the same prefix answers."""
+        self._routes = sorted((dict(self._routes) | routes).items(), key=lambda item: -len(item[0]))
+
+    async def serve(self, host: str, port: int) -> None:
+        """Listen until cancelled."""
+        server = await asyncio.start_server(self._connected, host, port, limit=LONGEST_REQUEST)
+        async with server:
+            await server.serve_forever()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                request = await reader.readuntil(b"\r\n\r\n")
+            answer = self.answer(request.decode("latin-1"))
+            for piece in chain((_head(answer), answer.body), answer.pieces):
+                writer.write(piece)
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+                await asyncio.sleep(0)
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # who asks badly gets no answer
+        finally:
+            writer.close()
+
+    def answer(self, request: str) -> Answer:
+        """Answer a request by its first line."""
+        method, _, rest = request.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in {"GET", "HEAD"}:
+            return Answer(b"only GET is answered\n", status=405)
+        for prefix, route in self._routes:
+            if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
+                return _answered(route, path.removeprefix(prefix))
+        return Answer(b"not found; there are " + b", ".join(sorted(p.encode() for p, _ in self._routes)) + b"\n", 404)
+
+
+def _answered(route: Route, rest: str) -> Answer:
+    """Return what a route answers; a mistake in one must not leave the asker without an answer."""
+    try:
+        return route(rest)
+    except Exception:  # noqa: BLE001 - whatever it is
+        return Answer(traceback.format_exc().encode(), status=500)
+
+
+def _head(answer: Answer) -> bytes:
+    """Return what comes before the body; of an answer in pieces nobody knows the length, and its end is the end."""
+    length = "" if answer.pieces is not NO_PIECES else f"Content-Length: {len(answer.body)}\r\n"
+    head = (
+        f"HTTP/1.1 {answer.status} {PHRASES[answer.status]}\r\n"
+        f"Content-Type: {answer.content_type}\r\n{length}Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1")

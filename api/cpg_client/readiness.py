@@ -1,0 +1,61 @@
+"""Whether this replica does its duty: it decides on fresh news, or stands by for the one that does.
+
+Readiness says how well we hear the API server, and not that the process lives. Nothing is taken away from a replica
+that is not ready; it is how an operator learns that nobody schedules, and what a rolling update waits for.
+"""
+
+import time
+from collections.abc import Callable
+
+from cpg_client.informers import Informers
+from cpg_client.leasing import Elector
+from cpg_client.probing import Answer
+
+STALE = 90.0
+"""Seconds without a word from a watch, bookmarks included, after which decisions are no longer worth making.
+
+A healthy server ends each watch after a minute and is heard from again at once; half a minute more is trouble.
+"""
+
+BROKEN = 5.0
+"""Seconds for which a watch or the lease may fail, one attempt after the other, before we are not ready."""
+
+
+class Readiness:
+    """How a replica stands; nothing is known before the reflectors run."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin as one that knows nothing."""
+        self.informers: Informers | None = None
+        self.elector: Elector | None = None
+        self.is_ending = False
+        self._clock = clock
+
+    def age(self) -> float:
+        """Return for how long the quietest watch has said nothing."""
+        return self.informers.unheard_for(self._clock()) if self.informers is not None else float("inf")
+
+    def ages(self) -> dict[str, float]:
+        """Return for how long each watch has said nothing, by what is watched."""
+        return self.informers.unheard(self._clock()) if self.informers is not None else {}
+
+    def page(self, _: str) -> Answer:
+        """Answer a probe."""
+        is_ready, why = self._judged()
+        return Answer(f"{why}\n".encode(), status=200 if is_ready else 503)
+
+    def _judged(self) -> tuple[bool, str]:
+        if self.is_ending:
+            return False, "ending"
+        elector = self.elector
+        if elector is not None and not elector.leading:
+            failing = elector.failing_for(self._clock())
+            if failing >= BROKEN:
+                return False, f"the lease cannot be read or written for {failing:.0f} s"
+            return bool(elector.leader), f"standing by: {elector.leader or 'nobody'} leads"
+        if self.informers is None or not self.informers.synced:
+            return False, "not all objects have been read yet"
+        failing, age = self.informers.failing_for(self._clock()), self.age()
+        if failing >= BROKEN:
+            return False, f"a watch has been failing for {failing:.0f} s"
+        return (True, "ok") if age < STALE else (False, f"no word from the API server for {age:.0f} s")

@@ -1,0 +1,157 @@
+"""The cases of the side-by-side benchmark: what waits when a scheduler is started, on which nodes, and the goal.
+
+Groups come before the pods that name them, so that no scheduler meets a pod whose group is not there.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cpg_client.resources import NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
+from cpg_lab.nodes import TOPOLOGY, NodePool
+
+Body = dict[str, Any]
+Item = tuple[str, Body]
+"""Where to create an object, and the object."""
+Backlog = Callable[[str], Iterator[Item]]
+"""What waits for the scheduler of that name."""
+
+NAMESPACE = "default"
+FILLER = "nobody"
+"""The schedulerName of pods that have their node from the start."""
+BLOCK, RACK = f"{TOPOLOGY}/block", f"{TOPOLOGY}/rack"
+URGENT = "urgent"
+SMALL = {"cpu": "100m", "memory": "64Mi"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """The nodes of a case, and what waits."""
+
+    nodes: NodePool
+    backlog: Backlog
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case by the name that it is chosen by; ``goal`` is how many times faster than the peer ours is to be."""
+
+    name: str
+    title: str
+    goal: float
+    full: Size
+    quick: Size
+
+
+def pod(name: str, scheduler: str, requests: dict[str, str], **spec: object) -> Item:
+    """Return a pod of one container."""
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests}}
+    whole = {"schedulerName": scheduler, "containers": [container], **spec}
+    return PODS.path(NAMESPACE), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
+
+
+def member(group: str, index: int, scheduler: str) -> Item:
+    """Return a small pod of a group."""
+    return pod(f"{group}-{index}", scheduler, SMALL, schedulingGroup={"podGroupName": group})
+
+
+def gang(resource: Resource, name: str, minimum: int, key: str | None = None, **spec: object) -> Item:
+    """Return a gang of pods or of groups, within one domain of the key if there is one."""
+    field = "minCount" if resource is NATIVE_POD_GROUPS else "minGroupCount"
+    whole: Body = {"schedulingPolicy": {"gang": {field: minimum}}, **spec}
+    if key is not None:
+        whole["schedulingConstraints"] = {"topology": [{"key": key}]}
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": whole}
+    return resource.path(NAMESPACE), body
+
+
+def plain(number: int) -> Backlog:
+    """Return pods of no group."""
+    return lambda scheduler: (pod(f"pod-{index}", scheduler, SMALL) for index in range(number))
+
+
+def gangs(number: int, size: int, key: str | None = None) -> Backlog:
+    """Return flat gangs."""
+
+    def backlog(scheduler: str) -> Iterator[Item]:
+        names = [f"gang-{index}" for index in range(number)]
+        yield from (gang(NATIVE_POD_GROUPS, name, size, key) for name in names)
+        yield from (member(name, index, scheduler) for name in names for index in range(size))
+
+    return backlog
+
+
+def trees(number: int, size: int) -> Backlog:
+    """Return trees: a root in one block, over two composites, over two gangs each, every gang in one rack."""
+    reference = {"workloadName": "bench", "templateName": "part"}
+
+    def composite(name: str, key: str | None = None, **spec: object) -> Item:
+        return gang(NATIVE_COMPOSITE_POD_GROUPS, name, 2, key, workloadRef=reference, **spec)
+
+    def leaf(name: str, parent: str) -> Item:
+        return gang(NATIVE_POD_GROUPS, name, size, RACK, workloadRef=reference, parentCompositePodGroupName=parent)
+
+    def backlog(scheduler: str) -> Iterator[Item]:
+        roots = [f"tree-{index}" for index in range(number)]
+        inner = [(f"{root}-{side}", root) for root in roots for side in ("a", "b")]
+        leaves = [(f"{name}-{side}", name) for name, _ in inner for side in ("a", "b")]
+        yield from (composite(root, BLOCK) for root in roots)
+        yield from (composite(name, parentCompositePodGroupName=parent) for name, parent in inner)
+        yield from (leaf(name, parent) for name, parent in leaves)
+        yield from (member(name, index, scheduler) for name, _ in leaves for index in range(size))
+
+    return backlog
+
+
+def evicting(size: int, fillers: int, nodes: NodePool) -> Backlog:
+    """Return an urgent gang whose pods need a node each, on nodes that are full of so many pods that need not be there.
+
+    Nobody plays the kubelet, so the fillers have no grace period: who evicts one sees it gone at once.
+    """
+
+    def backlog(scheduler: str) -> Iterator[Item]:
+        body = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind, "value": 1000}
+        yield PRIORITY_CLASSES.path(), {**body, "metadata": {"name": URGENT}}
+        names = nodes.names()
+        share = {"cpu": f"{4000 * len(names) // fillers}m"}
+        for index in range(fillers):
+            yield pod(
+                f"filler-{index}", FILLER, share, nodeName=names[index % len(names)], terminationGracePeriodSeconds=0
+            )
+        yield gang(NATIVE_POD_GROUPS, "urgent", size, priorityClassName=URGENT)
+        group = {"podGroupName": "urgent"}
+        for index in range(size):
+            yield pod(f"urgent-{index}", scheduler, {"cpu": "4"}, priorityClassName=URGENT, schedulingGroup=group)
+
+    return backlog
+
+
+LARGE = NodePool.parse("10 blocks x 5 racks x 100 nodes, cpu=4, memory=16Gi, pods=110")
+SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, pods=110")
+
+
+def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog) -> Case:
+    """Return a case without preemption: 5,000 nodes, or a tenth."""
+    return Case(name, title, goal, Size(LARGE, full), Size(SMALLER, quick))
+
+
+def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], quick: tuple[int, int, int]) -> Case:
+    """Return a case of preemption, of so many pods of a gang, pods to evict, and nodes."""
+
+    def sized(size: int, fillers: int, nodes: int) -> Size:
+        pool = NodePool.parse(f"{nodes} nodes, cpu=4, memory=16Gi, pods=110")
+        return Size(pool, evicting(size, fillers, pool))
+
+    return Case(name, title, goal, sized(*full), sized(*quick))
+
+
+CASES = (
+    placing("plain", "3,000 plain pods", 1.3, plain(3000), plain(300)),
+    placing("small-gangs", "1,000 gangs x 3", 4, gangs(1000, 3), gangs(100, 3)),
+    placing("large-gangs", "3 gangs x 1,000", 20, gangs(3, 1000), gangs(3, 100)),
+    placing("rack-gangs", "750 gangs x 4, rack", 15, gangs(750, 4, RACK), gangs(75, 4, RACK)),
+    placing("large-rack-gangs", "3 gangs x 1,000, rack", 40, gangs(3, 1000, RACK), gangs(3, 100, RACK)),
+    placing("trees", "48 trees x 64", 20, trees(48, 16), trees(5, 16)),
+    preempting("evicting-100", "1 gang x 100 over 1,000", 1.5, (100, 1000, 100), (10, 100, 10)),
+    preempting("evicting-500", "1 gang x 500 over 5,000", 5, (500, 5000, 1000), (50, 500, 100)),
+)

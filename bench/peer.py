@@ -1,0 +1,76 @@
+"""Ours and kube-scheduler of the same Kubernetes, side by side: from a scheduler's start to the last bind.
+
+Both read the native API of a real API server, one after the other, each in a cluster of its own with the same nodes and
+the same backlog, with client limits lifted. Compare ratios, never seconds: machines are shared. ``README.md`` tells
+how to read the table.
+"""
+
+import argparse
+import sys
+import time
+from statistics import median
+
+from backlogs import CASES
+from racing import BARE, OURS, PEER, Outcome, Show, race
+from tables import HEADING, keep, row
+
+from cpg_lab.progress import Display, Progress
+
+
+def main() -> int:
+    """Measure, print the table, keep the results."""
+    parser = _parser()
+    given = parser.parse_args()
+    names = given.cases or [case.name for case in CASES]
+    if unknown := set(names) - {case.name for case in CASES}:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    turns = [one for _ in range(given.rounds) for one in given.only or (OURS, PEER)]
+    display = Display()
+
+    def run(title: str, contenders: list[str], number: int) -> list[Outcome]:
+        outcomes = []
+        case = CASES[number]
+        for turn, contender in enumerate(contenders, start=1):
+            display.title = f"{title}, {contender} ({turn} of {len(contenders)})"
+            size = case.quick if given.quick else case.full
+            outcomes.append(race(contender, size, patience=given.patience, show=_showing(display)))
+            display.clear()
+        return outcomes
+
+    found = {BARE: run("the API server alone", [BARE] * given.rounds, 0)}
+    limit = median(one.rate for one in found[BARE])
+    print(f"bare binds: {limit:.0f}/s\n{HEADING}", flush=True)
+    for number, case in enumerate(CASES):
+        if case.name in names:
+            found[case.name] = run(case.title, turns, number)
+            print(row(case, found[case.name], limit), flush=True)
+    print(f"raw results: {keep(found, quick=given.quick)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"of {', '.join(case.name for case in CASES)} (default: all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the nodes and of the pods")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turns; medians are shown (default: 2)")
+    parser.add_argument("--patience", type=float, default=150.0, help="seconds until one is given up (default: 150)")
+    parser.add_argument("--only", action="append", choices=(OURS, PEER), help="measure one of the two")
+    return parser
+
+
+def _showing(display: Display) -> Show:
+    """Return what shows the progress of one run."""
+    began = float("inf")
+
+    def show(bound: int, pods: int) -> None:
+        nonlocal began
+        began = min(began, time.monotonic())
+        display.show(Progress(pods).advanced(bound, time.monotonic() - began))
+
+    return show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Room that is kept for pods that wait until others have gone.
+
+A nominated pod is held in the ledger at its node as a ghost, under a UID of its own, so that whoever is decided about
+sees no room there. Its own root does see it, and so do those that outrank it: for them the ghosts are lifted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot.requests import RequestError
+from cpg_scheduler.roots import RootKey
+
+GHOST = "nominated/"
+"""What the UID of a ghost begins with; no real one has a slash."""
+
+
+class Nominated(Struct, frozen=True):
+    """Who is nominated where."""
+
+    node: str
+    root: RootKey
+    priority: int
+
+
+class Nominations:
+    """The ghosts in a ledger."""
+
+    def __init__(self, ledger: Ledger, ease: Callable[[str], None]) -> None:
+        """Start without any; ``ease`` is told of a node where there is more room again."""
+        self._ledger = ledger
+        self._ease = ease
+        self._held: dict[str, Nominated] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._held
+
+    def items(self) -> Iterable[tuple[str, Nominated]]:
+        """Return who is nominated where, by the pods' UIDs."""
+        return self._held.items()
+
+    def put(self, pod: Pod, nominated: Nominated) -> None:
+        """Keep room for a pod."""
+        uid = pod.metadata.uid
+        self.drop(uid)
+        try:
+            self._ledger.put_pod(replace(pod, metadata=replace(pod.metadata, uid=GHOST + uid)), nominated.node)
+        except RequestError:
+            return  # it will never be placed
+        self._held[uid] = nominated
+
+    def drop(self, uid: str) -> None:
+        """Keep no room any more for a pod; one that has none is no news."""
+        found = self._held.pop(uid, None)
+        if found is not None:
+            self._ledger.remove_pod(GHOST + uid)
+            self._ease(found.node)
+
+    def passed_by(self, root: RootKey, priority: int) -> tuple[str, ...]:
+        """Return the ghosts that a root of this priority need not mind: its own, and those that it outranks."""
+        return tuple(
+            GHOST + uid for uid, found in self._held.items() if found.root == root or found.priority < priority
+        )
+
+    def ghosts(self) -> tuple[str, ...]:
+        """Return all of them, as the ledger knows them."""
+        return tuple(GHOST + uid for uid in self._held)
+
+    @contextmanager
+    def lifted(self, others: Iterable[str] = ()) -> Iterator[None]:
+        """Look at the ledger as if there were none, nor some others, by UID."""
+        mark = self._ledger.mark()
+        self._ledger.lift((*self.ghosts(), *others))
+        try:
+            yield
+        finally:
+            self._ledger.rollback(mark)

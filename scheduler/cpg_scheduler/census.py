@@ -1,0 +1,124 @@
+"""Who waits, where and for what, counted when somebody looks: metrics that are the state of this moment."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cpg_engine.gangs.unit import POD
+from cpg_scheduler.attempting import waiting_at
+from cpg_scheduler.caches.state import State
+from cpg_scheduler.metrics import age_of
+from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pending, Place
+
+QUEUES = (ACTIVE, WAITING, PARKED, "gated")
+NEW, HELD = "new", "held"
+
+
+class Census(Collector):
+    """Counts the waiting when it is asked; labels name queues, kinds and reasons, never an object."""
+
+    def __init__(
+        self,
+        state: State,
+        pending: Pending,
+        *,
+        wall: Callable[[], float],
+        ages: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """Count in this state and queue; ``wall`` is the time of day, ``ages`` for how long each watch was silent."""
+        self._state = state
+        self._pending = pending
+        self._wall = wall
+        self._ages = ages
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is counted."""
+        families, places = _families(), self._pending.places()
+        pods, entities, reasons = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+        for place in places:
+            waiting = waiting_at(self._state, place.order.key)
+            gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
+            queue = ACTIVE if place.queue == POPPED else place.queue
+            entities[queue, _kind(place)] += 1
+            pods[queue] += len(waiting) - gated
+            pods["gated"] += gated
+            if queue != BINDING:
+                reasons[_reason(place)] += len(waiting)
+        for queue in QUEUES:
+            families["scheduler_pending_pods"].add_metric((queue,), pods[queue])
+        for (queue, kind), number in entities.items():
+            families["scheduler_queued_entities"].add_metric((queue, kind), number)
+        for reason, number in reasons.items():
+            families["cpg_scheduler_waiting_pods"].add_metric((reason,), number)
+        families["cpg_scheduler_oldest_waiting_seconds"].add_metric((), self._oldest(places))
+        families["cpg_scheduler_assumed_binds"].add_metric((), len(self._state.assumed))
+        families["cpg_scheduler_nodes"].add_metric((), len(self._state.world.ledger.cluster.row_of))
+        families["cpg_scheduler_pods"].add_metric((), len(self._state.pods))
+        families["cpg_scheduler_pod_classes"].add_metric((), self._state.world.ledger.class_count)
+        for resource, age in self._ages().items():
+            families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
+        yield from families.values()
+        yield _surprises(self._pending.surprises)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield what there is to count, without counting."""
+        yield from _families().values()
+        yield _surprises()
+
+    def _oldest(self, places: list[Place]) -> float:
+        """Return for how long the oldest root has been there that waits for room, or for something else."""
+        times = (place.order.created for place in places if place.queue in {WAITING, PARKED})
+        created = min(filter(None, times), default="")
+        return age_of(created, self._wall())
+
+
+def _kind(place: Place) -> str:
+    """Return the type of an entity as kube-scheduler has it, for which a tree is one podgroup."""
+    return "pod" if place.order.key.key.kind == POD else "podgroup"
+
+
+def _reason(place: Place) -> str:
+    if place.failure is None:
+        return NEW
+    explanation = place.failure.explanation
+    return HELD if explanation is None else explanation.finding.value
+
+
+def _surprises(number: int | None = None) -> CounterMetricFamily:
+    """Return how often a root was placed that no news had helped."""
+    text = "Roots placed though no news seemed to help them; any is a defect: report it."
+    return CounterMetricFamily("cpg_scheduler_surprises", text, value=number)
+
+
+def _families() -> dict[str, GaugeMetricFamily]:
+    """Return the families, still empty."""
+    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        (
+            "scheduler_pending_pods",
+            "Pods of ours without a node, by queue: active, backoff, unschedulable (until something may help), gated.",
+            ("queue",),
+        ),
+        (
+            "scheduler_queued_entities",
+            "Roots, which are attempted as one, by queue and type: a pod alone, or a podgroup with its whole tree.",
+            ("queue", "type"),
+        ),
+        (
+            "cpg_scheduler_waiting_pods",
+            "Pods that wait, by how the last attempt ended: what the search found, held (not tried), or new (none).",
+            ("reason",),
+        ),
+        ("cpg_scheduler_oldest_waiting_seconds", "Seconds since the oldest root that waits was created.", ()),
+        ("cpg_scheduler_assumed_binds", "Binds that were decided and are not confirmed by the watch yet.", ()),
+        ("cpg_scheduler_nodes", "Nodes known.", ()),
+        ("cpg_scheduler_pods", "Pods known, of all schedulers.", ()),
+        ("cpg_scheduler_pod_classes", "Kinds of pods known that scheduling can tell apart.", ()),
+        (
+            "cpg_scheduler_watch_silence_seconds",
+            "Seconds since a watch was last heard of, by resource; a healthy one is heard of every minute.",
+            ("resource",),
+        ),
+    )
+    return {name: GaugeMetricFamily(name, text, labels=labels) for name, text, labels in told}

@@ -1,0 +1,52 @@
+"""What is to be said about a tree in which nobody waits.
+
+The outcome of an attempt is told when its binds have worked. That is not enough: the process may die between the last
+bind and the report, a bind of unknown outcome may have worked, and members that were waited for may be deleted. So what
+the groups say is compared with what is so whenever something of their tree has changed, and once for every tree after a
+start. It costs nothing for trees that were placed, whose groups say so for ever.
+"""
+
+from collections.abc import Iterable
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
+from cpg_scheduler.caches.state import ALONE, State
+from cpg_scheduler.reporting import shown_by
+from cpg_scheduler.roots import RootKey
+
+OURS = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
+
+
+def standing_of(state: State, root: RootKey) -> Ready | Refused | None:
+    """Return what an attempt would say of a tree, or None where there is nothing new to say.
+
+    That is so while somebody waits or is being bound, of whom others will speak, and where nobody has come yet.
+    """
+    if root.flavour == ALONE or order_of(state, root) is not None:
+        return None
+    tree = state.stores[root.flavour].forest.tree_of(root.key)
+    groups = [node.group for node in tree.nodes]
+    members = [pod for group in groups for pod in _members(state, root, group)]
+    if not any(map(_is_open, groups)) or any(state.is_assumed(pod.metadata.uid) for pod in members):
+        return None
+    if not (members or any(map(_is_told, groups))):
+        return None
+    return attempt_of(state, root)
+
+
+def _members(state: State, root: RootKey, group: Group) -> Iterable[Pod]:
+    return state.members(root.flavour, key_of(group))
+
+
+def _is_open(group: Group) -> bool:
+    """Tell whether a group does not say for ever that it was placed."""
+    shown = shown_by(group)
+    return shown is None or shown.status != "True"
+
+
+def _is_told(group: Group) -> bool:
+    """Tell whether a group says what a scheduler has found."""
+    shown = shown_by(group)
+    return shown is not None and shown.reason in OURS

@@ -1,0 +1,226 @@
+"""How trees fare, by cases and against a slow, obvious model."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod, PodStatus
+from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
+from cpg_api.scheduling.health import Health, Standing, standings
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
+from cpg_engine.testing.builders import composite, metadata, pod, pod_group
+
+NODES: Mapping[str, Mapping[str, str]] = {
+    "n1": {"block": "b1", "rack": "r1"},
+    "n2": {"block": "b1", "rack": "r2"},
+    "n3": {"block": "b2", "rack": "r3"},
+    "bare": {},
+}
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+
+
+def member(group: str, number: int = 0, *, node: str = "", phase: str = "Pending", ending: bool = False) -> Pod:
+    """Return a pod of a group."""
+    found = pod(f"{group}-{number}", group=group, node_name=node)
+    meta = replace(found.metadata, deletion_timestamp="2026-01-01T00:00:00Z" if ending else None)
+    return replace(found, metadata=meta, status=PodStatus(phase=phase))
+
+
+def grown(groups: Iterable[Group]) -> Tree:
+    """Return the one tree that the groups form."""
+    (tree,) = Forest.of(groups).trees()
+    return tree
+
+
+def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, Standing]:
+    """Return how every group of the one tree fares, by name."""
+    tree = grown(groups)
+
+    def members(key: GroupKey) -> list[Pod]:
+        return [one for one in pods if one.metadata.name.rpartition("-")[0] == key.name]
+
+    return {node.key.name: one for node, one in zip(tree.nodes, standings(tree, members, NODES), strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("pods", "health", "message", "counts"),
+    [
+        ([], Health.PENDING, "0 of 0 pods running, 2 short", PodCounts()),
+        ([member("g")], Health.PENDING, "0 of 1 pods running, 2 short", PodCounts(desired=1)),
+        (
+            [member("g", node="n1", phase="Running"), member("g", 1)],
+            Health.PARTIAL,
+            "1 of 2 pods running, 1 short",
+            PodCounts(desired=2, scheduled=1, running=1),
+        ),
+        (
+            [member("g", node="n1", phase="Running"), member("g", 1, node="n1")],
+            Health.STARTING,
+            "1 of 2 pods running, 1 short",
+            PodCounts(desired=2, scheduled=2, running=1),
+        ),
+        (
+            [member("g", number, node="n1", phase="Running") for number in range(3)],
+            Health.MINIMUM_MET,
+            "3 of 3 pods running",
+            PodCounts(desired=3, scheduled=3, running=3),
+        ),
+        (
+            [member("g", node="n1", phase="Succeeded"), member("g", 1, phase="Succeeded")],
+            Health.MINIMUM_MET,
+            "2 of 2 pods running",
+            PodCounts(desired=2, scheduled=2, running=2),
+        ),
+        (
+            [
+                member("g", node="n1", phase="Running"),
+                member("g", 1, node="n1", phase="Failed"),
+                member("g", 2, node="n1", phase="Running", ending=True),
+            ],
+            Health.PARTIAL,
+            "1 of 1 pods running, 1 short",
+            PodCounts(desired=1, scheduled=1, running=1),
+        ),
+    ],
+)
+def test_a_gang_is_held_against_its_minimum(pods: list[Pod], health: Health, message: str, counts: PodCounts) -> None:
+    """Pods that have failed or are being deleted do not count; those that have succeeded do."""
+    assert fares([pod_group("g", gang=2)], *pods) == {"g": Standing(health=health, message=message, pods=counts)}
+
+
+def two_gangs(*, minimum: int = 2, key: str | None = None, preferred: str | None = None) -> list[Group]:
+    """Return a root over two gangs of one, the first in a rack of its own."""
+    return [
+        composite("root", gang=minimum, key=key, preferred=preferred),
+        pod_group("a", parent="root", key="rack"),
+        pod_group("b", parent="root"),
+    ]
+
+
+def test_a_root_names_who_is_short() -> None:
+    """The first child that fares badly, in its own words."""
+    fare = fares(two_gangs(), member("a", node="n1", phase="Running"))["root"]
+    assert fare.health is Health.PARTIAL
+    assert fare.message == "1 of 2 groups ready, 1 short: PodGroup b: 0 of 0 pods running, 1 short"
+    assert (fare.groups, fare.pods) == (GroupCounts(desired=2, ready=1), PodCounts(desired=1, scheduled=1, running=1))
+
+
+def test_the_one_at_the_bottom_is_named_however_deep() -> None:
+    """A message does not grow with the depth of the tree."""
+    groups: list[Group] = [composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid")]
+    assert fares(groups)["root"].message == "0 of 1 groups ready, 1 short: PodGroup leaf: 0 of 0 pods running, 1 short"
+
+
+def test_groups_that_are_not_there_are_short_as_well() -> None:
+    """With all children well, the group itself is what is named."""
+    groups: list[Group] = [composite("root"), composite("mid", gang=2, parent="root"), pod_group("leaf", parent="mid")]
+    found = fares(groups, member("leaf", node="n1", phase="Running"))
+    assert found["mid"].message == "1 of 1 groups ready, 1 short"
+    assert found["root"].message == (
+        "0 of 1 groups ready, 1 short: CompositePodGroup mid: 1 of 1 groups ready, 1 short"
+    )
+
+
+def test_a_root_that_wants_less_is_well_without_the_others() -> None:
+    """Who is short is not its message then."""
+    fare = fares(two_gangs(minimum=1), member("a", node="n1", phase="Running"))["root"]
+    assert (fare.health, fare.message) == (Health.MINIMUM_MET, "1 of 2 groups ready")
+
+
+def test_a_root_starts_when_its_minimum_is_placed() -> None:
+    """Half of it running is no half gang where the other half only starts."""
+    fare = fares(two_gangs(), member("a", node="n1", phase="Running"), member("b", node="n2"))["root"]
+    assert fare.health is Health.STARTING
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "domain"),
+    [
+        ({"key": "block"}, ("n1", "n2"), ("block", "b1")),
+        ({"key": "block"}, ("n1", "n3"), None),
+        ({"key": "block"}, ("n1", "bare"), None),
+        ({"key": "block"}, ("bare", "bare"), None),
+        ({"key": "block"}, ("gone", "gone"), None),
+        ({"key": "block"}, (), None),
+        ({}, ("n1", "n1"), None),
+        ({"key": "block", "preferred": "rack"}, ("n1", "n1"), ("rack", "r1")),
+        ({"key": "block", "preferred": "rack"}, ("n1", "n2"), ("block", "b1")),
+    ],
+)
+def test_the_domain_is_the_narrowest_that_was_asked_for_and_holds(
+    asked: dict[str, str], nodes: tuple[str, ...], domain: tuple[str, str] | None
+) -> None:
+    """Of the nodes that members have; none where they are in several, or in none that is known."""
+    pods = [member(name, node=node) for name, node in zip("ab", nodes, strict=False)]
+    expected = TopologyDomain(*domain) if domain else None
+    assert fares(two_gangs(key=asked.get("key"), preferred=asked.get("preferred")), *pods)["root"].domain == expected
+
+
+members_drawn = st.lists(
+    st.builds(
+        member,
+        st.sampled_from("abc"),
+        st.integers(0, 9),
+        node=st.sampled_from(("", "n1", "n2", "n3", "bare")),
+        phase=st.sampled_from(PHASES),
+        ending=st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda one: one.metadata.name,
+)
+
+
+@given(members_drawn, st.integers(1, 3), st.integers(1, 3))
+def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: int) -> None:
+    """Counts are sums of the leaves', and every group is well exactly when its minimum is met."""
+    groups: list[Group] = [
+        composite("root", gang=inner),
+        composite("mid", gang=1, parent="root"),
+        pod_group("a", gang=leaf, parent="root"),
+        pod_group("b", gang=None, parent="mid"),
+        pod_group("c", gang=leaf, parent="mid"),
+    ]
+    found = fares(groups, *pods)
+    ready = {}
+    for name, minimum in (("a", leaf), ("b", 1), ("c", leaf)):
+        mine = [one for one in pods if one.metadata.name.startswith(name) and not one.is_terminating]
+        running = [
+            one
+            for one in mine
+            if one.status.phase == "Succeeded" or (one.status.phase == "Running" and one.spec.node_name)
+        ]
+        ready[name] = len(running) >= minimum
+        assert found[name].pods.running == len(running)
+        assert found[name].pods.desired == sum(one.status.phase != "Failed" for one in mine)
+    ready["mid"] = ready["b"] or ready["c"]
+    ready["root"] = ready["mid"] + ready["a"] >= inner
+    assert {name: one.health is Health.MINIMUM_MET for name, one in found.items()} == ready
+    leaves = [found[name].pods for name in "abc"]
+    assert found["root"].pods.scheduled == sum(one.scheduled for one in leaves)
+    for name, one in found.items():
+        partial = one.health in {Health.PARTIAL, Health.PENDING}
+        assert partial == (not ready[name] and "STARTING" not in one.health.name)
+        assert (one.pods.scheduled > 0) or one.health in {Health.PENDING, Health.STARTING}, name
+
+
+def test_a_cycle_fares_as_well_as_it_can() -> None:
+    """Nothing recurses for ever."""
+    groups = [composite("x", parent="y"), composite("y", parent="x")]
+    assert {name: one.health for name, one in fares(groups).items()} == {"x": Health.PENDING, "y": Health.PENDING}
+
+
+def test_only_pod_groups_have_members() -> None:
+    """The pods of a CompositePodGroup of the same name are not asked for."""
+    tree = grown([composite("root"), pod_group("root", parent="root", meta=metadata("root"))])
+    asked: list[GroupKey] = []
+
+    def members(key: GroupKey) -> tuple[Pod, ...]:
+        asked.append(key)
+        return ()
+
+    standings(tree, members, NODES)
+    assert asked == [GroupKey(PodGroup.kind, "default", "root")]

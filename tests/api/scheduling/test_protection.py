@@ -1,0 +1,84 @@
+"""When a group's finalizer is added and removed: area K of the native behaviour, and trees on top of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cpg_api.scheduling.forest import Forest, Group
+from cpg_api.scheduling.names import FINALIZER
+from cpg_api.scheduling.protection import due_finalizers, is_held_by_children, is_protected_by_us
+from cpg_engine.testing.builders import composite, metadata, pod_group
+
+OTHER = "example.com/hold"
+LATER = "2026-01-01T00:00:01Z"
+
+
+def group(*finalizers: str, deleting: bool = False, kind: str = "PodGroup") -> Group:
+    """Return a group with these finalizers."""
+    meta = replace(metadata("g"), finalizers=finalizers, deletion_timestamp=LATER if deleting else None)
+    return pod_group("g", meta=meta) if kind == "PodGroup" else composite("g", meta=meta)
+
+
+@pytest.mark.parametrize("kind", ["PodGroup", "CompositePodGroup"])
+@pytest.mark.parametrize("is_held", [False, True])
+def test_every_group_of_ours_gets_the_finalizer_once(kind: str, is_held: bool) -> None:  # noqa: FBT001
+    """It comes after those that others have put there, and one that is there already is not put again."""
+    assert due_finalizers(group(kind=kind), native=False, held=is_held) == (FINALIZER,)
+    assert due_finalizers(group(OTHER, kind=kind), native=False, held=is_held) == (OTHER, FINALIZER)
+    assert due_finalizers(group(FINALIZER, OTHER, kind=kind), native=False, held=is_held) is None
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("kind", ["PodGroup", "CompositePodGroup"])
+def test_a_group_that_is_being_deleted_loses_ours_when_nothing_holds_it(kind: str, native: bool) -> None:  # noqa: FBT001
+    """Until then it stays as it is; the finalizers of others stay in any case."""
+    leaving = group(OTHER, FINALIZER, deleting=True, kind=kind)
+    assert due_finalizers(leaving, native=native, held=True) is None
+    assert due_finalizers(leaving, native=native, held=False) == (OTHER,)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_nothing_is_added_to_a_group_that_is_being_deleted(is_held: bool) -> None:  # noqa: FBT001
+    """The API server would refuse it, and somebody has decided to let it go."""
+    assert due_finalizers(group(deleting=True), native=False, held=is_held) is None
+    assert due_finalizers(group(OTHER, deleting=True), native=False, held=is_held) is None
+
+
+def test_of_the_native_groups_only_composite_ones_are_ours_to_protect() -> None:
+    """Kubernetes protects its PodGroups itself."""
+    assert [is_protected_by_us(one, native=True) for one in (composite("c"), pod_group("p"))] == [True, False]
+    assert [is_protected_by_us(one, native=False) for one in (composite("c"), pod_group("p"))] == [True, True]
+    assert due_finalizers(group(), native=True, held=False) is None
+
+
+def held(*groups: Group) -> dict[str, bool]:
+    """Return of each group whether a child holds it."""
+    return {node.key.name: is_held_by_children(tree, node) for tree in Forest.of(groups).trees() for node in tree.nodes}
+
+
+def test_children_hold_their_parent_while_they_exist() -> None:
+    """Those that are being deleted too, and also where the tree has no root."""
+    leaving = replace(metadata("leaf"), deletion_timestamp=LATER)
+    below: list[Group] = [composite("mid", parent="root"), pod_group("leaf", parent="mid", meta=leaving)]
+    assert held(composite("root"), *below) == {"root": True, "mid": True, "leaf": False}
+    assert held(*below) == {"mid": True, "leaf": False}
+
+
+def test_a_cycle_can_be_deleted() -> None:
+    """Groups that are each other's parents do not hold each other; a child beside the cycle still holds its parent."""
+    cycle = [composite("a", parent="b"), composite("b", parent="c"), composite("c", parent="a")]
+    assert held(*cycle) == {"a": False, "b": False, "c": False}
+    assert held(*cycle, pod_group("leaf", parent="b")) == {"a": False, "b": True, "c": False, "leaf": False}
+    assert held(composite("self", parent="self")) == {"self": False}
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=8))
+def test_whatever_the_parents_are_all_groups_can_be_deleted(parents: list[int]) -> None:
+    """Taking away what nothing holds, again and again, leaves none: trees, cycles and orphans alike."""
+    groups = {f"g{number}": composite(f"g{number}", parent=f"g{above}") for number, above in enumerate(parents)}
+    while groups:
+        free = [name for name, is_held in held(*groups.values()).items() if not is_held]
+        assert free
+        for name in free:
+            del groups[name]

@@ -1,0 +1,157 @@
+"""What is said of a tree's validity, and that scheduler and operator never take turns about it."""
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod, PodStatus
+from cpg_api.judging import VALID, Verdict, initially_scheduled, judged, placed, verdict
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.validation import Surroundings
+from cpg_engine.testing.builders import composite, pod, pod_group, priority_class
+
+AROUND = Surroundings(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
+LEAF = GroupKey(PodGroup.kind, "default", "leaf")
+WRONG = Verdict(message="wrong")
+DIFFERS = Verdict(message="differs", differs=True)
+
+
+def grown(*groups: Group) -> Tree:
+    """Return the one tree that the groups form."""
+    (tree,) = Forest.of(groups).trees()
+    return tree
+
+
+def judge(*pods: Pod, groups: tuple[Group, ...] = (), knows_classes: bool = True) -> Verdict:
+    """Judge a root over a leaf, and more groups, with these members of the leaf."""
+    tree = grown(composite("root"), pod_group("leaf", parent="root"), *groups)
+    return verdict(tree, [(LEAF, one) for one in pods], AROUND, knows_classes=knows_classes)
+
+
+def with_condition(group: Group, *values: str) -> Group:
+    """Return a group whose first condition has this status, reason and message."""
+    status, reason, message = values
+    found = Condition(type=initially_scheduled(group), status=status, reason=reason, message=message)
+    return replace(group, status=replace(group.status, conditions=(found,)))
+
+
+def test_a_tree_without_fault_is_valid() -> None:
+    """With members that agree, or without any."""
+    assert judge() == VALID
+    assert judge(pod("a", group="leaf"), pod("b", group="leaf")) == VALID
+
+
+def test_a_tree_that_waits_for_its_top_is_not_judged() -> None:
+    """What comes may put it right."""
+    tree = grown(pod_group("leaf", parent="gone"), pod_group("other", parent="gone", workload="v"))
+    assert verdict(tree, (), AROUND) == VALID
+
+
+def test_structure_comes_first() -> None:
+    """As in the scheduler; the number of further problems is told."""
+    bad = (pod_group("x", parent="root", workload="v"), pod_group("y", parent="root", workload="v"))
+    found = judge(pod("a", group="leaf", priority=5), groups=bad)
+    assert found.message.startswith("PodGroup default/x is made from Workload v")
+    assert found.message.endswith("(and 1 more problem)")
+
+
+def test_members_for_two_schedulers_differ() -> None:
+    """The first of each is named; who has ended or is being deleted does no more harm."""
+    other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
+    found = judge(pod("c", group="leaf"), pod("a", group="leaf"), other)
+    assert found == Verdict(
+        message="all pods of a tree need one schedulerName: Pod default/a has cpg-scheduler, Pod default/b has other",
+        differs=True,
+    )
+    ended = replace(other, status=PodStatus(phase="Failed"))
+    ending = replace(other, metadata=replace(other.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert judge(pod("a", group="leaf"), ended, ending) == VALID
+
+
+def test_members_of_two_preemption_policies_differ() -> None:
+    """Saying nothing means the API server's default."""
+    silent, same = pod("a", group="leaf"), pod("b", group="leaf", preemption_policy="PreemptLowerPriority")
+    assert judge(silent, same) == VALID
+    found = judge(silent, pod("c", group="leaf", preemption_policy="Never"))
+    assert found.differs
+    assert "preemptionPolicy: Pod default/c has Never, Pod default/a has PreemptLowerPriority" in found.message
+
+
+def test_members_of_another_priority_are_a_fault() -> None:
+    """The pod is named, and what to give it."""
+    found = judge(pod("a", group="leaf", priority=5))
+    assert not found.differs
+    assert "Pod default/a of PodGroup default/leaf has priority 5" in found.message
+
+
+def test_who_does_not_see_the_classes_does_not_judge_by_them() -> None:
+    """An operator for some namespaces may not read what is the cluster's."""
+    unknown = pod_group("x", parent="root", priority=None)
+    named = replace(unknown, spec=replace(unknown.spec, priority_class_name="gone"))
+    member = pod("a", group="leaf", priority=5)
+    assert "names the PriorityClass gone" in judge(groups=(named,)).message
+    assert judge(member, groups=(named,), knows_classes=False) == VALID
+
+
+@pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
+def test_a_fault_is_said_once(group: Group) -> None:
+    """Where it stands already nothing is written, whoever wrote it."""
+    found = judged(group, WRONG)
+    assert found is not None
+    assert (found.type, found.status, found.reason, found.message) == (
+        initially_scheduled(group),
+        "False",
+        "Invalid",
+        "wrong",
+    )
+    assert judged(with_condition(group, "False", "Invalid", "wrong"), WRONG) is None
+    assert judged(with_condition(group, "False", "Invalid", "other"), WRONG) == found
+    assert judged(with_condition(group, "False", "Unschedulable", "no room"), WRONG) == found
+
+
+def test_true_is_final() -> None:
+    """A tree that becomes invalid later was placed all the same."""
+    done = with_condition(pod_group("leaf"), "True", "Scheduled", "")
+    assert judged(done, WRONG) is None
+    assert judged(done, VALID) is None
+    assert placed(done) is None
+
+
+def test_only_invalid_is_taken_back() -> None:
+    """All other reasons are the scheduler's."""
+    group = pod_group("leaf")
+    found = judged(with_condition(group, "False", "Invalid", "wrong"), VALID)
+    assert found is not None
+    assert (found.status, found.reason) == ("Unknown", "Pending")
+    assert judged(group, VALID) is None
+    for reason in ("Unschedulable", "SchedulerError", "Pending"):
+        assert judged(with_condition(group, "False", reason, "x"), VALID) is None
+
+
+def test_the_schedulers_own_word_for_members_that_differ_is_left_standing() -> None:
+    """It calls an error of the scheduler what is invalid for the operator: the later must not write over it."""
+    group = pod_group("leaf")
+    assert judged(with_condition(group, "False", "SchedulerError", "x"), DIFFERS) is None
+    assert judged(with_condition(group, "False", "Unschedulable", "x"), DIFFERS) is not None
+    assert judged(with_condition(group, "False", "SchedulerError", "x"), WRONG) is not None
+
+
+@pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
+@pytest.mark.parametrize("found", [WRONG, DIFFERS, VALID])
+@pytest.mark.parametrize("reason", ["", "Invalid", "SchedulerError", "Unschedulable"])
+def test_what_was_written_stays(group: Group, found: Verdict, reason: str) -> None:
+    """A second look at what the first has written writes nothing."""
+    before = with_condition(group, "False", reason, "x") if reason else group
+    condition = judged(before, found)
+    if condition is not None:
+        after = replace(before, status=replace(before.status, conditions=(condition,)))
+        assert judged(after, found) is None
+
+
+def test_a_group_that_was_placed_is_said_to_be() -> None:
+    """Whatever was said of it before."""
+    found = placed(with_condition(pod_group("leaf"), "False", "Unschedulable", "x"))
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Scheduled")

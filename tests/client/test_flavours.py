@@ -1,0 +1,39 @@
+"""Which flavours a server has, and with which kinds."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.workload import Workload
+from cpg_client.connection import Connection
+from cpg_client.flavours import CRD, KINDS, NATIVE, NothingServedError, flavours
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
+
+
+def serve(server: "FakeServer", version: str, *plurals: str) -> None:
+    """Have a group-version served with these kinds."""
+    found = [{"name": plural, "kind": "K", "namespaced": True} for plural in plurals]
+    server.answers("GET", f"/apis/{version}", {"resources": found})
+
+
+async def test_all_that_is_served_is_found(server: "FakeServer", connection: Connection) -> None:
+    """Both flavours, and of each what there is: the built-in one may serve PodGroups alone."""
+    serve(server, "scheduling.cpg.dev/v1alpha3", "podgroups", "compositepodgroups", "workloads", "podgroups/status")
+    serve(server, "scheduling.k8s.io/v1beta1", "podgroups", "workloads")
+    assert await flavours(connection, "auto") == {
+        NATIVE: {kind: KINDS[NATIVE][kind] for kind in (PodGroup, Workload)},
+        CRD: {kind: KINDS[CRD][kind] for kind in (PodGroup, CompositePodGroup, Workload)},
+    }
+    assert list(await flavours(connection, "crd")) == [CRD]
+
+
+async def test_a_flavour_without_pod_groups_is_none(server: "FakeServer", connection: Connection) -> None:
+    """Its other kinds are of no use alone; who asked for it is told."""
+    serve(server, "scheduling.cpg.dev/v1alpha3", "workloads")
+    assert await flavours(connection, "auto") == {}
+    with pytest.raises(NothingServedError, match="no PodGroups of the crd flavour"):
+        await flavours(connection, "crd")

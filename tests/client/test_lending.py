@@ -1,0 +1,44 @@
+"""A session for somebody else, who then asks as we would."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.lending import lent_session
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
+
+
+async def test_requests_bear_the_token_of_now(tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path) -> None:
+    """Read from its file by every borrowing, so that a rotated one is used after a refusal."""
+    tls_server.answers("GET", "/version")
+    file = tmp_path / "token"
+    endpoint = replace(tls_endpoint, credentials=replace(tls_endpoint.credentials, token_file=file))
+    for token in ("old", "new"):
+        file.write_text(token)
+        async with lent_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
+            assert answer.status == 200
+        assert tls_server.seen[-1].headers["Authorization"] == f"Bearer {token}"
+
+
+@pytest.mark.parametrize("token", ["secret", None])
+async def test_no_token_goes_over_an_open_line(server: "FakeServer", token: str | None) -> None:
+    """As in our own connections."""
+    server.answers("GET", "/version")
+    endpoint = Endpoint(server=server.url, credentials=Credentials(token=token))
+    async with lent_session(endpoint) as session, session.get(f"{server.url}/version") as answer:
+        assert answer.status == 200
+    assert "Authorization" not in server.seen[0].headers
+
+
+async def test_without_a_token_none_is_sent(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """A certificate may be all there is."""
+    tls_server.answers("GET", "/version")
+    endpoint = replace(tls_endpoint, credentials=Credentials())
+    async with lent_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
+        assert answer.status == 200
+    assert "Authorization" not in tls_server.seen[0].headers

@@ -1,0 +1,71 @@
+"""When a replica is ready: it hears the API server well, or stands by for one that leads."""
+
+from typing import cast
+
+import pytest
+
+from cpg_client.informers import Informers
+from cpg_client.leasing import Elector
+from cpg_client.readiness import BROKEN, STALE, Readiness
+
+
+class Heard:
+    """Informers and an elector of which it is known how they fare."""
+
+    def __init__(self, *, synced: bool = True, failing: float = 0.0, age: float = 0.0, leading: bool = True) -> None:
+        self.synced, self.leading, self.leader = synced, leading, "somebody"
+        self._failing, self._age = failing, age
+
+    def failing_for(self, now: float) -> float:
+        """Return for how long all has failed."""
+        return self._failing + now
+
+    def unheard_for(self, now: float) -> float:
+        """Return for how long nothing was heard."""
+        return self._age + now
+
+
+def judged(informers: Heard | None = None, elector: Heard | None = None, *, is_ending: bool = False) -> tuple[int, str]:
+    """Return what is answered."""
+    readiness = Readiness(clock=lambda: 0.0)
+    readiness.informers = cast("Informers | None", informers)
+    readiness.elector = cast("Elector | None", elector)
+    readiness.is_ending = is_ending
+    answer = readiness.page("")
+    return answer.status, answer.body.decode().strip()
+
+
+@pytest.mark.parametrize(
+    ("informers", "elector", "expected"),
+    [
+        (None, None, (503, "not all objects have been read yet")),
+        (Heard(synced=False), None, (503, "not all objects have been read yet")),
+        (Heard(), None, (200, "ok")),
+        (Heard(), Heard(), (200, "ok")),
+        (Heard(failing=BROKEN - 1, age=STALE - 1), None, (200, "ok")),
+        (Heard(failing=BROKEN), None, (503, "a watch has been failing for 5 s")),
+        (Heard(age=STALE), None, (503, "no word from the API server for 90 s")),
+        (None, Heard(leading=False), (200, "standing by: somebody leads")),
+        (None, Heard(leading=False, failing=7), (503, "the lease cannot be read or written for 7 s")),
+    ],
+)
+def test_who_is_ready(informers: Heard | None, elector: Heard | None, expected: tuple[int, str]) -> None:
+    """And why another is not, in a word."""
+    assert judged(informers, elector) == expected
+
+
+def test_nobody_stands_by_for_nobody() -> None:
+    """Before the lease has been read for a first time, it is not known whether anybody schedules."""
+    elector = Heard(leading=False)
+    elector.leader = ""
+    assert judged(None, elector) == (503, "standing by: nobody leads")
+
+
+def test_who_ends_is_not_ready() -> None:
+    """However well it hears."""
+    assert judged(Heard(), is_ending=True) == (503, "ending")
+
+
+def test_nothing_was_heard_before_the_beginning() -> None:
+    """The age of no news is endless."""
+    assert Readiness().age() == float("inf")

@@ -1,0 +1,293 @@
+"""An arena: a real API server with nodes, trees of gangs to place, and replicas of the scheduler to end badly."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_client.connection import Connection
+from cpg_client.creating import create_all
+from cpg_client.endpoint import Endpoint
+from cpg_client.errors import ApiError
+from cpg_client.listing import list_all
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, EVENTS, NAMESPACES, NODES, PODS, Resource
+from cpg_client.watching import WatchEvent, watch
+from cpg_lab.clusters import Cluster
+from cpg_lab.nodes import NodePool
+from cpg_lab.replicas import SHORT_LEASE, Replica
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[4]
+BLOCK, RACK = "topology.cpg.dev/block", "topology.cpg.dev/rack"
+CRASHES = int(os.environ.get("CRASHES", "5"))
+"""How often a leader is killed; by ``make crash`` so often that the cluster is exactly full at the end."""
+
+TREES_PER_BLOCK = 4
+Plain = dict[str, Any]
+Made = tuple[str, Plain]
+
+
+def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str) -> Plain:
+    spec: Plain = {
+        "schedulingPolicy": policy,
+        "workloadRef": {"workloadName": "absent", "templateName": "any"},
+        **({"parentCompositePodGroupName": parent} if parent else {}),
+        **({"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}),
+    }
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+class Arena:
+    """One namespace of a cluster, and the replicas that were started in it."""
+
+    def __init__(self, cluster: Cluster, connection: Connection, namespace: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.connection = connection
+        self.namespace = namespace
+        self.replicas: list[Replica] = []
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    # What to create.
+
+    def pod(self, name: str, *, group: str = "", cpu: str = "1", **spec: object) -> Made:
+        """Return a pod."""
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        labels = {POD_GROUP_LABEL: group} if group else {}
+        plain: Plain = {"schedulerName": SCHEDULER_NAME, "containers": [container], **spec}
+        return PODS.path(self.namespace), {"metadata": {"name": name, "labels": labels}, "spec": plain}
+
+    def group(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
+        """Return a PodGroup that is a gang."""
+        policy = {"gang": {"minCount": size}}
+        return CPG_POD_GROUPS.path(self.namespace), _group(CPG_POD_GROUPS, name, policy, parent, key)
+
+    def composite(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
+        """Return a CompositePodGroup that is a gang."""
+        policy = {"gang": {"minGroupCount": size}}
+        kind = CPG_COMPOSITE_POD_GROUPS
+        return kind.path(self.namespace), _group(kind, name, policy, parent, key)
+
+    def tree(self, name: str, *, leaves: int = 2, size: int = 8) -> list[Made]:
+        """Return a tree in one block whose leaves are in one rack each; the pods come last."""
+        names = [f"{name}-{number}" for number in range(leaves)]
+        return [
+            self.composite(name, leaves, key=BLOCK),
+            *(self.group(leaf, size, parent=name, key=RACK) for leaf in names),
+            *(self.pod(f"{leaf}-{number}", group=leaf) for leaf in names for number in range(size)),
+        ]
+
+    # What to do.
+
+    def start(self, *arguments: str, program: str = "", **settings: object) -> Replica:
+        """Start a replica, by default with a lease of this test's own that runs out quickly."""
+        chosen = {"leaderElection": SHORT_LEASE, "leaseName": self.namespace, "api": "crd", **settings}
+        name = f"replica-{next(self._numbers)}"
+        found = Replica(self.cluster.kubeconfig, self._folder, name, *arguments, settings=chosen, program=program)
+        self.replicas.append(found)
+        return found
+
+    async def create(self, *objects: Made) -> None:
+        """Create objects, each before the next kind, and be sure that they were."""
+        for _, batch in itertools.groupby(objects, key=lambda item: item[0]):
+            outcome = await create_all(self.connection, batch)
+            assert not outcome.failures, outcome.failures[0].error
+
+    async def try_to_create(self, *objects: Made) -> None:
+        """Create what the API server takes of these."""
+        await create_all(self.connection, objects)
+
+    async def delete(self, resource: Resource, name: str) -> None:
+        """Delete an object at once."""
+        namespace = self.namespace if resource.namespaced else None
+        await self.connection.delete(resource.path(namespace, name), {"gracePeriodSeconds": 0})
+
+    async def all(self, resource: Resource, *, everywhere: bool = False) -> list[Plain]:
+        """Return all objects of a kind."""
+        path = resource.path(self.namespace if resource.namespaced and not everywhere else None)
+        return [msgspec.json.decode(item) for item in (await list_all(self.connection, path)).items]
+
+    async def places(self) -> dict[str, str]:
+        """Return which pods have which node."""
+        return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in await self.all(PODS)}
+
+    async def bound(self) -> int:
+        """Return how many pods have a node."""
+        return sum(map(bool, (await self.places()).values()))
+
+    async def until(self, holds: Callable[[], Any], patience: float = 20.0, what: str = "") -> None:
+        """Wait until something holds; ``holds`` may be a coroutine function."""
+        deadline = time.monotonic() + patience
+        while True:
+            found = holds()
+            if asyncio.iscoroutine(found):
+                found = await found
+            if found:
+                return
+            told = "\n".join(replica.process.tail(5) for replica in self.replicas)
+            assert time.monotonic() < deadline, f"{what or 'it'} did not come within {patience:g} s:\n{told}"
+            await asyncio.sleep(0.02)
+
+    @contextlib.asynccontextmanager
+    async def binds(self) -> AsyncIterator[AsyncIterator[str]]:
+        """Give the names of the pods that get a node from now on, each as soon as the API server says so."""
+        path = PODS.path(self.namespace)
+        before = await list_all(self.connection, path)
+        seen = {
+            one["metadata"]["name"] for one in map(msgspec.json.decode, before.items) if one["spec"].get("nodeName")
+        }
+
+        async def bound(events: AsyncIterator[WatchEvent]) -> AsyncIterator[str]:
+            async for event in events:
+                one = msgspec.json.decode(event.object)
+                name = one["metadata"]["name"]
+                if one["spec"].get("nodeName") and event.type == "MODIFIED" and name not in seen:
+                    seen.add(name)
+                    yield name
+
+        async with contextlib.aclosing(watch(self.connection, path, before.resource_version)) as events:
+            yield bound(events)
+
+    async def until_bound(self, number: int, patience: float = 20.0) -> None:
+        """Wait until so many pods have a node."""
+
+        async def are_bound() -> bool:
+            return await self.bound() >= number
+
+        await self.until(are_bound, patience, f"{number} bound pods")
+
+    async def until_said(self, replica: Replica, event: str, patience: float = 20.0) -> Plain:
+        """Wait until the log of a replica has a line about something, and return it."""
+        await self.until(lambda: replica.said(event), patience, event)
+        return replica.said(event)[0]
+
+    async def messages(self, resource: Resource) -> dict[str, tuple[str, str]]:
+        """Return what the first condition of each object says: its status and its message."""
+        found = {}
+        for one in await self.all(resource):
+            kinds = [c for c in one.get("status", {}).get("conditions", ()) if "Scheduled" in c["type"]]
+            if kinds:
+                found[one["metadata"]["name"]] = kinds[0]["status"], kinds[0].get("message", "")
+        return found
+
+    async def until_nobody_is_silent(self, patience: float = 10.0) -> None:
+        """Wait until every pod that has no node says why."""
+
+        async def silent() -> set[str]:
+            waiting = {name for name, node in (await self.places()).items() if not node}
+            return waiting - (await self.messages(PODS)).keys()
+
+        async def nobody() -> bool:
+            return not await silent()
+
+        await self.until(nobody, patience, "a word from everybody")
+
+    async def until_told(self, name: str, words: str, patience: float = 20.0) -> None:
+        """Wait until a pod or a group says something."""
+
+        async def says() -> bool:
+            told: dict[str, tuple[str, str]] = {}
+            for kind in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+                with contextlib.suppress(ApiError):  # a cluster may be without our kinds
+                    told |= await self.messages(kind)
+            return words in told.get(name, ("", ""))[1]
+
+        await self.until(says, patience, f"{words!r} from {name}")
+
+    async def events(self, reason: str) -> Counter[str]:
+        """Return how many events of a reason there are about each object."""
+        found = await self.all(EVENTS)
+        return Counter(one["regarding"]["name"] for one in found if one["reason"] == reason)
+
+    async def overcommitted(self) -> dict[str, int]:
+        """Return by how many CPUs each node is over-committed, over all namespaces."""
+        used: Counter[str] = Counter()
+        for one in await self.all(PODS, everywhere=True):
+            if one["status"].get("phase") not in {"Succeeded", "Failed"}:
+                used[one["spec"].get("nodeName", "")] += int(
+                    one["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+                )
+        nodes = {one["metadata"]["name"]: int(one["status"]["allocatable"]["cpu"]) for one in await self.all(NODES)}
+        return {name: used[name] - cpu for name, cpu in nodes.items() if used[name] > cpu}
+
+    async def complaints(self) -> list[str]:
+        """Return what is wrong with the trees: halves, strays, crowded nodes, and groups that do not say so."""
+        labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in await self.all(NODES)}
+        found = [f"{name} is over-committed by {cpu}" for name, cpu in (await self.overcommitted()).items()]
+        racks: dict[str, set[str]] = {}
+        blocks: dict[str, set[str]] = {}
+        for name, node in (await self.places()).items():
+            leaf = name.rpartition("-")[0]
+            if not node:
+                found.append(f"{name} has no node")
+                continue
+            if name.count("-") < 2:
+                continue  # it is in no tree
+            racks.setdefault(leaf, set()).add(labels[node][RACK])
+            blocks.setdefault(leaf.rpartition("-")[0], set()).add(labels[node][BLOCK])
+        found += [f"{leaf} is in {sorted(seen)}" for leaf, seen in racks.items() if len(seen) != 1]
+        found += [f"{root} is in {sorted(seen)}" for root, seen in blocks.items() if len(seen) != 1]
+        for resource in (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+            said = await self.messages(resource)
+            found += [f"{name} says {status} {why}" for name, (status, why) in said.items() if status != "True"]
+        return found
+
+    async def until_whole(self, patience: float = 20.0) -> None:
+        """Wait until every tree is whole, where it should be, and says so."""
+        deadline = time.monotonic() + patience
+        while complaints := await self.complaints():
+            assert time.monotonic() < deadline, complaints
+            await asyncio.sleep(0.1)
+
+    async def compact(self) -> None:
+        """Make etcd forget all versions but the latest, so that watches cannot be resumed from an earlier one."""
+        version = (await list_all(self.connection, NAMESPACES.path())).resource_version
+        async with Connection(Endpoint(server=self.cluster._running.url("etcd"))) as etcd:
+            await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
+
+    async def clear(self) -> None:
+        """End all replicas, and delete what may be in the way of the next test."""
+        for replica in self.replicas:
+            if replica.process.alive:
+                replica.resume()
+                replica.process.kill()
+        for resource in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+            with contextlib.suppress(ApiError):  # likewise
+                await self.connection.delete(resource.path(self.namespace), {"gracePeriodSeconds": 0})
+
+
+def running(spec: ClusterSpec) -> Iterator[Cluster]:
+    """Run a cluster with the CRDs."""
+    with Cluster(spec) as cluster:
+        crds = str(ROOT / "manifests" / "crds")
+        cluster.kubectl("apply", "-f", crds)
+        cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def ring() -> Iterator[Cluster]:
+    """Run a cluster with room for as many trees as are wanted, and no more where these are many."""
+    blocks = max(2, -(-CRASHES // TREES_PER_BLOCK))
+    yield from running(ClusterSpec(nodes=(NodePool.parse(f"{blocks} blocks x 2 racks x 8 nodes, cpu=4"),)))
+
+
+@pytest.fixture
+async def arena(ring: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Arena]:
+    """Return an arena of a namespace of its own, without any replica."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")
+    async with Connection.from_kubeconfig(ring.kubeconfig) as connection:
+        await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
+        made = Arena(ring, connection, name, tmp_path)
+        yield made
+        await made.clear()

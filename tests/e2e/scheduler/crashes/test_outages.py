@@ -1,0 +1,79 @@
+"""The API server or its store goes away and comes back: nothing is lost, nothing is done twice.
+
+A test of eight seconds stands for one of thirty: the watches' waits grow to five seconds and no further.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_client.resources import CPG_POD_GROUPS, PODS
+
+if TYPE_CHECKING:
+    from tests.e2e.scheduler.crashes.conftest import Arena
+
+pytestmark = pytest.mark.e2e
+OUTAGE = 8.0
+
+
+async def test_an_api_server_may_go_and_come_back(arena: "Arena") -> None:
+    """Its history is gone, too, so the watches cannot go on: what happened meanwhile is found all the same."""
+    replica = arena.start("--no-leader-elect")
+    await arena.until_said(replica, "ready")
+    await arena.create(
+        *arena.tree("first"), arena.pod("huge", cpu="5"), arena.group("pg", 2), arena.pod("p", group="pg")
+    )
+    await arena.until_bound(16)
+    await arena.until_told("p", "waiting for more pods")
+    await asyncio.to_thread(arena.cluster.kill_component, "apiserver")
+    await arena.until(lambda: replica.ask("/readyz")[0] == 503, OUTAGE)
+    assert replica.ask("/healthz")[0] == 200
+    await asyncio.to_thread(arena.cluster.start_component, "apiserver")
+    await arena.delete(PODS, "p")
+    await arena.create(*(arena.pod(f"q{number}", group="pg") for number in range(2)), *arena.tree("second"))
+    await arena.compact()
+    await arena.until_bound(34)
+    await arena.until(lambda: replica.ask("/readyz")[0] == 200)
+    await arena.delete(PODS, "huge")
+    await arena.until_whole()
+    assert {one["metadata"]["name"] for one in await arena.all(CPG_POD_GROUPS)} >= {"pg", "first-0", "second-1"}
+    bound = [line["binds"] for line in replica.said("bound")]
+    assert (sum(bound), replica.said("attempt failed"), replica.process.alive) == (34, [], True)
+
+
+async def test_a_store_may_go_and_come_back(arena: "Arena") -> None:
+    """In the middle of a tree: what is refused, or not answered, is tried again; the watches live on meanwhile."""
+    replica = arena.start("--no-leader-elect", bindsInFlight=2, backoff={"first": 0.2, "most": 1})
+    await arena.until_said(replica, "ready")
+    await arena.create(*arena.tree("tree", size=12))
+    await arena.until_bound(2)
+    await asyncio.to_thread(arena.cluster.kill_component, "etcd")
+    await asyncio.sleep(2)
+    await asyncio.to_thread(arena.cluster.start_component, "etcd")
+    await arena.until_whole(60)
+    assert replica.process.alive
+
+
+async def test_a_leader_without_an_api_server_gives_up(arena: "Arena") -> None:
+    """It cannot know whether it still leads; whoever starts afterwards waits for the server, and goes on."""
+    leader = arena.start()
+    await arena.until_said(leader, "ready")
+    await asyncio.to_thread(arena.cluster.kill_component, "apiserver")
+    assert await asyncio.to_thread(leader.process.wait, 10)
+    assert (leader.process.exit_code, "could not be renewed" in leader.process.tail(2)) == (1, True)
+    waiting = arena.start()
+    alone = arena.start("--no-leader-elect", schedulerName="another")
+    await arena.until_said(waiting, "lease attempt failed")
+    await arena.until_said(alone, "API server not reached")
+    assert [replica.ask("/healthz")[0] for replica in (waiting, alone)] == [200, 200]
+    assert [replica.ask("/readyz")[0] for replica in (waiting, alone)] == [503, 503]
+    third = arena.start("--no-leader-elect", schedulerName="third")
+    await arena.until_said(third, "API server not reached")
+    third.process.terminate()
+    assert await asyncio.to_thread(third.process.wait, 5)
+    assert third.process.exit_code == 0
+    await asyncio.to_thread(arena.cluster.start_component, "apiserver")
+    await arena.create(*arena.tree("tree"))
+    await arena.until_whole(30)
+    await arena.until(lambda: [replica.ask("/readyz")[0] for replica in (waiting, alone)] == [200, 200])

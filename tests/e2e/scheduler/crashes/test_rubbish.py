@@ -1,0 +1,111 @@
+"""Objects that make no sense, as far as an API server takes them, beside others that do."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cpg_client.connection import MERGE_PATCH
+from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
+from cpg_lab.replicas import Replica
+
+if TYPE_CHECKING:
+    from tests.e2e.scheduler.crashes.conftest import Arena
+
+pytestmark = pytest.mark.e2e
+
+MANY = {f"example.com/label-{number}": f"value-{number}" for number in range(1000)}
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"no": "body"}}}
+SPREAD = {"maxSkew": 1, "topologyKey": "there/is-none", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+PODS_OF_RUBBISH: dict[str, dict[str, Any]] = {
+    "endless": {"cpu": "9E"},
+    "tiny": {"cpu": "1n"},
+    "nowhere": {"nodeSelector": {"there/is": "none"}},
+    "gated": {"schedulingGates": [{"name": "example.com/never"}]},
+    "tolerant": {"tolerations": [{"operator": "Exists"}, {"key": "a", "operator": "Equal", "value": "b"}] * 200},
+    "lonely": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM] * 50}}},
+    "spread": {"topologySpreadConstraints": [SPREAD]},
+    "odd-node": {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "number", "operator": "Gt", "values": ["123"]}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["nobody"]}]},
+                        {},
+                    ]
+                }
+            }
+        }
+    },
+    "overhead": {"runtimeClassName": "absent-or-refused"},
+    "orphan": {"group": "there-is-no-such-group"},
+}
+
+
+async def rubbish(arena: "Arena") -> list[str]:
+    """Create all of it; return the pods that the API server has taken."""
+    await arena.create(
+        arena.composite("ring-a", 1, parent="ring-b"),
+        arena.composite("ring-b", 1, parent="ring-a"),
+        arena.composite("myself", 1, parent="myself"),
+        *(arena.composite(f"deep-{number}", 1, parent=f"deep-{number + 1}") for number in range(30)),
+        arena.group("in-a-ring", 1, parent="ring-a"),
+        arena.group("too-deep", 1, parent="deep-0"),
+        arena.group("greedy", 2147483647),
+        *(arena.pod(f"member-{name}", group=name) for name in ("in-a-ring", "too-deep", "greedy")),
+    )
+    path, labelled = arena.pod("labelled", cpu="99")
+    labelled["metadata"]["labels"] |= MANY
+    labelled["metadata"]["annotations"] = {f"a{number}": "x" * 1000 for number in range(200)}
+    await arena.create((path, labelled))
+    await arena.try_to_create(*(arena.pod(name, **spec) for name, spec in PODS_OF_RUBBISH.items()))
+    return [name for name, node in (await arena.places()).items() if not node]
+
+
+async def odd_nodes(arena: "Arena") -> None:
+    """Create nodes that nobody can make sense of, and change them; they are the arena's to remove."""
+    statuses: dict[str, dict[str, Any]] = {
+        "bare": {},
+        "giant": {"allocatable": {"cpu": "9E", "memory": "9E", "pods": "9E"}, "capacity": {"cpu": "9E"}},
+        "fraction": {"allocatable": {"cpu": "1n", "memory": "0.0001", "pods": "0", "a/b": "1"}},
+        "noisy": {"images": [{"names": [f"i{number}"], "sizeBytes": 2**62} for number in range(50)]},
+    }
+    taints = [{"key": f"t{number}", "value": "v", "effect": "NoSchedule"} for number in range(500)]
+    for name, status in statuses.items():
+        await arena.create(
+            (
+                NODES.path(),
+                {"metadata": {"name": f"odd-{name}", "labels": MANY}, "spec": {"taints": taints}, "status": status},
+            )
+        )
+
+
+async def test_others_are_not_delayed(arena: "Arena") -> None:
+    """Whoever makes sense is placed as soon as ever, while the rubbish comes, changes and goes; nobody is silent."""
+    replica = arena.start("--no-leader-elect")
+    await arena.until_said(replica, "ready")
+    waiting = await rubbish(arena)
+    try:
+        await odd_nodes(arena)
+        await arena.create(*arena.tree("sane"))
+        await arena.until(lambda: any(line["binds"] == 16 for line in replica.said("bound")), 5)
+        await arena.until_nobody_is_silent()
+        for name in waiting:
+            patch = {
+                "metadata": {"labels": {"changed": "yes"}, "annotations": {"scheduling.cpg.dev/pod-group": "?" * 99}}
+            }
+            await arena.connection.patch(PODS.path(arena.namespace, name), patch, MERGE_PATCH)
+        await arena.delete(CPG_POD_GROUPS, "in-a-ring")
+        await arena.create(*arena.tree("later"))
+        await arena.until(lambda: len(replica.said("bound")) >= 2, 5)
+    finally:
+        for one in await arena.all(NODES):
+            if one["metadata"]["name"].startswith("odd-"):
+                await arena.delete(NODES, one["metadata"]["name"])
+    sound(replica)
+
+
+def sound(replica: Replica) -> None:
+    """Check that a replica lives, and that nothing of the rubbish made it stumble."""
+    assert replica.process.alive
+    assert replica.said("attempt failed") == []

@@ -1,0 +1,57 @@
+"""No task dies in silence: whatever breaks ends the process, with a word about it, and the next one starts afresh."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.scheduler.crashes.conftest import Arena
+
+pytestmark = pytest.mark.e2e
+
+PROGRAM = """
+import sys
+import {module} as module
+from cpg_scheduler.__main__ import main
+
+def broken(*arguments, **named):
+    raise LookupError("broken on purpose")
+
+{asynchronous}
+module.{target} = broken
+sys.exit(main())
+"""
+LATER = """
+async def broken(*arguments, **named):
+    raise LookupError("broken on purpose")
+"""
+BROKEN = {
+    "driver": ("cpg_scheduler.driving", "Driver._cycle", False),
+    "binder": ("cpg_scheduler.binding", "Binder._work", True),
+    "reporter": ("cpg_scheduler.reporting", "Reporter._work", True),
+    "reflector": ("cpg_scheduler.app", "State.on_node", False),
+    "kinds": ("cpg_scheduler.app", "_watch_flavours", True),
+    "probes": ("cpg_client.leading", "ProbeServer.serve", True),
+    "renewal": ("cpg_client.leading", "Elector._keep", True),
+    "start": ("cpg_scheduler.app", "flavours", True),
+}
+
+
+async def test_whatever_breaks_ends_the_process(arena: "Arena") -> None:
+    """With a code that says so, and a line with the trace of where it broke."""
+    await arena.create(*(arena.pod(name, schedulerName=name) for name in BROKEN))
+    replicas = {
+        name: arena.start(
+            program=PROGRAM.format(module=module, target=target, asynchronous=LATER if is_async else ""),
+            schedulerName=name,
+            leaseName=f"{arena.namespace}-{name}",
+        )
+        for name, (module, target, is_async) in BROKEN.items()
+    }
+    for name, replica in replicas.items():
+        assert await asyncio.to_thread(replica.process.wait, 30), name
+        assert replica.process.exit_code == 1, (name, replica.process.tail())
+        (line,) = replica.said("died")
+        assert line["error"] == "LookupError('broken on purpose')", name
+        assert "Traceback" in line["exception"], name

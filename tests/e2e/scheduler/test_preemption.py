@@ -1,0 +1,223 @@
+"""Preemption on a real API server: what victims and preemptors are told, slow victims, broken plans, a new leader.
+
+No kubelet runs here, so a bound pod that is deleted goes at once where its grace period is zero, and stays as long as
+the test wants where a finalizer holds it.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+
+if TYPE_CHECKING:
+    from cpg_lab.clusters import Cluster
+
+PATIENCE = 15.0
+HOLD = "example.com/hold"
+Plain = dict[str, Any]
+Live = Any
+
+pytestmark = pytest.mark.e2e
+
+
+def low(name: str, where: str, *, group: str = "", priority: int = 10, held: bool = False, cpu: int = 1) -> Pod:
+    """Return a pod that runs and matters little; a finalizer may hold it."""
+    made = pod(
+        name, group=group or None, cpu=cpu, priority=priority, node_name=where, termination_grace_period_seconds=0
+    )
+    return replace(made, metadata=replace(made.metadata, finalizers=(HOLD,))) if held else made
+
+
+def gang(name: str = "high", *, size: int = 2, priority: int = 100) -> list[Any]:
+    """Return a gang that matters."""
+    members = [pod(f"{name}-{number}", group=name, cpu=1, priority=priority) for number in range(size)]
+    return [pod_group(name, gang=size, priority=priority), *members]
+
+
+def put(live: Live, *things: Any) -> None:
+    """Create objects."""
+    for thing in things:
+        match type(thing).__name__:
+            case "Node":
+                live.put_node(thing)
+            case "Pod":
+                live.put_pod(thing)
+            case _:
+                live.put_group(thing)
+    live.flush()
+
+
+def read(live: Live, kind: str, name: str) -> Plain | None:
+    """Return an object, or None."""
+    text = live._kubectl("get", live.kind(kind), name, "-o", "json", "--ignore-not-found")
+    found: Plain | None = msgspec.json.decode(text) if text else None
+    return found
+
+
+def condition(live: Live, kind: str, name: str, wanted: str) -> Plain:
+    """Return a condition of an object, empty where there is none."""
+    found = read(live, kind, name) or {}
+    return next((one for one in found.get("status", {}).get("conditions", ()) if one["type"] == wanted), {})
+
+
+def node_of(live: Live, name: str) -> str:
+    """Return where a pod is bound, or nothing."""
+    return str((read(live, "pod", name) or {}).get("spec", {}).get("nodeName", ""))
+
+
+def nominated(live: Live, name: str) -> str:
+    """Return where a pod is nominated, or nothing."""
+    return str((read(live, "pod", name) or {}).get("status", {}).get("nominatedNodeName", ""))
+
+
+def is_going(live: Live, name: str) -> bool:
+    """Tell whether a pod has been deleted, if only as far as its finalizer lets it."""
+    found = read(live, "pod", name)
+    return found is None or "deletionTimestamp" in found["metadata"]
+
+
+def release(live: Live, *names: str) -> None:
+    """Let pods go that a finalizer holds."""
+    for name in names:
+        live._kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+
+
+def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
+    """Wait for something to be so, and return it."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.1)
+    return found
+
+
+def events(live: Live, reason: str) -> list[Plain]:
+    """Return the events with that reason."""
+    found = msgspec.json.decode(live._kubectl("get", "events.events.k8s.io", "-o", "json"))
+    return [event for event in found["items"] if event["reason"] == reason]
+
+
+def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:
+    """By condition and event; the preemptor's pods are nominated before, and bound after."""
+    put(live, node("n1", cpu=2), low("low-0", "n1", held=True), low("low-1", "n1"), *gang())
+    uid = until(lambda: read(live, "podgroup", "high"))["metadata"]["uid"]
+    until(lambda: is_going(live, "low-0") and is_going(live, "low-1"))
+    told = condition(live, "pod", "low-0", "DisruptionTarget")
+    said = f"cpg-scheduler: preempting to accommodate a higher priority podgroup {live.namespace}/high {uid}"
+    assert (told["status"], told["reason"], told["message"]) == ("True", "PreemptionByScheduler", said)
+    assert {nominated(live, "high-0"), nominated(live, "high-1")} == {"n1"}
+    found = until(lambda: len(found := events(live, "Preempted")) == 2 and found)
+    for event in found:
+        assert event["note"].startswith(f"Preempted by podgroup {uid}: PodGroup {live.namespace}/high ")
+        assert (event["type"], event["action"], event["regarding"]["kind"]) == ("Normal", "Preempting", "Pod")
+        assert (event["related"]["kind"], event["related"]["uid"]) == ("PodGroup", uid)
+    release(live, "low-0")
+    until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
+    assert len(events(live, "Preempted")) == 2
+
+
+def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
+    """And its pods go wherever they are."""
+    put(live, node("n1", cpu=1), node("n2", cpu=1))
+    put(live, composite("victim", priority=10, all_=True), pod_group("part", parent="victim", priority=10, all_=True))
+    put(live, low("low-0", "n1", group="part"), low("low-1", "n2", group="part"))
+    put(live, pod("high", cpu=1, priority=100))
+    until(lambda: node_of(live, "high"))
+    assert read(live, "pod", "low-0") is read(live, "pod", "low-1") is None
+    for kind, name in (("compositepodgroup", "victim"), ("podgroup", "part")):
+        told = until(partial(condition, live, kind, name, "DisruptionTarget"))
+        assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
+        assert "higher priority pod " in told["message"]
+
+
+def test_the_group_says_both_what_is_missing_and_what_is_done_about_it(live: Live) -> None:
+    """F35, and all of it is kept for as long as the victim takes."""
+    put(live, node("n1", cpu=1), low("low-1", "n1", held=True), *gang(size=1))
+    until(lambda: is_going(live, "low-1"))
+    told = until(lambda: condition(live, "podgroup", "high", "PodGroupInitiallyScheduled"))
+    for part in (
+        "minCount (1) cannot be satisfied",
+        "pod group preemption: found a placement for podgroup, preempting 1 victims",
+    ):
+        assert part in told["message"]
+        assert part in condition(live, "pod", "high-0", "PodScheduled")["message"]
+    assert (told["status"], told["reason"]) == ("False", "Unschedulable")
+    release(live, "low-1")
+    until(lambda: node_of(live, "high-0"))
+    until(lambda: condition(live, "podgroup", "high", "PodGroupInitiallyScheduled")["status"] == "True")
+
+
+def test_nobody_else_is_evicted_while_a_victim_takes_its_time(live: Live) -> None:
+    """Though there are others, and news; nor does a lesser one slip in."""
+    put(live, node("n1", cpu=2), node("n2", cpu=2))
+    put(live, low("slow", "n1", held=True, cpu=2), low("other", "n2", priority=20, cpu=2), *gang())
+    until(lambda: is_going(live, "slow"))
+    put(live, pod("lesser", cpu=1, priority=15))
+    for number in range(3):
+        put(live, node(f"small-{number}", cpu=0))
+        time.sleep(1.0)
+    assert not is_going(live, "other")
+    release(live, "slow")
+    until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
+    assert (is_going(live, "other"), node_of(live, "lesser")) == (False, "")
+
+
+def test_a_plan_whose_node_is_lost_is_made_anew(live: Live) -> None:
+    """On another node, with other victims."""
+    put(live, node("n1", cpu=1), node("n2", cpu=1))
+    put(live, low("first", "n1", held=True), low("second", "n2", priority=20), pod("high", cpu=1, priority=100))
+    until(lambda: is_going(live, "first"))
+    assert nominated(live, "high") == "n1"
+    live.delete("n1")
+    until(lambda: node_of(live, "high") == "n2")
+    assert read(live, "pod", "second") is None
+    release(live, "first")
+
+
+@contextmanager
+def process(cluster: "Cluster", flavour: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a scheduler of another name, so that nobody else minds its pods."""
+    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--api", flavour]
+    with log.open("ab") as output:
+        command = [sys.executable, "-m", "cpg_scheduler", *options, "--scheduler-name", name]
+        running = subprocess.Popen(command, stderr=output)  # noqa: S603
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.wait()
+
+
+def test_a_new_scheduler_waits_for_the_victims_of_the_old_one(
+    live: Live, cluster: "Cluster", flavour: str, tmp_path: Path
+) -> None:
+    """Killed while they terminate: it finds the plan in the API, makes no second one, and carries on."""
+    log = tmp_path / "log"
+    ours = [pod(f"high-{number}", group="high", cpu=1, priority=100) for number in range(2)]
+    ours = [replace(one, spec=replace(one.spec, scheduler_name="again")) for one in ours]
+    put(live, node("n1", cpu=2), node("n2", cpu=2), low("slow", "n1", held=True, cpu=2))
+    put(live, low("other", "n2", priority=20, cpu=2), pod_group("high", gang=2, priority=100), *ours)
+    with process(cluster, flavour, "again", log):
+        until(lambda: is_going(live, "slow"))
+    with process(cluster, flavour, "again", log):
+        until(lambda: "preemption taken up" in log.read_text())
+        put(live, node("small", cpu=0))
+        time.sleep(2.0)
+        assert not is_going(live, "other")
+        assert {nominated(live, "high-0"), nominated(live, "high-1")} == {"n1"}
+        release(live, "slow")
+        until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
+    lines = [msgspec.json.decode(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    assert [line["event"] for line in lines].count("preempting") == 1
+    assert not is_going(live, "other")

@@ -1,0 +1,99 @@
+"""Budgets: what they cover, and what they still allow."""
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector, LabelSelectorRequirement
+from cpg_engine.testing.builders import metadata, node, pod
+from cpg_scheduler.testing.stage import Stage
+
+FOO = LabelSelector(match_labels={"app": "foo"})
+
+
+def budget(
+    name: str = "pdb",
+    selector: LabelSelector | None = FOO,
+    *,
+    allowed: int = 1,
+    namespace: str = "default",
+    disrupted: Mapping[str, str] | None = None,
+) -> PodDisruptionBudget:
+    """Return a budget."""
+    return PodDisruptionBudget(
+        metadata=metadata(name, namespace=namespace),
+        spec=PodDisruptionBudgetSpec(selector=selector),
+        status=PodDisruptionBudgetStatus(
+            disruptions_allowed=allowed, disrupted_pods=dict(disrupted) if disrupted else None
+        ),
+    )
+
+
+def covered(stage: Stage) -> dict[str, list[str]]:
+    """Return the pods that each budget covers."""
+    found = stage.state.budgets.all()
+    return {one.name: sorted(uid.removeprefix("uid-default-") for uid in one.pods) for one in found}
+
+
+def allowed(stage: Stage) -> list[int]:
+    """Return what the budgets allow."""
+    return [found.allowed for found in stage.state.budgets.all()]
+
+
+def labelled(name: str, **labels: str) -> Pod:
+    """Return a pod that runs."""
+    return pod(name, node_name="n1", meta=metadata(name, **labels))
+
+
+@pytest.mark.parametrize("first", ["budget", "pods"])
+@pytest.mark.parametrize(
+    ("selector", "pods"),
+    [
+        (FOO, ["a"]),
+        (LabelSelector(match_labels={"app": "foo", "tier": "x"}), []),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "Exists"),)), ["a", "b"]),
+        (LabelSelector(), ["a", "b", "c"]),
+        (None, []),
+    ],
+    ids=["label", "two labels", "expression", "empty", "none"],
+)
+def test_a_budget_covers_what_it_selects(selector: LabelSelector | None, pods: list[str], first: str) -> None:
+    """An empty selector everything in its namespace, none at all nothing; whoever comes first."""
+    stage = Stage(node("n1"))
+    running = [labelled("a", app="foo"), labelled("b", app="bar"), labelled("c")]
+    there = [budget(selector=selector), budget("far", selector, namespace="other")]
+    stage.put(*(there if first == "budget" else running))
+    stage.put(*(running if first == "budget" else there))
+    assert covered(stage) == {"default/pdb": pods, "other/far": []}
+
+
+def test_cover_follows_labels_and_selectors() -> None:
+    """Both may change."""
+    stage = Stage(node("n1"), labelled("a", app="foo"), budget())
+    stage.put(labelled("a", app="bar"))
+    assert covered(stage) == {"default/pdb": []}
+    stage.put(budget(selector=LabelSelector(match_labels={"app": "bar"})))
+    assert covered(stage) == {"default/pdb": ["a"]}
+    stage.delete(stage.pod("a"))
+    assert covered(stage) == {"default/pdb": []}
+    stage.delete(budget())
+    assert stage.state.budgets.all() == ()
+
+
+def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
+    """They have been counted already."""
+    stage = Stage(node("n1"), labelled("a", app="foo"), labelled("b", app="foo"), budget(disrupted={"a": "2026"}))
+    assert covered(stage) == {"default/pdb": ["b"]}
+
+
+def test_what_we_evict_is_taken_off_until_the_budget_is_counted_anew() -> None:
+    """Never below nothing."""
+    stage = Stage(node("n1"), labelled("a", app="foo"), budget(), budget("other", LabelSelector(), allowed=2))
+    for left in ([1, 0], [0, 0], [0, 0]):
+        stage.state.budgets.spend(stage.pod("a"))
+        assert allowed(stage) == left
+    stage.put(replace(budget(allowed=3), metadata=metadata("pdb")))
+    assert allowed(stage) == [0, 3]

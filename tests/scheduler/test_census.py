@@ -1,0 +1,51 @@
+"""Who waits, counted when somebody looks."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cpg_api.core.pod import SchedulingGate
+from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_scheduler.census import Census
+from cpg_scheduler.testing.stage import Stage
+
+
+def lines(stage: Stage) -> set[str]:
+    """Return what is counted on a stage half a minute after everything was created."""
+    registry = CollectorRegistry()
+    ages = {"/api/v1/pods": 2.5}
+    registry.register(Census(stage.state, stage.pending, wall=lambda: 1767225630.0, ages=lambda: ages))
+    return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
+
+
+def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
+    """Pods one by one, and trees as what is attempted at once."""
+    stage = Stage(node("n1", cpu=1), pod("fits", cpu=1), pod("big", cpu=9), pod("orphan", group="nobody"))
+    gated = pod("gated", scheduling_gates=(SchedulingGate(name="wait"),))
+    stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9), gated)
+    stage.cycles()
+    stage.put(pod("new", cpu=1))
+    stage.driver._rouser.absorb(0.0)
+    assert lines(stage) == {
+        'scheduler_pending_pods{queue="active"} 1.0',
+        'scheduler_pending_pods{queue="backoff"} 0.0',
+        'scheduler_pending_pods{queue="unschedulable"} 4.0',
+        'scheduler_pending_pods{queue="gated"} 1.0',
+        'scheduler_queued_entities{queue="binding",type="pod"} 1.0',
+        'scheduler_queued_entities{queue="active",type="pod"} 1.0',
+        'scheduler_queued_entities{queue="unschedulable",type="pod"} 2.0',
+        'scheduler_queued_entities{queue="unschedulable",type="podgroup"} 2.0',
+        'cpg_scheduler_waiting_pods{reason="new"} 1.0',
+        'cpg_scheduler_waiting_pods{reason="held"} 2.0',
+        'cpg_scheduler_waiting_pods{reason="Impossible"} 3.0',
+        "cpg_scheduler_oldest_waiting_seconds 30.0",
+        "cpg_scheduler_assumed_binds 1.0",
+        "cpg_scheduler_nodes 1.0",
+        "cpg_scheduler_pods 7.0",
+        f"cpg_scheduler_pod_classes {stage.state.world.ledger.class_count}.0",
+        "cpg_scheduler_surprises_total 0.0",
+        'cpg_scheduler_watch_silence_seconds{resource="/api/v1/pods"} 2.5',
+    }
+
+
+def test_an_empty_cluster_has_nobody_waiting() -> None:
+    """Nor anybody who has waited for long."""
+    assert "cpg_scheduler_oldest_waiting_seconds 0.0" in lines(Stage())

@@ -1,0 +1,209 @@
+"""Evicting: in which order a plan is written down and performed, and what ends it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import structlog
+from msgspec.structs import replace
+
+from cpg_api.core.pod import PodCondition, PodStatus
+from cpg_api.scheduling.forest import GroupKey
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError, ClientError, ConnectionFailedError
+from cpg_client.resources import CPG_POD_GROUPS
+from cpg_client.timing import Timing
+from cpg_engine.testing.builders import metadata, pod, pod_group
+from cpg_scheduler.evicting import Evictor, Order, Preemptor, Victim, is_told
+from cpg_scheduler.metrics import Metrics
+from cpg_scheduler.pending import Backoff, Pending
+from cpg_scheduler.testing.wire import Wire, Write
+
+TREE = pod_group("train", meta=metadata("train", namespace="ml"))
+PREEMPTOR = Preemptor(GroupKey("PodGroup", "ml", "train"), "uid-train", TREE)
+SAID = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/train uid-train"
+
+
+async def no_time(_: float) -> None:
+    """Wait for nothing."""
+    await asyncio.sleep(0)
+
+
+class Court:
+    """An evictor, an order for two victims of a group, and what became of it."""
+
+    def __init__(self, wire: Wire | None = None, *, known: bool = False) -> None:
+        self.wire = wire or Wire(Timing(sleep=no_time))
+        self.metrics = Metrics("", Pending(Backoff()), lambda: 0.0)
+        self.log = structlog.testing.CapturingLogger()
+        self.falls = False
+        self.commits = True
+        self.committed = False
+        self.refused: list[str] = []
+        self.order = Order(
+            preemptor=PREEMPTOR,
+            victims=[Victim(pod(name, node_name="n1"), "its room is needed") for name in ("v0", "v1")],
+            groups=[pod_group("whole", all_=True)],
+            nominations=[] if known else [(pod("p0"), "n1")],
+            stands=lambda: self.committed or not self.falls,
+            commit=self._commit,
+            refused=self._refuse,
+            known=known,
+        )
+
+    def _commit(self) -> bool:
+        self.committed, self.falls = self.commits, not self.commits
+        return self.commits
+
+    def _refuse(self, victim: Any, _: ClientError) -> None:  # noqa: ANN401 - a pod
+        self.refused.append(victim.metadata.name)
+        self.committed, self.falls = False, True
+
+    async def perform(self, act: Callable[[Evictor], None] | None = None) -> None:
+        """Perform the order, or do something else, to the end."""
+        async with asyncio.TaskGroup() as tasks:
+            evictor = Evictor(
+                cast("Connection", self.wire),
+                lambda _: CPG_POD_GROUPS,
+                tasks,
+                scheduler_name="cpg-scheduler",
+                instance="me",
+                metrics=self.metrics,
+                log=structlog.wrap_logger(self.log, processors=[]),
+                in_flight=9,
+            )
+            (act or (lambda one: one.start(self.order)))(evictor)
+            await evictor.drained()
+
+    def did(self) -> list[str]:
+        """Return what was sent, in short."""
+        return [f"{write.method} {write.path.rsplit('namespaces/default/')[-1]}" for write in self.wire.writes]
+
+
+async def test_everybody_is_told_before_anybody_is_nominated_and_nobody_goes_before_that() -> None:
+    """Whoever finds it half done can tell what it was."""
+    court = Court()
+    await court.perform()
+    assert court.did()[:4] == [
+        "PATCH pods/v0/status",
+        "PATCH pods/v1/status",
+        "PATCH pods/p0/status",
+        "PATCH podgroups/whole/status",
+    ]
+    assert sorted(court.did()[4:]) == ["DELETE pods/v0", "DELETE pods/v1", "POST events", "POST events"]
+
+
+async def test_what_is_written() -> None:
+    """Condition, nomination, precondition and event, as kube-scheduler has them, and for whom."""
+    court = Court()
+    await court.perform()
+    by = {f"{write.method} {'/'.join(write.path.split('/')[-2:])}": write for write in court.wire.writes}
+    (condition,) = by["PATCH v0/status"].body["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"], condition["message"]) == (
+        "DisruptionTarget",
+        "True",
+        "PreemptionByScheduler",
+        SAID,
+    )
+    assert by["PATCH p0/status"].body["status"] == {"nominatedNodeName": "n1"}
+    (shown,) = by["PATCH whole/status"].body["status"]["conditions"]
+    assert (shown.type, shown.reason, shown.message) == ("DisruptionTarget", "PreemptionByScheduler", SAID)
+    assert by["DELETE pods/v0"].body["preconditions"] == {"uid": "uid-default-v0"}
+    event = next(write.body for write in court.wire.writes if write.method == "POST")
+    assert (event["type"], event["reason"], event["action"]) == ("Normal", "Preempted", "Preempting")
+    assert event["note"] == "Preempted by podgroup uid-train: its room is needed"
+    related = event["related"]
+    assert (related["kind"], related["name"], related["uid"]) == ("PodGroup", "train", "uid-train")
+
+
+async def test_a_plan_that_does_not_stand_any_more_evicts_nobody() -> None:
+    """The nomination is taken back."""
+    court = Court()
+    court.commits = False
+    await court.perform()
+    assert court.did()[-1] == "PATCH pods/p0/status"
+    assert court.wire.writes[-1].body["status"] == {"nominatedNodeName": None}
+    assert not any(write.method == "DELETE" for write in court.wire.writes)
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_a_refusal_ends_it(method: str) -> None:
+    """The first of a namespace goes ahead, so that what is forbidden there is found out with one."""
+    court = Court()
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: forbidden if write.method == method and "/v0" in write.path else None
+    await court.perform()
+    assert court.refused == ["v0"]
+    assert not any(write.method == "DELETE" for write in court.wire.writes)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ApiError(500, "InternalError", ""), ApiError(429, "TooManyRequests", ""), ConnectionFailedError("", "", "")],
+)
+async def test_what_fails_is_tried_again(error: ClientError) -> None:
+    """For as long as the plan stands."""
+    court = Court()
+    failures: list[Write] = []
+
+    def fail(write: Write) -> ClientError | None:
+        failures.append(write)
+        return error if len(failures) % 3 else None
+
+    court.wire.error = fail
+    await court.perform()
+    deleted = [write.path for write in court.wire.writes if write.method == "DELETE"]
+    assert (len(deleted), court.refused) == (2, [])
+
+
+@pytest.mark.parametrize("error", [ApiError(404, "NotFound", ""), ApiError(409, "Conflict", "another uid")])
+async def test_who_is_gone_is_gone(error: ClientError) -> None:
+    """Nothing is left to do about such a victim."""
+    court = Court()
+    court.wire.error = lambda write: error if "/v0" in write.path else None
+    await court.perform()
+    assert (court.refused, "DELETE pods/v1" in court.did()) == ([], True)
+
+
+async def test_a_plan_that_was_known_before_a_restart_is_only_carried_through() -> None:
+    """Everybody has been told."""
+    court = Court(known=True)
+    await court.perform()
+    assert not any("pods/" in did and did.startswith("PATCH") for did in court.did())
+    assert sum(did.startswith("DELETE") for did in court.did()) == 2
+
+
+async def test_nominations_are_taken_back_when_asked_to() -> None:
+    """Of nobody, that is no request."""
+    court = Court()
+    await court.perform(lambda evictor: evictor.clear([pod("p0"), pod("p1")]))
+    assert [write.body["status"] for write in court.wire.writes] == [{"nominatedNodeName": None}] * 2
+    await court.perform(lambda evictor: evictor.clear([]))
+    assert len(court.wire.writes) == 2
+
+
+async def test_a_word_that_cannot_be_written_stops_nothing() -> None:
+    """Events and conditions of groups are for people."""
+    court = Court()
+    court.wire.error = lambda write: ApiError(403, "Forbidden", "") if write.method == "POST" else None
+    await court.perform()
+    assert sum(did.startswith("DELETE") for did in court.did()) == 2
+    assert [call.kwargs["event"] for call in court.log.calls] == ["report failed"] * 2
+
+
+async def test_how_long_it_took_is_counted() -> None:
+    """By who preempts, and by how it ended."""
+    court = Court()
+    await court.perform()
+    page = court.metrics.page("").body.decode()
+    assert 'preemption_execution_duration_seconds_count{preemptor="podgroup",result="success"} 1.0' in page
+
+
+def test_a_victim_tells_whose_it_is() -> None:
+    """Also to the leader after us."""
+    condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=SAID)
+    victim = replace(pod("v"), status=PodStatus(conditions=(condition,)))
+    assert is_told(victim, "uid-train")
+    assert not is_told(victim, "train")
+    assert not is_told(pod("v"), "uid-train")

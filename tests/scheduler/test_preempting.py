@@ -1,0 +1,409 @@
+"""Preemption as the scheduler goes about it: when it plans, what it waits for, and what becomes of a plan."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector
+from cpg_client.errors import ApiError
+from cpg_engine.testing.builders import metadata, node, pod, pod_group
+from cpg_scheduler.testing.stage import Stage
+
+FOUND = "pod group preemption: found a placement for podgroup, preempting {} victims"
+ONGOING = "pod group preemption: ongoing preemption on nominated nodes"
+
+
+def low(name: str, where: str = "n1", *, cpu: int = 1, priority: int = 10, **more: Any) -> Pod:
+    """Return a pod that runs and matters little."""
+    return pod(name, cpu=cpu, priority=priority, node_name=where, **more)
+
+
+def gang(name: str = "pg", *, size: int = 2, minimum: int = 2, cpu: int = 1, priority: int = 100) -> list[Any]:
+    """Return a gang of that priority."""
+    members = [pod(f"{name}-{number}", group=name, cpu=cpu, priority=priority) for number in range(size)]
+    return [pod_group(name, gang=minimum, priority=priority), *members]
+
+
+def full(size: int = 2, **more: Any) -> Stage:
+    """Return a stage with a node that lesser pods have filled, and a gang that wants it."""
+    return Stage(node("n1", cpu=size), *(low(f"low-{number}") for number in range(size)), *gang(size=size, **more))
+
+
+def plans(stage: Stage) -> list[dict[str, Any]]:
+    """Return the plans that the log tells of."""
+    return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
+
+
+def messages(stage: Stage, name: str = "pg") -> str:
+    """Return what is said of a group."""
+    return stage.notebook.groups[name][2]
+
+
+# When.
+
+
+def test_a_gang_takes_the_place_of_those_that_matter_less() -> None:
+    """It is bound once they have gone, and nothing is left behind."""
+    stage = full()
+    stage.settle()
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+    assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
+    assert (len(plans(stage)), stage.state.nominations.ghosts()) == (1, ())
+
+
+def test_the_group_says_what_is_wrong_and_what_is_done_about_it() -> None:
+    """F35: while the victim takes its time."""
+    stage = Stage(node("n1", cpu=1), low("low-1"), *gang(size=1, minimum=1))
+    stage.patient = True
+    stage.settle()
+    assert "minCount (1) cannot be satisfied" in messages(stage)
+    assert messages(stage).endswith(FOUND.format(1))
+    assert stage.notebook.pods["pg-0"][1].endswith(FOUND.format(1))
+
+
+@pytest.mark.parametrize("priority", [10, 9])
+def test_equals_and_betters_are_left_alone(priority: int) -> None:
+    """Only what matters less is evicted."""
+    stage = full(priority=priority)
+    stage.settle(60)
+    assert (stage.evicted, plans(stage)) == ([], [])
+    assert messages(stage).endswith("pod group preemption: No preemption victims found for incoming preemptor")
+
+
+@pytest.mark.parametrize("who", ["pods", "group"])
+def test_never_means_never(who: str) -> None:
+    """Said by the pods or by their group."""
+    group, *pods = gang()
+    if who == "pods":
+        pods = [replace(one, spec=replace(one.spec, preemption_policy="Never")) for one in pods]
+    else:
+        group = replace(group, spec=replace(group.spec, preemption_policy="Never"))
+    stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), group, *pods)
+    stage.settle(60)
+    assert stage.evicted == []
+    assert messages(stage).endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")
+
+
+def test_nobody_is_evicted_for_what_no_eviction_can_help() -> None:
+    """One member asks for a node that is not there."""
+    stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang(size=1))
+    stage.put(pod("odd", group="pg", priority=100, cpu=1, node_selector={"disk": "none"}))
+    stage.settle(60)
+    assert (stage.evicted, plans(stage)) == ([], [])
+
+
+def test_nobody_is_evicted_when_that_is_not_enough() -> None:
+    """F07: it says what would still be missing."""
+    stage = Stage(node("n1", cpu=3), low("mid", priority=500), low("low-0"), low("low-1"), *gang(size=3, minimum=3))
+    stage.settle(60)
+    assert (stage.evicted, stage.bailiff.orders) == ([], [])
+    assert "would not help" in messages(stage)
+
+
+def test_those_that_are_left_of_a_partly_placed_group_preempt_once_the_others_are_bound() -> None:
+    """F29, A11: never in the cycle in which others of the tree are bound."""
+    stage = Stage(node("n1", cpu=4), low("low", cpu=2), *gang(size=4, minimum=1))
+    stage.cycles()
+    assert (len(stage.hands.orders), stage.bailiff.orders) == (1, [])
+    stage.perform()
+    stage.settle()
+    assert (stage.evicted, len(stage.bound())) == (["low"], 4)
+
+
+def test_a_late_member_evicts_for_itself_alone() -> None:
+    """The gang runs; its fifth wheel is as important as the rest."""
+    stage = Stage(node("n1", cpu=4), low("low-0"), low("low-1"), *gang())
+    stage.settle()
+    stage.put(pod("late", group="pg", cpu=1, priority=100))
+    stage.settle(60)
+    assert (len(stage.evicted), len(stage.bound())) == (1, 4)
+
+
+def test_single_pods_preempt_each_for_itself() -> None:
+    """They are alike, and yet one attempt does not answer for all: each needs victims of its own."""
+    stage = Stage(node("n1", cpu=3), *(low(f"low-{number}") for number in range(3)))
+    stage.put(*(pod(f"high-{number}", cpu=1, priority=100) for number in range(4)))
+    stage.settle()
+    assert (len(stage.evicted), len(stage.bound()), len(plans(stage))) == (3, 3, 3)
+    (left,) = {f"high-{number}" for number in range(4)} - stage.bound().keys()
+    said = stage.notebook.pods[left][1]
+    assert said.endswith("; preemption: No preemption victims found for incoming preemptor")
+
+
+# While it is under way.
+
+
+def test_no_second_plan_is_made_while_victims_take_their_time() -> None:
+    """However much happens meanwhile."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    for number in range(20):
+        stage.put(node(f"small-{number}", cpu=0))
+        stage.settle(30)
+    assert (len(plans(stage)), sorted(stage.evicted)) == (1, ["low-0", "low-1"])
+    stage.delete(stage.pod("low-0"))
+    stage.settle(30)
+    assert messages(stage).endswith(ONGOING)
+    stage.delete(stage.pod("low-1"))
+    stage.settle()
+    assert (len(plans(stage)), len(stage.bound())) == (1, 2)
+
+
+def test_it_is_attempted_at_once_when_the_last_victim_is_gone() -> None:
+    """No backoff holds it up."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    stage.settle(20)
+    stage.delete(stage.pod("low-0"))
+    stage.settle()
+    stage.delete(stage.pod("low-1"))
+    stage.settle()
+    assert sorted(stage.bound()) == ["pg-0", "pg-1"]
+
+
+def test_a_victim_that_has_come_to_its_end_takes_no_room() -> None:
+    """Also when somebody's finalizer holds the pod."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    for name in ("low-0", "low-1"):
+        ended = stage.pod(name)
+        stage.put(replace(ended, status=replace(ended.status, phase="Failed")))
+    stage.settle()
+    assert {"pg-0", "pg-1"} < stage.bound().keys()
+
+
+def test_room_elsewhere_is_taken_without_more_evictions() -> None:
+    """And the room that was kept is free again."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    stage.put(node("n2", cpu=2))
+    stage.settle(60)
+    assert {stage.bound()[name] for name in ("pg-0", "pg-1")} == {"n2"}
+    assert (len(stage.evicted), stage.state.nominations.ghosts()) == (2, ())
+
+
+@pytest.mark.parametrize(("priority", "gets"), [(50, False), (100, False), (200, True)])
+def test_the_room_of_a_plan_is_kept_from_all_but_its_betters(priority: int, *, gets: bool) -> None:
+    """The victims have gone, and somebody is quicker."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    stage.put(pod("quick", cpu=1, priority=priority))
+    stage.driver._cycle()
+    stage.delete(stage.pod("low-0"))
+    stage.settle(60)
+    assert ("quick" in stage.bound()) is gets
+
+
+def test_a_plan_ends_with_its_preemptor() -> None:
+    """Its room is free, and no victim is missed."""
+    stage = full()
+    stage.patient = True
+    stage.settle()
+    for name in ("pg-0", "pg-1"):
+        stage.delete(stage.pod(name))
+    stage.settle()
+    assert stage.state.nominations.ghosts() == ()
+    for name in ("low-0", "low-1"):
+        stage.delete(stage.pod(name))
+    stage.put(pod("other", cpu=2))
+    stage.settle(60)
+    assert stage.bound() == {"other": "n1"}
+
+
+# What breaks a plan.
+
+
+def patient(*more: Any, **given: Any) -> Stage:
+    """Return a stage on which victims have been told to go, and take their time."""
+    stage = full(**given)
+    stage.put(*more)
+    stage.patient = True
+    stage.settle()
+    return stage
+
+
+@pytest.mark.parametrize("how", ["deleted", "cordoned"])
+def test_a_plan_breaks_when_its_node_is_lost(how: str) -> None:
+    """The next one goes elsewhere; who is going anyway is not evicted twice."""
+    stage = patient(node("n2", cpu=2), low("other-0", "n2", priority=20), low("other-1", "n2", priority=20))
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+    if how == "deleted":
+        stage.delete(node("n1"))
+    else:
+        stage.put(node("n1", cpu=2, unschedulable=True))
+    stage.settle(60)
+    assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
+    assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n2"}
+
+
+def test_a_plan_that_breaks_before_anybody_is_evicted_evicts_nobody() -> None:
+    """What was prepared is taken back."""
+    stage = full()
+    while stage.cycles():
+        pass
+    stage.put(node("n1", cpu=2, unschedulable=True))
+    stage.settle(60)
+    assert (stage.evicted, stage.state.nominations.ghosts()) == ([], ())
+    assert stage.pod("pg-0").status.nominated_node_name == ""
+
+
+def test_nobody_is_evicted_when_a_unit_has_grown_meanwhile() -> None:
+    """A unit goes whole: the plan is made anew."""
+    whole = pod_group("whole", priority=10, all_=True)
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=1), whole, *gang())
+    stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
+    while stage.cycles():
+        pass
+    stage.put(low("w-2", "n2", group="whole"))
+    stage.evict()
+    assert stage.evicted == []
+    stage.settle(60)
+    assert (sorted(stage.evicted), len(stage.bound())) == (["w-0", "w-1", "w-2"], 2)
+
+
+def test_a_plan_breaks_when_its_pods_change() -> None:
+    """Somebody came: the next plan counts on those that are going, and evicts one more."""
+    stage = patient(node("n2", cpu=1), low("other", "n2", priority=20))
+    stage.put(pod("late", group="pg", cpu=1, priority=100))
+    stage.settle(60)
+    assert sorted(stage.evicted) == ["low-0", "low-1", "other"]
+    for name in stage.evicted:
+        stage.delete(stage.pod(name))
+    stage.settle()
+    assert len(stage.bound()) == 3
+
+
+def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> None:
+    """The plan falls whole, and after a while there is another one."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("guarded"), low("other", "n2", priority=20))
+    stage.put(pod("high", cpu=1, priority=100))
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    assert [victim.pod.metadata.name for victim in order.victims] == ["guarded"]
+    stage.bailiff.orders = []
+    order.refused(order.victims[0].pod, ApiError(403, "Forbidden", "no"))
+    assert not order.stands()
+    stage.settle(60)
+    assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
+
+
+def test_who_counted_on_a_plan_that_falls_plans_anew() -> None:
+    """Nobody waits for victims that nobody evicts."""
+    stage = Stage(node("n1", cpu=2), low("big", cpu=2))
+    stage.put(pod("first", cpu=1, priority=100), pod("second", cpu=1, priority=100))
+    stage.cycles()
+    first, second = stage.bailiff.orders
+    assert ([len(first.victims), len(second.victims)], first.stands(), second.stands()) == ([1, 0], True, True)
+    stage.delete(stage.pod("first"))
+    stage.driver._cycle()
+    assert (first.stands(), second.stands()) == (False, False)
+    stage.settle(60)
+    assert (stage.evicted, stage.bound()) == (["big"], {"second": "n1"})
+
+
+# After a restart.
+
+
+def restarted(stage: Stage) -> Stage:
+    """Return a stage with the same objects, on which another leader has just begun."""
+    after = Stage(*stage.things())
+    after.patient = stage.patient
+    after.preemption.recover()
+    return after
+
+
+def test_a_new_leader_waits_for_the_victims_of_the_old_one() -> None:
+    """It makes no second plan, keeps the room, and binds when they have gone."""
+    after = restarted(patient())
+    after.put(pod("quick", cpu=1, priority=100))
+    after.settle(60)
+    assert (after.evicted, plans(after)) == ([], [])
+    assert messages(after).endswith(ONGOING)
+    for name in ("low-0", "low-1"):
+        after.delete(after.pod(name))
+    after.settle(60)
+    assert after.bound() == {"pg-0": "n1", "pg-1": "n1"}
+
+
+def test_a_new_leader_ends_what_the_old_one_began() -> None:
+    """It died after the first of two deletions: half a unit is not left behind."""
+    stage = Stage(node("n1", cpu=2), pod_group("whole", priority=10, all_=True), *gang())
+    stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    stage._announce(order)
+    stage.delete(stage.pod("w-0"))
+    after = restarted(stage)
+    after.settle(60)
+    assert (after.evicted, len(after.bound()), plans(after)) == (["w-1"], 2, [])
+
+
+def test_nominations_that_lead_nowhere_are_dropped() -> None:
+    """Somebody else's, or of a plan whose victims have gone without there being room."""
+    lost = pod("lost", cpu=9)
+    stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
+    after = restarted(stage)
+    after.settle(60)
+    assert (after.pod("lost").status.nominated_node_name, after.state.nominations.ghosts()) == ("", ())
+
+
+# Budgets.
+
+
+def test_two_plans_do_not_use_the_same_allowance() -> None:
+    """The disruption controller counts a moment later."""
+    budget = PodDisruptionBudget(
+        metadata=metadata("pdb"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "foo"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=1),
+    )
+    stage = Stage(*(node(f"n{number}", cpu=1) for number in range(3)), budget)
+    stage.patient = True
+    stage.put(*(low(f"foo-{n}", f"n{n}", meta=metadata(f"foo-{n}", app="foo")) for n in range(2)))
+    stage.put(low("free", "n2", priority=20))
+    stage.put(pod("high-0", cpu=1, priority=100), pod("high-1", cpu=1, priority=100))
+    stage.settle()
+    assert (stage.evicted[0][:3], stage.evicted[1]) == ("foo", "free")
+
+
+# What may help, where evicting did not.
+
+
+def test_room_that_could_be_made_counts_where_a_node_becomes_better() -> None:
+    """G03: the node that is wanted appears, full of lesser pods."""
+    stage = Stage(node("n1", cpu=1), low("low"), pod("high", cpu=1, priority=100, node_selector={"rack": "r1"}))
+    stage.settle()
+    assert stage.evicted == []
+    stage.put(node("n1", cpu=1, labels={"rack": "r1"}))
+    stage.settle(60)
+    assert (stage.evicted, stage.bound()) == (["low"], {"high": "n1"})
+
+
+def test_who_could_not_be_helped_is_when_a_better_one_has_gone() -> None:
+    """Half of the node is free then, and the other half can be."""
+    stage = Stage(node("n1", cpu=4), low("mid", cpu=2, priority=500), low("low", cpu=2))
+    stage.put(pod("high", cpu=4, priority=100))
+    stage.settle()
+    assert stage.evicted == []
+    stage.delete(stage.pod("mid"))
+    stage.settle(60)
+    assert (stage.evicted, stage.bound()) == (["low"], {"high": "n1"})
+
+
+def test_news_that_help_nobody_cause_no_attempt() -> None:
+    """A lesser pod ends: with all of them gone it did not fit either."""
+    stage = Stage(node("n1", cpu=4), node("n2", cpu=1), low("mid", cpu=3, priority=500), low("low"), low("far", "n2"))
+    stage.put(pod("high", cpu=4, priority=100))
+    stage.settle()
+    before = len(stage.log.calls)
+    stage.delete(stage.pod("far"))
+    stage.settle(60)
+    assert len(stage.log.calls) == before

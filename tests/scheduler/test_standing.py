@@ -1,0 +1,100 @@
+"""What groups say when nobody waits in their tree: what is so, also after a death, a deletion, a late confirmation."""
+
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_api.meta import Condition
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_scheduler.standing import standing_of
+from cpg_scheduler.testing.stage import CRD, Stage
+
+PLACED = (True, "", "")
+
+
+def bound(found: Pod, where: str = "n1") -> Pod:
+    """Return a pod that has its node."""
+    return replace(found, spec=replace(found.spec, node_name=where))
+
+
+def member(name: str, group: str = "pg") -> Pod:
+    """Return a pod of a group that needs a CPU."""
+    return pod(name, group=group, cpu="1")
+
+
+def saying(group: PodGroup, status: str, reason: str) -> PodGroup:
+    """Return a group that says so already."""
+    condition = Condition(type="PodGroupInitiallyScheduled", status=status, reason=reason, message="earlier words")
+    return replace(group, status=PodGroupStatus(conditions=(condition,)))
+
+
+def test_a_death_between_the_last_bind_and_the_report_is_made_good() -> None:
+    """The next process finds everything bound and nobody waiting, and says so at every level."""
+    tree = (composite("root", gang=2), pod_group("a", gang=2, parent="root"), pod_group("b", gang=1, parent="root"))
+    pods = [bound(member(f"a{number}", "a")) for number in range(2)] + [bound(member("b0", "b"))]
+    stage = Stage(node("n1", cpu="4"), *tree, *pods)
+    stage.settle()
+    assert stage.notebook.groups == dict.fromkeys(("root", "a", "b"), PLACED)
+    assert (stage.bound(), len(stage.pending)) == ({"a0": "n1", "a1": "n1", "b0": "n1"}, 0)
+
+
+def test_a_bind_of_unknown_outcome_may_complete_a_tree() -> None:
+    """The answer was lost, the watch shows the node: nobody waits any more, and the group says so."""
+    stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=2), member("p"), member("q"))
+    stage.cycles()
+    stage.refuse()
+    for name in ("p", "q"):
+        stage.put(bound(stage.pod(name)))
+    stage.settle()
+    assert stage.notebook.groups["pg"] == PLACED
+
+
+def test_nothing_is_said_before_binds_have_worked() -> None:
+    """What is assumed may still fail."""
+    stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=1), member("p"))
+    stage.cycles()
+    stage.put(pod_group("pg", gang=1, all_=True), member("late"))
+    stage.delete(member("late"))
+    stage.cycles()
+    assert "pg" not in stage.notebook.groups
+    stage.perform()
+    assert stage.notebook.groups["pg"] == PLACED
+
+
+def test_words_about_members_that_are_gone_are_taken_back() -> None:
+    """There is no lack of room any more, there is a lack of members."""
+    stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"))
+    stage.settle()
+    assert "room for" in stage.notebook.groups["pg"][2]
+    stage.put(saying(pod_group("pg", gang=2), "False", "Unschedulable"))
+    stage.delete(stage.pod("p"), stage.pod("q"))
+    stage.settle()
+    assert stage.notebook.groups["pg"][2] == "waiting for 2 more pods: minCount is 2, there is none"
+
+
+def test_a_wrong_tree_says_so_when_its_pods_run() -> None:
+    """It had its nodes before it became wrong, or came without us."""
+    stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=1, parent="nobody"), bound(member("p")))
+    stage.settle()
+    assert "which does not exist" in stage.notebook.groups.pop("pg")[2]
+    stage.put(pod_group("deep", gang=1, parent="deep0"), bound(member("q", "deep")))
+    stage.put(*(composite(f"deep{n}", gang=1, parent=f"deep{n + 1}") for n in range(4)), composite("deep4", gang=1))
+    stage.settle()
+    assert {reason for _, reason, _ in stage.notebook.groups.values()} == {"Invalid"}
+
+
+def test_groups_that_nobody_has_joined_are_left_alone() -> None:
+    """The API server has given them their first words; nor is anything said twice of those that were placed."""
+    stage = Stage(node("n1", cpu="4"), pod_group("new", gang=3), saying(pod_group("old", gang=1), "True", "Scheduled"))
+    stage.put(bound(member("p", "old")))
+    stage.settle()
+    assert stage.notebook.groups == {}
+
+
+def test_who_waits_is_spoken_of_by_others() -> None:
+    """An attempt says more, and says it at its time; pods without a group have no group that could speak."""
+    stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"), pod("alone", cpu="9"))
+    roots = {stage.state.root_of(stage.pod(name)) for name in ("p", "alone")}
+    assert len(roots) == 2
+    assert [standing_of(stage.state, root) for root in roots] == [None, None]
+    assert CRD in {root.flavour for root in roots}
