@@ -7,7 +7,7 @@ READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit e2e generate bench bench-peer crash soak lab-up lab-down lock clean
+.PHONY: images help setup demo test lint unit e2e generate bench bench-peer crash soak lab-up lab-down lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -41,12 +41,18 @@ unit: $(READY) ## run the tests that need no control plane, with the coverage ga
 	$(BIN)/coverage report --include='*/cpg_api/*,*/cpg_engine/*' --fail-under=100
 	$(PYTEST) -m speed
 
-e2e: $(READY) ## run the tests against real control planes
+e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can
 	@$(BIN)/cpg-lab build
-	$(PYTEST) -m e2e
+	$(PYTEST) -m "e2e and not realnode" -n 2 --dist loadfile
+	@if why=$$(sh tools/realnode.sh); then $(PYTEST) -m realnode; \
+	else echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; fi
+
+images: $(READY) ## build the container image (IMAGE="--base stand-in" where none can be pulled, see tools/images.py --help)
+	@$(BIN)/python tools/images.py $(IMAGE)
 
 generate: $(READY) ## write the generated files anew
 	$(BIN)/python tools/generate_crds.py
+	$(BIN)/python tools/generate_manifests.py
 	$(BIN)/python tools/generate_metrics.py
 
 bench: $(READY) ## measure the API model and the engine against their budgets

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
@@ -193,7 +194,8 @@ class Reporter:
         )
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
-        status = {"conditions": [ours]}
+        # An empty message is left out when encoded, and what is left out keeps the words that stood there before.
+        status = {"conditions": [msgspec.to_builtins(ours) | {"message": said.message}]}
         await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         if not is_news:
             return

@@ -154,11 +154,11 @@ async def test_a_group_gets_the_condition_of_its_kind(desk: Desk) -> None:
 
 
 async def test_a_group_whose_minimum_is_placed_is_told_so(desk: Desk) -> None:
-    """Without a message, as upstream."""
+    """With an empty message, as upstream, in place of the words that stood there before."""
     desk.reporter.group(pod_group("pg"), scheduled=True, reason="", message="")
     await desk.reporter.drained()
     found = desk.conditions()[0]
-    assert (found["status"], found["reason"], found.get("message")) == ("True", "Scheduled", None)
+    assert (found["status"], found["reason"], found["message"]) == ("True", "Scheduled", "")
     assert desk.notes() == [("Normal", "Scheduled", "its minimum has been placed")]
 
 

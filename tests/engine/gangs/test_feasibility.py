@@ -22,8 +22,7 @@ def needs_of(groups: list[Group], kinds: Kinds, settled: dict[str, int] | None =
     """Return the needs of the tree of these groups; classes are numbered x, y, z."""
     ledger = Ledger()
     cpu = {letter: number + 1 for number, letter in enumerate("xyz")}
-    for letter, amount in cpu.items():
-        ledger.class_of(pod(letter, cpu=amount))
+    _held = [ledger.class_of(pod(letter, cpu=amount)) for letter, amount in cpu.items()]
     members = {}
     for group in groups:
         name = group.metadata.name

@@ -1,0 +1,57 @@
+"""Connections are carried both ways, to their end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from cpg_lab import ports, relaying
+
+
+@contextlib.asynccontextmanager
+async def relays(*ways: tuple[str, str]) -> AsyncIterator[None]:
+    """Run relays for as long as the block lasts."""
+    tasks = [asyncio.create_task(relaying.relay(*way)) for way in ways]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def connected(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect as soon as somebody listens."""
+    while True:
+        with contextlib.suppress(OSError):
+            return await asyncio.open_connection(host, port)
+        await asyncio.sleep(0.01)
+
+
+async def test_two_relays_lead_over_a_socket_to_a_server(tmp_path: Path) -> None:
+    """What is said at one end is heard at the other, and so is the answer, however long it is."""
+
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readline()).upper() * 10_000)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(shout, ports.LOOPBACK, ports.free_port())
+    there, here, way = server.sockets[0].getsockname()[1], ports.free_port(), str(tmp_path / "way.sock")
+    async with server, relays((way, f"{ports.LOOPBACK}:{there}"), (f"{ports.LOOPBACK}:{here}", way)):
+        answer = b""
+        while not answer:  # until both listen
+            reader, writer = await connected(ports.LOOPBACK, here)
+            writer.write(b"hello\n")
+            answer = await reader.read(-1)
+            writer.close()
+        assert answer == b"HELLO\n" * 10_000
+
+
+async def test_a_connection_to_nobody_ends(tmp_path: Path) -> None:
+    """Who is led to a place where nobody listens is told by the end of the connection."""
+    here = ports.free_port()
+    async with relays((f"{ports.LOOPBACK}:{here}", str(tmp_path / "nobody.sock"))):
+        reader, writer = await connected(ports.LOOPBACK, here)
+        assert await reader.read(-1) == b""
+        writer.close()
