@@ -11,6 +11,7 @@ from cpg_lab.errors import StartError
 from cpg_lab.labs import Lab, Report
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
+from cpg_lab.versions import PROGRAMS
 
 ACCESS = Access(
     url="https://127.0.0.1:1",
@@ -100,7 +101,7 @@ def test_build_prints_where_programs_are(monkeypatch: pytest.MonkeyPatch, capsys
     assert cli.main(["build", "kwok"]) == 0
     assert capsys.readouterr().out.split() == ["kwok", "/cache/kwok"]
     assert cli.main(["build"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 8
+    assert len(capsys.readouterr().out.splitlines()) == len(PROGRAMS)
 
 
 def test_status_tells_and_fails_unless_all_is_well(
