@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the nodes and of the pods")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turns; medians are shown (default: 2)")
-    parser.add_argument("--patience", type=float, default=150.0, help="seconds until one is given up (default: 150)")
+    parser.add_argument("--patience", type=float, default=240.0, help="seconds until one is given up (default: 240)")
     parser.add_argument("--only", action="append", choices=(OURS, PEER), help="measure one of the two")
     return parser
 

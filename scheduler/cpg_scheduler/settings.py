@@ -41,7 +41,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     lease_name: str = "cpg-scheduler"
     leader_election: LeaderElection = field(default_factory=LeaderElection)
     binds_in_flight: int = 64
-    """Each is a connection, whose handshake costs as much as six binds; more than these keep no API server busier."""
+    """Each is a connection, whose handshake costs as much as six binds; an API server far away may want more."""
     volume_bind_timeout: float = 600.0
     """Seconds that the volumes of pods are given to be made and bound, before the pods are decided about anew."""
     listen: str = "127.0.0.1:10270"
