@@ -78,10 +78,13 @@ def _up_to(case: Case, some: Sequence[Candidate], levels: Sequence[tuple[int, in
         seats = case.trials.seats(gone)
         return Attempt(gone, seats) if case.reaches(seats) else None
 
-    return smallest(attempt, guess=1, least=1, most=len(levels))
+    return smallest(attempt, 1, len(levels))
 
 
 def _confirmed(case: Case, attempt: Attempt) -> Attempt:
-    """Return the attempt in a domain, reprieved, as the search makes it when it is free to choose another one."""
+    """Return the attempt in a domain, reprieved, as the search makes it when it is free to choose another one.
+
+    Should it then choose one that holds fewer, which a unit's pods elsewhere may have opened, the domain stands.
+    """
     seats = case.trials.seats(attempt.gone)
     return settled(case, Attempt(attempt.gone, seats)) if case.reaches(seats) else reprieved(case, attempt)

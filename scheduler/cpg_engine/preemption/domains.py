@@ -66,7 +66,7 @@ def _places(case: Case, some: Sequence[Candidate], key: str) -> list[Place]:
     clearing, open_to = Clearing(case, some), _open(case, domain_of.tolist())
     places = []
     for number, (scope, there) in enumerate(zip(scopes, inside, strict=True)):
-        if there and number in open_to and clearing.fits(scope.rows, scope.rows)[-1] >= case.goal:
+        if there and number in open_to and clearing.most(scope.rows) >= case.goal:
             places.append((Place(scope, there, _least(case, scope.rows, there)), int(clearing.liking(scope.rows))))
     places.sort(key=lambda pair: (pair[0].least, -pair[1]))
     return [place for place, _ in places]

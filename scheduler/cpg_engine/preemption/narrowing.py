@@ -1,4 +1,7 @@
-"""As few nodes as possible: how many of them have to be cleared, in the order of what they cost."""
+"""As few as possible: how many have to go, node by node in the order of what nodes cost.
+
+The search has the say; but that it need not be asked often, the bounds tell how many it takes at the least.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -15,58 +18,62 @@ T = TypeVar("T")
 
 
 def narrowed(case: Case, some: Sequence[Candidate], within: Scope | None = None) -> Attempt | None:
-    """Return an attempt that clears no more nodes of the scope than needed, or None where clearing all is not enough.
-
-    Nobody goes who has no pod in the scope.
-    """
+    """Return an attempt in which no more go than needed, or None where all who have a pod in the scope are too few."""
     scope = within or case.trials.world.topology.whole()
     clearing = Clearing(case, some)
     found = []
-    for order in clearing.orders(scope.rows):
+    for nodes in clearing.orders(scope.rows):
+        order = _order(some, nodes)
         enough = np.flatnonzero(clearing.fits(order, scope.rows) >= case.goal)
         guess = max(int(enough[0]), 1) if len(enough) else len(order)
-        # Units that stand on one node each give nothing elsewhere, so that with fewer nodes the bounds forbid it.
-        least = 1 if clearing.is_shared else guess
-        attempt = smallest(_clearing_of(case, some, order, within), guess=guess, least=least, most=len(order))
+        attempt = smallest(_going(case, some, order, within), guess, len(order))
         if attempt is not None:
             found.append(attempt)
     return min(found, key=lambda attempt: case.cost(attempt.gone), default=None)
 
 
-def _clearing_of(
-    case: Case, some: Sequence[Candidate], order: Rows, within: Scope | None
-) -> Callable[[int], Attempt | None]:
-    """Return what clears so many nodes of an order, and has the search say whether that is enough."""
-    place = {row: number for number, row in enumerate(order.tolist())}
-    first = [min((place[row] for row in found.rows if row in place), default=len(order)) for found in some]
+def _order(some: Sequence[Candidate], nodes: Rows) -> list[int]:
+    """Return the places of those who have a pod at one of the nodes, in the order in which they would go.
 
-    def attempt(nodes: int) -> Attempt | None:
-        gone = [found for found, number in zip(some, first, strict=True) if number < nodes]
+    Node by node, those whom no budget covers first, then the least important.
+    """
+    rank = {row: number for number, row in enumerate(nodes.tolist())}
+    first = [min((rank[row] for row in found.rows if row in rank), default=None) for found in some]
+    going = [(node, some[place].is_covered, -place) for place, node in enumerate(first) if node is not None]
+    return [-place for *_, place in sorted(going)]
+
+
+def _going(
+    case: Case, some: Sequence[Candidate], order: Sequence[int], within: Scope | None
+) -> Callable[[int], Attempt | None]:
+    """Return what lets so many of an order go, and has the search say whether that is enough."""
+
+    def attempt(number: int) -> Attempt | None:
+        gone = [some[place] for place in sorted(order[:number])]
         seats = case.trials.seats(gone, within)
         return Attempt(gone, seats) if case.reaches(seats) else None
 
     return attempt
 
 
-def smallest(attempt: Callable[[int], T | None], *, guess: int, least: int, most: int) -> T | None:
-    """Return the first success of an attempt with a number from the least to the most, looked for around a guess.
+def smallest(attempt: Callable[[int], T | None], least: int, most: int) -> T | None:
+    """Return the first success of an attempt with a number from the least to the most.
 
-    From the guess on the steps are doubled, first up, then down, and what is left between a failure and a success is
-    halved. A success is taken to be one with any larger number, too.
+    From the least on the steps are doubled, and what is left between a failure and a success is halved. A success is
+    taken to be one with any larger number, too.
     """
-    failed, step, number = least - 1, 1, min(guess, most)
-    found = attempt(number) if most else None
+    failed, step, number = least - 1, 1, least
+    found = attempt(number) if least <= most else None
     while found is None:
         if number >= most:
             return None
         failed, number, step = number, min(number + step, most), 2 * step
         found = attempt(number)
-    step = 1
     while number - failed > 1:
-        middle = max((failed + number) // 2, number - step)
+        middle = (failed + number) // 2
         better = attempt(middle)
         if better is None:
             failed = middle
         else:
-            found, number, step = better, middle, 2 * step
+            found, number = better, middle
     return found

@@ -3,7 +3,7 @@
 import pytest
 
 from cpg_engine.preemption.clearing import Clearing
-from cpg_engine.testing.arenas import Arena
+from cpg_engine.testing.arenas import Arena, names
 
 LOW = {"priority": 1}
 
@@ -79,9 +79,22 @@ def test_a_tree_needs_of_its_children_the_least() -> None:
 
 
 def test_room_is_counted_by_class_and_never_above_what_is_wanted() -> None:
-    """What is free anywhere counts before anything is cleared."""
-    lows = [{"pod": "4 on a", **LOW}, {"pod": "1 on b", **LOW}]
+    """What is free anywhere counts before anybody goes; whoever goes counts where he was."""
+    lows = [{"pod": "large=4 on a", **LOW}, {"pod": "small=2x500m on b", **LOW}]
     arena = Arena(["a 4", "b 2"], [*lows, "2x1@high", "1x2@high"], {"high": {"gang": 3}})
-    world = arena.stage.world
-    rows = world.topology.whole().rows
-    assert Clearing(arena.case(3), arena.candidates()).fits(rows, rows).tolist() == [1, 3, 3]
+    world, everybody = arena.stage.world, arena.candidates()
+    rows, clearing = world.topology.whole().rows, Clearing(arena.case(3), everybody)
+    assert names(everybody) == ["large", "small-1", "small-2"]
+    assert clearing.fits([0], rows).tolist() == [1, 3]
+    assert clearing.fits([2, 1, 0], rows).tolist() == [1, 1, 3, 3]
+    assert clearing.fits([2, 1, 0], rows[:0]).tolist() == [0, 0, 0, 0]
+    assert [clearing.most(some) for some in (rows, rows[:1], rows[1:])] == [3, 3, 3]
+
+
+def test_a_unit_on_several_nodes_gives_room_at_all_of_them() -> None:
+    """At once, however far apart they are."""
+    lows = [{"pod": f"w{name}=1@whole on {name}", **LOW} for name in "ab"]
+    groups = {"high": {"gang": 1}, "whole": {"gang": 1, "whole": True, "priority": 1}}
+    arena = Arena(["a 1", "b 1", "c 1"], [*lows, {"pod": "c=1 on c", **LOW}, "3x1@high"], groups)
+    rows = arena.stage.world.topology.whole().rows
+    assert Clearing(arena.case(3), arena.candidates()).fits([0, 1], rows).tolist() == [0, 2, 3]
