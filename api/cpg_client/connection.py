@@ -1,31 +1,35 @@
 """Requests to one API server: bytes out, bytes in, errors as values of ``errors``.
 
 Answers stay bytes because the callers decode them straight into typed structs, and so that nothing is
-parsed twice. HTTP/1.1 with keep-alive and many connections rather than HTTP/2: it is what aiohttp
-speaks, and at our rates the server's side costs more than the sockets.
+parsed twice. HTTP/1.1 with keep-alive and many connections rather than HTTP/2: at our rates the server's side costs
+more than the sockets.
 
 Deliberately absent: redirects (an API server sends none, and following one would hand our credentials
-to another host) and proxies.
+to another host), proxies, and compression: as for kube-scheduler, processor time beside an API server is dearer than
+bytes.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib.metadata import version
 from os import PathLike
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import msgspec
 
 from cpg_client import kubeconfig, tls
+from cpg_client.channels import BrokenChannelError, Channel, Channels, Place
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.http1 import Head
+from cpg_client.http1 import request as request_of
 from cpg_client.plugins import PluginTokens
 from cpg_client.retrying import Retries
-from cpg_client.sockets import probing_socket
 from cpg_client.timing import REAL, Timing
 from cpg_client.tokens import TokenSource
 
@@ -37,6 +41,9 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_YAML = "application/apply-patch+yaml"
 
+_UNQUOTED = "/:@!$&'()*+,;=%"
+"""What may stand in a path as it is; an escape in it is neither undone nor doubled."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
@@ -44,7 +51,7 @@ class ConnectionSettings:
 
     ``limit`` is the number of sockets, hence of requests in flight; those above it wait their turn.
     ``total_timeout`` covers one attempt from that waiting to the last byte of the answer,
-    ``connect_timeout`` the TCP connect. ``idle_timeout`` is below the 90 seconds after which a Go server
+    ``connect_timeout`` the making of a new one. ``idle_timeout`` is below the 90 seconds after which a Go server
     closes an idle connection, so that the two sides do not race. The part of
     ``user_agent`` before the slash is the field manager the server assumes where a request names none.
     """
@@ -62,7 +69,7 @@ def _open() -> None:
 
 
 class Connection:
-    """An open line to one API server, used as ``async with Connection(endpoint) as connection``.
+    """An open channel to one API server, used as ``async with Connection(endpoint) as connection``.
 
     Paths begin with a slash and come from ``resources``. Bodies are bytes to send as they are or
     anything ``msgspec.json.encode`` takes. Every method returns the answer's body, raises ``ApiError``
@@ -85,10 +92,15 @@ class Connection:
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)
         self._plugin = PluginTokens.of(endpoint, timing)
-        self._base = endpoint.server.rstrip("/")
-        self._secure = self._base.startswith("https://")
-        self._session: aiohttp.ClientSession | None = None
-        self._timeout = aiohttp.ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout)
+        self._url = urlsplit(endpoint.server.rstrip("/"))
+        self._secure = self._url.scheme == "https"
+        self._headers = (
+            ("Host", self._url.netloc.rpartition("@")[2]),
+            ("User-Agent", settings.user_agent),
+            ("Accept", JSON),
+            ("Accept-Encoding", "identity"),
+        )
+        self._channels: Channels | None = None
 
     @classmethod
     def from_kubeconfig(
@@ -101,17 +113,17 @@ class Connection:
         return cls(kubeconfig.load(path, context), settings)
 
     async def __aenter__(self) -> Self:
-        settings = self._settings
-        connector = aiohttp.TCPConnector(
+        settings, endpoint = self._settings, self.endpoint
+        self._channels = Channels(
+            Place(
+                host=self._url.hostname or "",
+                port=self._url.port or (443 if self._secure else 80),
+                tls=tls.context_for(endpoint) if self._secure else None,
+                name=endpoint.tls_server_name,
+            ),
             limit=settings.limit,
-            keepalive_timeout=settings.idle_timeout,
-            ssl=tls.context_for(self.endpoint) if self._secure else True,
-            socket_factory=probing_socket,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": settings.user_agent, "Accept": JSON},
+            connect_timeout=settings.connect_timeout,
+            idle_timeout=settings.idle_timeout,
         )
         return self
 
@@ -121,9 +133,9 @@ class Connection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        channels, self._channels = self._channels, None
+        if channels is not None:
+            channels.close()
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
@@ -155,19 +167,33 @@ class Connection:
         server counts as lost. A stream occupies one of the ``limit`` sockets. Close it (``aclosing``):
         a generator that is merely dropped ends when the garbage collector finds it.
         """
-        settings = self._settings
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=settings.total_timeout, sock_connect=settings.connect_timeout, sock_read=silence
-        )
+        about, patience = f"GET {path}", self._settings.total_timeout
+        message = await self._message("GET", path, data=None, headers={}, params=params)
+        with self._telling(about, f"no complete answer within {patience:g} s"):
+            async with asyncio.timeout(patience):
+                channel, head = await self._ask("GET", message, streaming=True)
         try:
-            async with self._answer("GET", path, headers={}, params=params, timeout=timeout) as response:
-                yield b""
-                async for piece in response.content.iter_any():
-                    yield piece
+            pieces = self._pieces(channel, about, silence)
+            if not 200 <= head.status < 300:
+                _refuse(head, b"".join([piece async for piece in pieces]), about)
+            yield b""
+            async for piece in pieces:
+                yield piece
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
                 await self._renew_token()
             raise
+        finally:
+            self._open_channels().give_back(channel)
+
+    async def _pieces(self, channel: Channel, about: str, silence: float) -> AsyncIterator[bytes]:
+        while True:
+            with self._telling(about, f"nothing was heard for {silence:g} s"):
+                async with asyncio.timeout(silence):
+                    piece = await channel.piece()
+            if not piece:
+                return
+            yield piece
 
     async def _request(
         self,
@@ -204,50 +230,58 @@ class Connection:
         headers: dict[str, str],
         params: Params | None,
     ) -> bytes:
-        if method != "GET":
-            self._fence()
-        async with self._answer(method, path, data=data, headers=headers, params=params) as response:
-            return await response.read()
+        message = await self._message(method, path, data=data, headers=headers, params=params)
+        about, patience = f"{method} {path}", self._settings.total_timeout
+        with self._telling(about, f"no complete answer within {patience:g} s"):
+            async with asyncio.timeout(patience):
+                channel, head = await self._ask(method, message)
+        body = channel.body()
+        self._open_channels().give_back(channel)
+        _refuse(head, body, about)
+        return body
 
-    @asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        *,
-        data: bytes | None = None,
-        headers: Mapping[str, str],
-        params: Params | None,
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Give a successful answer whose body is still to be read; turn all else into our errors."""
-        request = f"{method} {path}"
+    async def _ask(self, method: str, message: bytes, *, streaming: bool = False) -> tuple[Channel, Head]:
+        """Send a request and wait for the answer; the channel is to be given back.
+
+        An idle channel may turn out to have been closed meanwhile: what only reads is then sent once more on a new one.
+        """
+        channels = self._open_channels()
+        fence = _open if method == "GET" else self._fence
+        channel = await channels.take()
+        while True:
+            try:
+                channel.ask(message, fence=fence, streaming=streaming)
+                return channel, await channel.head()
+            except BaseException as error:
+                channels.give_back(channel)
+                if not (isinstance(error, BrokenChannelError) and channel.is_stale and method == "GET"):
+                    raise
+            channel = await channels.take(fresh=True)
+
+    async def _message(
+        self, method: str, path: str, *, data: bytes | None, headers: Mapping[str, str], params: Params | None
+    ) -> bytes:
+        target = quote(f"{self._url.path}{path}", safe=_UNQUOTED)
+        if params:
+            target += f"?{urlencode(params, quote_via=quote)}"
+        own = (*self._headers, *headers.items(), *(await self._authorization()).items())
+        return request_of(method, target, own, data)
+
+    @contextmanager
+    def _telling(self, about: str, silence: str) -> Iterator[None]:
+        """Turn what may become of a channel into our errors."""
+        server = self.endpoint.server.rstrip("/")
         try:
-            async with self._open_session().request(
-                method,
-                self._base + path,
-                params=params,
-                data=data,
-                headers={**headers, **await self._authorization()},
-                allow_redirects=False,
-                server_hostname=self.endpoint.tls_server_name,
-                timeout=timeout or self._timeout,
-            ) as response:
-                if not 200 <= response.status < 300:
-                    retry_after = response.headers.get("Retry-After")
-                    body = await response.read()
-                    raise ApiError.from_response(response.status, body, retry_after=retry_after, request=request)
-                yield response
+            yield
         except TimeoutError as error:
-            why = str(error) or f"no complete answer within {self._settings.total_timeout:g} s"
-            raise ConnectionFailedError(self._base, request, why) from error
-        except aiohttp.ClientError as error:
-            raise ConnectionFailedError(self._base, request, str(error) or type(error).__name__) from error
+            raise ConnectionFailedError(server, about, silence) from error
+        except BrokenChannelError as error:
+            raise ConnectionFailedError(server, about, str(error)) from error
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _open_channels(self) -> Channels:
+        if self._channels is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
-        return self._session
+        return self._channels
 
     async def _authorization(self) -> dict[str, str]:
         if not self._secure:
@@ -258,3 +292,9 @@ class Connection:
     async def _renew_token(self) -> bool:
         """Look for another token, because the one in use was refused; tell whether there is one."""
         return await self._plugin.renew() if self._plugin else self._tokens.renew()
+
+
+def _refuse(head: Head, body: bytes, about: str) -> None:
+    """Raise what the server says, unless it is yes."""
+    if not 200 <= head.status < 300:
+        raise ApiError.from_response(head.status, body, retry_after=head.header("retry-after"), request=about)

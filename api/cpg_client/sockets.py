@@ -7,18 +7,14 @@ could be measured. A server that hangs while its machine answers is what the tim
 
 import socket
 
-import aiohttp
-
 _PROBING = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """Seconds, seconds, probes, and the milliseconds for sent bytes to be acknowledged; not every system has all four."""
 
 
-def probing_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Make the socket of a new connection."""
-    made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+def probe(connected: socket.socket) -> None:
+    """Have the kernel look after a connection."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBING.items():
         option = getattr(socket, name, None)
         if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -4,14 +4,13 @@ import socket
 
 import pytest
 
-from cpg_client.sockets import probing_socket
-
-ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1))
+from cpg_client.sockets import probe
 
 
 def test_the_kernel_probes() -> None:
     """A dead peer is noticed within half a minute: after 15 seconds, three times every 5."""
-    with probing_socket(ADDRESS) as made:
+    with socket.socket() as made:
+        probe(made)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
@@ -21,5 +20,6 @@ def test_the_kernel_probes() -> None:
 def test_a_system_may_lack_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the system does not know is left as it is."""
     monkeypatch.delattr(socket, "TCP_KEEPIDLE")
-    with probing_socket(ADDRESS) as made:
+    with socket.socket() as made:
+        probe(made)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

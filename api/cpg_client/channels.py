@@ -1,0 +1,243 @@
+"""Open channels to one server, one request at a time on each, kept for the next.
+
+Written out rather than taken from a library for two reasons. Between the last look at the fence and the bytes in the
+kernel's hands nothing may come: a leader that is stopped in between would act when it is none any more. ``ask``
+does both in one step. And a request costs two thirds of the processor time that it costs through aiohttp, most of
+what is left being TLS and the event loop.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from ssl import SSLContext
+
+from msgspec import Struct
+
+from cpg_client.http1 import BadAnswerError, Head, Reading
+from cpg_client.sockets import probe
+
+HIGH_WATER = 1 << 20
+"""Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
+
+
+class BrokenChannelError(OSError):
+    """A channel ended, or brought nonsense, before the answer was complete."""
+
+
+class Channel(asyncio.Protocol):
+    """One connection. It answers one request at a time, and is good for the next when the answer is complete."""
+
+    def __init__(self) -> None:
+        """Begin unconnected."""
+        self.idle_since = 0.0
+        self.served = 0
+        """Answers that have come over this channel."""
+        self._transport: asyncio.Transport | None = None
+        self._reading: Reading | None = None
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        self._paused = False
+        self._streaming = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+
+    # What callers do.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent."""
+        return self._transport is not None and self._error is None and not self._transport.is_closing()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the last answer was taken to its end, and the server keeps the channel open."""
+        reading = self._reading
+        if reading is None:
+            return self.is_open
+        return (
+            self.is_open and reading.is_complete and not self._pieces and bool(reading.head and reading.head.keeps_open)
+        )
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the channel broke as one that had been idle does: after others, and without a byte."""
+        return self.served > 0 and self._reading is not None and self._reading.is_untouched
+
+    def ask(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
+        """Send a request, if the fence lets it pass: nothing comes between the two."""
+        transport = self._transport
+        if transport is None:
+            raise BrokenChannelError("the channel is closed")
+        self._streaming = streaming
+        fence()
+        self._reading = Reading()
+        transport.write(data)
+
+    async def head(self) -> Head:
+        """Wait for the beginning of the answer; unless it is a stream, for all of it."""
+        reading = self._reading
+        while reading is None or reading.head is None or not (self._streaming or reading.is_complete):
+            await self._news()
+        return reading.head
+
+    async def piece(self) -> bytes:
+        """Wait for a piece of the body; nothing means that it is complete."""
+        while not self._pieces:
+            if self._reading is None or self._reading.is_complete:
+                return b""
+            await self._news()
+        data = self._pieces.popleft()
+        self._held -= len(data)
+        if self._paused and self._held < HIGH_WATER and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    def body(self) -> bytes:
+        """Take all of the body that has come."""
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._held = 0
+        return data
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _news(self) -> None:
+        if self._error is not None:
+            raise BrokenChannelError(str(self._error) or type(self._error).__name__) from self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # What the loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # nothing else is asked for
+        self._transport = transport
+        probe(transport.get_extra_info("socket"))
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        reading = self._reading = self._reading or Reading()
+        try:
+            piece = reading.feed(data)
+        except BadAnswerError as error:
+            self._fail(error)
+            self.close()
+            return
+        if piece:
+            self._pieces.append(piece)
+            self._held += len(piece)
+        if self._streaming and self._held > HIGH_WATER and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        if reading.is_complete:
+            self.served += 1
+        if reading.is_complete or (self._streaming and reading.head is not None):
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits, unless this was the end of the answer."""
+        try:
+            if exc is None and self._reading is not None:
+                self._reading.end()
+        except BadAnswerError as error:
+            exc = error
+        self._fail(exc or BrokenChannelError("Server disconnected"))
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where the server is: TLS where there is a context, under a name to ask for and to verify."""
+
+    host: str
+    port: int
+    tls: SSLContext | None = None
+    name: str | None = None
+
+
+class Channels:
+    """The channels to one place: so many at the most, the latest used first, and none that has been idle for long."""
+
+    def __init__(self, place: Place, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
+        """Begin with none."""
+        self._place = place
+        self._free = asyncio.Semaphore(limit)
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._idle: list[Channel] = []
+        self._all: set[Channel] = set()
+        self._clock = asyncio.get_running_loop().time
+
+    async def take(self, *, fresh: bool = False) -> Channel:
+        """Return a channel for one request, an idle one if there is any and it need not be new; give it back after."""
+        await self._free.acquire()
+        try:
+            return (None if fresh else self._found()) or await self._opened()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, channel: Channel) -> None:
+        """Take a channel back; one that is in the middle of something is of no more use."""
+        self._free.release()
+        if channel.is_reusable:
+            channel.idle_since = self._clock()
+            self._idle.append(channel)
+        else:
+            self._drop(channel)
+        while self._idle and not self._lives(self._idle[0]):
+            self._drop(self._idle.pop(0))
+
+    def close(self) -> None:
+        """Hang up everywhere; who waits for an answer is told."""
+        for channel in tuple(self._all):
+            self._drop(channel)
+        self._idle.clear()
+
+    def _found(self) -> Channel | None:
+        while self._idle:
+            channel = self._idle.pop()
+            if self._lives(channel):
+                return channel
+            self._drop(channel)
+        return None
+
+    def _lives(self, channel: Channel) -> bool:
+        return channel.is_open and self._clock() - channel.idle_since < self._idle_timeout
+
+    def _drop(self, channel: Channel) -> None:
+        self._all.discard(channel)
+        channel.close()
+
+    async def _opened(self) -> Channel:
+        place = self._place
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, channel = await asyncio.get_running_loop().create_connection(
+                    Channel,
+                    place.host,
+                    place.port,
+                    ssl=place.tls,
+                    server_hostname=(place.name or place.host) if place.tls else None,
+                    happy_eyeballs_delay=0.25,
+                )
+        except TimeoutError as error:
+            raise BrokenChannelError(f"Cannot connect within {self._connect_timeout:g} s") from error
+        except OSError as error:
+            raise BrokenChannelError(f"Cannot connect: {error}") from error
+        self._all.add(channel)
+        return channel

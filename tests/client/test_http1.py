@@ -1,0 +1,102 @@
+"""The bytes of HTTP/1.1, as they should be and as they should not."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cpg_client.http1 import BadAnswerError, Reading, request
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[Reading, bytes]:
+    """Read an answer that comes in these pieces."""
+    reading = Reading()
+    body = b"".join([reading.feed(piece) for piece in pieces])
+    if ended:
+        reading.end()
+    return reading, body
+
+
+def chunked(chunks: Sequence[bytes]) -> bytes:
+    """Write a body in chunks."""
+    sized = [f"{len(chunk):x};note=1\r\n".encode() + chunk + b"\r\n" for chunk in chunks if chunk]
+    return b"".join([*sized, b"0\r\nTrailer: 1\r\n\r\n"])
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.sampled_from(["sized", "chunked", "endless"]), st.data())
+def test_an_answer_may_come_in_any_pieces(chunks: list[bytes], way: str, data: st.DataObject) -> None:
+    """Wherever the network cuts it, and however the server delimits it, the body is what was sent."""
+    body = b"".join(chunks)
+    wire = {
+        "sized": OK + f"Content-Length: {len(body)}\r\n\r\n".encode() + body,
+        "chunked": OK + b"transfer-encoding: chunked\r\n\r\n" + chunked(chunks),
+        "endless": OK + b"Connection: close\r\n\r\n" + body,
+    }[way]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(wire) - 1), max_size=8)))
+    pieces = [wire[start:end] for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
+    reading, found = read(pieces, ended=way == "endless")
+    assert found == body
+    assert reading.is_complete
+    assert reading.head is not None
+    assert (reading.head.status, reading.head.keeps_open) == (200, way != "endless")
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", OK, OK + b"Transfer-Encoding: chunked\r\n\r\n"]))
+@example(b"Content-Length: -1\r\n\r\n", OK)
+@example(b"Content-Length: 1_0\r\n\r\n", OK)
+@example("Content-Length: \u00b2\r\n\r\n".encode("latin-1"), OK)
+@example(b"-4\r\nabcd\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n")
+@example(b"0x4\r\nabcd\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n")
+@example(b"HTTP/1.1 2x0 OK\r\n\r\n", b"")
+def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
+    """Whatever a server sends, it is an answer, the beginning of one, or called a bad one."""
+    with suppress(BadAnswerError):
+        reading, _ = read([start, nonsense], ended=True)
+        assert reading.is_complete
+
+
+@pytest.mark.parametrize(
+    ("wire", "why"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "no answer of HTTP"),
+        (OK + b"Content-Length: 2\r\n\r\nabc", "more than its answer"),
+        (OK + b"Content-Length: 2\r\n\r\nab" + OK, "more than its answer"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "more than its answer"),
+        (OK + b"Content-Length: 2\r\n\r\na", "broke off"),
+        (OK + b"Content-Length: x\r\n\r\na", "no number: 'x'"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 300, "no size"),
+        (OK + b"x: y\r\n" * 20_000, "no end"),
+        (b"", "disconnected"),
+    ],
+)
+def test_a_bad_answer_is_told(wire: bytes, why: str) -> None:
+    """The words say what was wrong with it."""
+    with pytest.raises(BadAnswerError, match=why):
+        read([wire], ended=True)
+
+
+def test_more_after_an_answer_is_told() -> None:
+    """An answer is over when it is over."""
+    reading, _ = read([OK + b"Content-Length: 0\r\n\r\n"])
+    with pytest.raises(BadAnswerError, match="more than its answer"):
+        reading.feed(b"x")
+
+
+def test_what_says_nothing_is_passed_over() -> None:
+    """A server may send other heads before the one that counts, and an answer may have no body."""
+    reading, body = read([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 No Content\r\nWarning: 299\r\n\r\n"])
+    assert (reading.is_complete, body) == (True, b"")
+    assert reading.head is not None
+    assert (reading.head.status, reading.head.keeps_open, reading.head.header("warning")) == (204, False, "299")
+
+
+def test_a_request_is_plain() -> None:
+    """A length where there is a body, and nothing that could smuggle in another header."""
+    assert request("GET", "/x", [("Host", "h")], None) == b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+    assert request("PUT", "/x", [], b"ab") == b"PUT /x HTTP/1.1\r\nContent-Length: 2\r\n\r\nab"
+    with pytest.raises(ValueError, match="line break"):
+        request("GET", "/x", [("Authorization", "Bearer a\r\nHost: other")], None)
