@@ -17,7 +17,7 @@ setup: $(READY) ## install everything the project needs into .venv
 $(READY): requirements/dev.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh
 
-demo: $(READY) ## start a local cluster and show a tree of gangs in it
+demo: $(READY) ## the story: a chart, a tree that waits, room, a more important tree
 	@$(BIN)/python tools/demo.py
 
 lab-up: $(READY) ## start a local cluster and leave it running (LAB="--gates native", see cpg-lab up --help)
@@ -35,6 +35,8 @@ lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_crds.py --check
 	$(BIN)/python tools/generate_metrics.py --check
+	$(BIN)/python tools/generate_board.py --check
+	$(BIN)/python tools/generate_reference.py --check
 
 unit: $(READY) ## run the tests that need no control plane, with the coverage gate
 	$(PYTEST) -n auto -m "not e2e and not speed" --cov --cov-report=term
@@ -52,8 +54,10 @@ images: $(READY) ## build the container image (IMAGE="--base stand-in" where non
 
 generate: $(READY) ## write the generated files anew
 	$(BIN)/python tools/generate_crds.py
+	$(BIN)/python tools/generate_board.py
 	$(BIN)/python tools/generate_manifests.py
 	$(BIN)/python tools/generate_metrics.py
+	$(BIN)/python tools/generate_reference.py
 
 bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/api.py
@@ -64,8 +68,8 @@ bench-peer: $(READY) ## measure ours and kube-scheduler side by side (PEER="--qu
 	@$(BIN)/cpg-lab build
 	$(BIN)/python bench/peer.py $(PEER)
 
-crash: $(READY) ## kill the scheduler twenty times in the middle of binding a tree (CRASH_SEED=2)
-	CRASHES=20 $(PYTEST) tests/e2e/scheduler/crashes/test_kills.py
+crash: $(READY) ## kill the scheduler twenty times in the middle of binding a tree, and take the API server away for 30 s
+	CRASHES=20 OUTAGE=30 $(PYTEST) tests/e2e/scheduler/crashes/test_kills.py tests/e2e/scheduler/crashes/test_outages.py
 
 soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800)

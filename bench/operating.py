@@ -2,19 +2,20 @@
 
     .venv/bin/python bench/operating.py [--trees 1000]
 
-The trees are made while the operator runs, then all their pods run, then nothing happens for a while. Told are the time
-until every status was right, CPU and memory of the operator, and its CPU while nothing happens. Not part of ``make
-bench``: it takes some minutes, most of them the API server's.
+The trees are made while the operator runs, then their pods come and run, then nothing happens for a while, then all is
+deleted. Told are the time until every status was right, CPU and memory of the operator, its looks and writes, and its
+CPU while nothing happens. Not part of ``make bench``: it takes some minutes, most of them the API server's.
 """
 
 import argparse
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.creating import create_all
 from cpg_client.listing import list_all
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, NODES, PODS, STATUS
+from cpg_lab import probing
 from cpg_lab.clusters import Cluster
+from cpg_lab.ports import free_port
 from cpg_lab.specs import ClusterSpec
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +39,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 IDLE = 30.0
 PATIENCE = 1800.0
 Created = Iterator[tuple[str, object]]
+LOOKS, WRITES = "cpg_operator_reconcile_seconds_count", "cpg_operator_writes_total"
+WAITING = ("cpg_operator_queue_length", "cpg_operator_writes_pending")
+COUNTED = (LOOKS, WRITES, *WAITING)
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -61,13 +67,26 @@ class Process:
     """The operator, and what it has used."""
 
     def __init__(self, kubeconfig: Path, log: Path) -> None:
-        """Start it."""
+        """Start it; return when it is ready, so that its start is nobody's cost."""
+        listen = f"127.0.0.1:{free_port()}"
         command = [sys.executable, "-m", "cpg_operator", "--kubeconfig", str(kubeconfig)]
         with log.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603  # our own operator
-                [*command, "--no-leader-elect", "--listen", ""], stderr=output
+                [*command, "--no-leader-elect", "--listen", listen], stderr=output
             )
         self._folder = Path("/proc") / str(self._process.pid)
+        self._url = f"http://{listen}"
+        while probing.ask(f"{self._url}/readyz")[0] != 200:
+            time.sleep(0.1)
+
+    def counted(self) -> dict[str, float]:
+        """Return what it has counted so far: looks, writes, and what waits."""
+        page = probing.ask(f"{self._url}/metrics")[1]
+        found: dict[str, float] = dict.fromkeys(COUNTED, 0.0)
+        for name, number in re.findall(r"^(\w+)(?:\{[^}]*\})? (\S+)$", page, re.MULTILINE):
+            if name in found:
+                found[name] += float(number)
+        return found
 
     def cpu(self) -> float:
         """Return the seconds of CPU so far."""
@@ -147,17 +166,45 @@ async def run_pods(connection: Connection, trees: int) -> float:
 
 async def settled(connection: Connection, reason: str) -> float:
     """Return how long it took until the health of all groups was that."""
-    began, wrong = time.monotonic(), 0
-    while time.monotonic() - began < PATIENCE:
-        wrong = 0
+
+    async def wrong() -> int:
+        found = 0
         for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS):
             for item in (await list_all(connection, resource.path(NAMESPACE))).items:
                 status = msgspec.json.decode(item, type=Group).status
-                wrong += not any(one.type == "Healthy" and one.reason == reason for one in status.conditions)
-        if not wrong:
-            return time.monotonic() - began
+                found += not any(one.type == "Healthy" and one.reason == reason for one in status.conditions)
+        return found
+
+    return await none_left(wrong, f"groups are not {reason}")
+
+
+async def delete_all(connection: Connection) -> float:
+    """Delete all groups and pods; return how long that took."""
+    began = time.monotonic()
+    for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, PODS):
+        options = {"gracePeriodSeconds": 0} if resource is PODS else None
+        await connection.delete(resource.path(NAMESPACE), options)
+    return time.monotonic() - began
+
+
+async def gone(connection: Connection) -> float:
+    """Return how long it took until no group was left."""
+
+    async def left() -> int:
+        kinds = (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS)
+        return sum([len((await list_all(connection, one.path(NAMESPACE))).items) for one in kinds])
+
+    return await none_left(left, "groups are left")
+
+
+async def none_left(count: Callable[[], Awaitable[int]], what: str) -> float:
+    """Return how long it took until there were none."""
+    began = time.monotonic()
+    while found := await count():
+        if time.monotonic() - began > PATIENCE:
+            raise RuntimeError(f"{found} {what}")
         await asyncio.sleep(1)
-    raise RuntimeError(f"{wrong} groups are still not {reason}")
+    return time.monotonic() - began
 
 
 async def measure(cluster: Cluster, trees: int, log: Path) -> None:
@@ -168,22 +215,37 @@ async def measure(cluster: Cluster, trees: int, log: Path) -> None:
         await connection.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
         operator = Process(cluster.kubeconfig, log)
         try:
-            for what, work, reason in (
-                ("groups made", make(connection, group_bodies(trees)), "Pending"),
-                ("pods made, with nodes", make(connection, pod_bodies(trees)), "Starting"),
-                ("pods run", run_pods(connection, trees), "MinimumMet"),
+            for what, work, reached in (
+                ("groups made", make(connection, group_bodies(trees)), settled(connection, "Pending")),
+                ("pods made, with nodes", make(connection, pod_bodies(trees)), settled(connection, "Starting")),
+                ("pods run", run_pods(connection, trees), settled(connection, "MinimumMet")),
             ):
-                before, took = operator.cpu(), await work
-                after = await settled(connection, reason)
-                print(f"{what}: {took:.1f} s, all {reason} {after:.1f} s later, CPU {operator.cpu() - before:.1f} s")
+                await phase(operator, 7 * trees, what, work, reached)
             await asyncio.sleep(10)
             before = operator.cpu()
             await asyncio.sleep(IDLE)
             print(
                 f"nothing happens: {(operator.cpu() - before) / IDLE * 100:.2f} % of a CPU; {operator.memory():.0f} MB"
             )
+            await phase(operator, 7 * trees, "all deleted", delete_all(connection), gone(connection))
+            await asyncio.sleep(5)
+            waiting = [operator.counted()[name] for name in WAITING]
+            print(f"left in the queue and to be written: {waiting}; {operator.memory():.0f} MB at most")
         finally:
             operator.end()
+
+
+async def phase(operator: Process, groups: int, what: str, work: Awaitable[float], reached: Awaitable[float]) -> None:
+    """Do some work, wait until it is reflected, and tell what that took of the operator."""
+    cpu, counted = operator.cpu(), operator.counted()
+    took, after = await work, await reached
+    spent, now = operator.cpu() - cpu, operator.counted()
+    looks, writes = (now[name] - counted[name] for name in (LOOKS, WRITES))
+    print(
+        f"{what}: {took:.1f} s, all of it told {after:.1f} s later; "
+        f"CPU {spent:.1f} s, {spent / groups * 1000:.1f} ms a group; {looks:.0f} looks, {writes:.0f} writes",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -1,17 +1,24 @@
-"""Write what is made from the chart: manifests/install.yaml and the chart's README; ``--check`` only compares.
+"""Write what is made for the chart and from it; ``--check`` only compares.
 
-The first is the chart with its default values, for those who have no Helm. The table of values in the second is made
-from values.yaml, in which the comment above a value says what it is for.
+- In values.schema.json, what the settings files of both processes may hold, as their own code says.
+- manifests/install.yaml: the chart with its default values, for those who have no Helm.
+- The table of values in the chart's README, from values.yaml, in which the comment above a value says what it is for.
 """
 
 import argparse
 import difflib
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+import cpg_operator.settings
+import cpg_scheduler.settings
 from cpg_lab import building
 from cpg_lab.errors import LabError
 
@@ -19,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "kube-cpg"
 INSTALL = ROOT / "manifests" / "install.yaml"
 README = CHART / "README.md"
+SCHEMA = CHART / "values.schema.json"
 SPACE = "kube-cpg"
 BEGIN, END = "<!-- values: generated -->", "<!-- end of values -->"
 HEADER = f"""\
@@ -36,7 +44,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file differs")
     check = parser.parse_args().check
     try:
-        expected = {INSTALL: HEADER + rendered(), README: readme()}
+        expected = {SCHEMA: schema(), INSTALL: HEADER + rendered(), README: readme()}
     except LabError as error:
         print(f"generate_manifests: {error}", file=sys.stderr)
         return 1
@@ -47,6 +55,27 @@ def main() -> int:
     for path, text in expected.items():
         path.write_text(text, "utf-8")
     return 0
+
+
+def schema() -> str:
+    """Return the schema of the values with the settings as they are now."""
+    found: dict[str, Any] = json.loads(SCHEMA.read_text("utf-8"))
+    kinds = {"scheduler": cpg_scheduler.settings.Settings, "operator": cpg_operator.settings.Settings}
+    tops, parts = msgspec.json.schema_components(
+        kinds.values(), ref_template="#/definitions/settings/definitions/{name}"
+    )
+    found["definitions"]["settings"] = {"definitions": {name: _strict(part) for name, part in sorted(parts.items())}}
+    for part, top in zip(kinds, tops, strict=True):
+        found["properties"][part]["properties"]["settings"] = top
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _strict(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a struct that is given no keys but its own; words about it are for docs/reference."""
+    properties = {
+        name: {key: value for key, value in one.items() if key != "default"} for name, one in part["properties"].items()
+    }
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def rendered() -> str:

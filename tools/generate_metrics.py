@@ -1,4 +1,4 @@
-"""Write the reference of the scheduler's metrics, or with ``--check`` tell whether it is what the registry says."""
+"""Write the reference of all metrics, or with ``--check`` tell whether it is what the registries say."""
 
 import argparse
 import difflib
@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client import Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from cpg_engine.gangs.world import new_world
+from cpg_operator.metrics import Metrics as OperatorMetrics
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.census import Census
 from cpg_scheduler.metrics import Metrics
@@ -17,15 +18,26 @@ from cpg_scheduler.pending import Backoff, Pending
 
 FILE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 HEADER = """\
-# Metrics of the scheduler
+# Metrics
 
-<!-- Generated from the registry by `python tools/generate_metrics.py`. Do not edit. -->
+<!-- Generated from the registries by `python tools/generate_metrics.py`. Do not edit. -->
 
-Who leads serves them under `/metrics`; who stands by serves `leader_election_master_status` alone. What begins with
-`scheduler_` has the name and the meaning that kube-scheduler gives it, so that boards and alerts carry over; what
-begins with `cpg_scheduler_` is our own. A whole tree counts as one `podgroup`. No label ever holds the name of an
-object, but for that of the lease, so the number of series does not grow with the cluster.
+Who leads serves them under `/metrics`; who stands by serves `leader_election_master_status` alone. No label ever holds
+the name of an object, but for that of the lease, so the number of series does not grow with the cluster. What the
+chart's alerts and board make of them is told in [monitoring](../operations/monitoring.md).
+"""
+SCHEDULER = """
+## Scheduler
 
+What begins with `scheduler_` has the name and the meaning that kube-scheduler gives it, so that boards and alerts carry
+over; what begins with `cpg_scheduler_` is our own. A whole tree counts as one `podgroup`.
+
+"""
+OPERATOR = """
+## Operator
+
+"""
+COLUMNS = """\
 | metric | type | labels | what it tells |
 | --- | --- | --- | --- |
 """
@@ -37,19 +49,20 @@ ELECTED = """\
 def rendered() -> str:
     """Return what the file ought to hold."""
     pending = Pending(Backoff())
-    metrics = Metrics("", pending, lambda: 0.0)
-    metrics.registry.register(Census(State(new_world(), (), ""), pending, wall=lambda: 0.0, ages=dict))
-    return HEADER + "".join(sorted([*_rows(metrics), ELECTED]))
+    scheduler = Metrics("", pending, lambda: 0.0).registry
+    scheduler.register(Census(State(new_world(), (), ""), pending, wall=lambda: 0.0, ages=dict))
+    parts = ((SCHEDULER, scheduler), (OPERATOR, OperatorMetrics().registry))
+    return HEADER + "".join(told + COLUMNS + "".join(sorted([*_rows(registry), ELECTED])) for told, registry in parts)
 
 
-def _rows(metrics: Metrics) -> Iterator[str]:
+def _rows(registry: CollectorRegistry) -> Iterator[str]:
     # The registry has no public way to the labels of a metric that has no series yet.
-    for collector in metrics.registry._collector_to_names:  # noqa: SLF001
+    for collector in registry._collector_to_names:  # noqa: SLF001
         for family in _families(collector):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             labels = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
             listed = ", ".join(f"`{label}`" for label in labels)
-            yield f"| `{name}` | {family.type} | {listed} | {family.documentation} |\n"
+            yield f"| `{name}` | {family.type} | {listed} | {family.documentation.removesuffix('.')}. |\n"
 
 
 def _families(collector: Collector) -> Iterator[Metric]:

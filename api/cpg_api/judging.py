@@ -10,9 +10,7 @@ So that they never take turns, the operator keeps to this:
 4. True is final.
 """
 
-from collections.abc import Iterable
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -64,7 +62,7 @@ def verdict(
     differing = _differing([pod for _, pod in living])
     if differing:
         return Verdict(message=differing, differs=True)
-    diverging = validate_members(tree, living, surroundings.classes) if knows_classes else ()
+    diverging = validate_members(tree, living, surroundings) if knows_classes else ()
     return Verdict(message=summary([problem.message for problem in diverging])) if diverging else VALID
 
 
@@ -109,12 +107,14 @@ def _condition(group: Group, status: str, reason: str, message: str) -> Conditio
 
 def _differing(pods: list[Pod]) -> str:
     """Say in what the pods of a tree differ that they must have in common."""
-    for field, values in (
-        ("schedulerName", [(pod.spec.scheduler_name, pod.metadata.key) for pod in pods]),
-        ("preemptionPolicy", [(pod.spec.preemption_policy or DEFAULT_POLICY, pod.metadata.key) for pod in pods]),
-    ):
-        firsts = [next(group) for _, group in groupby(sorted(values), key=itemgetter(0))]
-        if len(firsts) > 1:
-            listed = ", ".join(f"Pod {key} has {value}" for value, key in firsts)
+    choices: dict[str, Callable[[Pod], str]] = {
+        "schedulerName": lambda pod: pod.spec.scheduler_name,
+        "preemptionPolicy": lambda pod: pod.spec.preemption_policy or DEFAULT_POLICY,
+    }
+    for field, chosen in choices.items():
+        found = sorted({chosen(pod) for pod in pods})
+        if len(found) > 1:
+            firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in found)
+            listed = ", ".join(f"Pod {key} has {value}" for key, value in firsts)
             return f"all pods of a tree need one {field}: {listed}"
     return ""

@@ -34,8 +34,11 @@ class LeaderElection(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """
 
     lease_duration: int = LeaseSettings.lease_duration
+    """For how long the others wait after the last sign of life of the one that leads."""
     renew_deadline: float = LeaseSettings.renew_deadline
+    """For how long the one that leads tries to renew before it gives up and ends."""
     retry_period: float = LeaseSettings.retry_period
+    """Between two looks at the lease, or two tries to renew it."""
 
     def times(self) -> LeaseSettings:
         """Return the times of the election; raise ``ValueError`` where they cannot work."""

@@ -1,4 +1,4 @@
-"""An HTTP session for a framework that speaks to the API server by itself: Kopf.
+"""What a framework needs that speaks to the API server by itself: a session for Kopf, a token for pykube-ng.
 
 It goes the way of our own connections: the same certificates, and the same tokens with their rotation and their exec
 plugins. So there is one place that knows how to reach a cluster, and no second one to go stale after an hour. A refused
@@ -32,3 +32,9 @@ def lent_session(endpoint: Endpoint, timing: Timing = REAL) -> aiohttp.ClientSes
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(identify,),
     )
+
+
+async def lent_token(endpoint: Endpoint, timing: Timing = REAL) -> str | None:
+    """Return the token of now, for something that is over before it expires."""
+    plugin = PluginTokens.of(endpoint, timing)
+    return await plugin.current() if plugin else TokenSource(endpoint.credentials, timing.clock).current()

@@ -1,4 +1,6 @@
-"""The writes of the shells: each a small function that says what it does and returns nothing.
+"""The writes of the shells: each a small function that says what it does.
+
+Who changes an object gets the answer, the object as it is then, in case a view wants to know it before the watch tells.
 
 All of them are safe against acting on a namesake: where the server offers it, the UID goes with the request, and
 an object that was deleted and made anew in the meantime is answered by a conflict.
@@ -38,7 +40,7 @@ async def apply_status(
     status: object,
     manager: str,
     unchanged: bool = False,
-) -> None:
+) -> bytes:
     """Own these fields of a status, and no others; fields owned before and not sent now are given up.
 
     By force, because a conflict here would mean that one name is used by two writers, and not that somebody has
@@ -53,7 +55,7 @@ async def apply_status(
         "status": status,
     }
     params = {"fieldManager": manager, "force": "true"}
-    await _patch_guarded(connection, _path(resource, target, STATUS), body, APPLY_YAML, params)
+    return await _patch_guarded(connection, _path(resource, target, STATUS), body, APPLY_YAML, params)
 
 
 async def merge_status(
@@ -71,11 +73,11 @@ async def merge_status(
 
 async def merge(
     connection: Connection, resource: Resource, target: ObjectMeta, *, body: Mapping[str, Any], unchanged: bool = False
-) -> None:
+) -> bytes:
     """Change these fields of an object other than its status; with ``unchanged`` as in ``merge_status``."""
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     metadata = {**body.get("metadata", {}), **_identity(target), **version}
-    await _patch_guarded(connection, _path(resource, target), {**body, "metadata": metadata}, MERGE_PATCH)
+    return await _patch_guarded(connection, _path(resource, target), {**body, "metadata": metadata}, MERGE_PATCH)
 
 
 async def set_pod_status(
@@ -188,10 +190,10 @@ def _digest(target: ObjectMeta, event: Event) -> str:
 
 async def _patch_guarded(
     connection: Connection, path: str, body: object, content_type: str, params: Params | None = None
-) -> None:
+) -> bytes:
     """Send a patch; another UID, which the server calls an invalid change, is a conflict here as everywhere else."""
     try:
-        await connection.patch(path, body, content_type, params=params)
+        return await connection.patch(path, body, content_type, params=params)
     except ApiError as error:
         if any(cause.field == "metadata.uid" for cause in error.causes):
             message = f"another object has this name: {error.message}"

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from cpg_lab import building, labs, populating
+from cpg_lab import building, environments, hosting, labs, populating
 from cpg_lab.errors import LabError
 from cpg_lab.labs import DEFAULT_NAME, Lab, Report
 from cpg_lab.nodes import NodePool
@@ -95,6 +95,19 @@ def nodes(given: argparse.Namespace) -> int:
     return 0
 
 
+def env(given: argparse.Namespace) -> int:
+    """Print what aims a shell at a cluster, with kubectl and helm: eval "$(cpg-lab env)"."""
+    print(environments.exports(Lab(given.name)), end="")
+    return 0
+
+
+def host(given: argparse.Namespace) -> int:
+    """Run what the Deployments of a namespace say, as processes that end with the cluster."""
+    for name, urls in hosting.begin(Lab(given.name), given.namespace).items():
+        print(f"{name:<24} {' '.join(urls)}")
+    return 0
+
+
 def _described(lab: Lab, report: Report) -> str:
     """Write a report for people."""
     what = f"Kubernetes {report.spec.kubernetes}, {report.spec.gates} gates" if report.spec else ""
@@ -120,12 +133,16 @@ def _parser() -> argparse.ArgumentParser:
     stopping.add_argument("--all", action="store_true", help="every lab of this repository")
     command(status).add_argument("--name", help="one lab only")
     _add_name(command(kubeconfig))
+    _add_name(command(env))
     passing_on = command(kubectl)
     _add_name(passing_on)
     passing_on.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- ARGUMENT...")
     adding = command(nodes)
     _add_name(adding)
     adding.add_argument("descriptions", nargs="+", metavar="DESCRIPTION", help=_NODES_HELP)
+    hosted = command(host)
+    _add_name(hosted)
+    hosted.add_argument("--namespace", default="kube-cpg", help="where they are (default: kube-cpg)")
     return parser
 
 

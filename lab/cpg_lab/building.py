@@ -1,8 +1,8 @@
 """Building programs once, into the cache, only those that are asked for.
 
 A program's place in the cache is a digest of everything that decides what it is: its sources (the module's
-`go.mod` and `go.sum`), the flags, the Go version, the platform. So nothing is ever rebuilt in place, two
-checkouts share what they agree on, and a changed pin simply leads elsewhere. Go builds beside the place and
+`go.mod` and `go.sum`, and Go files of ours), the flags, the Go version, the platform. So nothing is ever rebuilt in
+place, two checkouts share what they agree on, and a changed pin simply leads elsewhere. Go builds beside the place and
 the result is renamed into it, so what is there is whole. An interrupted build goes on where it was, for Go
 keeps every compiled package in a cache of its own.
 """
@@ -53,8 +53,8 @@ def key(program: Program, compiler: Toolchain) -> str:
     digest = hashlib.sha256()
     digest.update(json.dumps([program.package, linker_flags(program.module), FLAGS]).encode())
     digest.update(json.dumps([compiler.version, compiler.platform]).encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    for source in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))):
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 

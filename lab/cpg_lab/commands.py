@@ -126,6 +126,8 @@ def apiserver(setting: Setting) -> list[str]:
         "--authorization-mode=RBAC",
         "--shutdown-watch-termination-grace-period=2s",  # else it stays as long as anybody watches
         # The first would make pods wait for a controller; the other taints nodes that we make ready.
+        # As some distributions have it: who blocks an owner's deletion needs a right to the owner's finalizers.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         f"--disable-admission-plugins={'' if spec.service_accounts else 'ServiceAccount,'}TaintNodesByCondition",
         *_gates(spec),
         *([f"--runtime-config={','.join(f'{api}=true' for api in NATIVE_APIS)}"] if spec.gates == "native" else []),

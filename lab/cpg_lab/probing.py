@@ -5,6 +5,8 @@ event loop may run in the same thread. So each burst of coroutines gets a thread
 """
 
 import asyncio
+import urllib.error
+import urllib.request
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +34,17 @@ def unready_reason(url: str, path: str, *, ca_file: Path | None, token: str | No
     """Ask once; give None when the answer was good, else what was wrong with it."""
     endpoint = Endpoint(server=url, ca=ca_file, credentials=Credentials(token=token))
     return run_blocking(_ask(endpoint, path))
+
+
+def ask(url: str) -> tuple[int, str]:
+    """Return what a process of this machine answers: the status and the body, or 0 and why there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - on loopback, where we started it
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read().decode()
+    except OSError as error:
+        return 0, str(error)
 
 
 async def _ask(endpoint: Endpoint, path: str) -> str | None:

@@ -7,8 +7,6 @@ import os
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from cpg_lab import probing
 from cpg_lab.errors import LabError
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.processes import Process
@@ -57,13 +56,7 @@ class Replica:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return what a probe is answered: the status and the body, or 0 and why there is none."""
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=5) as answer:  # noqa: S310 - our own process
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as refusal:
-            return refusal.code, refusal.read().decode()
-        except OSError as error:
-            return 0, str(error)
+        return probing.ask(self.url + path)
 
     def pause(self) -> None:
         """Stop it in its tracks."""

@@ -47,6 +47,7 @@ _NEWEST = _kubernetes("1.37.1")
 _OLDEST = _kubernetes("1.30.14")
 _NODE = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
+_PROMCHECK = Module("promcheck")
 _HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
 
 PROGRAMS: Final = (
@@ -60,6 +61,8 @@ PROGRAMS: Final = (
     Program("kubelet", _NODE, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
     Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
+    # Our own, a few lines around the PromQL of a Prometheus of this version.
+    Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
 )
 
 BY_NAME: Final = {program.name: program for program in PROGRAMS}

@@ -8,8 +8,10 @@ How it works, from news to write:
 2. **Queue.** ``dirty.Dirty`` holds marked trees until they have been quiet for a moment, so a burst is one look.
 3. **Look.** ``reconciling`` sets the scene of a tree (``scenes``) and runs ``steps.STEPS`` over it: pure functions, by
    the rules of ``cpg_api``, from what is so to what should be written. They may be repeated at any time.
-4. **Door.** ``applying.Door`` is the only place that writes. It remembers what it wrote until the watch shows it
-   (``expectations``), and what fails marks the tree again.
+4. **Door.** ``applying.Door`` is the only place that writes. What is answered goes into the view; where no answer came,
+   what was written is remembered until the watch shows it (``expectations``). What fails marks the tree again.
+
+Beside it, ``admission`` answers the optional webhook by the same view, and ``deletion.releasing`` is the way out.
 
 To add behaviour, write a rule in ``cpg_api``, a step that calls it, and its line in ``STEPS``.
 """

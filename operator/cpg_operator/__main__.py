@@ -4,21 +4,25 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
-from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import endpoint_from
+from cpg_client.lending import lent_token
+from cpg_client.logs import log_json
+from cpg_client.settings import SettingsError
 from cpg_operator import app
-from cpg_operator.deletion.releasing import StillHeldError, release_finalizers
+from cpg_operator.deletion.clients import client_of
+from cpg_operator.deletion.releasing import NotReleasedError, release_finalizers
 from cpg_operator.embedding import KopfEndedError
-from cpg_operator.logs import log_json
-from cpg_operator.settings import Settings, SettingsError, load, merged
+from cpg_operator.settings import Settings, load, merged
 
 RELEASE = "release-finalizers"
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,17 +37,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leader_elect=given.leader_elect,
             listen=given.listen,
         )
-        work = _release if given.command == RELEASE else app.run
-        asyncio.run(work(endpoint_from(given.kubeconfig), settings))
-    except (SettingsError, ClientError, KopfEndedError, StillHeldError) as problem:
+        endpoint = endpoint_from(given.kubeconfig)
+        if given.command == RELEASE:
+            _release(endpoint, settings)
+        else:
+            asyncio.run(app.run(endpoint, settings))
+    except (SettingsError, ClientError, KopfEndedError, NotReleasedError) as problem:
         sys.stderr.write(f"cpg-operator: {problem}\n")
         return 1
     return 0
 
 
-async def _release(endpoint: Endpoint, settings: Settings) -> None:
-    async with Connection(endpoint) as connection:
-        await release_finalizers(connection, settings.namespaces)
+def _release(endpoint: Endpoint, settings: Settings) -> None:
+    with client_of(endpoint, asyncio.run(lent_token(endpoint))) as client:
+        release_finalizers(client, settings.namespaces)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--namespace", action="append", help="a namespace to look after; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
     parser.add_argument("--listen", help="host:port of probes and metrics; empty for none")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--version", action="version", version=f"cpg-operator {version('kube-cpg')}")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="what is logged at least (info)")
     return parser
 
 

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
+from cpg_client.answering import Certificate, answering
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
@@ -16,12 +19,13 @@ from cpg_client.leading import Shell, identity, live, unless, with_election
 from cpg_client.probing import Answer
 from cpg_client.resources import Resource
 from cpg_client.timing import REAL, Timing
+from cpg_operator.admission import Gate
 from cpg_operator.applying import Door
 from cpg_operator.dirty import Dirty
 from cpg_operator.hearing import Hearing
 from cpg_operator.metrics import PAGE, Facts, Metrics
 from cpg_operator.reconciling import Reconciler
-from cpg_operator.settings import Settings
+from cpg_operator.settings import Settings, Webhook
 from cpg_operator.steps import STEPS
 from cpg_operator.sweeping import Sweeper
 from cpg_operator.views import View
@@ -47,19 +51,37 @@ T = TypeVar("T")
 async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Work until the process is told to end, or until something fails that must not."""
     shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
-    await live(endpoint, shell, lambda connection: Operator(connection, shell).run())
+    metrics = Metrics()
+    gate = Gate(metrics)
+    async with _asked(settings.webhook, gate, shell):
+        await live(endpoint, shell, lambda connection: Operator(connection, shell, gate, metrics).run())
+
+
+def _asked(webhook: Webhook, gate: Gate, shell: Shell[Settings]) -> contextlib.AbstractAsyncContextManager[None]:
+    """Answer the API server's questions, if that is wanted."""
+    address = webhook.address()
+    if address is None:
+        return contextlib.nullcontext()
+
+    def told(words: str) -> None:
+        shell.log.info("webhook", told=words)
+
+    return answering(address, Certificate(Path(webhook.certificates)), gate.answer, told=told)
 
 
 class Operator:
     """Everything that runs while we are the one that works."""
 
-    def __init__(self, connection: Connection, shell: Shell[Settings], timing: Timing = REAL) -> None:
-        """Run nothing yet."""
+    def __init__(
+        self, connection: Connection, shell: Shell[Settings], gate: Gate, metrics: Metrics, timing: Timing = REAL
+    ) -> None:
+        """Run nothing yet; the gate is told what is known."""
         self._connection = connection
+        self._gate = gate
         self._shell = shell
         self._settings = shell.settings
         self._timing = timing
-        self._metrics = Metrics()
+        self._metrics = metrics
 
     async def run(self) -> None:
         """Work until told to end; start afresh whenever the API server serves other kinds than before."""
@@ -85,47 +107,46 @@ class Operator:
 
     async def _work(self, kinds: Kinds) -> None:
         """Look after these kinds until they change, or we are told to end."""
-        settings = self._settings
-        dirty: Dirty[TreeKey] = Dirty(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
-        view = View(kinds, dirty.mark)
-        door = Door(
-            self._connection,
-            dirty,
-            instance=self._shell.identity,
-            metrics=self._metrics,
-            in_flight=settings.writes_in_flight,
-        )
-        reconciler = Reconciler(
-            view,
-            dirty,
-            door,
-            steps=STEPS,
-            metrics=self._metrics,
-            partial_after=settings.partial_after,
-            timing=self._timing,
-        )
-        hearing = Hearing(
-            self._connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=self._metrics
-        )
-        sweeper = Sweeper(self._connection, view, settings.namespaces, hearing.refuse)
-        reflectors = await unless(self._shell.ended, self._insisting(hearing.reflectors))
+        parts = self._parts(kinds)
+        reflectors = await unless(self._shell.ended, self._insisting(parts.hearing.reflectors))
         if reflectors is None:
             return
-        self._serve(reconciler, dirty, door)
+        self._serve(parts)
         async with Informers(*reflectors) as informers:
-            if await unless(self._shell.ended, self._filled(informers, sweeper)) is None:
+            if await unless(self._shell.ended, self._filled(informers, parts.sweeper)) is None:
                 return
-            self._shell.readiness.informers = informers
-            self._shell.log.info("ready", flavours=sorted(kinds), trees=view.trees())
+            self._shell.readiness.informers, self._gate.view = informers, parts.view
+            self._shell.log.info("ready", flavours=sorted(kinds), trees=parts.view.trees())
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(work) for work in (hearing.kopf(), door.run(), reconciler.run())]
-                await self._until_other_kinds(kinds, sweeper)
+                works = (parts.hearing.kopf(), parts.door.run(), parts.reconciler.run())
+                running = [tasks.create_task(work) for work in works]
+                await self._until_other_kinds(kinds, parts.sweeper)
                 running.pop().cancel()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN):
-                        await door.drained()
+                        await parts.door.drained()
                 for task in running:
                     task.cancel()
+
+    def _parts(self, kinds: Kinds) -> "_Parts":
+        """Put together what looks after these kinds."""
+        settings, connection, metrics = self._settings, self._connection, self._metrics
+        dirty: Dirty[TreeKey] = Dirty(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
+        view = View(kinds, dirty.mark, dirty.mark_paced)
+        door = Door(
+            connection,
+            dirty,
+            instance=self._shell.identity,
+            metrics=metrics,
+            answered=view.answered,
+            in_flight=settings.writes_in_flight,
+        )
+        hearing = Hearing(connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=metrics)
+        reconciler = Reconciler(
+            view, dirty, door, steps=STEPS, metrics=metrics, partial_after=settings.partial_after, timing=self._timing
+        )
+        sweeper = Sweeper(connection, view, settings.namespaces, hearing.refuse)
+        return _Parts(dirty=dirty, view=view, door=door, hearing=hearing, reconciler=reconciler, sweeper=sweeper)
 
     async def _filled(self, informers: Informers, sweeper: Sweeper) -> bool:
         """Return once all that is there is known: who knows only a part of a tree would judge it wrongly."""
@@ -166,16 +187,30 @@ class Operator:
     def _unreached(self, error: ClientError) -> None:
         self._shell.log.warning("API server not reached", error=str(error))
 
-    def _serve(self, reconciler: Reconciler, dirty: Dirty[TreeKey], door: Door) -> None:
+    def _serve(self, parts: "_Parts") -> None:
         """Show what is so on the page of metrics."""
 
         def page(_: str) -> Answer:
             facts = Facts(
-                states=((key.flavour, state) for key, state in reconciler.states.items()),
-                queued=len(dirty),
-                unwritten=len(door),
+                states=((key.flavour, state) for key, state in parts.reconciler.states.items()),
+                queued=len(parts.dirty),
+                unwritten=len(parts.door),
                 age=self._shell.readiness.age(),
+                partial=parts.reconciler.partial(),
+                overdue=parts.reconciler.overdue(),
             )
             return Answer(self._metrics.page(facts), content_type=PAGE)
 
         self._shell.probes.add({"/metrics": with_election(self._shell, page)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What looks after some kinds, for as long as these are what is served."""
+
+    dirty: Dirty[TreeKey]
+    view: View
+    door: Door
+    hearing: Hearing
+    reconciler: Reconciler
+    sweeper: Sweeper

@@ -5,6 +5,8 @@ else has changed the object meanwhile (a conflict), or removed it (not found), i
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 from typing import NoReturn
 
 import structlog
@@ -13,11 +15,15 @@ from structlog.typing import FilteringBoundLogger
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, merge, record_event
+from cpg_client.resources import Resource
 from cpg_operator.creations import SHOWN_WITHIN, Creations
 from cpg_operator.dirty import Dirty
 from cpg_operator.expectations import Expectations
 from cpg_operator.metrics import Metrics
 from cpg_operator.writes import MANAGER, TreeKey, Verb, Word, Write
+
+STIRRED_WAIT = 1.0
+"""Seconds after which a tree is looked at again though not all is written that was to be."""
 
 CONFLICT_WAIT = 0.5
 """Seconds after which a tree is looked at again whose state was not the newest: the watch will have shown it."""
@@ -33,13 +39,18 @@ class Door:
         *,
         instance: str,
         metrics: Metrics,
+        answered: Callable[[str, Resource, bytes], bool],
         in_flight: int = 16,
     ) -> None:
-        """Write nothing yet."""
+        """Write nothing yet.
+
+        ``answered`` is told the flavour, where it is served, and the object as it is; it says whether to look again.
+        """
         self._connection = connection
         self._dirty = dirty
         self._instance = instance
         self._metrics = metrics
+        self._answered = answered
         self._log: FilteringBoundLogger = structlog.get_logger()
         self._expected = Expectations()
         self._creations = Creations(connection.timing.clock)
@@ -47,6 +58,8 @@ class Door:
         """Why something could not be created: there is no object yet whose status could say so."""
         self._due: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
         self._flying: dict[tuple[str, str], Write] = {}
+        self._under_way: Counter[TreeKey] = Counter()
+        self._stirred: set[TreeKey] = set()
         self._lanes: list[asyncio.Queue[tuple[str, str]]] = [asyncio.Queue() for _ in range(in_flight)]
 
     def __len__(self) -> int:
@@ -60,9 +73,12 @@ class Door:
         if write.verb is Verb.CREATE and (left := self._creations.left(place[0])) > 0:
             self._dirty.mark_in(tree, left)
             return
-        waiting = place in self._due
+        replaced = self._due.get(place)
         self._due[place] = (tree, write)
-        if not waiting:
+        self._under_way[tree] += 1
+        if replaced is not None:
+            self._finish(replaced[0])
+        else:
             self._lanes[hash(place[0]) % len(self._lanes)].put_nowait(place)
 
     def forget(self, uid: str) -> None:
@@ -89,12 +105,27 @@ class Door:
                 await self._try(tree, write)
             finally:
                 del self._flying[place]
+                self._finish(tree)
                 lane.task_done()
+
+    def _finish(self, tree: TreeKey) -> None:
+        """Note that a write has ended; after the last about a tree is it looked at again, where there is a reason."""
+        self._under_way[tree] -= 1
+        if not self._under_way[tree]:
+            del self._under_way[tree]
+            if tree in self._stirred:
+                self._stirred.remove(tree)
+                self._dirty.mark(tree)
+
+    def _stir(self, tree: TreeKey) -> None:
+        """Have a tree looked at when all that is to be written about it has been, or after a while."""
+        self._stirred.add(tree)
+        self._dirty.mark_in(tree, STIRRED_WAIT)
 
     async def _try(self, tree: TreeKey, write: Write) -> None:
         result = "success"
         try:
-            await self._perform(write)
+            await self._perform(tree, write)
         except ApiError as error:
             result = self._refused(tree, write, error)
         except ClientError as error:
@@ -109,6 +140,8 @@ class Door:
         else:
             self._expected.note(write)
             self._dirty.worked(tree)
+            if write.again:
+                self._stir(tree)
             if write.verb is Verb.CREATE:
                 self._creations.note(write.place[0])
         self._metrics.wrote(write.verb.value, result)
@@ -129,16 +162,17 @@ class Door:
         self._dirty.failed(tree)
         return "failure"
 
-    async def _perform(self, write: Write) -> None:
-        """Send one write, and its event after it."""
+    async def _perform(self, tree: TreeKey, write: Write) -> None:
+        """Send one write, and its event after it; what is answered is newer than anything that was heard."""
         connection, resource, target = self._connection, write.resource, write.target
+        answer = b""
         match write.verb:
             case Verb.APPLY_STATUS:
-                await apply_status(
+                answer = await apply_status(
                     connection, resource, target, status=write.body, manager=write.manager, unchanged=write.unchanged
                 )
             case Verb.MERGE:
-                await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
+                answer = await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
             case Verb.CREATE:
                 await connection.post(resource.path(target.namespace or None), write.body)
             case Verb.DELETE:
@@ -146,6 +180,8 @@ class Door:
                 await connection.delete(resource.path(target.namespace or None, target.name), options)
             case Verb.TELL:
                 pass
+        if answer and self._answered(tree.flavour, resource, answer):
+            self._stir(tree)
         if write.word is not None:
             await self._tell(write, write.word)
 

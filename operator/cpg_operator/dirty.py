@@ -1,7 +1,8 @@
 """The work queue: trees that something has happened to, each due a moment later, so that a burst becomes one look.
 
-A tree is due when it has been quiet for ``quiet`` seconds, and at the latest ``longest`` after its first news. What
-failed comes back after a wait that doubles; news of its own bring it back at once. No clock and no task in here.
+A tree is due when it has been quiet for ``quiet`` seconds, and at the latest ``longest`` after its first news. News
+that come in streams, as those of pods do, are paced: one look in ``longest`` is enough for all of them. What failed
+comes back after a wait that doubles; news of its own bring it back at once. No clock and no task in here.
 """
 
 import heapq
@@ -26,6 +27,7 @@ class Dirty(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._number = 0
         self._failures: dict[K, int] = {}
+        self._popped: dict[K, float] = {}
         self.woken: Callable[[], None] = lambda: None
         """Called when something may be due earlier than was thought."""
 
@@ -37,6 +39,13 @@ class Dirty(Generic[K]):
         now = self._clock()
         first = self._first.setdefault(key, now)
         self._put(key, min(now + self._quiet, first + self._longest))
+
+    def mark_paced(self, key: K) -> None:
+        """Note one of many things that happen to a tree: at once if it was not looked at lately."""
+        now = self._clock()
+        first = self._first.setdefault(key, now)
+        paced = self._popped.get(key, float("-inf")) + self._longest
+        self._put(key, min(max(now + self._quiet, paced), first + self._longest))
 
     def mark_in(self, key: K, seconds: float) -> None:
         """Look at a tree in so many seconds, or earlier if it is due earlier."""
@@ -61,6 +70,7 @@ class Dirty(Generic[K]):
             if self._due.get(key) == due:
                 del self._due[key]
                 self._first.pop(key, None)
+                self._note(key, now)
                 return key
         return None
 
@@ -69,6 +79,13 @@ class Dirty(Generic[K]):
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+    def _note(self, key: K, now: float) -> None:
+        """Remember when a tree was looked at, for as long as that matters."""
+        self._popped.pop(key, None)
+        self._popped[key] = now
+        while now - self._popped[oldest := next(iter(self._popped))] > self._longest:
+            del self._popped[oldest]
 
     def _put(self, key: K, due: float) -> None:
         if self._due.get(key) == due:

@@ -63,7 +63,7 @@ class Hearing:
             if len(self._inbox) == 1:  # waking the other loop costs more than the news; who empties the box takes all
                 loop.call_soon_threadsafe(self._empty)
 
-        registry = registry_of(self._connection.endpoint, self._view.kinds, take)
+        registry = registry_of(self._connection.endpoint, self._view.kinds, take, self._view.knows)
         await run_kopf(registry, kopf_settings(scanning=not self._namespaces), self._namespaces)
 
     def _empty(self) -> None:

@@ -2,21 +2,38 @@
 
 from collections import Counter as Tally
 from collections.abc import Iterable
+from importlib.metadata import version
+from itertools import product
+from platform import python_version
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from cpg_operator.writes import Verb
 
 PAGE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = tuple(0.0001 * 4**power for power in range(10))
+RESULTS = ("success", "conflict", "gone", "failure")
+"""What becomes of a write."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is so at the moment somebody looks; ``states`` are flavour and state of every tree."""
+    """What is so at the moment somebody looks; ``states`` are flavour and state of every tree, times are in seconds."""
 
     states: Iterable[tuple[str, str]]
     queued: int
     unwritten: int
     age: float
+    partial: float = 0.0
+    overdue: float = 0.0
 
 
 class Metrics:
@@ -24,15 +41,32 @@ class Metrics:
 
     def __init__(self) -> None:
         """Count from zero."""
-        registry = self._registry = CollectorRegistry()
+        # Else each counter has a second series, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has forgotten it
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Gauge(
+            "cpg_operator_build_info",
+            "Always 1; the labels tell what runs here.",
+            ("version", "python"),
+            registry=registry,
+        ).labels(version("kube-cpg"), python_version()).set(1)
         self._writes = Counter(
-            "cpg_operator_writes", "Writes, by kind and result.", ("verb", "result"), registry=registry
+            "cpg_operator_writes",
+            "Writes, by kind, and by result: success, conflict (tried again), gone, or failure.",
+            ("verb", "result"),
+            registry=registry,
         )
+        # A series that begins with its first event hides that event from every rate.
+        for verb, result in product(Verb, RESULTS):
+            self._writes.labels(verb.value, result)
         self._seconds = Histogram(
             "cpg_operator_reconcile_seconds", "Time to look at one tree.", buckets=BUCKETS, registry=registry
         )
         self._mistakes = Counter(
-            "cpg_operator_mistakes", "Looks at a tree that failed in our own code.", registry=registry
+            "cpg_operator_mistakes",
+            "Looks and writes that failed in our own code; any is a defect: report it.",
+            registry=registry,
         )
         self._refused = Counter(
             "cpg_operator_refused_objects", "Objects that do not fit their type.", ("kind",), registry=registry
@@ -45,7 +79,19 @@ class Metrics:
         )
         self._queued = Gauge("cpg_operator_queue_length", "Trees that wait to be looked at.", registry=registry)
         self._unwritten = Gauge("cpg_operator_writes_pending", "Writes that wait to be sent.", registry=registry)
-        self._age = Gauge("cpg_operator_watch_age_seconds", "Since the quietest watch was heard of.", registry=registry)
+        self._age = Gauge(
+            "cpg_operator_watch_age_seconds", "Seconds since the quietest watch was heard of.", registry=registry
+        )
+        self._partial = Gauge(
+            "cpg_operator_partial_seconds",
+            "For how long half a gang has held nodes, of the tree that has done so the longest; 0 where none does.",
+            registry=registry,
+        )
+        self._overdue = Gauge(
+            "cpg_operator_release_overdue_seconds",
+            "By how much the release of half a gang, which its user asked for, is overdue; 0 where none is.",
+            registry=registry,
+        )
 
     def wrote(self, verb: str, result: str) -> None:
         """Count a write."""
@@ -71,4 +117,6 @@ class Metrics:
         self._queued.set(facts.queued)
         self._unwritten.set(facts.unwritten)
         self._age.set(facts.age)
-        return generate_latest(self._registry)
+        self._partial.set(facts.partial)
+        self._overdue.set(facts.overdue)
+        return generate_latest(self.registry)

@@ -8,14 +8,16 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.conditions import find_condition
+from cpg_api.conditions import find_condition, stands_since
 from cpg_api.judging import initially_scheduled
+from cpg_api.scheduling.health import Health
 from cpg_api.scheduling.names import REASON_INVALID
+from cpg_api.scheduling.repairing import PARTIAL, chosen_release
 from cpg_api.scheduling.workload import Workload
 from cpg_client.timing import Timing
 from cpg_operator.applying import Door
@@ -28,6 +30,13 @@ from cpg_operator.writes import Outcome, TreeKey, Verb, folded
 
 SLICE = 0.02
 """Seconds after which others get their turn on the loop."""
+
+
+class Half(NamedTuple):
+    """Since when a tree is half a gang, and after how many seconds its user wants it released."""
+
+    since: float
+    after: float | None
 
 
 class Reconciler:
@@ -56,6 +65,7 @@ class Reconciler:
         self._woken = asyncio.Event()
         self.states: dict[TreeKey, str] = {}
         """What became of each tree at the last look: the health of its root, or that it is invalid."""
+        self._halves: dict[TreeKey, Half] = {}
         dirty.woken = self._woken.set
 
     async def run(self) -> NoReturn:
@@ -78,8 +88,10 @@ class Reconciler:
         """Look at one tree; ask for what should be written, and for another look where only time will tell."""
         began = self._timing.clock()
         tree = self._view.anchored(key)
-        if tree != key:
-            self.states.pop(key, None)
+        if tree != key:  # it has become part of another tree, of which there may be more news to come
+            self._forget(key)
+            self._dirty.mark(tree)
+            return
         try:
             outcomes = list(self._outcomes(tree))
             for write in folded(write for outcome in outcomes for write in outcome.writes):
@@ -113,13 +125,29 @@ class Reconciler:
 
     def _note(self, scene: Scene) -> None:
         """Keep what the tree is like, for the metrics."""
+        self._forget(scene.key)
         if not scene.tree.nodes:
-            self.states.pop(scene.key, None)
             return
         root = scene.tree.root
         condition = find_condition(root.status.conditions, initially_scheduled(root))
         invalid = condition is not None and condition.reason == REASON_INVALID
         self.states[scene.key] = REASON_INVALID if invalid else scene.standings[0].health
+        if scene.standings[0].health is Health.PARTIAL:
+            since = stands_since(root.status.conditions, PARTIAL) or scene.now
+            self._halves[scene.key] = Half(since, chosen_release(root, scene.partial_after).after)
+
+    def _forget(self, key: TreeKey) -> None:
+        self.states.pop(key, None)
+        self._halves.pop(key, None)
+
+    def partial(self) -> float:
+        """Return for how long half a gang has held nodes, of the tree that did so the longest; 0 where none does."""
+        return max((self._timing.wall() - half.since for half in self._halves.values()), default=0.0)
+
+    def overdue(self) -> float:
+        """Return by how much the release of half a gang is overdue; 0 where none is."""
+        now = self._timing.wall()
+        return max([0.0, *(now - half.since - half.after for half in self._halves.values() if half.after is not None)])
 
 
 def stamp(seconds: float) -> str:

@@ -6,19 +6,24 @@ arrival, and news that say nothing new mark nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
+from msgspec import Raw
+
+from cpg_api.conditions import stands_since
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.meta import ObjectMeta
+from cpg_api.parsing import Rejected, parse_object
 from cpg_api.scheduling.forest import Group, GroupKey, Tree, key_of
 from cpg_api.scheduling.groupstore import GroupStore
-from cpg_api.scheduling.health import Labels
+from cpg_api.scheduling.health import HEALTHY, Labels
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.repairing import PARTIAL
 from cpg_api.scheduling.workload import Workload
 from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
@@ -61,8 +66,13 @@ def labels_of(node: Node) -> Node:
 class View:
     """Everything the operator knows."""
 
-    def __init__(self, kinds: Mapping[str, Mapping[type, Resource]], mark: Callable[[TreeKey], None]) -> None:
-        """Start knowing nothing; ``mark`` is told which trees may have changed."""
+    def __init__(
+        self,
+        kinds: Mapping[str, Mapping[type, Resource]],
+        mark: Callable[[TreeKey], None],
+        paced: Callable[[TreeKey], None] | None = None,
+    ) -> None:
+        """Start knowing nothing; ``mark`` is told which trees may have changed, ``paced`` those with news of pods."""
         self.kinds = kinds
         self.stores = {flavour: GroupStore(flavour) for flavour in kinds}
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in kinds}
@@ -72,6 +82,7 @@ class View:
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._mark = mark
+        self._paced = paced or mark
 
     @property
     def classes(self) -> PriorityClasses:
@@ -106,28 +117,61 @@ class View:
 
     # What is heard of groups and Workloads.
 
-    def put(self, flavour: str, found: Object) -> bool:
-        """Take the state of a group or Workload, unless as new a one is known; tell whether it was news."""
+    def knows(self, flavour: str, kind: type, metadata: Mapping[str, Any]) -> bool:
+        """Tell whether this very state of an object, by its metadata as plain data, is the one that is known.
+
+        A look into two mappings and nothing more, so that another thread may ask.
+        """
+        known = self._known(flavour, kind, metadata.get("namespace", ""), metadata.get("name", ""))
+        return (
+            known is not None
+            and known.metadata.resource_version == metadata.get("resourceVersion")
+            and known.metadata.uid == metadata.get("uid")
+        )
+
+    def _known(self, flavour: str, kind: type, namespace: str, name: str) -> Object | None:
+        if kind is Workload:
+            return self.workloads[flavour].get((namespace, name))
+        return self.stores[flavour].forest.groups.get(GroupKey(kind.__name__, namespace, name))
+
+    def put(self, flavour: str, found: Object, *, echo: bool = False) -> bool:
+        """Take the state of a group or Workload, unless as new a one is known; tell whether it was news.
+
+        What is an ``echo`` of a write of ours to a group marks nothing, and is no news where it only has our own words.
+        """
+        place = (found.metadata.namespace, found.metadata.name)
+        known = self._known(flavour, type(found), *place)
+        if known is not None and not _is_news(known.metadata, found.metadata):
+            return False
+        if echo and (known is None or known.metadata.uid != found.metadata.uid):
+            return False  # it has gone since: the answer was overtaken by the watch
         if isinstance(found, Workload):
-            place = (found.metadata.namespace, found.metadata.name)
-            old = self.workloads[flavour].get(place)
-            if old is not None and not _is_news(old.metadata, found.metadata):
-                return False
             self.workloads[flavour][place] = found
             self._mark_made_from(flavour, place)
             return True
+        if echo and not isinstance(known, Workload | None):
+            self.stores[flavour].put(found)
+            return bool(_without_ours(known) != _without_ours(found))
         key = key_of(found)
-        known = self.stores[flavour].forest.groups.get(key)
-        if known is not None and not _is_news(known.metadata, found.metadata):
-            return False
-        with_pods = {self._root_at(key)}
-        anchors = self.stores[flavour].put(found)
-        # Where another flavour has a group of that name, its pods may change sides.
-        self._mark_all(flavour, anchors)
+        side = self._flavour(key)
+        for anchor in self.stores[flavour].put(found):
+            # Who was not there was no tree either, unless others waited below.
+            if known is not None or anchor != key or self._is_anchor(flavour, anchor):
+                self._mark(TreeKey(flavour, anchor))
+        self._mark_sides(key, side)
         self._mark_source(flavour, found)
-        for tree in with_pods | {self._root_at(key)}:
-            self._mark(tree)
         return True
+
+    def answered(self, flavour: str, resource: Resource, answer: bytes) -> bool:
+        """Take what was answered to a write of ours; tell whether there is more in it than health and counts.
+
+        What does not fit its type is told by the watch.
+        """
+        kind = next((kind for kind, one in self.kinds[flavour].items() if one == resource), None)
+        if kind is None:
+            return False
+        found: Object | Rejected = parse_object(Raw(answer), cast("type[Object]", kind))
+        return not isinstance(found, Rejected) and self.put(flavour, found, echo=True)
 
     def drop(self, flavour: str, found: Object) -> bool:
         """Forget a group or Workload, but not one that has taken its name since; tell whether it was known."""
@@ -143,9 +187,13 @@ class View:
         known = self.stores[flavour].forest.groups.get(key)
         if known is None or known.metadata.uid != found.metadata.uid:
             return False
-        self._mark_all(flavour, self.stores[flavour].remove(key))
+        side = self._flavour(key)
+        before = self.stores[flavour].anchor(key)
+        for anchor in self.stores[flavour].remove(key):
+            if anchor == before or self._is_anchor(flavour, anchor):
+                self._mark(TreeKey(flavour, anchor))
+        self._mark_sides(key, side)
         self._mark_source(flavour, found)
-        self._mark(self._root_at(key))
         return True
 
     # What the reflectors bring.
@@ -163,7 +211,7 @@ class View:
                 found.pop(pod.metadata.uid, None)
                 if not found:
                     del self._members[place]
-            self._mark(self._root_at(GroupKey(PodGroup.kind, *place)))
+            self._paced(self._root_at(GroupKey(PodGroup.kind, *place)))
 
     def on_node(self, change: Change[Node]) -> None:
         """Take news of a node's labels: rare, and then every tree may be in another domain."""
@@ -198,6 +246,18 @@ class View:
         for anchor in anchors:
             self._mark(TreeKey(flavour, anchor))
 
+    def _is_anchor(self, flavour: str, key: GroupKey) -> bool:
+        """Tell whether a tree has this anchor: a group without a parent, or one that is not there and waited for."""
+        forest = self.stores[flavour].forest
+        return forest.anchor_of(key) == key and (key in forest.groups or key in forest.children)
+
+    def _mark_sides(self, key: GroupKey, before: str) -> None:
+        """Mark the trees between which pods have changed sides: of groups of one name, one flavour's has them."""
+        now = self._flavour(key)
+        for flavour in {before, now} if before != now else ():
+            if key in self.stores[flavour]:
+                self._mark(TreeKey(flavour, self.stores[flavour].anchor(key)))
+
     def _mark_source(self, flavour: str, group: Group) -> None:
         """Mark the Workload that a group names, if it is one that makes its groups anew."""
         if (ref := group.spec.workload_ref) is None:
@@ -215,7 +275,10 @@ class View:
 
     def _flavour(self, key: GroupKey) -> str:
         """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
-        return next((flavour for flavour, store in self.stores.items() if key in store), next(iter(self.stores)))
+        first, *others = self.stores
+        if others and key not in self.stores[first]:
+            return next((flavour for flavour in others if key in self.stores[flavour]), first)
+        return first
 
     def _root_at(self, key: GroupKey) -> TreeKey:
         flavour = self._flavour(key)
@@ -227,6 +290,18 @@ def _is_news(old: ObjectMeta, new: ObjectMeta) -> bool:
     if old.uid != new.uid or not (old.resource_version.isdigit() and new.resource_version.isdigit()):
         return old != new
     return int(old.resource_version) < int(new.resource_version)
+
+
+def _without_ours(group: Group) -> Any:  # noqa: ANN401  # some parts of a group, to be compared
+    """Return what the steps look at in a group, but for what a look would leave as it is: health, counts, finalizer."""
+    meta, conditions = group.metadata, group.status.conditions
+    return (
+        group.spec,
+        (meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references),
+        [name for name in meta.finalizers if name != FINALIZER],
+        [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
+        stands_since(conditions, PARTIAL),  # from which the time to release it counts
+    )
 
 
 def _before(change: Change[T]) -> T | None:

@@ -49,7 +49,8 @@ class Write(Struct, frozen=True, kw_only=True):
     """One write. ``part`` says of what: of two about one part of an object, only the later is sent.
 
     ``target`` is the object as it was seen: its UID always goes along, so that a namesake is safe, and with
-    ``unchanged`` its version too, so that nothing newer is overwritten.
+    ``unchanged`` its version too, so that nothing newer is overwritten. With ``again`` the tree is looked at once more
+    after it: something else has waited for it.
     """
 
     verb: Verb
@@ -59,6 +60,7 @@ class Write(Struct, frozen=True, kw_only=True):
     body: Mapping[str, Any] = {}
     manager: str = MANAGER
     unchanged: bool = False
+    again: bool = False
     word: Word | None = None
 
     @property
@@ -78,9 +80,11 @@ NOTHING = Outcome()
 
 
 def folded(writes: Iterable[Write]) -> list[Write]:
-    """Make one of all merges of one object, and put them first: each is made from the version that is in view.
+    """Make one of all merges of one object, and let what cannot go with them wait for the next look.
 
-    Their bodies have no field of the first level in common, since each step has its own part of the object.
+    The merges' bodies have no field of the first level in common, since each step has its own part of the object. A
+    status that goes over the very version that was seen would be refused after a merge, and one that was made before a
+    change of the spec would name the wrong generation.
     """
     merges: dict[str, Write] = {}
     others = []
@@ -92,4 +96,11 @@ def folded(writes: Iterable[Write]) -> list[Write]:
         else:
             body, part = {**first.body, **write.body}, f"{first.part}+{write.part}"
             merges[write.place[0]] = replace(first, body=body, part=part, unchanged=first.unchanged or write.unchanged)
-    return [*merges.values(), *others]
+    at_once = []
+    for write in others:
+        merge = merges.get(write.place[0])
+        if merge is not None and write.verb is Verb.APPLY_STATUS and (write.unchanged or "spec" in merge.body):
+            merges[write.place[0]] = replace(merge, again=True)
+        else:
+            at_once.append(write)
+    return [*merges.values(), *at_once]

@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
@@ -13,19 +13,24 @@ import structlog
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import endpoint_from
+from cpg_client.logs import log_json
+from cpg_client.settings import SettingsError
 from cpg_scheduler import app
-from cpg_scheduler.settings import SettingsError, load, merged
+from cpg_scheduler.settings import load, merged
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the scheduler; return the exit code."""
     given = _parser().parse_args(arguments)
-    _log_json(given.log_level)
+    log_json(given.log_level)
     try:
         settings = merged(
             load(given.config),
             scheduler_name=given.scheduler_name,
             api=given.api,
+            namespaces=tuple(given.namespace) if given.namespace else None,
             leader_elect=given.leader_elect,
             listen=given.listen,
         )
@@ -56,24 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, help="a YAML file with settings; the options here win over it")
     parser.add_argument("--scheduler-name", help="the schedulerName of the pods to place (cpg-scheduler)")
     parser.add_argument("--api", choices=get_args(Api), help="which groups to read: ours, the built-in ones, or both")
+    parser.add_argument("--namespace", action="append", help="whose pods to place; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
     parser.add_argument("--listen", help="host:port of probes, metrics and explanations; empty for none")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--version", action="version", version=f"cpg-scheduler {version('kube-cpg')}")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="what is logged at least (info)")
     return parser
-
-
-def _log_json(level: str) -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,  # a quarter of the time of each line
-    )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.names import EVENT_SCHEDULED
 from cpg_client.connection import Connection
 from cpg_client.errors import ClientError
 from cpg_client.patching import Event, record_event
@@ -42,7 +43,7 @@ class Announcer:
         """Tell of a pod that has been bound to a node."""
         event = Event(
             type="Normal",
-            reason="Scheduled",
+            reason=EVENT_SCHEDULED,
             action="Binding",
             note=f"Successfully assigned {pod.metadata.key} to {node}",
             controller=MANAGER,

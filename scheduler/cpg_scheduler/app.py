@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -156,16 +156,19 @@ def _wired(
 ) -> _Parts:
     """Return the parts, of which none runs yet; from here on questions about them are answered."""
     settings, log, options = shell.settings, shell.log, shell.settings.options()
-    state = State(new_world(settings.weights), kinds, settings.scheduler_name)
+    state = State(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
     metrics = Metrics(settings.scheduler_name, pending, shell.readiness.age)
     metrics.registry.register(Census(state, pending, wall=time.time, ages=shell.readiness.ages))
     resources_of = partial(_resource, kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
-    reporter = _reporter(connection, resources_of, binder, shell)
+    reporter = _reporter(connection, resources_of, shell, calm=lambda: _calm(evictor, binder))
     announcer = Announcer(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
-    evictor.later = announcer.later
-    preemption = Preemption(state, evictor, metrics=metrics, options=options, clock=time.monotonic, log=log)
+    evictor.later = reporter.later = announcer.later
+    evictor.nominate = reporter.nominate
+    preemption = Preemption(
+        state, evictor, metrics=metrics, options=options, clock=time.monotonic, wall=time.time, log=log
+    )
     driver = Driver(
         state,
         pending,
@@ -231,16 +234,17 @@ def _evictor(
 def _reporter(
     connection: Connection,
     resources_of: Callable[[Group], Resource | None],
-    binder: Binder,
     shell: Shell[Settings],
+    *,
+    calm: Callable[[], Awaitable[None]],
 ) -> Reporter:
-    """Return who says things; binds have the right of way."""
+    """Return who says things; evictions and binds have the right of way."""
     return Reporter(
         connection,
         resources_of,
         now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         instance=shell.identity,
-        calm=binder.drained,
+        calm=calm,
         log=shell.log,
     )
 
@@ -279,48 +283,55 @@ def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group
 def _reflectors(
     connection: Connection, parts: _Parts, kinds: dict[str, dict[type, Resource]], log: FilteringBoundLogger
 ) -> list[Reflector[Any, Any]]:
-    """Return who brings the news into the state, wakes the driver, and drops what was said about what is gone."""
-    state, reporter = parts.state, parts.reporter
-
-    def reflect(
-        resource: Resource,
-        kind: type[Any],
-        take: Callable[[Change[Any]], None],
-        project: Callable[[Any], Any] = whole,
-    ) -> Reflector[Any, Any]:
-        def on_change(change: Change[Any]) -> None:
-            if isinstance(change, Rejection):
-                log.warning(
-                    "object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)]
-                )
-            take(change)
-            if kind in {Pod, Node}:
-                parts.crowds.saw(change)
-            if isinstance(change, Deleted):
-                reporter.forget(change.old.metadata.uid)
-            elif isinstance(change, Modified) and kind in TOLD:
-                reporter.saw(change.new)
-            parts.driver.wake()
-
-        def on_failure(error: ClientError, wait: float) -> None:
-            log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
-
-        source = Source[Any, Any](resource=resource, kind=kind, project=project)
-        return Reflector(connection, source, on_change, on_failure=on_failure)
-
+    """Return who brings the news: of what takes room from everywhere, of how to place pods from where these are."""
+    state = parts.state
+    reflect = partial(_reflector, connection, parts, log)
     found = [
         reflect(resources.NODES, Node, state.on_node),
         reflect(resources.NAMESPACES, Namespace, state.on_namespace),
         reflect(resources.PRIORITY_CLASSES, PriorityClass, state.on_class),
-        reflect(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, state.on_budget),
-        reflect(resources.STORAGE_CLASSES, StorageClass, state.storage.on_storage_class, needed),
-        reflect(resources.CSI_NODES, CSINode, state.storage.on_csi_node, needed),
-        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, state.storage.on_volume, needed),
-        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, state.storage.on_claim, needed),
+        reflect(resources.STORAGE_CLASSES, StorageClass, state.storage.on_storage_class, project=needed),
+        reflect(resources.CSI_NODES, CSINode, state.storage.on_csi_node, project=needed),
+        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, state.storage.on_volume, project=needed),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, state.storage.on_claim, project=needed),
         reflect(resources.PODS, Pod, state.on_pod),
     ]
-    for flavour, there in kinds.items():
-        for kind, resource in there.items():
-            take = state.on_workload(flavour) if kind is Workload else state.on_group(flavour)
-            found.append(reflect(resource, kind, take))
+    for space in sorted(state.namespaces) or (None,):
+        found.append(reflect(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, state.on_budget, namespace=space))
+        for flavour, there in kinds.items():
+            for kind, resource in there.items():
+                take = state.on_workload(flavour) if kind is Workload else state.on_group(flavour)
+                found.append(reflect(resource, kind, take, namespace=space))
     return found
+
+
+def _reflector(
+    connection: Connection,
+    parts: _Parts,
+    log: FilteringBoundLogger,
+    resource: Resource,
+    kind: type[Any],
+    take: Callable[[Change[Any]], None],
+    *,
+    project: Callable[[Any], Any] = whole,
+    namespace: str | None = None,
+) -> Reflector[Any, Any]:
+    """Return who brings news into the state, wakes the driver, and drops what was said about what is gone."""
+
+    def on_change(change: Change[Any]) -> None:
+        if isinstance(change, Rejection):
+            log.warning("object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)])
+        take(change)
+        if kind in {Pod, Node}:
+            parts.crowds.saw(change)
+        if isinstance(change, Deleted):
+            parts.reporter.forget(change.old.metadata.uid)
+        elif isinstance(change, Modified) and kind in TOLD:
+            parts.reporter.saw(change.new)
+        parts.driver.wake()
+
+    def on_failure(error: ClientError, wait: float) -> None:
+        log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
+
+    source = Source[Any, Any](resource=resource, kind=kind, project=project, namespace=namespace)
+    return Reflector(connection, source, on_change, on_failure=on_failure)

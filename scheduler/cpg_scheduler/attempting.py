@@ -13,6 +13,7 @@ from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.templates import resolved_priority
 from cpg_api.scheduling.validation import Surroundings, summary, validate, validate_members
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
@@ -77,7 +78,7 @@ def order_of(state: State, root: RootKey) -> Order | None:
     if not tree.nodes:
         return Order(0, "", root)
     top = tree.root
-    return Order(-_priority_of(state, tree), top.metadata.creation_timestamp or "", root)
+    return Order(-_priority_of(state, root.flavour, tree), top.metadata.creation_timestamp or "", root)
 
 
 def attempt_of(state: State, root: RootKey) -> Ready | Refused:
@@ -96,7 +97,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
         unit=tree_unit(tree, members, state.world.ledger),
         pods={pod.metadata.uid: pod for pod in pods},
         groups=groups,
-        priority=_priority_of(state, tree),
+        priority=_priority_of(state, root.flavour, tree),
         preempts=NEVER not in {tree.root.spec.preemption_policy, *map(_policy, pods)},
     )
 
@@ -131,10 +132,9 @@ def _single(state: State, key: GroupKey) -> Ready | Refused:
     )
 
 
-def _priority_of(state: State, tree: Tree) -> int:
+def _priority_of(state: State, flavour: str, tree: Tree) -> int:
     """Return the priority of a tree: that of its root."""
-    top = tree.root
-    return state.classes.resolve(top.spec.priority_class_name, top.spec.priority) or 0
+    return resolved_priority(tree.root, state.workloads[flavour], state.classes) or 0
 
 
 def _leaves(tree: Tree) -> Iterable[GroupKey]:
@@ -177,7 +177,7 @@ def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:
     differing = _differing(state, [pod for _, pod in living])
     if differing is not None:
         return REASON_SCHEDULER_ERROR, differing
-    diverging = validate_members(tree, living, state.classes)
+    diverging = validate_members(tree, living, around)
     return (REASON_INVALID, summary([problem.message for problem in diverging])) if diverging else None
 
 

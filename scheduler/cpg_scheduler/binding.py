@@ -34,7 +34,7 @@ from cpg_scheduler.rechecking import objection
 from cpg_scheduler.roots import RootKey
 
 REASON_WAITING = "WaitingForVolumes"
-"""Why a pod that has been given a node is not bound to it yet; a new node would not help."""
+"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
 GONE = "it is gone, or about to go"
 ALWAYS = -1
 """A count of disturbances that is never up to date."""
@@ -285,7 +285,7 @@ class Binder:
     def _settle(self, job: _Job, why: str) -> None:
         """Note what has become of a bind; who placed the order is told with the last of them."""
         flight = job.flight
-        self._metrics.bound(worked=not why)
+        self._metrics.bound("gone" if why is GONE else "error" if why else "success")
         if why:
             self._log.warning("bind failed", pod=self._pod(job).metadata.key, why=why)
             self._state.unassume(job.uid)

@@ -1,11 +1,12 @@
 """Who waits, where and for what, counted when somebody looks: metrics that are the state of this moment."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.attempting import waiting_at
 from cpg_scheduler.caches.state import State
@@ -14,6 +15,8 @@ from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pend
 
 QUEUES = (ACTIVE, WAITING, PARKED, "gated")
 NEW, HELD = "new", "held"
+LAST = "9999"
+"""Later than any time that an API server writes, all of which begin with a year."""
 
 
 class Census(Collector):
@@ -37,6 +40,7 @@ class Census(Collector):
         """Yield what is counted."""
         families, places = _families(), self._pending.places()
         pods, entities, reasons = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+        oldest: dict[str, str] = {}
         for place in places:
             waiting = waiting_at(self._state, place.order.key)
             gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
@@ -45,14 +49,17 @@ class Census(Collector):
             pods[queue] += len(waiting) - gated
             pods["gated"] += gated
             if queue != BINDING:
-                reasons[_reason(place)] += len(waiting)
+                reason = _reason(place)
+                reasons[reason] += len(waiting)
+                oldest[reason] = min((oldest.get(reason, LAST), *(() if gated else _created(waiting))))
         for queue in QUEUES:
             families["scheduler_pending_pods"].add_metric((queue,), pods[queue])
         for (queue, kind), number in entities.items():
             families["scheduler_queued_entities"].add_metric((queue, kind), number)
         for reason, number in reasons.items():
             families["cpg_scheduler_waiting_pods"].add_metric((reason,), number)
-        families["cpg_scheduler_oldest_waiting_seconds"].add_metric((), self._oldest(places))
+        for reason, created in oldest.items():
+            families["cpg_scheduler_oldest_waiting_seconds"].add_metric((reason,), age_of(created, self._wall()))
         families["cpg_scheduler_assumed_binds"].add_metric((), len(self._state.assumed))
         families["cpg_scheduler_nodes"].add_metric((), len(self._state.world.ledger.cluster.row_of))
         families["cpg_scheduler_pods"].add_metric((), len(self._state.pods))
@@ -67,11 +74,10 @@ class Census(Collector):
         yield from _families().values()
         yield _surprises()
 
-    def _oldest(self, places: list[Place]) -> float:
-        """Return for how long the oldest root has been there that waits for room, or for something else."""
-        times = (place.order.created for place in places if place.queue in {WAITING, PARKED})
-        created = min(filter(None, times), default="")
-        return age_of(created, self._wall())
+
+def _created(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield when pods were created: a tree may be old, and the pod of it that waits new."""
+    return (pod.metadata.creation_timestamp for pod in pods if pod.metadata.creation_timestamp)
 
 
 def _kind(place: Place) -> str:
@@ -110,7 +116,11 @@ def _families() -> dict[str, GaugeMetricFamily]:
             "Pods that wait, by how the last attempt ended: what the search found, held (not tried), or new (none).",
             ("reason",),
         ),
-        ("cpg_scheduler_oldest_waiting_seconds", "Seconds since the oldest root that waits was created.", ()),
+        (
+            "cpg_scheduler_oldest_waiting_seconds",
+            "Seconds since the oldest pod that waits was created, by the reasons above; who is gated is left aside.",
+            ("reason",),
+        ),
         ("cpg_scheduler_assumed_binds", "Binds that were decided and are not confirmed by the watch yet.", ()),
         ("cpg_scheduler_nodes", "Nodes known.", ()),
         ("cpg_scheduler_pods", "Pods known, of all schedulers.", ()),

@@ -24,12 +24,12 @@ from cpg_scheduler.caches.state import State
 from cpg_scheduler.failing import ANYTHING, Failure
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending
-from cpg_scheduler.plans import Answer
+from cpg_scheduler.plans import NOTHING, Answer
 from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
-from cpg_scheduler.standing import standing_of
+from cpg_scheduler.standing import recovered, standing_of
 from cpg_scheduler.wording import group_messages, pod_messages, refusals
 
 BREATH = 0.02
@@ -143,7 +143,7 @@ class Driver:
             self._pending.fail(root, len(ready.pods), self._clock(), failure)
         else:
             self._pending.bind(root)
-        self._tell(ready, decision.explanation, left, answer.outlook)
+        self._tell(ready, decision.explanation, left, answer)
         self._metrics.ended(result, self._clock() - began)
         # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
         for bind in decision.binds:
@@ -162,7 +162,7 @@ class Driver:
             )
         elif finding is Finding.PLACED:
             # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
-            self._tell_met(ready, decision.explanation)
+            self._tell_met(root, ready, decision.explanation)
 
     def _log_attempt(self, root: RootKey, ready: Ready, decision: Decision, *, seconds: float, answer: Answer) -> None:
         preemption = {"preemption": answer.outcome, "victims": answer.victims} if answer.outcome else {}
@@ -177,16 +177,17 @@ class Driver:
             **preemption,
         )
 
-    def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod], outlook: str = "") -> None:
+    def _tell(self, ready: Ready, explanation: Explanation, left: Mapping[str, Pod], answer: Answer) -> None:
         """Report what was not placed: to each pod that waits, and to each group below its minimum."""
         is_contradiction = explanation.finding is Finding.CONTRADICTION
         reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
-        told, refused = pod_messages(explanation, outlook), refusals(explanation)
+        told, refused = pod_messages(explanation, answer.outlook), refusals(explanation)
         for pod in left.values():
             # A pod that is alone is the one that there is a sentence for.
             key = self._state.leaf_of(pod) or explanation.reports[0].key
-            self._reporter.pod(pod, reason, refused.get(pod.metadata.uid) or told[key])
-        messages = group_messages(explanation, outlook)
+            say = self._reporter.nominated if pod.metadata.uid in answer.nominated else self._reporter.pod
+            say(pod, reason, refused.get(pod.metadata.uid) or told[key])
+        messages = group_messages(explanation, answer.outlook)
         for group in ready.groups:
             message = messages.get(key_of(group), "")
             if message:
@@ -209,7 +210,7 @@ class Driver:
         attempt = attempt_of(self._state, root)
         explanation = shared.explained_for(attempt.unit) if isinstance(attempt, Ready) else None
         if isinstance(attempt, Ready) and explanation is not None:
-            self._tell(attempt, explanation, attempt.pods, shared.outlook)
+            self._tell(attempt, explanation, attempt.pods, Answer(outlook=shared.outlook))
 
     def _speak(self) -> bool:
         """Look at a tree in which nobody waits: what its groups say may not be true any more, or not be said yet."""
@@ -226,9 +227,9 @@ class Driver:
                 self._reporter.group(group, scheduled=False, reason=standing.reason, message=standing.message)
         elif standing is not None:
             explanation = decide(self._state.world, standing.unit, self._options).explanation
-            self._tell(standing, explanation, {})
+            self._tell(standing, explanation, {}, NOTHING)
             if explanation.finding is Finding.PLACED:
-                self._tell_met(standing, explanation)
+                self._tell_met(root, standing, explanation)
 
     def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision, began: float) -> None:
         """Report the groups whose minimum is bound now."""
@@ -239,17 +240,20 @@ class Driver:
         self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
         for bind in decision.binds:
             self._announce(ready.pods[bind.uid], bind.node)
-        self._tell_met(ready, decision.explanation)
+        self._tell_met(root, ready, decision.explanation)
         if len(decision.binds) < len(ready.pods) and self._preemption.could_help(ready):
             # Who was left may evict others, now that nobody of the tree is to be bound in the same cycle.
             self._put(root)
 
-    def _tell_met(self, ready: Ready, explanation: Explanation) -> None:
+    def _tell_met(self, root: RootKey, ready: Ready, explanation: Explanation) -> None:
         """Report the groups whose minimum has its nodes."""
         messages = group_messages(explanation)
         for group in ready.groups:
             if not messages.get(key_of(group), "failed"):
                 self._reporter.group(group, scheduled=True, reason="", message="")
+        for group in recovered(self._state, root, self._preemption.awaits):
+            if not messages.get(key_of(group), "failed"):
+                self._reporter.recovered(group)
 
     def _failed(self, root: RootKey, ready: Ready, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
@@ -291,6 +295,7 @@ class Driver:
         self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
         self._pending.fail(root, 1, self._clock(), Failure(hope=ANYTHING))
         self._metrics.held(REASON_SCHEDULER_ERROR)
+        self._metrics.mistaken()
         for pod in waiting_at(self._state, root):
             self._reporter.pod(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
 

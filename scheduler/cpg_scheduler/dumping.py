@@ -98,6 +98,8 @@ class Dump(Struct, frozen=True, rename="camel"):
     assumed: Sequence[Bind]
     nominations: Sequence[Nomination]
     queue: Sequence[Waiting]
+    scope: tuple[str, ...] = ()
+    """The namespaces that are ours to write in; none for all."""
 
 
 class Dumper:
@@ -146,6 +148,7 @@ def dump(state: State, options: Options, queue: Sequence[Place] = (), now: float
         assumed=list(state.assumed.values()),
         nominations=[Nomination(uid, found) for uid, found in state.nominations.items()],
         queue=[_waiting(place, now) for place in queue],
+        scope=tuple(sorted(state.namespaces)),
     )
 
 
@@ -178,7 +181,7 @@ def load(data: bytes) -> tuple[State, Options]:
 
 def restored(found: Dump) -> State:
     """Return a state that knows what is in a dump."""
-    state = State(new_world(found.options.weights), found.groups, found.scheduler_name)
+    state = State(new_world(found.options.weights), found.groups, found.scheduler_name, namespaces=found.scope)
     takers: list[tuple[Sequence[Any], Any]] = [
         (found.nodes, state.on_node),
         (found.namespaces, state.on_namespace),

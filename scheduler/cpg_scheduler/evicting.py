@@ -21,18 +21,16 @@ from cpg_api.conditions import find_condition, set_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.forest import Group, GroupKey
-from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_PREEMPTION
+from cpg_api.scheduling.names import DISRUPTION_TARGET, EVENT_PREEMPTED, REASON_PREEMPTION
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, delete_pod, record_event, set_pod_status
 from cpg_client.resources import PODS, Resource
 from cpg_client.retrying import Backoff
 from cpg_scheduler.metrics import Metrics
+from cpg_scheduler.reporting import EVICTION_MANAGER
 
 CONTROLLER = "cpg-scheduler"
-MANAGER = "cpg-scheduler-eviction"
-"""Owns what is said about evicted groups, apart from what the reporter owns and sends each time."""
-
 BACKOFF = Backoff(first=0.25, longest=10.0)
 
 
@@ -96,6 +94,8 @@ class Evictor:
         """Evict with so many requests in flight at the most."""
         self.later: Callable[[Callable[[], Awaitable[None]]], None] = lambda write: self._spawn(write())
         """Called with what can wait until all that matters has been done, which are the events."""
+        self.nominate: Callable[[Pod, str], Awaitable[None]] = self._nominate
+        """How a pod is nominated to a node: who has something to say about it may do so in the same write."""
         self._connection = connection
         self._resources = resources
         self._tasks = tasks
@@ -159,7 +159,7 @@ class Evictor:
             return lambda: set_pod_status(self._connection, pod.metadata, *((condition,) if condition else ()))
 
         def nominate(pod: Pod, node: str) -> Callable[[], Awaitable[None]]:
-            return lambda: set_pod_status(self._connection, pod.metadata, nominated_node=node)
+            return lambda: self.nominate(pod, node)
 
         for round_ in (
             [(victim.pod, tell(victim.pod)) for victim in order.victims],
@@ -168,6 +168,9 @@ class Evictor:
             if not all(await asyncio.gather(*(self._insist(order, pod, act) for pod, act in round_))):
                 return False
         return order.stands()
+
+    async def _nominate(self, pod: Pod, node: str) -> None:
+        await set_pod_status(self._connection, pod.metadata, nominated_node=node)
 
     async def _evict(self, order: Order) -> bool:
         """Delete the victims; return whether that worked for all."""
@@ -186,7 +189,7 @@ class Evictor:
             return False
         event = Event(
             type="Normal",
-            reason="Preempted",
+            reason=EVENT_PREEMPTED,
             action="Preempting",
             note=f"Preempted by {preemptor.kind} {preemptor.uid}: {victim.reason}",
             controller=CONTROLLER,
@@ -220,7 +223,7 @@ class Evictor:
             last_transition_time=f"{self._connection.timing.timestamp()[:19]}Z",
         )
         status = {"conditions": [condition]}
-        write = apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
+        write = apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
         await self._try(write, group.metadata)
 
     async def _clear(self, pods: Sequence[Pod]) -> None:
@@ -232,7 +235,7 @@ class Evictor:
             )
         )
 
-    async def _try(self, write: Awaitable[None], about: ObjectMeta) -> None:
+    async def _try(self, write: Awaitable[object], about: ObjectMeta) -> None:
         """Send what only says something: where it fails, the log has it."""
         async with self._slots:
             try:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from importlib.metadata import version
 from platform import python_version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from cpg_client.leading import METRICS
 from cpg_client.probing import Answer
@@ -20,6 +28,8 @@ RESULTS = {
     Finding.PLACED: "scheduled",
     Finding.CONTRADICTION: "error",
 }
+BINDS = ("success", "error", "gone")
+"""What becomes of a bind."""
 
 
 NO_TRIES = Tries()
@@ -152,6 +162,11 @@ class AttemptMetrics:
         self._held = Counter(
             "cpg_scheduler_held", "Roots that could not be tried, by reason.", ("reason",), registry=registry
         )
+        self._mistakes = Counter(
+            "cpg_scheduler_mistakes",
+            "Attempts that failed in our own code; any is a defect: report it.",
+            registry=registry,
+        )
 
     def count(self, finding: Finding, seconds: float, *, waits: bool, placed: int, left: int) -> str:
         """Count an attempt; return its result."""
@@ -159,6 +174,8 @@ class AttemptMetrics:
         self._attempts.labels(result, self._profile).inc()
         self._seconds.labels(result, self._profile).observe(seconds)
         self._findings.labels(finding.value).inc()
+        if finding is Finding.CONTRADICTION:
+            self.mistaken()
         self._pods.labels("scheduled", self._profile).inc(placed)
         self._pods.labels("error" if result == "error" else "unschedulable", self._profile).inc(left)
         return result
@@ -177,13 +194,25 @@ class AttemptMetrics:
         """Count a root that could not be tried."""
         self._held.labels(reason).inc()
 
+    def mistaken(self) -> None:
+        """Count an attempt that failed in our own code."""
+        self._mistakes.inc()
+
 
 class BindMetrics:
     """What is counted of binds, one by one and by tree."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Count from zero."""
-        self._binds = Counter("cpg_scheduler_binds", "Binds sent, by result.", ("result",), registry=registry)
+        self._binds = Counter(
+            "cpg_scheduler_binds",
+            "Binds sent, by result: success, error, or gone where the pod was deleted meanwhile.",
+            ("result",),
+            registry=registry,
+        )
+        # A series that begins with its first event hides that event from every rate.
+        for result in BINDS:
+            self._binds.labels(result)
         self._placing = Histogram(
             "cpg_scheduler_tree_placement_duration_seconds",
             "Seconds from the creation of a root to the last bind of the attempt that placed it.",
@@ -202,9 +231,9 @@ class BindMetrics:
             "cpg_scheduler_tree_binds", "Pods bound by one decision.", ("type",), buckets=COUNTS, registry=registry
         )
 
-    def sent(self, *, worked: bool) -> None:
+    def sent(self, result: str) -> None:
         """Count a bind."""
-        self._binds.labels("success" if worked else "error").inc()
+        self._binds.labels(result).inc()
 
     def placed(self, kind: str, pods: int, *, seconds: float, age: float) -> None:
         """Count a root whose binds have all worked, by what it took and how old it is."""
@@ -220,7 +249,10 @@ class Metrics:
         self, profile: str, pending: Pending, unheard: Callable[[], float], *, wall: Callable[[], float] = time.time
     ) -> None:
         """Count from zero; queue lengths and the age of the news are asked for when somebody looks."""
+        # Else each counter has a second series, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has forgotten it
         registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         self.preemption = PreemptionMetrics(registry)
         self._attempts = AttemptMetrics(registry, profile)
         self._binds = BindMetrics(registry)
@@ -281,9 +313,13 @@ class Metrics:
         """Count a root that could not be tried."""
         self._attempts.held(reason)
 
-    def bound(self, *, worked: bool) -> None:
-        """Count a bind."""
-        self._binds.sent(worked=worked)
+    def mistaken(self) -> None:
+        """Count an attempt that failed in our own code."""
+        self._attempts.mistaken()
+
+    def bound(self, result: str) -> None:
+        """Count a bind by what has become of it."""
+        self._binds.sent(result)
 
     def page(self, _: str) -> Answer:
         """Return all metrics as Prometheus reads them."""

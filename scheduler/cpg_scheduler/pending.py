@@ -46,12 +46,15 @@ class Place(NamedTuple):
     failure: Failure | None = None
 
 
-class Backoff(Struct, frozen=True):
+class Backoff(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How long a root that failed is left alone: longer each time, and longer for large groups."""
 
     first: float = 1.0
+    """After the first failure; it doubles with each further one."""
     most: float = 10.0
+    """Where doubling ends."""
     per_doubling: float = 0.25
+    """The share that is added for each doubling of the number of pods."""
 
     def delay(self, attempts: int, size: int) -> float:
         """Return the seconds to wait after so many failed attempts of a unit with so many pods."""

@@ -40,7 +40,8 @@ class Record(Struct, kw_only=True):
 class Answer(Struct, frozen=True, kw_only=True):
     """What preemption does for a root that failed; ``outlook`` says it in words.
 
-    ``waits`` tells that a plan is under way, ``hopes`` that news of anybody may make one possible.
+    ``waits`` tells that a plan is under way, for the ``nominated`` pods; ``hopes`` that news of anybody may make one
+    possible.
     """
 
     outlook: str = ""
@@ -48,6 +49,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     hopes: bool = False
     outcome: str = ""
     victims: int = 0
+    nominated: frozenset[str] = frozenset()
 
 
 NOTHING = Answer()

@@ -8,7 +8,8 @@ The engine plans, the evictor evicts; here is kept, per root, the plan that is u
    root is attempted when there are news, and room elsewhere is taken without evicting more.
 3. **Room is kept.** Its pods hold theirs as ghosts, which those that outrank it pass, and nobody else.
 4. **Who is going anyway is counted on.** A plan looks at the cluster as if all victims of other plans had gone, with
-   the ghosts in their place, and evicts only what is missing then. It waits for those of them that it needs.
+   the ghosts in their place, and so had those whom anybody else has deleted; it evicts only what is missing then. It
+   waits for those of them that it needs, but not for what should have ended a while ago and has not.
 5. **A plan breaks** when a node of it is gone or closed, its pods are others now, a victim must not be evicted, a plan
    that it counted on is dropped, or all have gone and it does not fit. What has not been evicted by then is not.
 6. **Nothing is remembered that the API does not know**, so that a new leader goes on where the old one stopped.
@@ -22,6 +23,7 @@ most, and the next priority follows. With n roots of p priorities there is an en
 evict each other: each would have to be the less important.
 """
 
+import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from structlog.typing import FilteringBoundLogger
@@ -43,6 +45,8 @@ from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_du
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
 
+SLACK = 30.0
+"""Seconds for which a pod that somebody else has deleted is still expected to end when its time is over."""
 GRUDGE = 300.0
 """Seconds for which a pod that must not be evicted is left out of plans."""
 
@@ -58,14 +62,16 @@ class Preemption:
         metrics: Metrics,
         options: Options,
         clock: Callable[[], float],
+        wall: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        """Start with none."""
+        """Start with none; ``wall`` is the time of day, in which the API server says when a pod is to have ended."""
         self._state = state
         self._evictor = evictor
         self._metrics = metrics
         self._options = options
         self._clock = clock
+        self._wall = wall
         self._log = log
         self._records: dict[RootKey, Record] = {}
         self._waiting_for: dict[str, set[RootKey]] = {}
@@ -76,6 +82,10 @@ class Preemption:
     def record(self, root: RootKey) -> Record | None:
         """Return the plan that is under way for a root."""
         return self._records.get(root)
+
+    def awaits(self, pod: Pod) -> bool:
+        """Tell whether a plan waits for a pod to go."""
+        return pod.metadata.uid in self._waiting_for
 
     def passed_by(self, root: RootKey, ready: Ready) -> tuple[str, ...]:
         """Return the ghosts that a root need not mind."""
@@ -128,8 +138,10 @@ class Preemption:
     def answer(self, root: RootKey, ready: Ready, decision: Decision, left: Mapping[str, Pod]) -> Answer:
         """Return what becomes of the pods that were left: a plan goes on, or is begun, or there is none."""
         record = self._records.get(root)
+        if record is not None:
+            self._give_up_on_the_late(record)
         if record is not None and record.victims and not record.is_broken:
-            return self._going_on(record)
+            return _waiting(record, "Ongoing", len(record.victims))
         if record is not None and not record.victims:
             self._end(record)
         if not is_due(decision, left):
@@ -161,7 +173,7 @@ class Preemption:
             priority=ready.priority,
             units=units,
             budgets=self._state.budgets.all(),
-            lifted=(*self.passed_by(root, ready), *self._waiting_for),
+            lifted=(*self.passed_by(root, ready), *self._going()),
         )
 
     def _plan(self, root: RootKey, ready: Ready, left: Mapping[str, Pod]) -> Answer:
@@ -177,12 +189,24 @@ class Preemption:
             return Answer(outlook=vain_preemption(kind, plan), hopes=hopes, outcome=plan.outcome.value)
         record = self._begin(root, ready, plan, waits)
         self._perform(record, left)
-        return Answer(outlook=outlook_of(record), waits=True, outcome=plan.outcome.value, victims=count_of(plan))
+        return _waiting(record, plan.outcome.value, count_of(plan))
 
     def _needed(self, plan: Plan) -> set[str]:
         """Return who is going anyway from the nodes of a plan."""
         nodes = {found.node for found in plan.nominations}
-        return {uid for uid in self._waiting_for if self._state.pods[uid].spec.node_name in nodes}
+        return {uid for uid in self._going() if self._state.pods[uid].spec.node_name in nodes}
+
+    def _going(self) -> set[str]:
+        """Return whose room will be free without evicting anybody more."""
+        now = self._wall()
+        return {*self._waiting_for, *(uid for uid, pod in self._state.leaving().items() if now < _end_of(pod))}
+
+    def _give_up_on_the_late(self, record: Record) -> None:
+        """Wait no more for who was deleted by others, and has not ended in time."""
+        leaving, now = self._state.leaving(), self._wall()
+        evicted = {uid for one in self._records.values() for uid in one.evicts}
+        late = {uid for uid in record.victims - evicted if uid in leaving and now >= _end_of(leaving[uid])}
+        self._unwatch(record, late)
 
     def _begin(self, root: RootKey, ready: Ready, plan: Plan, waits: Collection[str]) -> Record:
         """Keep the plan in mind, and its room."""
@@ -267,9 +291,6 @@ class Preemption:
 
     # A plan goes on, and ends.
 
-    def _going_on(self, record: Record) -> Answer:
-        return Answer(outlook=outlook_of(record), waits=True, outcome="Ongoing", victims=len(record.victims))
-
     def _stands(self, record: Record) -> bool:
         """Tell whether a plan is to be carried on: what has begun to be evicted is, whole, whatever has happened."""
         return record.is_committed or (self._records.get(record.root) is record and not record.is_broken)
@@ -322,7 +343,7 @@ class Preemption:
         """Let those stay that were to be evicted and have not been; who counted on their room must plan anew."""
         known = ((uid, self._state.pods.get(uid)) for uid in record.evicts & record.victims)
         staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
-        self._unwatch(record)
+        self._unwatch(record, record.victims)
         for uid in staying:
             for root in tuple(self._waiting_for.get(uid, ())):
                 self._break(self._records[root], "a plan that it counted on has been dropped")
@@ -345,18 +366,18 @@ class Preemption:
         if record is None:
             return
         if record.is_committed:
-            self._unwatch(record)
+            self._unwatch(record, record.victims)
         else:
             self._abandon(record)
 
-    def _unwatch(self, record: Record) -> None:
-        for uid in record.victims:
+    def _unwatch(self, record: Record, victims: Collection[str]) -> None:
+        for uid in victims:
             roots = self._waiting_for.get(uid)
             if roots is not None:
                 roots.discard(record.root)
                 if not roots:
                     del self._waiting_for[uid]
-        record.victims = set()
+        record.victims = record.victims - set(victims)
 
     # After a restart.
 
@@ -384,3 +405,15 @@ class Preemption:
         asleep = [Victim(pod, why) for pod in victims if not pod.is_terminating]
         if asleep:
             self._order(record, victims=asleep, known=True)
+
+
+def _end_of(pod: Pod) -> float:
+    """Return when a pod that is being deleted should be gone at the latest."""
+    ends = pod.metadata.deletion_timestamp
+    return dt.datetime.fromisoformat(ends).timestamp() + SLACK if ends else 0.0
+
+
+def _waiting(record: Record, outcome: str, victims: int) -> Answer:
+    """Return what is answered while a plan is under way."""
+    nominated = frozenset(record.nominations)
+    return Answer(outlook=outlook_of(record), waits=True, outcome=outcome, victims=victims, nominated=nominated)

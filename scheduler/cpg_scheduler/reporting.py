@@ -8,6 +8,8 @@ Writing is behind deciding, and behind binding:
 3. **Groups go before pods**, and while binds are under way most writers pause: ten thousand pods that fit nowhere must
    not hold up a gang that fits.
 4. **An event is about something new**: the same words about the same object are one event, counted.
+5. **A pod that is nominated is told in the same write**, and nothing more as long as its plan goes on: while thousands
+   leave for a gang, each of its pods would be told anew with each of them.
 """
 
 import asyncio
@@ -26,7 +28,14 @@ from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import (
     COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
+    DISRUPTION_TARGET,
+    EVENT_FAILED_SCHEDULING,
+    EVENT_OVER_COMMITTED,
+    EVENT_SCHEDULED,
     POD_GROUP_INITIALLY_SCHEDULED,
+    POD_SCHEDULED,
+    REASON_PREEMPTION,
+    REASON_RESCHEDULED,
     REASON_SCHEDULED,
 )
 from cpg_api.scheduling.podgroup import PodGroup
@@ -36,6 +45,8 @@ from cpg_client.patching import Event, apply_status, record_event, set_pod_statu
 from cpg_client.resources import NODES, PODS, Resource
 
 MANAGER = "cpg-scheduler"
+EVICTION_MANAGER = "cpg-scheduler-eviction"
+"""Owns what is said about evicted groups, apart from what is sent each time that a group is reported on."""
 WORKERS = 16
 STEADY = 2
 """Writers that go on while binds are under way."""
@@ -88,7 +99,11 @@ class Reporter:
         self._log = log
         self._calm = calm
         self._retry = retry
+        self.later: Callable[[Callable[[], Awaitable[None]]], None] = lambda _: None
+        """Called with what can wait until all that matters has been done."""
         self._said: dict[str, Said] = {}
+        self._carried: dict[str, Said] = {}
+        """What is said of pods together with their nomination, by UID."""
         self._queue: asyncio.PriorityQueue[tuple[int, int, str]] = asyncio.PriorityQueue()
         self._turns = itertools.count()
         self._due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
@@ -96,10 +111,27 @@ class Reporter:
     def pod(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node."""
         said, shown = Said("False", reason, message), shown_by(pod)
+        self._carried.pop(pod.metadata.uid, None)
         if (self._said.get(pod.metadata.uid) or shown) == said:
             return
         self._said[pod.metadata.uid] = said
         self._put(pod.metadata.uid, lambda: self._write_pod(pod, said), urgency=1)
+
+    def nominated(self, pod: Pod, reason: str, message: str) -> None:
+        """Say why a pod has no node as soon as it is nominated, and not at all if it has been."""
+        if pod.metadata.uid in self._due:
+            self.pod(pod, reason, message)  # what is about to be written is outdated
+        else:
+            self._carried[pod.metadata.uid] = Said("False", reason, message)
+
+    async def nominate(self, pod: Pod, node: str) -> None:
+        """Nominate a pod, and say what there is to say with it."""
+        said = self._carried.get(pod.metadata.uid)
+        conditions = () if said is None else (self._condition(said),)
+        await set_pod_status(self._connection, pod.metadata, *conditions, nominated_node=node)
+        if said is not None and self._carried.pop(pod.metadata.uid, None) is not None:
+            self._said[pod.metadata.uid] = said
+            self.later(lambda: self._record_failure(pod, said))
 
     def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
         """Say whether the minimum of a group is placed; once it is, that is never taken back."""
@@ -117,9 +149,15 @@ class Reporter:
         is_news = not said.same_words(before)
         self._put(group.metadata.uid, lambda: self._write_group(group, resource, said, is_news=is_news), urgency=0)
 
+    def recovered(self, group: Group) -> None:
+        """Take back that a group is going as a whole: it has its minimum again."""
+        resource = self._resources(group)
+        if resource is not None:
+            self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, resource), urgency=0)
+
     def node(self, name: str, message: str) -> None:
         """Say something about a node, in an event alone: its status is its kubelet's."""
-        event = self._event("OverCommitted", "Warning", message)
+        event = self._event(EVENT_OVER_COMMITTED, "Warning", message)
         target = ObjectMeta(name=name, uid=name)  # as kubelets name it
         self._put(f"node {name}", lambda: record_event(self._connection, NODES, target, event, counted=True), urgency=0)
 
@@ -133,6 +171,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """Drop what was said about an object that is gone."""
         self._said.pop(uid, None)
+        self._carried.pop(uid, None)
 
     async def run(self) -> None:
         """Send what there is to say until cancelled."""
@@ -173,15 +212,20 @@ class Reporter:
             self._put(uid, write, urgency)
 
     async def _write_pod(self, pod: Pod, said: Said) -> None:
-        condition = PodCondition(
-            type="PodScheduled",
+        await set_pod_status(self._connection, pod.metadata, self._condition(said))
+        await self._record_failure(pod, said)
+
+    def _condition(self, said: Said) -> PodCondition:
+        return PodCondition(
+            type=POD_SCHEDULED,
             status=said.status,
             reason=said.reason,
             message=said.message,
             last_transition_time=self._now(),
         )
-        await set_pod_status(self._connection, pod.metadata, condition)
-        event = self._event("FailedScheduling", "Warning", said.message)
+
+    async def _record_failure(self, pod: Pod, said: Said) -> None:
+        event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message)
         await record_event(self._connection, PODS, pod.metadata, event, counted=True)
 
     async def _write_group(self, group: Group, resource: Resource, said: Said, *, is_news: bool) -> None:
@@ -200,10 +244,22 @@ class Reporter:
         if not is_news:
             return
         if said.status == "True":
-            event = self._event("Scheduled", "Normal", "its minimum has been placed")
+            event = self._event(EVENT_SCHEDULED, "Normal", "its minimum has been placed")
         else:
-            event = self._event("FailedScheduling", "Warning", said.message)
+            event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message)
         await record_event(self._connection, resource, group.metadata, event, counted=True)
+
+    async def _write_recovered(self, group: Group, resource: Resource) -> None:
+        condition = Condition(
+            type=DISRUPTION_TARGET,
+            status="False",
+            reason=REASON_RESCHEDULED,
+            message="its minimum has been placed again",
+            observed_generation=group.metadata.generation,
+            last_transition_time=self._now(),
+        )
+        status = {"conditions": [condition]}
+        await apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
 
     def _event(self, reason: str, kind: str, note: str) -> Event:
         return Event(
@@ -223,9 +279,15 @@ def _condition_type(group: Group) -> str:
 def shown_by(thing: Pod | Group) -> Said | None:
     """Return what the condition of a pod or group says already."""
     if isinstance(thing, Pod):
-        found = next((one for one in thing.status.conditions or () if one.type == "PodScheduled"), None)
+        found = next((one for one in thing.status.conditions or () if one.type == POD_SCHEDULED), None)
         return Said(found.status, found.reason, found.message) if found else None
     existing = find_condition(thing.status.conditions, _condition_type(thing))
     if existing is None:
         return None
     return Said(existing.status, existing.reason, existing.message, existing.observed_generation or 0)
+
+
+def is_disrupted(thing: Pod | Group) -> bool:
+    """Tell whether a pod or group says that it is evicted for somebody."""
+    found = find_condition(thing.status.conditions or (), DISRUPTION_TARGET)
+    return found is not None and (found.status, found.reason) == ("True", REASON_PREEMPTION)

@@ -6,7 +6,7 @@
 4. Where pods have come to be known by more labels, roots that were alike may be so no longer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
 
@@ -84,10 +84,10 @@ class Rouser:
         with self._cleared(nodes, hope.below):
             return fulfilled(self._state.world, hope, nodes)
 
-    def _cleared(self, nodes: Iterable[str], below: int | None) -> AbstractContextManager[None]:
-        """Look at the ledger as if no room were kept, and on these nodes nobody were less important than that."""
+    def _cleared(self, nodes: Collection[str], below: int | None) -> AbstractContextManager[None]:
+        """Look at these nodes as if no room were kept there, and nobody were less important than that."""
         lesser = self._state.less_important(nodes, below) if below is not None else ()
-        return self._state.nominations.lifted(lesser)
+        return self._state.nominations.lifted(nodes, lesser)
 
     def _look_at(self, root: RootKey) -> None:
         order = order_of(self._state, root)

@@ -3,17 +3,18 @@
 The outcome of an attempt is told when its binds have worked. That is not enough: the process may die between the last
 bind and the report, a bind of unknown outcome may have worked, and members that were waited for may be deleted. So what
 the groups say is compared with what is so whenever something of their tree has changed, and once for every tree after a
-start. It costs nothing for trees that were placed, whose groups say so for ever.
+start. It costs nothing for trees that were placed, whose groups say so for ever. Groups that were evicted as a whole
+are looked at until they have their minimum again, and then say that it is over.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
 from cpg_scheduler.caches.state import ALONE, State
-from cpg_scheduler.reporting import shown_by
+from cpg_scheduler.reporting import is_disrupted, shown_by
 from cpg_scheduler.roots import RootKey
 
 OURS = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
@@ -36,14 +37,24 @@ def standing_of(state: State, root: RootKey) -> Ready | Refused | None:
     return attempt_of(state, root)
 
 
+def recovered(state: State, root: RootKey, is_going: Callable[[Pod], bool]) -> list[Group]:
+    """Return the groups that say that they go as a whole when nobody of the tree is on the way out any more."""
+    if root.flavour == ALONE:
+        return []
+    groups = [node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes]
+    found = [group for group in groups if is_disrupted(group)]
+    members = (pod for group in groups for pod in _members(state, root, group))
+    return [] if not found or any(is_disrupted(pod) or is_going(pod) for pod in members) else found
+
+
 def _members(state: State, root: RootKey, group: Group) -> Iterable[Pod]:
     return state.members(root.flavour, key_of(group))
 
 
 def _is_open(group: Group) -> bool:
-    """Tell whether a group does not say for ever that it was placed."""
+    """Tell whether a group does not say for ever that it was placed, or says that it is leaving."""
     shown = shown_by(group)
-    return shown is None or shown.status != "True"
+    return shown is None or shown.status != "True" or is_disrupted(group)
 
 
 def _is_told(group: Group) -> bool:

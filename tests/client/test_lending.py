@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_client.endpoint import Credentials, Endpoint
-from cpg_client.lending import lent_session
+from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.lending import lent_session, lent_token
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer
@@ -42,3 +42,16 @@ async def test_without_a_token_none_is_sent(tls_server: "FakeServer", tls_endpoi
     async with lent_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
         assert answer.status == 200
     assert "Authorization" not in tls_server.seen[0].headers
+
+
+async def test_a_token_is_lent_wherever_it_comes_from(tmp_path: Path) -> None:
+    """From the kubeconfig, from a file, from a plugin, or none."""
+    file, program = tmp_path / "token", tmp_path / "program"
+    file.write_text("filed")
+    status = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}'
+    program.write_text(f"#!/bin/sh\necho '{status}'\n")
+    program.chmod(0o755)
+    plugin = Plugin(api_version="client.authentication.k8s.io/v1", command=str(program))
+    sources = (Credentials(token="given"), Credentials(token_file=file), Credentials(plugin=plugin), Credentials())  # noqa: S106  # none of them opens anything
+    found = [await lent_token(Endpoint(server="https://server", credentials=one)) for one in sources]
+    assert found == ["given", "filed", "made", None]

@@ -1,16 +1,19 @@
 """The examples, applied to a real API server as their READMEs say."""
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments
 from cpg_lab.errors import LabError
 from cpg_lab.specs import ClusterSpec
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(folder for folder in (ROOT / "examples").iterdir() if folder.is_dir())
@@ -24,22 +27,19 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with the CRDs and the Job controller."""
+    """Run a cluster with the Job controller."""
     with Cluster(ClusterSpec(components=("controller-manager",))) as running:
-        running.kubectl("apply", "-f", str(ROOT / "manifests" / "crds"))
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", str(ROOT / "manifests" / "crds"))
         yield running
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """Run our operator, which some of the examples need."""
-    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--log-level", "error"]
-    process = subprocess.Popen([sys.executable, "-m", "cpg_operator", *options])  # noqa: S603
-    yield process
-    assert process.poll() is None
-    process.terminate()
-    process.wait(20)
+def operator(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployments]:
+    """Run our operator as the chart does; some of the examples need it, all of them need the kinds."""
+    release = install(cluster, {"scheduler": {"enabled": False}})
+    with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("operator")) as running:
+        yield running
+        ((pod,),) = running.pods.values()
+        assert pod.process.alive, pod.process.tail()
 
 
 @pytest.mark.usefixtures("operator")

@@ -216,17 +216,18 @@ def test_the_key_depends_on_all_that_matters(go: FakeGo, cache: Path, tmp_path: 
 
 
 def test_changed_pins_are_another_program(go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line more in go.sum, or in go.mod, leads to another place."""
+    """A line more in go.sum, in go.mod, or in a source of ours, leads to another place."""
     compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
     module = tmp_path / "module"
     module.mkdir()
     monkeypatch.setattr(folders, "module_folder", lambda _: module)
     keys = set()
-    for mod, pins in [("a", "b"), ("a", "c"), ("d", "b")]:
+    for mod, pins, ours in [("a", "b", "c"), ("a", "c", "c"), ("d", "b", "c"), ("a", "b", "d")]:
         (module / "go.mod").write_text(mod)
         (module / "go.sum").write_text(pins)
+        (module / "main.go").write_text(ours)
         keys.add(building.key(BY_NAME["kwok"], compiler))
-    assert len(keys) == 3
+    assert len(keys) == 4
     assert go.calls("build") == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpg_lab import __main__ as cli
-from cpg_lab import building, labs
+from cpg_lab import building, environments, hosting, labs
 from cpg_lab.access import Access
 from cpg_lab.errors import StartError
 from cpg_lab.labs import Lab, Report
@@ -144,3 +144,14 @@ def test_kubectl_is_become(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert called == [(Path("/bin/echo"), ["kubectl", "--kubeconfig=/lab/kubeconfig", "get", "pods", "--watch"])]
     assert cli.main(["kubeconfig"]) == 0
     assert capsys.readouterr().out == "/lab/kubeconfig\n"
+
+
+def test_env_and_host_say_what_a_shell_and_a_person_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one is for eval, the other tells where each pod is reached."""
+    monkeypatch.setattr(environments, "exports", lambda lab: f"export LAB={lab.name}\n")
+    monkeypatch.setattr(hosting, "begin", lambda lab, namespace: {f"{lab.name}-{namespace}": ["http://a", "http://b"]})
+    assert cli.main(["env", "--name", "x"]) == 0
+    assert cli.main(["host", "--name", "x"]) == 0
+    assert capsys.readouterr().out == "export LAB=x\nx-kube-cpg               http://a http://b\n"

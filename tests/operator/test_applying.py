@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.resources import CPG_POD_GROUPS, PODS
+from cpg_client.resources import CPG_POD_GROUPS, PODS, Resource
 from cpg_client.timing import Timing, end
 from cpg_engine.testing.builders import metadata
-from cpg_operator.applying import CONFLICT_WAIT, Door
+from cpg_operator.applying import CONFLICT_WAIT, STIRRED_WAIT, Door
 from cpg_operator.dirty import FIRST_RETRY, Dirty
 from cpg_operator.metrics import Facts, Metrics
 from cpg_operator.writes import TreeKey, Verb, Word, Write
@@ -34,6 +34,13 @@ class Wire:
         self.errors: dict[str, Exception] = {}
         self.open = asyncio.Event()
         self.open.set()
+        self.heard: list[tuple[str, str, bytes]] = []
+        self.stirs = False
+
+    def answered(self, flavour: str, resource: Resource, answer: bytes) -> bool:
+        """Note what a view would be told; say whether it wants another look."""
+        self.heard.append((flavour, resource.plural, answer))
+        return self.stirs
 
     async def patch(self, path: str, body: object, *_: object, params: object = None) -> bytes:
         """Take a patch."""
@@ -80,7 +87,7 @@ def metrics() -> Metrics:
 @pytest.fixture
 async def door(wire: Wire, dirty: Dirty[TreeKey], metrics: Metrics) -> AsyncIterator[Door]:
     """Return a door that works."""
-    found = Door(cast("Connection", wire), dirty, instance="test", metrics=metrics, in_flight=4)
+    found = Door(cast("Connection", wire), dirty, instance="test", metrics=metrics, answered=wire.answered, in_flight=4)
     working = asyncio.create_task(found.run())
     yield found
     await end(working)
@@ -123,6 +130,33 @@ async def done(door: Door, *writes: Write) -> None:
     for one in writes:
         door.submit(TREE, one)
     await door.drained()
+
+
+async def test_what_is_answered_is_news(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
+    """Of what changes an object; and what has waited for a write has its tree looked at again."""
+    await done(door, write(), write(Verb.TELL, part="told", word=Word(reason="Released", note="n")))
+    assert wire.heard == [("crd", "podgroups", b"{}")]
+    assert dirty.wait() is None
+    await done(door, write(Verb.MERGE, part="finalizers", again=True))
+    assert len(wire.heard) == 2
+    assert dirty.wait() == pytest.approx(0.25)
+
+
+async def test_a_tree_is_looked_at_again_after_the_last_of_its_writes(
+    door: Door, wire: Wire, dirty: Dirty[TreeKey]
+) -> None:
+    """Once, however many of them have brought news; but not after a second, should one of them hang."""
+    wire.stirs = True
+    wire.open.clear()
+    for part in ("health", "validity"):
+        door.submit(TREE, write(part=part))
+    door.submit(TREE, write(part="validity", version="2"))
+    door._stir(TREE)
+    assert dirty.wait() == pytest.approx(STIRRED_WAIT)
+    wire.open.set()
+    await door.drained()
+    assert dirty.wait() == pytest.approx(0.25)
+    assert not door._under_way
 
 
 async def test_what_was_written_is_not_written_again_until_there_is_news(door: Door, wire: Wire) -> None:

@@ -64,6 +64,26 @@ def test_a_tree_that_is_never_quiet_is_looked_at_all_the_same(dirty: Dirty[str],
     assert len(dirty) <= 1
 
 
+def test_a_stream_of_news_is_one_look_a_second_and_its_first_is_not_held_up(dirty: Dirty[str], clock: Clock) -> None:
+    """Also where there are quiet moments in it; other news are not paced, and nothing is remembered for long."""
+    looks = []
+    for step in range(100):
+        dirty.mark_paced("a")
+        clock.now += 0.3
+        looks += [step for _ in drained(dirty)]
+    assert looks[:2] == [0, 4]
+    assert len(looks) == pytest.approx(25, abs=2)
+    clock.now += 1.0
+    drained(dirty)
+    dirty.mark_paced("a")
+    dirty.mark("b")
+    clock.now += 0.25
+    assert drained(dirty) == ["b"]
+    clock.now += 2.0
+    assert drained(dirty) == ["a"]
+    assert list(dirty._popped) == ["a"]
+
+
 def test_the_longest_due_comes_first(dirty: Dirty[str], clock: Clock) -> None:
     """Whatever the order of their names."""
     for key in "bca":

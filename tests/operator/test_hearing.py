@@ -77,7 +77,7 @@ async def test_what_kopf_hears_in_its_thread_gets_into_the_view(monkeypatch: pyt
         thread.start()
         await asyncio.to_thread(thread.join)
 
-    monkeypatch.setattr(module, "registry_of", lambda _endpoint, _kinds, take: take)
+    monkeypatch.setattr(module, "registry_of", lambda _endpoint, _kinds, take, _knows: take)
     monkeypatch.setattr(module, "run_kopf", run)
     await rig.hearing.kopf()
     await asyncio.sleep(0)

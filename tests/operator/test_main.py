@@ -12,9 +12,34 @@ from cpg_operator.forgetting import NoDiffBase, NoProgress
 from cpg_operator.main import kopf_settings, registry_of
 
 
+def unknown(*_: object) -> bool:
+    """Know nothing."""
+    return False
+
+
+def test_what_is_known_is_no_news() -> None:
+    """But for its end."""
+    registry = registry_of(
+        Endpoint(server="http://localhost"), KINDS, lambda *_: None, lambda *found: found[2] == {"x": 1}
+    )
+    handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
+    assert handler.when is not None
+
+    def is_news(event: str | None, metadata: dict[str, int]) -> bool:
+        filtering: Any = handler.when
+        return bool(filtering(event={"type": event, "object": {"metadata": metadata}}, name="a"))
+
+    assert [is_news(None, {"x": 1}), is_news("MODIFIED", {"x": 1}), is_news("DELETED", {"x": 1})] == [
+        False,
+        False,
+        True,
+    ]
+    assert is_news("MODIFIED", {"x": 2})
+
+
 def test_kopf_watches_and_nothing_else() -> None:
     """Every kind of every flavour by plain events: nothing that would write, index, or poll."""
-    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *_: None)
+    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *_: None, unknown)
     watched = {handler.id for handler in registry._watching.get_all_handlers()}
     assert watched == {
         f"{flavour}-{plural}"
@@ -28,7 +53,7 @@ def test_kopf_watches_and_nothing_else() -> None:
 async def test_news_are_handed_on_with_their_flavour_and_kind() -> None:
     """As Kopf calls the handler."""
     heard: list[tuple[Any, ...]] = []
-    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *found: heard.append(found))
+    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *found: heard.append(found), unknown)
     handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
     await handler.fn(event={"type": "ADDED", "object": {"spec": {}}}, param=handler.param)  # type: ignore[misc, call-arg]
     ((flavour, kind, event, plain),) = heard
@@ -37,7 +62,7 @@ async def test_news_are_handed_on_with_their_flavour_and_kind() -> None:
 
 async def test_kopf_asks_as_we_do() -> None:
     """By a session of our own client's."""
-    registry = registry_of(Endpoint(server="http://localhost", namespace="ns"), {}, lambda *_: None)
+    registry = registry_of(Endpoint(server="http://localhost", namespace="ns"), {}, lambda *_: None, unknown)
     (handler,) = registry._activities.get_all_handlers()
     found = await handler.fn()  # type: ignore[misc, call-arg]
     assert isinstance(found, kopf.AiohttpSession)

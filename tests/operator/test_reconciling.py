@@ -4,11 +4,15 @@ import asyncio
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
+from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.podgroup import PodGroupStatus
+from cpg_api.scheduling.repairing import PARTIAL, RELEASE_ANNOTATION
 from cpg_client.flavours import CRD
 from cpg_client.timing import Timing, end
-from cpg_engine.testing.builders import pod_group
+from cpg_engine.testing.builders import metadata, pod_group
 from cpg_operator.applying import Door
 from cpg_operator.dirty import Dirty
 from cpg_operator.metrics import Facts, Metrics
@@ -56,7 +60,8 @@ class Rig:
     def page(self) -> str:
         """Return the page of metrics."""
         states = ((key.flavour, state) for key, state in self.reconciler.states.items())
-        facts = Facts(states=states, queued=1, unwritten=2, age=3.0)
+        partial, overdue = self.reconciler.partial(), self.reconciler.overdue()
+        facts = Facts(states=states, queued=1, unwritten=2, age=3.0, partial=partial, overdue=overdue)
         return self.metrics.page(facts).decode()
 
 
@@ -93,6 +98,8 @@ async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:
     rig.ground.view.drop(CRD, pod_group("a"))
     rig.ground.put(*small_tree())
     rig.reconciler.look(leaf)
+    assert rig.dirty.pop() == ROOT
+    rig.reconciler.look(ROOT)
     assert rig.door.writes == [("a", "p"), ("root", "p")]
     assert list(rig.reconciler.states) == [ROOT]
 
@@ -106,6 +113,26 @@ async def test_a_mistake_about_one_tree_stops_no_other() -> None:
     assert rig.door.writes == [("good", "p")]
     assert "cpg_operator_mistakes_total 1.0" in rig.page()
     assert rig.dirty.wait() == pytest.approx(1.0)
+
+
+async def test_half_a_gang_is_told_of_by_its_age() -> None:
+    """From the first look on, then by its condition, with the release that its user wants; no longer than it lasts."""
+    rig = Rig(lambda _: NOTHING)
+    leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
+    rig.ground.put(pod_group("a", gang=2))
+    rig.ground.pods(*members("a", 1))
+    rig.reconciler.look(leaf)
+    assert "cpg_operator_partial_seconds 0.0" in rig.page()
+    condition = Condition(type=PARTIAL, status="True", reason="x", last_transition_time="1970-01-01T00:00:10Z")
+    meta = replace(metadata("a"), annotations={RELEASE_ANNOTATION: "20s"}, resource_version="2")
+    rig.ground.put(replace(pod_group("a", gang=2, meta=meta), status=PodGroupStatus(conditions=(condition,))))
+    rig.reconciler.look(leaf)
+    assert "cpg_operator_partial_seconds 50.0" in rig.page()
+    assert "cpg_operator_release_overdue_seconds 30.0" in rig.page()
+    rig.ground.pods(*members("a", 2))
+    rig.reconciler.look(leaf)
+    assert "cpg_operator_partial_seconds 0.0" in rig.page()
+    assert "cpg_operator_release_overdue_seconds 0.0" in rig.page()
 
 
 async def test_pods_without_their_group_are_nothing_to_write_about() -> None:

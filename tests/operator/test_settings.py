@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cpg_operator.settings import Settings, SettingsError, load, merged
+from cpg_client.settings import SettingsError
+from cpg_operator.settings import Settings, load, merged
 
 
 def written(folder: Path, text: str) -> Path:
@@ -19,6 +20,7 @@ def test_without_a_file_everything_is_as_by_default() -> None:
     found = load(None)
     assert found == Settings()
     assert found.address() == ("127.0.0.1", 10271)
+    assert found.webhook.address() is None
     assert Settings(listen="").address() is None
     assert Settings(listen="[::1]:80").address() == ("::1", 80)
 
@@ -41,6 +43,8 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
         ("partialAfter: .inf", "partialAfter: must be"),
         ("longestDelay: 0.1", "longestDelay: must be a number of seconds, not below quiet"),
         ("sweepPeriod: 0", "sweepPeriod: must be at least 1 second"),
+        ("webhook: {listen: here}", "webhook.listen: 'here' is not host:port"),
+        ("webhook: {listen: ':9443'}", "webhook.certificates: must be a folder"),
         ("writesInFlight: 0", "writesInFlight: must be at least 1"),
         ("namespaces: [Default]", "'Default' cannot be the name of a namespace"),
         ("listen: here", "'here' is not host:port"),

@@ -1,15 +1,20 @@
 """What is known, and which trees each piece of news concerns."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import PodStatus
-from cpg_api.meta import ObjectMeta
+from cpg_api.dumping import dump
+from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
-from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.names import FINALIZER
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_api.scheduling.statuses import PodCounts
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, NATIVE
+from cpg_client.resources import CPG_POD_GROUPS, PODS
 from cpg_client.stores import Added, Deleted, Modified, Rejection, Synced
 from cpg_engine.testing.builders import (
     composite,
@@ -21,7 +26,7 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_operator.testing.ground import Ground, members, small_tree
+from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
 from cpg_operator.views import labels_of, slim
 from cpg_operator.writes import TreeKey
 
@@ -61,7 +66,9 @@ def test_what_is_kept_of_a_node_is_its_labels() -> None:
 def test_a_group_marks_the_tree_that_it_comes_to_and_the_one_that_it_left(ground: Ground) -> None:
     """A leaf that comes before its root is a tree of its own until then."""
     ground.put(pod_group("a", parent="root"))
-    assert ground.taken() == {"a", "root"}
+    assert ground.taken() == {"root"}
+    ground.put(pod_group("x", parent="a"), composite("a"))
+    assert ground.taken() == {"a"}
     ground.put(composite("root"))
     assert "root" in ground.taken()
     ground.view.drop(CRD, composite("root"))
@@ -77,6 +84,36 @@ def test_an_older_state_is_no_news(ground: Ground) -> None:
     assert not ground.view.put(CRD, newer)
     assert ground.view.put(CRD, pod_group("a", gang=2, meta=at("11")))
     assert not ground.view.put(CRD, pod_group("a", gang=2, meta=at("opaque"))) or ground.taken()
+
+
+def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground: Ground) -> None:
+    """Somebody else's part in it is; and so is nothing of what has gone, or made room for a namesake, since."""
+    before = pod_group("a", gang=3, meta=at("10"))
+    ground.put(before)
+    ground.taken()
+
+    def answered(found: PodGroup) -> bool:
+        is_news = ground.view.answered(CRD, CPG_POD_GROUPS, msgspec.json.encode(dump(found)))
+        assert ground.taken() == set()
+        return is_news
+
+    healthy = Condition(type="Healthy", status="True", reason="MinimumMet", last_transition_time=STAMP)
+    ours = replace(before, status=PodGroupStatus(conditions=(healthy,), pods=PodCounts(desired=1)))
+    meta = replace(at("11"), finalizers=(FINALIZER,))
+    assert not answered(replace(ours, metadata=meta))
+    assert ground.view.knows(CRD, PodGroup, msgspec.to_builtins(meta))
+    assert not ground.view.knows(CRD, PodGroup, msgspec.to_builtins(at("10")))
+    assert not ground.view.knows(CRD, Workload, msgspec.to_builtins(meta))
+    assert answered(replace(ours, metadata=replace(at("12"), labels={"x": "y"})))
+    partial = replace(healthy, type="Partial")
+    assert answered(replace(ours, metadata=at("13"), status=PodGroupStatus(conditions=(partial,))))
+    assert not answered(replace(ours, metadata=at("14", uid="other")))
+    ground.view.drop(CRD, replace(ours, metadata=at("15")))
+    ground.taken()
+    assert not answered(replace(ours, metadata=at("15")))
+    ground.view.answered(CRD, PODS, b"{}")
+    ground.view.answered(CRD, CPG_POD_GROUPS, b'{"spec": 7}')
+    assert ground.view.known(CRD, PodGroup) == {}
 
 
 def test_a_namesake_is_another_object(ground: Ground) -> None:

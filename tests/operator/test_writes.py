@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from cpg_api.meta import ObjectMeta
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_operator.writes import Verb, Write, folded
@@ -15,9 +17,9 @@ def merge(uid: str, part: str, body: dict[str, Any], *, unchanged: bool = False)
 
 def test_all_merges_of_one_object_become_one() -> None:
     """They come first, and are as careful as the most careful of them; other writes stay as they are."""
-    status = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=ObjectMeta(uid="a"), part="health")
+    status = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=ObjectMeta(uid="b"), part="health")
     finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}}, unchanged=True)
-    other = merge("b", "priority", {"spec": {"priority": 2}})
+    other = merge("b", "finalizers", {"metadata": {"finalizers": ["g"]}})
     both = merge(
         "a",
         "finalizers+priority",
@@ -36,3 +38,16 @@ def test_an_object_without_a_uid_is_known_by_its_name() -> None:
     )
     assert first.place != second.place
     assert folded([first, second]) == [first, second]
+
+
+def test_a_status_waits_for_what_would_make_it_wrong() -> None:
+    """For a change of the spec, and where it goes over the version that a merge replaces; another look follows."""
+    target = ObjectMeta(uid="a")
+    health = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="health")
+    validity = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="validity", unchanged=True)
+    event = Write(verb=Verb.TELL, resource=CPG_POD_GROUPS, target=target, part="told")
+    priority = merge("a", "priority", {"spec": {"priority": 1}})
+    finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}})
+    assert folded([priority, health, validity, event]) == [replace(priority, again=True), event]
+    assert folded([finalizers, health, validity]) == [replace(finalizers, again=True), health]
+    assert folded([finalizers, health]) == [finalizers, health]

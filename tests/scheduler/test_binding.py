@@ -210,6 +210,9 @@ async def test_nothing_is_said_about_a_pod_that_is_gone(there: dict[str, Any] | 
         office.fail("b", ApiError(404, "NotFound", "") if there is None else ApiError(409, "Conflict", ""))
         office.start()
     assert (office.assumed(), office.trouble) == (["a", "c"], Trouble(frozenset()))
+    counted = office.stage.metrics.page("").body
+    assert b'binds_total{result="gone"} 1.0' in counted
+    assert b'binds_total{result="error"} 0.0' in counted
 
 
 async def test_a_conflict_with_our_own_bind_is_none() -> None:

@@ -217,6 +217,7 @@ def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.Mon
     monkeypatch.setattr("cpg_scheduler.driving.decide", decide)
     stage.settle()
     assert stage.bound() == {"good": "n1"}
+    assert b"cpg_scheduler_mistakes_total 1.0" in stage.metrics.page("").body
     assert stage.notebook.pods["bad"] == (
         "SchedulerError",
         "the scheduler failed at it: ZeroDivisionError('by whom?')",

@@ -20,8 +20,9 @@ def test_attempts_are_counted_by_result() -> None:
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
     metrics.held("Invalid")
-    metrics.bound(worked=True)
-    metrics.bound(worked=False)
+    metrics.bound("success")
+    metrics.bound("error")
+    metrics.mistaken()
     found = lines(metrics)
     attempts = "scheduler_podgroup_schedule_attempts_total"
     assert {
@@ -32,6 +33,8 @@ def test_attempts_are_counted_by_result() -> None:
         'cpg_scheduler_held_total{reason="Invalid"} 1.0',
         'cpg_scheduler_binds_total{result="success"} 1.0',
         'cpg_scheduler_binds_total{result="error"} 1.0',
+        'cpg_scheduler_binds_total{result="gone"} 0.0',
+        "cpg_scheduler_mistakes_total 2.0",
         "cpg_scheduler_watch_age_seconds 2.5",
     } < found
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from cpg_api.core.pod import Pod
-from cpg_api.meta import LabelSelector
+from cpg_api.meta import Condition, LabelSelector
+from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import metadata, node, pod, pod_group
 from cpg_scheduler.testing.stage import Stage
@@ -101,6 +102,46 @@ def test_nobody_is_evicted_when_that_is_not_enough() -> None:
     stage.settle(60)
     assert (stage.evicted, stage.bailiff.orders) == ([], [])
     assert "would not help" in messages(stage)
+
+
+def test_nobody_is_evicted_where_others_are_about_to_leave() -> None:
+    """Somebody has deleted enough of them; the room is kept, so that nobody less important slips in."""
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"low-{n}", f"n{1 + n // 2}") for n in range(4)), *gang())
+    stage.patient = True
+    for name in ("low-2", "low-3"):
+        stage.terminate(stage.pod(name))
+    stage.settle()
+    assert (stage.evicted, {stage.pod(f"pg-{n}").status.nominated_node_name for n in range(2)}) == ([], {"n2"})
+    stage.put(pod("quick", cpu=1, priority=10))
+    stage.delete(stage.pod("low-2"))
+    stage.settle()
+    assert "quick" not in stage.bound()
+    stage.delete(stage.pod("low-3"))
+    stage.settle(10)
+    assert [stage.bound()[f"pg-{n}"] for n in range(2)] == ["n2", "n2"]
+    assert stage.evicted == []
+
+
+def test_only_what_is_missing_beside_those_who_leave_is_evicted() -> None:
+    """One leaves anyway, one is enough beside it."""
+    stage = Stage(node("n1", cpu=3), *(low(f"low-{n}") for n in range(3)), *gang())
+    stage.patient = True
+    stage.terminate(stage.pod("low-1"))
+    stage.settle()
+    assert len(stage.evicted) == 1
+    assert "low-1" not in stage.evicted
+
+
+def test_who_should_have_left_long_ago_is_not_waited_for() -> None:
+    """Its kubelet may be dead: then others go after all."""
+    stage = full()
+    stage.patient = True
+    stage.put(node("n2", cpu=2), low("stuck", "n2", cpu=2))
+    stage.terminate(stage.pod("stuck"))
+    stage.settle()
+    assert stage.evicted == []
+    stage.settle(400)
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
 
 
 def test_those_that_are_left_of_a_partly_placed_group_preempt_once_the_others_are_bound() -> None:
@@ -407,3 +448,25 @@ def test_news_that_help_nobody_cause_no_attempt() -> None:
     stage.delete(stage.pod("far"))
     stage.settle(60)
     assert len(stage.log.calls) == before
+
+
+def test_a_group_that_went_as_a_whole_says_when_it_is_back() -> None:
+    """Not while its old pods end, and not before its minimum is placed."""
+    whole = pod_group("whole", gang=2, priority=10, all_=True)
+    said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="for pg")
+    group = replace(whole, status=PodGroupStatus(conditions=(said,)))
+    stage = Stage(node("n1", cpu=2), *(low(f"old-{n}", group="whole") for n in range(2)), whole, *gang())
+    stage.patient = True
+    stage.settle()
+    stage.put(group)
+    stage.settle()
+    assert (sorted(stage.evicted), stage.notebook.back) == (["old-0", "old-1"], [])
+    stage.put(node("n2", cpu=2), pod("new-0", group="whole", cpu=1, priority=10))
+    stage.settle(60)
+    stage.delete(stage.pod("old-0"))
+    stage.put(pod("new-1", group="whole", cpu=1, priority=10))
+    stage.settle(60)
+    assert stage.notebook.back == []
+    stage.delete(stage.pod("old-1"))
+    stage.settle(60)
+    assert stage.notebook.back == ["whole"]

@@ -1,7 +1,7 @@
 """Conditions and events: said once, again only when they change, and never taken back once final."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -109,6 +109,48 @@ async def test_a_pod_gets_a_condition_and_an_event(desk: Desk) -> None:
         }
     ]
     assert desk.notes() == [("Warning", "FailedScheduling", "no room")]
+
+
+async def test_a_nominated_pod_is_told_in_the_same_write(desk: Desk) -> None:
+    """Once: what is said while its plan goes on is kept, and the event can wait."""
+    later: list[Callable[[], Awaitable[None]]] = []
+    desk.reporter.later = later.append
+    desk.reporter.nominated(pod("p"), "Unschedulable", "2 pods leave for it")
+    await desk.reporter.drained()
+    assert desk.statuses() == []
+    for _ in range(2):
+        await desk.reporter.nominate(pod("p"), "n1")
+        desk.reporter.nominated(pod("p"), "Unschedulable", "1 pod leaves for it")
+        await desk.reporter.drained()
+        (write,) = later
+        await write()
+        assert desk.notes()[-1] == ("Warning", "FailedScheduling", "2 pods leave for it")
+        desk.reporter.forget("uid-default-p")
+    first, second = (to_builtins(write.body)["status"] for write in desk.statuses())
+    assert (first["nominatedNodeName"], first["conditions"][0]["message"]) == ("n1", "2 pods leave for it")
+    assert second == {"nominatedNodeName": "n1"}
+
+
+async def test_a_pod_that_is_to_be_told_otherwise_is_told_in_its_own_write(desk: Desk) -> None:
+    """Before its nomination, which must not be followed by older words; or because its plan has fallen."""
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    desk.reporter.nominated(pod("p"), "Unschedulable", "2 pods leave for it")
+    desk.reporter.nominated(pod("q"), "Unschedulable", "2 pods leave for it")
+    desk.reporter.pod(pod("q"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert [found["message"] for found in desk.conditions()] == ["2 pods leave for it", "no room"]
+    for name in ("p", "q"):
+        await desk.reporter.nominate(pod(name), "n1")
+    assert [to_builtins(write.body)["status"] for write in desk.statuses()[2:]] == [{"nominatedNodeName": "n1"}] * 2
+
+
+async def test_a_group_that_is_back_says_so(desk: Desk) -> None:
+    """Of a group that is gone there is nothing to say."""
+    desk.reporter.recovered(pod_group("pg"))
+    desk.reporter.recovered(pod_group("gone"))
+    await desk.reporter.drained()
+    (condition,) = desk.conditions()
+    assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionTarget", "False", "Rescheduled")
 
 
 async def test_what_was_said_is_not_said_again(desk: Desk) -> None:

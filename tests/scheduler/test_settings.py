@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from cpg_client.settings import SettingsError
 from cpg_scheduler.pending import Backoff
-from cpg_scheduler.settings import Settings, SettingsError, load, merged
+from cpg_scheduler.settings import Settings, load, merged
 
 
 def written(folder: Path, text: str) -> Path:
@@ -38,6 +39,7 @@ def test_what_is_set_is_used(tmp_path: Path) -> None:
         ("volumeBindTimeout: 0\n", ["volumeBindTimeout: must be a number of seconds above zero"]),
         ("bindsInFlight: 0\nsearch: {budget: -1}\n", ["search.budget: must not be negative", "bindsInFlight"]),
         ("schedulerName: ''\n", ["schedulerName: must not be empty"]),
+        ("namespaces: [a, B_b]\n", ["namespaces: 'B_b' cannot be the name of a namespace"]),
         ("listen: nowhere\n", ["listen: 'nowhere' is not host:port"]),
         ("a: [\n", ["settings.yaml"]),
         ("- a list\n", ["settings.yaml"]),

@@ -100,6 +100,15 @@ class Forest(Struct, frozen=True):
                 children[parent].add(key)
         return cls(groups=by_key, children=dict(children))
 
+    def with_group(self, group: Group) -> "Forest":
+        """Return the forest as it would be with a group in it, in place of the one of its name."""
+        key = key_of(group)
+        children: dict[GroupKey, Collection[GroupKey]] = dict(self.children)
+        for one, found in ((self.groups.get(key), set[GroupKey]()), (group, {key})):
+            if one is not None and (parent := parent_of(one)) is not None:
+                children[parent] = {*children.get(parent, ())} - {key} | found
+        return Forest(groups={**self.groups, key: group}, children=children)
+
     def trees(self) -> Iterator[Tree]:
         """Yield every tree once, in the order of their anchors' keys."""
         anchors: dict[GroupKey, tuple[Anchor, tuple[GroupKey, ...]]] = {}

@@ -16,12 +16,15 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
 
 Labels = Mapping[str, str]
+HEALTHY = "Healthy"
+"""The condition that says whether a group's minimum is met now."""
 
 
 class Health(StrEnum):
     """The reason of the condition ``Healthy``; the first alone is its True."""
 
     MINIMUM_MET = "MinimumMet"
+    """Enough pods run, or have succeeded."""
     STARTING = "Starting"
     """Enough pods have a node, but not enough of them run."""
     PARTIAL = "Partial"

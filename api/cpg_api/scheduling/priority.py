@@ -30,13 +30,3 @@ class PriorityClasses(Struct, frozen=True):
             return self.default.value if self.default else 0
         found = self.by_name.get(class_name)
         return found.value if found else None
-
-
-def fill_in(classes: PriorityClasses, class_name: str, explicit: int | None) -> dict[str, int | str]:
-    """Return the fields of a group's spec that admission would fill in; none where nothing is to be done or known."""
-    value = classes.resolve(class_name, explicit)
-    if explicit is not None or value is None:
-        return {}
-    if class_name or classes.default is None:
-        return {"priority": value}
-    return {"priority": value, "priorityClassName": classes.default.metadata.name}

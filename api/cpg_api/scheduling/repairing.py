@@ -20,6 +20,9 @@ RELEASE_ANNOTATION = f"{GROUP}/release-partial-after"
 PARTIAL = "Partial"
 """The condition of a root while some of its pods have a node, and too few; it is not there otherwise."""
 
+REASON_BELOW_MINIMUM = "BelowMinimum"
+"""Fewer pods have a node than the tree needs; the message says what is done about it."""
+
 _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?P<seconds>\d{1,6})s)?")
 
 

@@ -1,6 +1,7 @@
-"""Where each template of a Workload stands."""
+"""Where each template of a Workload stands, and what a group takes from its own."""
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -48,22 +49,39 @@ def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
         stack.extend(reversed(children))
 
 
-def inherited_priority(
-    group: PodGroup | CompositePodGroup, workloads: Mapping[tuple[str, str], Workload], classes: PriorityClasses
-) -> dict[str, int | str]:
-    """Return the fields of a group's spec that it takes from its template: priority and class, where it has neither.
+Workloads: TypeAlias = Mapping[tuple[str, str], Workload]
+"""Workloads by namespace and name."""
+
+
+def named_priority(group: PodGroup | CompositePodGroup, workloads: Workloads) -> tuple[str, int | None]:
+    """Return the class and the number that count for a group: those of its template, where it has neither.
 
     All else that a group may leave empty has a meaning of its own when it is, and may not be set later.
     """
     spec, ref = group.spec, group.spec.workload_ref
-    if ref is None or spec.priority is not None or spec.priority_class_name:
-        return {}
+    own = spec.priority_class_name, spec.priority
+    if ref is None or own != ("", None):
+        return own
     workload = workloads.get((group.metadata.namespace, ref.workload_name))
     place = template_places(workload).get(ref.template_name) if workload is not None else None
-    if place is None or (place.template.priority is None and not place.template.priority_class_name):
+    return own if place is None else (place.template.priority_class_name, place.template.priority)
+
+
+def resolved_priority(
+    group: PodGroup | CompositePodGroup, workloads: Workloads, classes: PriorityClasses
+) -> int | None:
+    """Return the number that a group is scheduled by, or None where its class is not known."""
+    return classes.resolve(*named_priority(group, workloads))
+
+
+def due_priority(
+    group: PodGroup | CompositePodGroup, workloads: Workloads, classes: PriorityClasses
+) -> dict[str, int | str]:
+    """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known."""
+    name, explicit = named_priority(group, workloads)
+    value = classes.resolve(name, explicit)
+    if group.spec.priority is not None or value is None:
         return {}
-    name = place.template.priority_class_name
-    value = classes.resolve(name, place.template.priority)
-    if value is None:
-        return {}
-    return {"priority": value, "priorityClassName": name} if name else {"priority": value}
+    if explicit is None and not name and classes.default is not None:
+        name = classes.default.metadata.name
+    return {"priority": value, **({"priorityClassName": name} if name != group.spec.priority_class_name else {})}

@@ -16,8 +16,13 @@ from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree, TreeNode, k
 from cpg_api.scheduling.names import MAX_DEPTH
 from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import TemplatePlace, template_places
-from cpg_api.scheduling.workload import Workload
+from cpg_api.scheduling.templates import (
+    TemplatePlace,
+    Workloads,
+    named_priority,
+    resolved_priority,
+    template_places,
+)
 
 
 class Fault(StrEnum):
@@ -51,8 +56,12 @@ class Surroundings(Struct, frozen=True):
     whole in itself. A Workload that is there must have the template.
     """
 
-    workloads: Mapping[tuple[str, str], Workload]
+    workloads: Workloads
     classes: PriorityClasses
+
+    def priority(self, group: Group) -> int | None:
+        """Return the number that a group is scheduled by, whether it is written down yet or not."""
+        return resolved_priority(group, self.workloads, self.classes)
 
 
 def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
@@ -64,16 +73,16 @@ def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
         *_several_workloads(tree),
         *_templates(tree, surroundings.workloads),
         *_all_above_single(tree),
-        *_priorities(tree, surroundings.classes),
+        *_priorities(tree, surroundings),
     ]
     return tuple(sorted(problems))
 
 
 def validate_members(
-    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], classes: PriorityClasses
+    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings
 ) -> tuple[TreeProblem, ...]:
     """Return the pods whose priority is not the tree's; the pods come with the group they are members of."""
-    wanted = _priority(tree.root, classes)
+    wanted = surroundings.priority(tree.root)
     if wanted is None:
         return ()
     problems = [
@@ -145,7 +154,7 @@ def _several_workloads(tree: Tree) -> Iterator[TreeProblem]:
             )
 
 
-def _templates(tree: Tree, workloads: Mapping[tuple[str, str], Workload]) -> Iterator[TreeProblem]:
+def _templates(tree: Tree, workloads: Workloads) -> Iterator[TreeProblem]:
     """Hold every group against the template that it names."""
     places: dict[str, Mapping[str, TemplatePlace]] = {}
     for node in tree.nodes:
@@ -215,23 +224,20 @@ def _all_above_single(tree: Tree) -> Iterator[TreeProblem]:
             )
 
 
-def _priority(group: Group, classes: PriorityClasses) -> int | None:
-    return classes.resolve(group.spec.priority_class_name, group.spec.priority)
-
-
-def _priorities(tree: Tree, classes: PriorityClasses) -> Iterator[TreeProblem]:
+def _priorities(tree: Tree, surroundings: Surroundings) -> Iterator[TreeProblem]:
     """Compare every child with its parent, so that the edge at which the priority changes is named."""
+    priorities = {node.key: surroundings.priority(node.group) for node in tree.nodes}
     for node in tree.nodes:
-        if _priority(node.group, classes) is None:
+        if priorities[node.key] is None:
+            name, _ = named_priority(node.group, surroundings.workloads)
             yield TreeProblem(
                 fault=Fault.PRIORITY_CLASS_UNKNOWN,
                 group=node.key,
-                other=f"PriorityClass {node.group.spec.priority_class_name}",
-                message=f"{node.key} names the PriorityClass {node.group.spec.priority_class_name}, "
-                "which does not exist",
+                other=f"PriorityClass {name}",
+                message=f"{node.key} names the PriorityClass {name}, which does not exist",
             )
     for parent, child in _edges(tree):
-        above, below = _priority(parent.group, classes), _priority(child.group, classes)
+        above, below = priorities[parent.key], priorities[child.key]
         if above is not None and below is not None and above != below:
             yield TreeProblem(
                 fault=Fault.PRIORITY_DIVERGES,

@@ -1,6 +1,7 @@
 {{- /*
 All that a process of ours is, apart from what it may do: the scheduler's and the operator's differ in values alone.
-Given a dict of root (the chart's context), part (its name), values, and settings (a dict, the settings file).
+Given a dict of root (the chart's context), part (its name), values, settings (a dict, the settings file), and, for who
+answers a webhook, webhook (a dict of port, secret, and folder for the secret).
 */ -}}
 {{- define "kube-cpg.process" -}}
 {{- $root := .root -}}
@@ -69,6 +70,9 @@ spec:
           {{- end }}
           ports:
             - { name: http, containerPort: {{ $values.port }}, protocol: TCP }
+            {{- with .webhook }}
+            - { name: webhook, containerPort: {{ .port }}, protocol: TCP }
+            {{- end }}
           # Ready is who hears the API server, and a standby is: it takes over from its leader at once.
           startupProbe:
             httpGet: { path: /healthz, port: http }
@@ -86,9 +90,16 @@ spec:
           resources: {{ toYaml $values.resources | nindent 12 }}
           volumeMounts:
             - { name: settings, mountPath: /etc/kube-cpg, readOnly: true }
+            {{- with .webhook }}
+            - { name: webhook, mountPath: {{ .folder }}, readOnly: true }
+            {{- end }}
       volumes:
         - name: settings
           configMap: { name: {{ include "kube-cpg.part" . }} }
+        {{- with .webhook }}
+        - name: webhook
+          secret: { secretName: {{ .secret }} }
+        {{- end }}
       {{- with $values.affinity }}
       affinity: {{ toYaml . | nindent 8 }}
       {{- end }}
@@ -142,6 +153,11 @@ spec:
       {{- with $root.Values.networkPolicy.metricsFrom }}
       from: {{ toYaml . | nindent 8 }}
       {{- end }}
+    {{- if .webhook }}
+    # The API server's own address is not known here; who asks without a question is turned away by TLS.
+    - ports:
+        - { port: webhook, protocol: TCP }
+    {{- end }}
   egress:
     - ports:
         {{- range $root.Values.networkPolicy.apiServerPorts }}

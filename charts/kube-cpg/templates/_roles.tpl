@@ -1,72 +1,71 @@
 {{- /*
-What a process may do, in three parts: `cluster` rules for the whole cluster, `granted` rules for the namespaces that are
-ours to write in, and the lease in its own namespace. Given a dict of root, part, cluster and granted (lists of rules).
+What a process may do, by the lists in files/roles, and for a leader by its lease. Given a dict of root and part; `lease`
+where there is one; `annotations` where it is a hook's.
 */ -}}
 {{- define "kube-cpg.roles" -}}
-{{- $root := .root -}}
-{{- $self := . -}}
-{{- $subject := dict "kind" "ServiceAccount" "name" (include "kube-cpg.part" .) "namespace" $root.Release.Namespace -}}
-{{- $everywhere := printf "%s:%s" $root.Release.Namespace (include "kube-cpg.part" .) -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: {{ $everywhere }}
-  labels:
-    {{- include "kube-cpg.labels" $root | nindent 4 }}
-rules:
-  {{- toYaml (ternary .cluster (concat .cluster .granted) (not (empty $root.Values.namespaces))) | nindent 2 }}
+{{- $namespaces := .root.Values.namespaces -}}
+{{- $rules := printf "files/roles/%s.yaml" .part | .root.Files.Get | fromYaml -}}
+{{- $own := include "kube-cpg.part" . -}}
+{{- $everywhere := printf "%s:%s" .root.Release.Namespace $own -}}
+{{- $cluster := $rules.cluster | default list -}}
+{{- if not $namespaces -}}
+{{- $cluster = concat $cluster ($rules.whole | default list) $rules.granted -}}
+{{- end -}}
+{{- include "kube-cpg.grant" (merge (dict "name" $everywhere "namespace" "" "rules" $cluster) .) }}
+{{- range $namespaces }}
+{{- include "kube-cpg.grant" (merge (dict "name" (printf "%s-objects" $own) "namespace" . "rules" $rules.granted) $) }}
+{{- end }}
+{{- if and $rules.default $namespaces (not (has "default" $namespaces)) }}
+{{- include "kube-cpg.grant" (merge (dict "name" (printf "%s-objects" $own) "namespace" "default" "rules" $rules.default) .) }}
+{{- end }}
+{{- if .lease }}
+{{- $leases := dict "apiGroups" (list "coordination.k8s.io") "resources" (list "leases") }}
+{{- $create := merge (dict "verbs" (list "create")) $leases }}
+{{- $keep := merge (dict "verbs" (list "get" "patch") "resourceNames" (list $own)) $leases }}
+{{- include "kube-cpg.grant" (merge (dict "name" $own "namespace" .root.Release.Namespace "rules" (list $create $keep)) .) }}
+{{- end }}
+{{- end -}}
+
+{{- /*
+A role and its binding, for the cluster or for one namespace. Of groups of the API, only those of the chosen flavour are
+left; priority classes belong to both, and what another flavour has left behind is released as well.
+*/ -}}
+{{- define "kube-cpg.grant" -}}
+{{- $foreign := get (dict "crd" "scheduling.k8s.io" "native" "scheduling.cpg.dev") .root.Values.api | default "none" -}}
+{{- $all := eq .part "release" -}}
+{{- $kind := ternary "Role" "ClusterRole" (not (empty .namespace)) -}}
+{{- $rules := list -}}
+{{- range .rules -}}
+{{- $groups := ternary .apiGroups (without .apiGroups $foreign) (or $all (has "priorityclasses" .resources)) -}}
+{{- if $groups -}}
+{{- $rules = append $rules (merge (dict "apiGroups" $groups) .) -}}
+{{- end -}}
+{{- end -}}
+{{- if $rules }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: {{ $everywhere }}
-  labels:
-    {{- include "kube-cpg.labels" $root | nindent 4 }}
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $everywhere | quote }} }
+kind: {{ $kind }}
+metadata: {{- include "kube-cpg.grant-metadata" (merge (dict "weight" "-2") .) | nindent 2 }}
+rules: {{- toYaml $rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata: {{- include "kube-cpg.grant-metadata" (merge (dict "weight" "-1") .) | nindent 2 }}
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ .name | quote }} }
 subjects:
-  - {{ toJson $subject }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  {{- include "kube-cpg.metadata" . | nindent 2 }}
-rules:
-  - apiGroups: [coordination.k8s.io]
-    resources: [leases]
-    verbs: [create]
-  - apiGroups: [coordination.k8s.io]
-    resources: [leases]
-    resourceNames: [{{ include "kube-cpg.part" . }}]
-    verbs: [get, patch]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  {{- include "kube-cpg.metadata" . | nindent 2 }}
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "kube-cpg.part" . }} }
-subjects:
-  - {{ toJson $subject }}
-{{- range $root.Values.namespaces }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: {{ include "kube-cpg.part" $self }}-objects
-  namespace: {{ . }}
-  labels:
-    {{- include "kube-cpg.labels" $root | nindent 4 }}
-rules:
-  {{- toYaml $self.granted | nindent 2 }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: {{ include "kube-cpg.part" $self }}-objects
-  namespace: {{ . }}
-  labels:
-    {{- include "kube-cpg.labels" $root | nindent 4 }}
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "kube-cpg.part" $self }}-objects }
-subjects:
-  - {{ toJson $subject }}
+  - { kind: ServiceAccount, name: {{ include "kube-cpg.part" . }}, namespace: {{ .root.Release.Namespace }} }
+{{- end }}
+{{- end -}}
+
+{{- define "kube-cpg.grant-metadata" -}}
+name: {{ .name | quote }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- include "kube-cpg.labels" .root | nindent 2 }}
+  app.kubernetes.io/component: {{ .part }}
+{{- with .annotations }}
+annotations: {{ toYaml (merge (dict "helm.sh/hook-weight" $.weight) .) | nindent 2 }}
 {{- end }}
 {{- end -}}

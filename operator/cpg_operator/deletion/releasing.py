@@ -5,85 +5,120 @@ would put the finalizers back; hence the passes go on until several in a row hav
 when the operator has been stopped before or is being stopped meanwhile.
 """
 
-import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
-import msgspec
+import pykube  # type: ignore[import-untyped]  # it has no types
 import structlog
 
-from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import FINALIZER
 from cpg_api.scheduling.workload import Workload
-from cpg_client.connection import Connection
-from cpg_client.errors import ApiError
-from cpg_client.flavours import flavours
-from cpg_client.listing import pages
-from cpg_client.patching import merge
+from cpg_client.flavours import KINDS
 from cpg_client.resources import Resource
+from cpg_operator.deletion.clients import CONNECTIONS
 
-IN_FLIGHT = 32
 CLEAN_PASSES = 3
 PAUSE = 0.5
 PATIENCE = 60.0
+PAGE = 500
+"""Groups of one answer: a client that holds all groups of a large cluster at once needs gigabytes."""
+GONE, CONFLICT = 404, 409
+HOPELESS = frozenset({401, 403})
+"""Statuses of a server that knows us, or does not, and will say the same again."""
+
+TROUBLE = (pykube.exceptions.HTTPError, OSError, LookupError)
+"""What requests raises is an OSError; pykube-ng trips over a refusal that does not say what it is."""
+
+Kind = type[pykube.objects.NamespacedAPIObject]
 
 
-class StillHeldError(Exception):
-    """Somebody keeps putting the finalizers back."""
+class NotReleasedError(Exception):
+    """Some groups may still have the finalizer, and why."""
 
 
-class _Object(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
-async def release_finalizers(
-    connection: Connection, namespaces: Sequence[str] = (), *, patience: float = PATIENCE
+def release_finalizers(
+    client: pykube.HTTPClient,
+    namespaces: Sequence[str] = (),
+    *,
+    patience: float = PATIENCE,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Release every group of both flavours, of these namespaces or of all.
 
-    Raises ``StillHeldError`` when some are held again after ``patience`` seconds.
+    Raises ``NotReleasedError`` when some are held again, or the server cannot be reached, after ``patience`` seconds.
     """
-    timing, log = connection.timing, structlog.get_logger()
-    deadline = timing.clock() + patience
-    clean = 0
+    log, deadline = structlog.get_logger(), clock() + patience
+    clean, trouble = 0, ""
     while clean < CLEAN_PASSES:
-        found = await _release_once(connection, namespaces or (None,))
-        log.info("released", groups=found)
+        try:
+            found = _release_once(client, namespaces or (None,))
+        except TROUBLE as error:
+            if getattr(error, "code", None) in HOPELESS:
+                raise NotReleasedError(str(error)) from error
+            found, trouble = 1, f"{type(error).__name__}: {error}"
+            log.warning("not released", error=trouble)
+        else:
+            trouble = "finalizers keep coming back: stop the operator first (kubectl scale --replicas=0)"
+            log.info("released", groups=found)
         clean = 0 if found else clean + 1
-        if found and timing.clock() > deadline:
-            raise StillHeldError("finalizers keep coming back: stop the operator first (kubectl scale --replicas=0)")
-        await timing.sleep(PAUSE)
+        if found and clock() > deadline:
+            raise NotReleasedError(trouble)
+        sleep(PAUSE)
 
 
-async def _release_once(connection: Connection, namespaces: Sequence[str | None]) -> int:
+def _release_once(client: pykube.HTTPClient, namespaces: Sequence[str | None]) -> int:
     """Go once over all groups that are served; return how many were found with the finalizer."""
     found = 0
-    for kinds in (await flavours(connection, "auto")).values():
-        for kind, resource in kinds.items():
-            if kind is Workload:
-                continue
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        for kind in _kinds(client):
             for namespace in namespaces:
-                async for page in pages(connection, resource.path(namespace)):
-                    held = [meta for meta in map(_metadata, page.items) if FINALIZER in meta.finalizers]
-                    await _release(connection, resource, held)
+                for page in _pages(client, kind, namespace):
+                    held = [group for group in page if FINALIZER in group.metadata.get("finalizers", ())]
                     found += len(held)
+                    list(threads.map(_release, held))
     return found
 
 
-def _metadata(item: msgspec.Raw) -> ObjectMeta:
-    return msgspec.json.decode(item, type=_Object).metadata
+def _kinds(client: pykube.HTTPClient) -> Iterator[Kind]:
+    """Yield the kinds of groups that are served."""
+    for kinds in KINDS.values():
+        for kind, resource in kinds.items():
+            if kind is not Workload and _is_served(client, resource):
+                yield pykube.object_factory(client, resource.api_version, resource.kind)
 
 
-async def _release(connection: Connection, resource: Resource, held: list[ObjectMeta]) -> None:
-    """Release the groups of one page; one that has changed or gone meanwhile is for the next pass."""
-    queue = iter(held)
+def _is_served(client: pykube.HTTPClient, resource: Resource) -> bool:
+    answer = client.get(version=resource.api_version)
+    if answer.status_code == GONE:
+        return False
+    client.raise_for_status(answer)
+    return any(one["name"] == resource.plural for one in answer.json()["resources"])
 
-    async def work() -> None:
-        for meta in queue:
-            body = {"metadata": {"finalizers": [name for name in meta.finalizers if name != FINALIZER]}}
-            try:
-                await merge(connection, resource, meta, body=body, unchanged=True)
-            except ApiError as error:
-                if not (error.is_conflict or error.is_not_found):
-                    raise
 
-    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+def _pages(
+    client: pykube.HTTPClient, kind: Kind, namespace: str | None
+) -> Iterator[list[pykube.objects.NamespacedAPIObject]]:
+    """Yield all objects of a kind, page by page: pykube-ng's own queries ask for everything at once."""
+    token = ""
+    while True:
+        query = urlencode({"limit": PAGE, "continue": token})
+        answer = client.get(version=kind.version, url=f"{kind.endpoint}?{query}", namespace=namespace)
+        client.raise_for_status(answer)
+        listed = answer.json()
+        yield [kind(client, item) for item in listed["items"]]
+        token = listed["metadata"].get("continue", "")
+        if not token:
+            return
+
+
+def _release(group: pykube.objects.NamespacedAPIObject) -> None:
+    """Take the finalizer off this very state of a group; one that has changed or gone is for the next pass."""
+    left = [name for name in group.metadata["finalizers"] if name != FINALIZER]
+    try:
+        group.patch({"metadata": {"finalizers": left, "resourceVersion": group.metadata["resourceVersion"]}})
+    except pykube.exceptions.HTTPError as error:
+        if error.code not in {GONE, CONFLICT}:
+            raise

@@ -1,9 +1,9 @@
 """The step that gives groups their finalizer, and takes it away when nothing below them is left.
 
 **Why not Kopf's own finalizer.** An ``on.delete`` handler would be asked about its own object's events only, and would
-learn by polling that a pod or a child has gone; it notes its tries in annotations of the users' objects; and it
-adds finalizers at 400 objects a second, where bare requests do three times that. Kopf must not know ours at all:
-it takes the finalizer that it calls its own away from every object that none of its handlers wants to keep.
+learn by polling that a pod or a child has gone; it notes its tries in annotations of the users' objects; and it adds
+finalizers by a request for each, where ours goes with the priority. Kopf must not know ours at all: it takes
+the finalizer that it calls its own away from every object that none of its handlers wants to keep.
 
 **Why merge patches.** A list is replaced whole, so each write bears the version that it was computed from; what others
 write meanwhile, such as the garbage collector with a finalizer of its own, is seen in the next look, a moment later.

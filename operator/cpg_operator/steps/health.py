@@ -5,13 +5,11 @@ from typing import Any
 from cpg_api.conditions import find_condition, merge_conditions
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.health import Health, Standing
+from cpg_api.scheduling.health import HEALTHY, Health, Standing
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.repairing import PARTIAL, chosen_release
+from cpg_api.scheduling.repairing import PARTIAL, REASON_BELOW_MINIMUM, chosen_release
 from cpg_operator.scenes import Scene
 from cpg_operator.writes import Outcome, Verb, Write
-
-HEALTHY = "Healthy"
 
 
 def report(scene: Scene) -> Outcome:
@@ -64,7 +62,7 @@ def _partial(group: Group, standing: Standing, default: float) -> Condition:
     return Condition(
         type=PARTIAL,
         status="True",
-        reason="BelowMinimum",
+        reason=REASON_BELOW_MINIMUM,
         message=f"{standing.message}; {policy}",
         observed_generation=group.metadata.generation,
     )

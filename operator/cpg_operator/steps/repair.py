@@ -3,6 +3,7 @@
 from cpg_api.conditions import stands_since
 from cpg_api.scheduling.forest import Anchor
 from cpg_api.scheduling.health import Health, is_counted
+from cpg_api.scheduling.names import EVENT_RELEASED
 from cpg_api.scheduling.repairing import PARTIAL, chosen_release
 from cpg_client.resources import PODS
 from cpg_operator.scenes import Scene
@@ -28,7 +29,7 @@ def release(scene: Scene) -> Outcome:
         resource=scene.resource(root),
         target=root.metadata,
         part="release",
-        word=Word(reason="Released", note=note, warning=True),
+        word=Word(reason=EVENT_RELEASED, note=note, warning=True),
     )
     deletions = (
         Write(verb=Verb.DELETE, resource=PODS, target=pod.metadata, part="release")

@@ -10,11 +10,9 @@ from cpg_api.conditions import find_condition, set_condition, stands_since
 from cpg_api.judging import initially_scheduled, judged, placed, verdict
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Anchor, Group
-from cpg_api.scheduling.health import Health
-from cpg_api.scheduling.names import REASON_INVALID
+from cpg_api.scheduling.health import HEALTHY, Health
+from cpg_api.scheduling.names import EVENT_VALID, REASON_INVALID
 from cpg_operator.scenes import Scene
-from cpg_operator.steps.health import HEALTHY
-from cpg_operator.steps.priority import is_about_to_inherit
 from cpg_operator.writes import NOTHING, VALIDATION, Outcome, Verb, Word, Write
 
 GRACE = 5.0
@@ -24,8 +22,6 @@ between its last bind and its report, or the status may have been erased by hand
 
 def judge(scene: Scene) -> Outcome:
     """Say of every group that the tree is invalid, or take that back."""
-    if scene.knows_classes and is_about_to_inherit(scene):
-        return NOTHING
     found = verdict(scene.tree, scene.pods(), scene.surroundings, knows_classes=scene.knows_classes)
     writes = [
         _write(scene, node.group, condition, _word(node.group, condition))
@@ -75,4 +71,4 @@ def _word(group: Group, condition: Condition) -> Word:
     if condition.reason == REASON_INVALID:
         return Word(reason=REASON_INVALID, note=condition.message, warning=True)
     before = find_condition(group.status.conditions, initially_scheduled(group))
-    return Word(reason="Valid", note=f"no longer invalid: {before.message}" if before else "valid")
+    return Word(reason=EVENT_VALID, note=f"no longer invalid: {before.message}" if before else "valid")

@@ -33,9 +33,13 @@ class Reason(StrEnum):
     """Why a Workload is not instantiated as it asks."""
 
     TOO_MANY_GROUPS = "TooManyGroups"
+    """Its replicas multiply to more than 5,000 groups; none is made."""
     CONFLICT = "Conflict"
+    """A group of that name is there and was not made from this Workload; it is left as it is."""
     BEING_DELETED = "BeingDeleted"
+    """A group is on its way out, and made anew when it has gone."""
     IMMUTABLE = "Immutable"
+    """The built-in API does not let this minimum be changed."""
 
 
 class Obstacle(Struct, frozen=True, order=True):

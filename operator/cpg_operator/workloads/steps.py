@@ -10,7 +10,7 @@ from cpg_api.dumping import dump
 from cpg_api.meta import Condition
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
-from cpg_api.scheduling.names import INSTANTIATED
+from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
@@ -19,8 +19,16 @@ from cpg_operator.workloads.desired import Plan, is_marked, plan
 from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Word, Write
 
 CONDITION = "Instantiated"
+"""Whether a Workload that asks for its groups has all of them."""
+
+COMPLETE = "Instantiated"
+"""All of them are there, as the templates say."""
+
 INCOMPLETE = "Incomplete"
+"""They are being made, changed or removed."""
+
 REFUSED = "Refused"
+"""The API server will not have some of them, by a quota for instance."""
 
 LOOK_AGAIN = 15.0
 """Seconds after which an obstacle is looked at again: a stranger that goes says nothing to this Workload."""
@@ -80,7 +88,7 @@ def _resize(group: Group, resource: Resource) -> Write:
 
 def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
     """Return what is so now: what cannot be done first, then what is still to be done."""
-    status, reason, message = "True", CONDITION, f"all {found.wanted} groups are there"
+    status, reason, message = "True", COMPLETE, f"all {found.wanted} groups are there"
     there = f"{found.wanted - found.missing} of {found.wanted} groups are there"
     if found.obstacles:
         first, more = found.obstacles[:MOST_TOLD], len(found.obstacles) - MOST_TOLD
@@ -121,7 +129,7 @@ def _told(workload: Workload, resource: Resource, condition: Condition, *, ours:
 
 def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:
     """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands."""
-    word = Word(reason="Released", note="no longer marked: its groups stay as they are, and nobody keeps them so")
+    word = Word(reason=EVENT_RELEASED, note="no longer marked: its groups stay as they are, and nobody keeps them so")
     if not ours:
         is_told = INSTANTIATED in workload.metadata.annotations
         return (_annotate(workload, resource, None, word),) if is_told else ()

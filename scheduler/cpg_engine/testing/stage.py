@@ -143,7 +143,7 @@ class Stage:
         by_group = self._by_group()
         for tree in Forest.of(self.groups.values()).trees():
             pods = [(node.key, pod) for node in tree.nodes for pod in by_group.pop(node.key, ())]
-            problems = validate(tree, NOBODY) or validate_members(tree, pods, NOBODY.classes)
+            problems = validate(tree, NOBODY) or validate_members(tree, pods, NOBODY)
             if tree.anchor is Anchor.MISSING:
                 self.held[tree.anchor_key.name] = "missing"
             elif problems:

@@ -71,10 +71,11 @@ class Nominations:
         return tuple(GHOST + uid for uid in self._held)
 
     @contextmanager
-    def lifted(self, others: Iterable[str] = ()) -> Iterator[None]:
-        """Look at the ledger as if there were none, nor some others, by UID."""
+    def lifted(self, nodes: Iterable[str], others: Iterable[str] = ()) -> Iterator[None]:
+        """Look at the ledger as if there were none at these nodes, nor some others, by UID."""
         mark = self._ledger.mark()
-        self._ledger.lift((*self.ghosts(), *others))
+        ghosts = (uid for node in nodes for uid in self._ledger.uids_at(node) if uid.startswith(GHOST))
+        self._ledger.lift((*ghosts, *others) if self._held else others)
         try:
             yield
         finally:

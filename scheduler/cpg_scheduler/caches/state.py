@@ -11,6 +11,8 @@ driver takes before each cycle. The rules:
    changed. What else changes at nodes is told as having happened, for those who look at other pods.
 4. **An assumed bind is a pod that has its node already**, so that nothing else has to know that the API server has not
    confirmed it yet. It ends when the watch shows a node, the pod comes to its end, or the bind has failed.
+5. **Where we may not write, pods take room and are nothing else**: they are neither placed nor evicted. Who counted
+   only the pods of some namespaces would give room away that others have taken.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,9 +29,9 @@ from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
+from cpg_api.scheduling.templates import resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.decisions import Bind, VolumeChoice
@@ -39,6 +41,7 @@ from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.snapshot.requests import RequestError
 from cpg_scheduler.caches.budgets import Budgets
 from cpg_scheduler.caches.nominations import Nominations
+from cpg_scheduler.caches.relevance import asks, node_matters, pod_matters
 from cpg_scheduler.caches.storage import StorageCache
 from cpg_scheduler.caches.victims import Lineage, Victims
 from cpg_scheduler.roots import RootKey
@@ -65,10 +68,13 @@ class News(Struct):
 class State:
     """Everything the scheduler knows."""
 
-    def __init__(self, world: World, flavours: Iterable[str], scheduler_name: str) -> None:
-        """Start knowing nothing."""
+    def __init__(
+        self, world: World, flavours: Iterable[str], scheduler_name: str, *, namespaces: Collection[str] = ()
+    ) -> None:
+        """Start knowing nothing; without namespaces, all are ours to write in."""
         self.world = world
         self.scheduler_name = scheduler_name
+        self.namespaces = frozenset(namespaces)
         self.stores = {flavour: GroupStore(flavour) for flavour in flavours}
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in self.stores}
         self.pods: dict[str, Pod] = {}
@@ -104,10 +110,10 @@ class State:
     def on_node(self, change: Change[Node]) -> None:
         """Take news of a node."""
         old, new = _before(change), _after(change)
-        self.disturbances += old is None or new is None or _node_matters(old, new)
+        self.disturbances += old is None or new is None or node_matters(old, new)
         if new is not None:
             self.world.ledger.put_node(new)
-            if old is None or _node_matters(old, new):
+            if old is None or node_matters(old, new):
                 self._ease(new.metadata.name)
         elif old is not None:
             self.world.ledger.remove_node(old.metadata.name)
@@ -172,7 +178,7 @@ class State:
         if len({(found.value, found.global_default) for found in known}) == len(known):
             self._victims.regroup()
             for flavour, store in self.stores.items():
-                self._touch(flavour, [key_of(group) for group in store if _asks(group, known)])
+                self._touch(flavour, [key_of(group) for group in store if asks(group, known)])
 
     def on_budget(self, change: Change[PodDisruptionBudget]) -> None:
         """Take news of a budget; it changes who is evicted, and never whether somebody fits."""
@@ -218,6 +224,7 @@ class State:
         """Tell whether a pod waits for us: it names us, has no node, and neither its end nor its deletion has come."""
         return (
             pod.spec.scheduler_name == self.scheduler_name
+            and self._is_writable(pod)
             and not pod.spec.node_name
             and not pod.is_terminal
             and not pod.is_terminating
@@ -228,12 +235,18 @@ class State:
         self._regroup()
         return self._victims.units(below, spared)
 
+    def leaving(self) -> Mapping[str, Pod]:
+        """Return who is about to leave a node whatever we do, by UID."""
+        return self._victims.leaving
+
     def less_important(self, nodes: Iterable[str], below: int) -> list[str]:
         """Return who is at these nodes, by UID, and less important than that: whom one could evict there."""
         if not self._victims.any_below(below):
             return []
         found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.world.ledger.uids_at(node))
-        return [uid for uid, pod in found if pod is not None and (pod.spec.priority or 0) < below]
+        return [
+            uid for uid, pod in found if pod is not None and (pod.spec.priority or 0) < below and self._is_writable(pod)
+        ]
 
     def groups_of(self, unit: VictimUnit) -> list[Group]:
         """Return the groups that go with a unit: the one that it is named by, and all below."""
@@ -278,6 +291,9 @@ class State:
     def pod_alone(self, key: GroupKey) -> Pod | None:
         """Return the pod of a root that is a single pod."""
         return self._singles.get((key.namespace, key.name))
+
+    def _is_writable(self, pod: Pod) -> bool:
+        return not self.namespaces or pod.metadata.namespace in self.namespaces
 
     def _regroup(self) -> None:
         """Have those looked at anew who may have to be evicted with others since their groups have changed."""
@@ -327,9 +343,10 @@ class State:
         version = self.world.ledger.version
         self._account(old, new)
         self.storage.swap(old, new)
-        self._victims.swap(old, new)
+        if (known := new or old) is not None and self._is_writable(known):
+            self._victims.swap(old, new)
         self.budgets.swap(old, new)
-        if ours or (old is not None and new is not None and not _pod_matters(old, new)):
+        if ours or (old is not None and new is not None and not pod_matters(old, new)):
             return
         self.disturbances += self.world.ledger.version != version
         for pod in (old, new):
@@ -394,7 +411,7 @@ class State:
         if not found:
             return Lineage()
         top = list(found.values())[-1]
-        priority = self.classes.resolve(top.spec.priority_class_name, top.spec.priority)
+        priority = resolved_priority(top, self.workloads[self._flavour(leaf)], self.classes)
         return Lineage(tuple(found.values()), priority or 0)
 
     def _root_at(self, key: GroupKey) -> RootKey:
@@ -420,31 +437,3 @@ def _bound(pod: Pod, node: str) -> Pod:
 def _counts(pod: Pod) -> bool:
     """Tell whether a pod takes room on a node."""
     return bool(pod.spec.node_name) and not pod.is_terminal
-
-
-def _pod_matters(old: Pod, new: Pod) -> bool:
-    """Tell whether a change of a pod can make a difference to its root; our own conditions do not."""
-    return (
-        old.spec != new.spec
-        or old.metadata.labels != new.metadata.labels
-        or old.metadata.annotations.get(POD_GROUP_LABEL) != new.metadata.annotations.get(POD_GROUP_LABEL)
-        or old.is_terminal != new.is_terminal
-        or old.is_terminating != new.is_terminating
-    )
-
-
-def _node_matters(old: Node, new: Node) -> bool:
-    """Tell whether a change of a node can let anybody in; its heartbeats and its images do not."""
-    return (
-        old.spec != new.spec
-        or old.metadata.labels != new.metadata.labels
-        or old.status.allocatable != new.status.allocatable
-    )
-
-
-def _asks(group: Group, classes: Iterable[PriorityClass]) -> bool:
-    """Tell whether the priority of a group follows from one of these classes."""
-    if group.spec.priority is not None:
-        return False
-    name = group.spec.priority_class_name
-    return any(found.metadata.name == name if name else found.global_default for found in classes)

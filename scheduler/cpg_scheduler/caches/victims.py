@@ -44,11 +44,17 @@ class Victims:
         self._pieces: dict[int, dict[Hashable, _Piece]] = {}
         self._priorities_of: dict[Hashable, list[int]] = {}
         self._stale: set[GroupKey] = set()
+        self.leaving: dict[str, Pod] = {}
+        """Who still has a node, and is about to leave it whatever we do, by UID."""
 
     def swap(self, old: Pod | None, new: Pod | None) -> None:
         """Take the new state of a pod in place of the old."""
-        if old is not None and _runs(old):
-            self._remove(old)
+        if old is not None:
+            self.leaving.pop(old.metadata.uid, None)
+            if _runs(old):
+                self._remove(old)
+        if new is not None and _leaves(new):
+            self.leaving[new.metadata.uid] = new
         if new is not None and _runs(new):
             self._add(new)
 
@@ -141,6 +147,11 @@ class Victims:
 def _runs(pod: Pod) -> bool:
     """Tell whether a pod has a node, and neither its end nor its deletion has come."""
     return bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating
+
+
+def _leaves(pod: Pod) -> bool:
+    """Tell whether a pod still takes the room of its node, and is being deleted."""
+    return bool(pod.spec.node_name) and not pod.is_terminal and pod.is_terminating
 
 
 def _goes_whole(group: Group) -> bool:

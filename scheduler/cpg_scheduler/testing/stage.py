@@ -4,7 +4,8 @@ It stands in for the API server by its contract alone: changes of one object com
 confirmed by the watch, and what is written into a status comes back as a change of the object.
 """
 
-from collections.abc import Callable, Iterable
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias, cast
 
 import structlog
@@ -36,6 +37,8 @@ from cpg_scheduler.reporting import Reporter
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
+DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+"""When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
 
 
 class Hands:
@@ -57,6 +60,8 @@ class Notebook:
         """Begin with nothing said."""
         self.pods: dict[str, tuple[str, str]] = {}
         self.groups: dict[str, tuple[bool, str, str]] = {}
+        self.back: list[str] = []
+        """The groups of which it was said that they have their minimum again after they were evicted."""
         self.count = 0
         self.written: Callable[[Pod, str, str], None] = lambda *_: None
 
@@ -67,11 +72,19 @@ class Notebook:
             self.pods[pod.metadata.name] = (reason, message)
             self.written(pod, reason, message)
 
+    def nominated(self, pod: Pod, reason: str, message: str) -> None:
+        """Note why a pod has no node, once it is nominated."""
+        self.pod(pod, reason, message)
+
     def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
         """Note how it stands with a group."""
         if self.groups.get(group.metadata.name) != (scheduled, reason, message):
             self.count += 1
             self.groups[group.metadata.name] = (scheduled, reason, message)
+
+    def recovered(self, group: Group) -> None:
+        """Note that a group is back."""
+        self.back.append(group.metadata.name)
 
 
 class Bailiff:
@@ -94,10 +107,12 @@ class Bailiff:
 class Stage:
     """A cluster of objects, and a scheduler that is told of them."""
 
-    def __init__(self, *things: Thing, flavours: Iterable[str] = (NATIVE, CRD)) -> None:
-        """Begin with these objects, of the CRD flavour."""
+    def __init__(
+        self, *things: Thing, flavours: Iterable[str] = (NATIVE, CRD), namespaces: Collection[str] = ()
+    ) -> None:
+        """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
         self.now = 0.0
-        self.state = State(new_world(), flavours, SCHEDULER_NAME)
+        self.state = State(new_world(), flavours, SCHEDULER_NAME, namespaces=namespaces)
         self.pending = Pending(Backoff())
         self.hands, self.bailiff, self.notebook = Hands(), Bailiff(), Notebook()
         self.evicted: list[str] = []
@@ -112,6 +127,7 @@ class Stage:
             metrics=self.metrics,
             options=Options(detail=True, candidates=1),
             clock=lambda: self.now,
+            wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
         self.driver = Driver(
@@ -197,7 +213,7 @@ class Stage:
         if not isinstance(found, Pod):
             return
         if self.patient:
-            self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp="2026-01-02T00:00:00Z")))
+            self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=DELETED.isoformat())))
         else:
             self.delete(found)
 

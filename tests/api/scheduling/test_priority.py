@@ -1,6 +1,6 @@
 """Which number a group is scheduled by."""
 
-from cpg_api.scheduling.priority import PriorityClasses, fill_in
+from cpg_api.scheduling.priority import PriorityClasses
 from cpg_engine.testing.builders import priority_class
 
 CLASSES = PriorityClasses(by_name={"high": priority_class("high", 100), "low": priority_class("low", -5)})
@@ -30,13 +30,3 @@ def test_of_several_global_defaults_the_lowest_counts() -> None:
     defaults = [priority_class("b", 20, default=True), priority_class("a", 10, default=True)]
     classes = PriorityClasses(by_name={found.metadata.name: found for found in defaults})
     assert classes.resolve("", None) == 10
-
-
-def test_what_admission_would_fill_in() -> None:
-    """Nothing into a number that is there or from a class that is not; a default's name comes with its number."""
-    defaulted = PriorityClasses(by_name={"usual": priority_class("usual", 10, default=True)})
-    assert fill_in(CLASSES, "high", None) == {"priority": 100}
-    assert fill_in(CLASSES, "", None) == {"priority": 0}
-    assert fill_in(defaulted, "", None) == {"priority": 10, "priorityClassName": "usual"}
-    assert fill_in(CLASSES, "gone", None) == {}
-    assert fill_in(defaulted, "", 3) == {}

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import TemplatePlace, inherited_priority, template_places, walk_templates
+from cpg_api.scheduling.templates import (
+    TemplatePlace,
+    due_priority,
+    resolved_priority,
+    template_places,
+    walk_templates,
+)
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload, WorkloadSpec
 from cpg_engine.testing.builders import inner_template, leaf_template, pod_group, priority_class, workload
 
@@ -94,22 +100,34 @@ def test_the_walk_is_the_recursive_one(source: Workload) -> None:
 
 
 def test_a_group_without_a_priority_takes_its_templates() -> None:
-    """The number as it stands, and the class with what it stands for; one of its own wins."""
-    classes = PriorityClasses(by_name={"high": priority_class("high", 1000)})
+    """The number as it stands, and the class with what it stands for; one of its own wins, and no class is guessed."""
+    classes = PriorityClasses(by_name={"high": priority_class("high", 1000), "low": priority_class("low", 5)})
 
-    def taken(group: PodGroup, **template: Any) -> dict[str, int | str]:
+    def due(group: PodGroup, **template: Any) -> dict[str, int | str]:
         source = workload([replace(leaf_template("t"), **template)])
-        return inherited_priority(group, {("default", "w"): source}, classes)
+        around = {("default", "w"): source}
+        found = due_priority(group, around, classes)
+        assert resolved_priority(group, around, classes) == found.get("priority", group.spec.priority)
+        return found
 
     group = pod_group("g", workload="w", template="t", priority=None)
-    assert taken(group, priority_class_name="high") == {"priority": 1000, "priorityClassName": "high"}
-    assert taken(group, priority_class_name="high", priority=1) == {"priority": 1, "priorityClassName": "high"}
-    assert taken(group, priority=-5) == {"priority": -5}
-    assert taken(group) == {}
-    assert taken(group, priority_class_name="unknown") == {}
-    assert taken(pod_group("g", workload="w", template="other", priority=None), priority=7) == {}
-    assert taken(pod_group("g", workload="v", template="t", priority=None), priority=7) == {}
-    assert taken(pod_group("g", priority=None), priority=7) == {}
-    assert taken(pod_group("g", workload="w", template="t", priority=0), priority=7) == {}
+    assert due(group, priority_class_name="high") == {"priority": 1000, "priorityClassName": "high"}
+    assert due(group, priority_class_name="high", priority=1) == {"priority": 1, "priorityClassName": "high"}
+    assert due(group, priority=-5) == {"priority": -5}
+    assert due(group) == {"priority": 0}
+    assert due(group, priority_class_name="unknown") == {}
+    assert due(pod_group("g", workload="w", template="other", priority=None), priority=7) == {"priority": 0}
+    assert due(pod_group("g", workload="v", template="t", priority=None), priority=7) == {"priority": 0}
+    assert due(pod_group("g", priority=None), priority=7) == {"priority": 0}
+    assert due(pod_group("g", workload="w", template="t", priority=0), priority=7) == {}
     named = replace(group, spec=replace(group.spec, priority_class_name="low"))
-    assert taken(named, priority=7) == {}
+    assert due(named, priority=7) == {"priority": 5}
+
+
+def test_a_default_is_filled_in_with_its_name() -> None:
+    """Where nobody names anything; and never beside a number of the template's own."""
+    classes = PriorityClasses(by_name={"usual": priority_class("usual", 10, default=True)})
+    group = pod_group("g", workload="w", template="t", priority=None)
+    assert due_priority(group, {}, classes) == {"priority": 10, "priorityClassName": "usual"}
+    source = workload([replace(leaf_template("t"), priority=3)])
+    assert due_priority(group, {("default", "w"): source}, classes) == {"priority": 3}

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key_of, parent_of
 from cpg_api.scheduling.podgroup import PodGroup
@@ -185,6 +186,19 @@ def test_priorities_are_compared_after_they_are_resolved() -> None:
     )
 
 
+def test_a_priority_counts_before_it_is_written_down() -> None:
+    """The template's, where a group has none: for its parent, for its pods, and where its class is not known."""
+    source = workload([inner_template("root", [replace(leaf_template("a"), priority=100)])])
+    groups: list[Group] = [composite("root", priority=100), pod_group("a", parent="root", priority=None)]
+    assert judged(groups, source) == ()
+    (tree,) = Forest.of([pod_group("a", priority=None, workload="w")]).trees()
+    flat = surroundings(workload([replace(leaf_template("a"), priority=100)]))
+    (problem,) = validate_members(tree, [(tree.nodes[0].key, pod("p", priority=7))], flat)
+    assert "by its root PodGroup default/a, has 100" in problem.message
+    gone = workload([replace(leaf_template("a"), priority_class_name="gone")])
+    assert found(validate(tree, surroundings(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
+
+
 def test_an_unknown_priority_class_is_named() -> None:
     """It is a fault of its own, not a divergence, and the members are not judged by it."""
     group = PodGroup(
@@ -195,7 +209,7 @@ def test_an_unknown_priority_class_is_named() -> None:
     )
     assert found(judged([group])) == [(Fault.PRIORITY_CLASS_UNKNOWN, "gang", "PriorityClass gone")]
     (tree,) = Forest.of([group]).trees()
-    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], NO_CLASSES) == ()
+    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], surroundings()) == ()
 
 
 def test_a_pod_with_another_priority_is_named() -> None:
@@ -203,7 +217,7 @@ def test_a_pod_with_another_priority_is_named() -> None:
     group = pod_group("gang", priority=0)
     (tree,) = Forest.of([group]).trees()
     members = [(key_of(group), pod("p", priority=7)), (key_of(group), pod("q", priority=None))]
-    (problem,) = validate_members(tree, members, NO_CLASSES)
+    (problem,) = validate_members(tree, members, surroundings())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
     assert "has priority 7" in problem.message
 

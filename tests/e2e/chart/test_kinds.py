@@ -1,11 +1,14 @@
 """The chart, installed as a user would."""
 
+import json
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from cpg_lab import building
 from cpg_lab.clusters import Cluster
@@ -45,37 +48,6 @@ def served(cluster: Cluster) -> set[str]:
     return {line.partition(".")[0] for line in answer.split()}
 
 
-def test_the_chart_is_without_reproach(helm: Helm) -> None:
-    """Helm's linter finds nothing, warnings included."""
-    done = helm("lint", "--strict", str(CHART))
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-MISTAKES = {
-    "crds.instal=true": "instal",
-    "crds.keep=often": "/crds/keep",
-    "image.pullPolicy=Sometimes": "'Always', 'IfNotPresent', 'Never'",
-    "api=both": "'auto', 'crd', 'native'",
-    "namespaces={A_b}": "/namespaces/0",
-    "scheduler.replicas=two": "got string, want integer",
-    "scheduler.shedulerName=x": "shedulerName",
-    "scheduler.resources.requests.cpu=lots": "/scheduler/resources/requests/cpu",
-    "scheduler.port=99999": "/scheduler/port",
-    "scheduler.env=FOO": "got string, want array",
-    "operator.settings=x": "got string, want object",
-    "networkPolicy.apiServerPorts=443": "got number, want array",
-}
-"""Typical mistakes, and what the answer has to say."""
-
-
-@pytest.mark.parametrize(("value", "word"), MISTAKES.items())
-def test_a_mistyped_value_is_refused_by_name(helm: Helm, value: str, word: str) -> None:
-    """The schema knows every value and its type."""
-    done = helm("template", str(CHART), "--set", value)
-    assert done.returncode != 0
-    assert word in done.stderr
-
-
 def test_install_upgrade_and_uninstall_keep_what_users_have(helm: Helm, cluster: Cluster) -> None:
     """The kinds are served after the install, and a group outlives an upgrade and the chart itself."""
     done = helm("install", "kube-cpg", str(CHART), *KINDS_ALONE)
@@ -98,3 +70,25 @@ def test_manifests_are_what_the_chart_says() -> None:
 def test_nothing_is_installed_where_that_is_wished(helm: Helm) -> None:
     """Whoever installs the kinds by other means switches them off."""
     assert "CustomResourceDefinition" not in helm("template", str(CHART), "--set", "crds.install=false").stdout
+
+
+def test_the_webhooks_certificate_is_for_its_service_and_kept_by_upgrades(helm: Helm, cluster: Cluster) -> None:
+    """So that nobody is asked by an authority of before while the operator has the certificate of now."""
+    values = ("--set", "webhook.enabled=true,scheduler.enabled=false,operator.releaseOnUninstall=false")
+    seen, place = [], dict[str, str]()
+    for verb in ("install", "upgrade"):
+        done = helm(verb, "kube-cpg", str(CHART), *values)
+        assert done.returncode == 0, done.stderr
+        secret = json.loads(cluster.kubectl("get", "secret", "kube-cpg-webhook", "-o", "json").stdout)["data"]
+        asked = cluster.kubectl("get", "validatingwebhookconfiguration", "kube-cpg-webhook.default", "-o", "json")
+        (webhook,) = json.loads(asked.stdout)["webhooks"]
+        assert webhook["clientConfig"]["caBundle"] == secret["ca.crt"]
+        assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 2)
+        seen.append(secret)
+        place = webhook["clientConfig"]["service"]
+        assert seen[0] == seen[1]
+    authority, certificate = (load_pem_x509_certificate(b64decode(seen[0][name])) for name in ("ca.crt", "tls.crt"))
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert names.get_values_for_type(DNSName) == [f"{place['name']}.{place['namespace']}.svc"]
+    assert helm("uninstall", "kube-cpg").returncode == 0

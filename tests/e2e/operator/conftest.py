@@ -1,73 +1,72 @@
 """A real API server, our operator as a process, and a namespace of its own for every test."""
 
 import asyncio
-import subprocess
-import sys
+import datetime as dt
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import yaml
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.resources import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, STATUS, Resource
+from cpg_lab.certificates import issue
 from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Pod
+from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.specs import ClusterSpec
 
-ROOT = Path(__file__).parents[3]
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
 PATIENCE = 20.0
+PLACE = ("kube-cpg-operator", "--namespace", "kube-cpg")
 Plain = dict[str, Any]
 RESOURCES = {flavour: {kind.__name__: resource for kind, resource in kinds.items()} for flavour, kinds in KINDS.items()}
 
 
 class Operator:
-    """Our operator as a process that can be started, killed and asked what it logged."""
+    """Our operator as the chart runs it; it can be killed and started again."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *options: str) -> None:
+    def __init__(self, start: Callable[[], Pod]) -> None:
         """Run nothing yet."""
-        self._command = [
-            *(sys.executable, "-m", "cpg_operator", "--kubeconfig", str(kubeconfig)),
-            *("--no-leader-elect", "--listen", "", *options),
-        ]
-        self.log = log
-        self._starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def limited(self, kubeconfig: Path, log: Path, namespace: str) -> "Operator":
-        """Return another one, for our groups of one namespace."""
-        return Operator(kubeconfig, log, "--api", CRD, "--namespace", namespace)
+        self._start = start
+        self._pod: Pod | None = None
 
     def start(self) -> None:
         """Run it."""
-        self._starts += 1
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stderr=output)  # noqa: S603
+        self._pod = self._start()
 
     def kill(self) -> None:
         """Kill it without a word, once it is ready."""
-        assert self._process is not None
-        self._await_ready()
-        self._process.kill()
-        self._process.wait(10)
+        pod = self._ready()
+        pod.process.kill()
+        _check(pod)
 
     def end(self) -> None:
-        """End it in order, once it is ready; it must not have ended before, nor have made mistakes."""
-        assert self._process is not None
-        self._await_ready()
-        assert self._process.poll() is None, self.log.read_text()[-3000:]
-        self._process.terminate()
-        assert self._process.wait(20) == 0
-        assert "look failed" not in self.log.read_text()
+        """End it in order, once it is ready; it must not have ended before."""
+        pod = self._ready()
+        pod.stop()
+        assert pod.process.exit_code == 0, pod.process.tail()
+        _check(pod)
 
-    def _await_ready(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while self.log.read_text().count('"event": "ready"') < self._starts and time.monotonic() < deadline:
-            time.sleep(0.1)
+    def _ready(self) -> Pod:
+        assert self._pod is not None
+        self._pod.await_ready(PATIENCE)
+        return self._pod
+
+
+def _check(pod: Pod) -> None:
+    """Check that it has made no mistakes, and was refused nothing."""
+    assert "look failed" not in pod.process.output()
+    assert "forbidden: User" not in pod.process.output()
 
 
 class Stage:
@@ -193,9 +192,6 @@ async def _prepare(connection: Connection) -> None:
 def cluster() -> Iterator[Cluster]:
     """Run a cluster that serves both flavours, with three nodes in two racks and two priority classes."""
     with Cluster(ClusterSpec(gates="native")) as running:
-        crds = str(ROOT / "manifests" / "crds")
-        running.kubectl("apply", "-f", crds)
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
 
         async def prepare() -> None:
             async with Connection.from_kubeconfig(running.kubeconfig) as connection:
@@ -205,10 +201,43 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+class Webhook:
+    """Where the operator is asked before objects are taken, and its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make a certificate."""
+        self.address = f"{LOOPBACK}:{free_port()}"
+        self.folder = str(folder)
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Make another certificate, by another authority, in place of the one that is there."""
+        folder = Path(self.folder)
+        made = issue(folder, now=dt.datetime.fromtimestamp(time.time(), dt.UTC), service_ip="10.0.0.1")
+        made.server_key.rename(folder / "tls.key")
+        made.server.rename(folder / "tls.crt")
+        self.authority = made.ca.read_bytes()
+
+
 @pytest.fixture(scope="package")
-def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """Run our operator."""
-    process = Operator(cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "log")
+def webhook(tmp_path_factory: pytest.TempPathFactory) -> Webhook:
+    """Return where the operator is to be asked; nobody asks it unless a test wants that."""
+    return Webhook(tmp_path_factory.mktemp("webhook"))
+
+
+@pytest.fixture(scope="package")
+def operator(
+    cluster: Cluster, install: "Installer", webhook: Webhook, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Run our operator; without a lease, which who is killed would keep for a while, and with an ear for questions."""
+    alone = {"settings": {"leaderElect": False}}
+    (deployment,) = install(cluster, {"scheduler": {"enabled": False}, "operator": alone}).deployments
+    files = json.loads(cluster.kubectl("get", "configmap", *PLACE, "-o", "json").stdout)["data"]
+    asked = {"webhook": {"listen": webhook.address, "certificates": webhook.folder}}
+    changed = {"data": {"settings.yaml": files["settings.yaml"] + yaml.safe_dump(asked)}}
+    cluster.kubectl("patch", "configmap", *PLACE, "--type=merge", "--patch", json.dumps(changed))
+    folder = tmp_path_factory.mktemp("operator")
+    process = Operator(lambda: Pod(cluster.access, deployment, folder))
     process.start()
     yield process
     process.end()

@@ -1,11 +1,15 @@
 """An operator that may see one namespace only, with the rights of a service account in it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import yaml
+
+from cpg_client.flavours import CRD
+from cpg_lab.processes import Process
 
 if TYPE_CHECKING:
     from tests.e2e.operator.conftest import Operator, Stage
@@ -54,8 +58,9 @@ async def test_rights_in_one_namespace_are_enough(
 ) -> None:
     """Health is told there; no node and no class may be read, so no domain is told and no priority filled in."""
     operator.kill()
-    limited = operator.limited(await kubeconfig(stage, cluster, tmp_path), tmp_path / "log", stage.namespace)
-    limited.start()
+    account = ["--kubeconfig", str(await kubeconfig(stage, cluster, tmp_path)), "--no-leader-elect", "--listen", ""]
+    command = [sys.executable, "-m", "cpg_operator", *account, "--api", CRD, "--namespace", stage.namespace]
+    limited = Process("limited", command, log=tmp_path / "log")
     try:
         await stage.group("a", 1)
         await stage.pod("p", "a", "n1")
@@ -69,6 +74,8 @@ async def test_rights_in_one_namespace_are_enough(
         await stage.delete("Pod", "p")
         await stage.until("Pending", reason)
     finally:
-        limited.end()
+        limited.stop(20)
         operator.start()
-    assert "forbidden" not in limited.log.read_text().lower().replace("may not be listed", "")
+    assert limited.exit_code == 0, limited.tail()
+    assert "look failed" not in limited.output()
+    assert "forbidden" not in limited.output().lower().replace("may not be listed", "")

@@ -1,11 +1,9 @@
 """A real API server, our scheduler as a process, and a stage on which scenario files are played there."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -24,7 +22,9 @@ from cpg_engine.testing.stage import Stage
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
-ROOT = Path(__file__).parents[3]
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
 PATIENCE = 20.0
 KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
 Plain = dict[str, Any]
@@ -252,25 +252,17 @@ def flavour(request: pytest.FixtureRequest) -> str:
 def cluster(flavour: str) -> Iterator[Cluster]:
     """Run a cluster that serves the flavour."""
     with Cluster(ClusterSpec(gates="native" if flavour == "native" else "default")) as running:
-        if flavour == "crd":
-            crds = str(ROOT / "manifests" / "crds")
-            running.kubectl("apply", "-f", crds)
-            running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
         yield running
 
 
 @pytest.fixture(scope="package")
-def scheduler(cluster: Cluster, flavour: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run our scheduler; return its log."""
-    log = tmp_path_factory.mktemp("scheduler") / "log"
-    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--api", flavour]
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "cpg_scheduler", *options], stderr=output)  # noqa: S603
-    yield log
-    assert process.poll() is None, log.read_text()[-3000:]
-    process.terminate()
-    process.wait(20)
-    assert "attempt failed" not in log.read_text()
+def scheduler(
+    cluster: Cluster, flavour: str, install: "Installer", tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Run our scheduler as the chart does; return its log."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    with install.scheduler(cluster, folder, api=flavour, crds={"install": flavour == "crd"}) as log:
+        yield log
 
 
 @pytest.fixture

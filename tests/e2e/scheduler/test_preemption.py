@@ -4,8 +4,6 @@ No kubelet runs here, so a bound pod that is deleted goes at once where its grac
 the test wants where a finalizer holds it.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +17,11 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_lab.deployments import Pod as Process
 
 if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
     from cpg_lab.clusters import Cluster
 
 PATIENCE = 15.0
@@ -128,7 +129,7 @@ def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:
 
 
 def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
-    """And its pods go wherever they are."""
+    """And its pods go wherever they are; when it has its minimum again it says that, too."""
     put(live, node("n1", cpu=1), node("n2", cpu=1))
     put(live, composite("victim", priority=10, all_=True), pod_group("part", parent="victim", priority=10, all_=True))
     put(live, low("low-0", "n1", group="part"), low("low-1", "n2", group="part"))
@@ -139,6 +140,12 @@ def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
         told = until(partial(condition, live, kind, name, "DisruptionTarget"))
         assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
         assert "higher priority pod " in told["message"]
+    # Its controller makes other pods, and there is room again: then it is over.
+    put(live, pod("low-2", group="part", cpu=1, priority=10), node("n3", cpu=2))
+    until(lambda: node_of(live, "low-2"))
+    for kind, name in (("compositepodgroup", "victim"), ("podgroup", "part")):
+        until(lambda: condition(live, kind, name, "DisruptionTarget")["status"] == "False")  # noqa: B023 - at once
+        assert condition(live, kind, name, "DisruptionTarget")["reason"] == "Rescheduled"
 
 
 def test_the_group_says_both_what_is_missing_and_what_is_done_about_it(live: Live) -> None:
@@ -186,38 +193,36 @@ def test_a_plan_whose_node_is_lost_is_made_anew(live: Live) -> None:
 
 
 @contextmanager
-def process(cluster: "Cluster", flavour: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a scheduler of another name, so that nobody else minds its pods."""
-    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--api", flavour]
-    with log.open("ab") as output:
-        command = [sys.executable, "-m", "cpg_scheduler", *options, "--scheduler-name", name]
-        running = subprocess.Popen(command, stderr=output)  # noqa: S603
-        try:
-            yield running
-        finally:
-            running.kill()
-            running.wait()
+def killed(process: Process) -> Iterator[Process]:
+    """Have a scheduler run, and kill it afterwards."""
+    try:
+        yield process
+    finally:
+        process.process.kill()
 
 
 def test_a_new_scheduler_waits_for_the_victims_of_the_old_one(
-    live: Live, cluster: "Cluster", flavour: str, tmp_path: Path
+    live: Live, cluster: "Cluster", flavour: str, install: "Installer", tmp_path: Path
 ) -> None:
     """Killed while they terminate: it finds the plan in the API, makes no second one, and carries on."""
-    log = tmp_path / "log"
+    another = {"schedulerName": "again", "replicas": 1, "settings": {"leaderElect": False}}
+    # Nobody else minds the pods of that name.
+    chart = install(cluster, {"api": flavour, "scheduler": another, "operator": {"enabled": False}}, "again")
     ours = [pod(f"high-{number}", group="high", cpu=1, priority=100) for number in range(2)]
     ours = [replace(one, spec=replace(one.spec, scheduler_name="again")) for one in ours]
     put(live, node("n1", cpu=2), node("n2", cpu=2), low("slow", "n1", held=True, cpu=2))
     put(live, low("other", "n2", priority=20, cpu=2), pod_group("high", gang=2, priority=100), *ours)
-    with process(cluster, flavour, "again", log):
+    with killed(Process(cluster.access, chart.deployments[0], tmp_path)) as old:
         until(lambda: is_going(live, "slow"))
-    with process(cluster, flavour, "again", log):
-        until(lambda: "preemption taken up" in log.read_text())
+    with killed(Process(cluster.access, chart.deployments[0], tmp_path)) as new:
+        until(lambda: "preemption taken up" in new.process.output())
         put(live, node("small", cpu=0))
         time.sleep(2.0)
         assert not is_going(live, "other")
         assert {nominated(live, "high-0"), nominated(live, "high-1")} == {"n1"}
         release(live, "slow")
         until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
-    lines = [msgspec.json.decode(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    said = [line for process in (old, new) for line in process.process.output().splitlines()]
+    lines = [msgspec.json.decode(line) for line in said if line.startswith("{")]
     assert [line["event"] for line in lines].count("preempting") == 1
     assert not is_going(live, "other")

@@ -2,14 +2,12 @@
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -21,7 +19,9 @@ from cpg_client.patching import bind
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
-ROOT = Path(__file__).parents[3]
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
 PATIENCE = 15.0
 SELECTED = "volume.kubernetes.io/selected-node"
 NODES = ("n1", "n2", "n3")
@@ -185,9 +185,6 @@ class Provisioner:
 def cluster() -> Iterator[Cluster]:
     """Run a cluster with three nodes and the controllers that bind claims."""
     with Cluster(ClusterSpec(components=("controller-manager",))) as running:
-        crds = str(ROOT / "manifests" / "crds")
-        running.kubectl("apply", "-f", crds)
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
         running.kubectl("apply", "-f", "-", input=msgspec.json.encode(_basics()).decode())
         yield running
 
@@ -212,17 +209,10 @@ def _basics() -> Plain:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def scheduler(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run our scheduler; return its log."""
-    log = tmp_path_factory.mktemp("scheduler") / "log"
-    options = ["--kubeconfig", str(cluster.kubeconfig), "--no-leader-elect", "--listen", "", "--api", "crd"]
-    with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, "-m", "cpg_scheduler", *options], stderr=output)  # noqa: S603
-    yield log
-    assert process.poll() is None, log.read_text()[-3000:]
-    process.terminate()
-    process.wait(20)
-    assert "attempt failed" not in log.read_text()
+def scheduler(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run our scheduler as the chart does; return its log."""
+    with install.scheduler(cluster, tmp_path_factory.mktemp("scheduler"), api="crd") as log:
+        yield log
 
 
 @pytest.fixture

@@ -1,62 +1,79 @@
 """The way out: finalizers come off whatever else happens."""
 
-from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
+import pykube  # type: ignore[import-untyped]  # it has no types
 import pytest
+import requests
 
 from cpg_api.scheduling.names import FINALIZER
-from cpg_client.connection import Connection
-from cpg_client.errors import ApiError
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
-from cpg_client.timing import Timing
-from cpg_operator.deletion.releasing import StillHeldError, release_finalizers
+from cpg_operator.deletion.releasing import NotReleasedError, release_finalizers
 
 HOLD = "example.com/hold"
 SERVED = (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)
 
 
-class Server:
-    """Groups by their path with their finalizers; time passes only by waiting."""
+class Server(requests.adapters.BaseAdapter):
+    """Groups by their path with their finalizers, one on each page; time passes only by waiting."""
 
     def __init__(self, groups: dict[str, list[str]], *, stubborn: bool = False) -> None:
         """Hold these groups; a stubborn server has an operator that puts every finalizer back."""
+        super().__init__()
         self.groups = groups
         self.now = 0.0
-        self.conflicts: set[str] = set()
-        self.timing = Timing(sleep=self._sleep, clock=lambda: self.now)
+        self.answers: dict[str, list[int]] = {}
         self._stubborn = stubborn
 
-    async def get(self, path: str, params: object = None) -> bytes:
-        """Answer discovery and lists."""
-        del params
-        if path.endswith("/scheduling.cpg.dev/v1alpha3"):
-            served = [{"name": one.plural, "kind": one.kind, "namespaced": True} for one in SERVED]
-            return msgspec.json.encode({"resources": served})
-        if "k8s.io" in path:
-            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "not served")
-        items = [_item(place, names) for place, names in self.groups.items() if _listed(place, path)]
-        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items})
+    def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> requests.Response:
+        """Answer, or refuse once with a status."""
+        path, _mark, query = str(request.url).removeprefix("http://server").partition("?")
+        found = requests.Response()
+        found.request = request
+        found.status_code = self._status(path.rstrip("/"))
+        if not found.status_code:
+            raise requests.exceptions.ConnectionError("no route")
+        answer: dict[str, Any] = {"kind": "Status", "message": f"status {found.status_code}"}
+        if found.status_code == 200:
+            answer = self._answer(request, path.rstrip("/"), query)
+        found._content = msgspec.json.encode(answer)
+        found.headers["content-type"] = "application/json"
+        return found
 
-    async def patch(self, path: str, body: Any, content_type: str, *, params: object = None) -> bytes:  # noqa: ANN401
-        """Take a list of finalizers, unless somebody was faster."""
-        del content_type, params
-        assert body["metadata"]["uid"] == path
-        if path in self.conflicts:
-            self.conflicts.remove(path)
-            raise ApiError(HTTPStatus.CONFLICT, "Conflict", "the object has been modified")
+    def _status(self, path: str) -> int:
+        if path.startswith("/apis/scheduling.k8s.io"):
+            return 404
+        return self.answers[path].pop() if self.answers.get(path) else 200
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _answer(self, request: requests.PreparedRequest, path: str, query: str) -> dict[str, Any]:
+        if path.endswith("/v1alpha3"):
+            return {"resources": [{"name": one.plural, "kind": one.kind, "namespaced": True} for one in SERVED]}
+        if request.method == "PATCH":
+            return self._patched(path, request)
+        places = [place for place in self.groups if _listed(place, path)]
+        at = int(query.partition("continue=")[2] or 0)
+        more = {"continue": str(at + 1)} if at + 1 < len(places) else {}
+        return {"metadata": more, "items": [_item(place, self.groups[place]) for place in places[at : at + 1]]}
+
+    def _patched(self, path: str, request: requests.PreparedRequest) -> dict[str, Any]:
+        body = msgspec.json.decode(cast("str", request.body))
+        assert body["metadata"]["resourceVersion"] == "7"
         if not self._stubborn:
             self.groups[path] = body["metadata"]["finalizers"]
-        return b"{}"
+        return _item(path, self.groups[path])
 
-    async def _sleep(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
         self.now += seconds
 
 
 def _item(place: str, finalizers: list[str]) -> dict[str, Any]:
     namespace, name = place.split("/")[-3], place.rsplit("/", maxsplit=1)[-1]
-    return {"metadata": {"name": name, "namespace": namespace, "uid": place, "finalizers": finalizers}}
+    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7", "finalizers": finalizers}}
 
 
 def _listed(place: str, collection: str) -> bool:
@@ -69,35 +86,51 @@ def where(resource: Resource, namespace: str, name: str) -> str:
     return resource.path(namespace, name)
 
 
-def connected(server: Server) -> Connection:
-    """Return the server as what it stands for."""
-    return cast("Connection", server)
+def release(server: Server, *namespaces: str, patience: float = 60.0) -> None:
+    """Release what a server holds."""
+    config = pykube.KubeConfig.from_url("http://server")
+    client = pykube.HTTPClient(config, http_adapter=server)
+    release_finalizers(client, namespaces, patience=patience, sleep=server.wait, clock=lambda: server.now)
 
 
-async def test_ours_comes_off_every_group_and_others_stay() -> None:
-    """Of both kinds, in all namespaces; what changed meanwhile is taken in the next pass."""
-    leaf, root, free = (
-        where(CPG_POD_GROUPS, "a", "leaf"),
-        where(CPG_COMPOSITE_POD_GROUPS, "b", "root"),
-        where(CPG_POD_GROUPS, "a", "free"),
-    )
-    server = Server({leaf: [FINALIZER], root: [HOLD, FINALIZER], free: [HOLD]})
-    server.conflicts.add(leaf)
-    await release_finalizers(connected(server))
-    assert server.groups == {leaf: [], root: [HOLD], free: [HOLD]}
+@pytest.fixture
+def mine() -> str:
+    """Return where a group is."""
+    return where(CPG_POD_GROUPS, "a", "mine")
 
 
-async def test_only_the_namespaces_that_are_named() -> None:
+@pytest.mark.parametrize("status", [404, 409, 500, 0])
+def test_ours_comes_off_every_group_and_others_stay(mine: str, status: int) -> None:
+    """Of both kinds, in all namespaces; what has changed, or could not be reached, is taken in the next pass."""
+    root, free = where(CPG_COMPOSITE_POD_GROUPS, "b", "root"), where(CPG_POD_GROUPS, "a", "free")
+    server = Server({mine: [FINALIZER], root: [HOLD, FINALIZER], free: [HOLD]})
+    server.answers[mine] = [status]
+    release(server)
+    assert server.groups == {mine: [], root: [HOLD], free: [HOLD]}
+
+
+def test_only_the_namespaces_that_are_named(mine: str) -> None:
     """Whoever may not see the whole cluster can still clear up what is theirs."""
-    mine, other = where(CPG_POD_GROUPS, "a", "x"), where(CPG_POD_GROUPS, "b", "x")
+    other = where(CPG_POD_GROUPS, "b", "x")
     server = Server({mine: [FINALIZER], other: [FINALIZER]})
-    await release_finalizers(connected(server), ["a"])
+    release(server, "a")
     assert server.groups == {mine: [], other: [FINALIZER]}
 
 
-async def test_an_operator_that_still_runs_is_told_of() -> None:
+def test_an_operator_that_still_runs_is_told_of(mine: str) -> None:
     """It puts them back for ever; that is an error, not success."""
-    server = Server({where(CPG_POD_GROUPS, "a", "x"): [FINALIZER]}, stubborn=True)
-    with pytest.raises(StillHeldError, match="stop the operator first"):
-        await release_finalizers(connected(server), patience=5.0)
+    server = Server({mine: [FINALIZER]}, stubborn=True)
+    with pytest.raises(NotReleasedError, match="stop the operator first"):
+        release(server, patience=5.0)
     assert server.now > 5.0
+
+
+@pytest.mark.parametrize(("status", "words", "waited"), [(403, "status 403", 0.0), (500, "status 500", 5.0)])
+def test_what_cannot_be_done_is_told(mine: str, status: int, words: str, waited: float) -> None:
+    """At once where waiting cannot help, such as without the right."""
+    server = Server({mine: [FINALIZER]})
+    server.answers[CPG_POD_GROUPS.path()] = [status] * 99
+    with pytest.raises(NotReleasedError, match=words):
+        release(server, patience=5.0)
+    assert server.now >= waited
+    assert (server.now == 0.0) == (waited == 0.0)

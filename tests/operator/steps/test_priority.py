@@ -7,8 +7,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.flavours import CRD, NATIVE
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import composite, leaf_template, pod_group, priority_class, workload
-from cpg_operator.steps.priority import is_about_to_inherit, resolve
-from cpg_operator.steps.validity import judge
+from cpg_operator.steps.priority import resolve
 from cpg_operator.testing.ground import Ground
 from cpg_operator.writes import NOTHING
 
@@ -53,12 +52,11 @@ def test_the_native_flavour_has_its_admission_for_that(ground: Ground) -> None:
 
 
 def test_a_template_comes_before_the_default(ground: Ground) -> None:
-    """Until it is written down the tree is not judged, because by the default it might be called invalid."""
-    source = workload([replace(leaf_template("leaf"), priority=5)])
+    """Also while the class that it names is not there yet: nothing else is filled in meanwhile."""
+    source = workload(
+        [replace(leaf_template("leaf"), priority=5), replace(leaf_template("x"), priority_class_name="y")]
+    )
     ground.view.put(CRD, source)
-    ground.put(pod_group("leaf", workload="w", priority=None))
-    scene = ground.scene("leaf", kind="PodGroup")
-    assert [one.body["spec"] for one in resolve(scene).writes] == [{"priority": 5}]
-    assert is_about_to_inherit(scene)
-    assert judge(scene) == NOTHING
-    assert not is_about_to_inherit(ground.scene())
+    ground.put(pod_group("leaf", workload="w", priority=None), pod_group("x", workload="w", priority=None))
+    assert [one.body["spec"] for one in resolve(ground.scene("leaf", kind="PodGroup")).writes] == [{"priority": 5}]
+    assert resolve(ground.scene("x", kind="PodGroup")).writes == ()

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from cpg_api.judging import initially_scheduled
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.health import HEALTHY
 from cpg_engine.testing.builders import composite, pod_group
-from cpg_operator.steps.health import HEALTHY
 from cpg_operator.steps.validity import GRACE, judge
 from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
 from cpg_operator.writes import NOTHING, VALIDATION, Write

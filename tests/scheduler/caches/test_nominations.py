@@ -49,12 +49,14 @@ def test_who_outranks_a_ghost_passes_it_and_so_does_its_own_root() -> None:
 
 
 def test_one_can_look_as_if_there_were_no_ghosts() -> None:
-    """For a moment."""
+    """For a moment, and only at the nodes that matter."""
     stage = Stage(node("n1"))
     nominate(stage, "a", 5)
-    with stage.state.nominations.lifted():
+    with stage.state.nominations.lifted(["n1", "gone"]):
         assert used(stage) == 0
     assert used(stage) == 1
+    with stage.state.nominations.lifted(["n2"]):
+        assert used(stage) == 1
 
 
 def test_a_pod_that_makes_no_sense_holds_no_room() -> None:

@@ -426,3 +426,32 @@ def test_the_labels_of_a_namespace_are_known_and_forgotten(stage: Stage) -> None
     stage.state.on_namespace(Deleted("team", namespace))
     assert stage.state.take_news().moved
     stage.state.on_namespace(Synced())
+
+
+def elsewhere(name: str, **fields: Any) -> Pod:
+    """Return a pod of a namespace where nothing is ours to write."""
+    return pod(name, meta=replace(metadata(name), namespace="elsewhere"), **fields)
+
+
+def test_where_nothing_is_ours_pods_take_room_and_are_nothing_else() -> None:
+    """They are not placed, not evicted and wake nobody up; those of the namespace that is ours are as ever."""
+    stage = Stage(node("n1", cpu=4), namespaces=["default"])
+    stage.put(elsewhere("runs", node_name="n1", cpu=2), pod("ours", node_name="n1", cpu=1))
+    assert used(stage)["cpu"] == 3000
+    assert [unit.key.name for unit in stage.state.victims(10)] == ["ours"]
+    assert stage.state.less_important(["n1"], 10) == [pod("ours").metadata.uid]
+    waits, waits_elsewhere = pod("waits", cpu=1), elsewhere("waits", cpu=1)
+    assert [stage.state.is_ours(one) for one in (waits, waits_elsewhere)] == [True, False]
+    assert news(stage, waits_elsewhere).touched == set()
+    assert news(stage, waits).touched == {alone("waits")}
+
+
+def test_room_that_is_taken_elsewhere_is_not_given_away() -> None:
+    """A pod of ours waits while there is none, also if it matters more than whoever has it."""
+    stage = Stage(node("n1", cpu=2), elsewhere("runs", node_name="n1", cpu=2), namespaces=["default"])
+    stage.put(pod("urgent", cpu=1, priority=1000))
+    stage.settle()
+    assert (stage.hands.orders, stage.evicted) == ([], [])
+    stage.delete(elsewhere("runs"))
+    stage.settle(300)
+    assert stage.bound() == {"urgent": "n1"}

@@ -1,12 +1,10 @@
 """A real API server with both flavours and its controllers, pods that run, and an operator to kill and start again."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -17,11 +15,15 @@ from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.resources import Resource
+from cpg_lab.charts import Release
 from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Pod, run_job
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
-CRDS = str(Path(__file__).parents[4] / "manifests" / "crds")
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
 PATIENCE = 30.0
 POLL = 0.05
 NODE = "node-1"
@@ -111,45 +113,36 @@ class Api:
 
 
 class Operator:
-    """Our operator as a process that can be killed and started again."""
+    """Our operator as the chart runs it; it can be killed and started again."""
 
-    def __init__(self, cluster: Cluster, log: Path) -> None:
+    def __init__(self, cluster: Cluster, release: Release, folder: Path) -> None:
         """Start nothing yet."""
-        self._cluster = cluster
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
+        self._access = cluster.access
+        self._release = release
+        self._folder = folder
+        self._pods: list[Pod] = []
 
     @property
     def log(self) -> str:
         """All that it has said."""
-        return self._log.read_text()
+        return "".join(pod.process.output() for pod in self._pods)
 
     def ensure(self) -> None:
         """Start it unless it runs; return when it is ready."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        command = self._command("--no-leader-elect", "--listen", "")
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(command, stderr=output, stdout=output)  # noqa: S603
-        self._starts += 1
-        self._cluster.wait(self._is_ready, timeout=PATIENCE, what="the operator")
+        if not self._pods or not self._pods[-1].process.alive:
+            (deployment,) = self._release.deployments
+            self._pods.append(Pod(self._access, deployment, self._folder))
+            self._pods[-1].await_ready(PATIENCE)
 
     def kill(self) -> None:
         """End it without a last word."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        for pod in self._pods[-1:]:
+            pod.process.kill()
 
     def release(self) -> None:
         """Run its way out to the end."""
-        subprocess.run(self._command("release-finalizers"), check=True, timeout=PATIENCE, capture_output=True)  # noqa: S603
-
-    def _command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "cpg_operator", *arguments, "--kubeconfig", str(self._cluster.kubeconfig)]
-
-    def _is_ready(self) -> bool:
-        return self.log.count('"event": "ready"') >= self._starts
+        (job,) = self._release.of_kind("Job")
+        run_job(self._access, job, folder=self._folder, timeout=PATIENCE)
 
 
 def pod_spec() -> Plain:
@@ -167,18 +160,19 @@ def cluster() -> Iterator[Cluster]:
     """Run a cluster that serves both flavours, with a node on which pods run."""
     nodes = (NodePool.parse("1 nodes, cpu=64, pods=500"),)
     with Cluster(ClusterSpec(gates="native", components=("controller-manager", "kwok"), nodes=nodes)) as running:
-        running.kubectl("apply", "-f", CRDS)
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", CRDS)
         yield running
 
 
 @pytest.fixture(scope="package")
-def process(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """Return our operator, not yet started."""
-    operator = Operator(cluster, tmp_path_factory.mktemp("operator") / "log")
+def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """Return our operator, not yet started; without a lease, which who is killed would keep for a while."""
+    alone = {"settings": {"leaderElect": False}}
+    release = install(cluster, {"scheduler": {"enabled": False}, "operator": alone})
+    operator = Operator(cluster, release, tmp_path_factory.mktemp("operator"))
     yield operator
     operator.kill()
     assert "look failed" not in operator.log
+    assert "forbidden: User" not in operator.log
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 import asyncio
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
+from cpg_client.patching import bind
 
 if TYPE_CHECKING:
     from tests.e2e.operator.lifecycle.conftest import Api, Operator
@@ -98,28 +102,62 @@ async def test_finalizers_come_and_go_by_the_rules(api: "Api", operator: "Operat
         await api.merge(PG, name, {"metadata": {"finalizers": None}})
 
 
+@contextmanager
+def down(operator: "Operator") -> Iterator[None]:
+    """Have something happen while the operator, which ran until then, is down."""
+    operator.kill()
+    yield
+    operator.ensure()
+
+
 async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator: "Operator") -> None:
-    """The life cycle of the KEP: what happens while the operator is down is caught up with when it is back."""
-    operator.kill()
-    template = {"metadata": {"labels": {POD_GROUP_LABEL: "leaf"}}, "spec": POD}
-    job = await api.create("Job", "train", {"parallelism": 2, "completions": 2, "suspend": True, "template": template})
-    owners = owned_by(job)
-    await api.create("Workload", "w", TEMPLATES, ownerReferences=owners)
-    for kind, name, parent in ((CPG, "root", None), (CPG, "mid", "root"), (PG, "leaf", "mid")):
-        await api.group(kind, name, parent, ownerReferences=owners)
-    operator.ensure()
+    """The life cycle of the KEP: each step happens while the operator is down, and is caught up with afterwards."""
+    waits = {"nodeName": None, "schedulerName": "nobody"}
+    template = {"metadata": {"labels": {POD_GROUP_LABEL: "leaf"}}, "spec": POD | waits}
+    with down(operator):  # 1. A user creates the true workload.
+        spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": template}
+        owners = owned_by(await api.create("Job", "train", spec))
+    with down(operator):  # 2. Its controller creates the Workload
+        await api.create("Workload", "w", TEMPLATES, ownerReferences=owners)
+    with down(operator):  # 3. and all groups, from the root to the leaves.
+        for kind, name, parent in ((CPG, "root", None), (CPG, "mid", "root"), (PG, "leaf", "mid")):
+            await api.group(kind, name, parent, ownerReferences=owners)
     await api.until("the tree is protected", lambda: protected(api))
-    operator.kill()
-    await api.merge("Job", "train", {"spec": {"suspend": False}})
-    await api.until("the pods run", lambda: running(api, 2))
-    operator.ensure()
-    await api.delete("Job", "train")
-    operator.kill()
-    await api.until("the pods have gone", lambda: running(api, 0))
-    assert await api.names(CPG, PG) == {"root", "mid", "leaf"}
-    operator.ensure()
+    with down(operator):  # 4. Pods are created.
+        await api.merge("Job", "train", {"spec": {"suspend": False}})
+        await api.until("there are pods", lambda: some(api, 2))
+    await api.until("the root counts them", lambda: counted(api, {"desired": 2, "scheduled": 0, "running": 0}))
+    with down(operator):  # 5. The scheduler schedules them.
+        for pod in await api.list("Pod"):
+            await bind(api.connection, ObjectMeta(name=pod["metadata"]["name"], namespace=api.namespace), "node-1")
+        await api.until("the pods run", lambda: running(api, 2))
+    await api.until("the root counts them", lambda: counted(api, {"desired": 2, "scheduled": 2, "running": 2}))
+    with down(operator):  # 6. The user deletes the true workload.
+        await api.delete("Job", "train", policy="Foreground")
+        await api.until("it is on its way out", lambda: leaving(api, "Job", "train"))
+    with down(operator):  # 7. The garbage collector deletes the pods.
+        await api.until("the pods have gone", lambda: some(api, 0))
+    with down(operator):  # 8. The groups go, from the leaves to the root.
+        await api.until("their end has begun", lambda: leaving(api, CPG, "root"))
     await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
     await api.until("the Job has gone", lambda: none_of(api, "Job"))
+
+
+async def some(api: "Api", count: int) -> bool:
+    """Tell whether there are so many pods."""
+    return len(await api.list("Pod")) == count
+
+
+async def counted(api: "Api", pods: dict[str, int]) -> bool:
+    """Tell whether the root counts pods like that."""
+    root = await api.get(CPG, "root")
+    return root is not None and root["status"].get("pods") == pods
+
+
+async def leaving(api: "Api", kind: str, name: str) -> bool:
+    """Tell whether an object is on its way out, or has gone."""
+    found = await api.get(kind, name)
+    return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def owned_by(job: dict[str, Any]) -> list[dict[str, Any]]:

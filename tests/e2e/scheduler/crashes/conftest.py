@@ -8,10 +8,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import yaml
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.connection import Connection
@@ -19,14 +20,26 @@ from cpg_client.creating import create_all
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
-from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, EVENTS, NAMESPACES, NODES, PODS, Resource
+from cpg_client.resources import (
+    CPG_COMPOSITE_POD_GROUPS,
+    CPG_POD_GROUPS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    Resource,
+)
 from cpg_client.watching import WatchEvent, watch
+from cpg_lab.charts import Release
 from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.replicas import SHORT_LEASE, Replica
 from cpg_lab.specs import ClusterSpec
 
-ROOT = Path(__file__).parents[4]
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
 BLOCK, RACK = "topology.cpg.dev/block", "topology.cpg.dev/rack"
 CRASHES = int(os.environ.get("CRASHES", "5"))
 """How often a leader is killed; by ``make crash`` so often that the cluster is exactly full at the end."""
@@ -48,14 +61,22 @@ def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str) 
 
 
 class Arena:
-    """One namespace of a cluster, and the replicas that were started in it."""
+    """One namespace of a cluster, and the replicas that were started for it, with the chart's account and settings."""
 
-    def __init__(self, cluster: Cluster, connection: Connection, namespace: str, folder: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, connection: Connection, *, namespace: str, release: Release, folder: Path
+    ) -> None:
         self.cluster = cluster
         self.connection = connection
         self.namespace = namespace
         self.replicas: list[Replica] = []
         self._folder = folder
+        self._kubeconfig = release.kubeconfig("scheduler", folder)
+        (files,) = release.of_kind("ConfigMap")
+        self._settings: Plain = yaml.safe_load(files["data"]["settings.yaml"])
+        del self._settings["listen"]
+        self._server = cluster.processes["apiserver"].pid
+        self.lease = LEASES.path(self._settings["leaseNamespace"], self._settings["leaseName"])
         self._numbers = itertools.count()
 
     # What to create.
@@ -90,10 +111,10 @@ class Arena:
     # What to do.
 
     def start(self, *arguments: str, program: str = "", **settings: object) -> Replica:
-        """Start a replica, by default with a lease of this test's own that runs out quickly."""
-        chosen = {"leaderElection": SHORT_LEASE, "leaseName": self.namespace, "api": "crd", **settings}
+        """Start a replica, by default with a lease that runs out quickly."""
+        chosen = {**self._settings, "leaderElection": SHORT_LEASE, **settings}
         name = f"replica-{next(self._numbers)}"
-        found = Replica(self.cluster.kubeconfig, self._folder, name, *arguments, settings=chosen, program=program)
+        found = Replica(self._kubeconfig, self._folder, name, *arguments, settings=chosen, program=program)
         self.replicas.append(found)
         return found
 
@@ -261,33 +282,38 @@ class Arena:
             if replica.process.alive:
                 replica.resume()
                 replica.process.kill()
+        refused = [one.process.name for one in self.replicas if "forbidden: User" in one.process.output()]
+        if self._server == self.cluster.processes["apiserver"].pid:  # one that starts refuses all but administrators
+            assert refused == []
+        with contextlib.suppress(ApiError):  # no replica may have wanted it
+            await self.connection.delete(self.lease)
         for resource in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
             with contextlib.suppress(ApiError):  # likewise
                 await self.connection.delete(resource.path(self.namespace), {"gracePeriodSeconds": 0})
-
-
-def running(spec: ClusterSpec) -> Iterator[Cluster]:
-    """Run a cluster with the CRDs."""
-    with Cluster(spec) as cluster:
-        crds = str(ROOT / "manifests" / "crds")
-        cluster.kubectl("apply", "-f", crds)
-        cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
-        yield cluster
 
 
 @pytest.fixture(scope="package")
 def ring() -> Iterator[Cluster]:
     """Run a cluster with room for as many trees as are wanted, and no more where these are many."""
     blocks = max(2, -(-CRASHES // TREES_PER_BLOCK))
-    yield from running(ClusterSpec(nodes=(NodePool.parse(f"{blocks} blocks x 2 racks x 8 nodes, cpu=4"),)))
+    with Cluster(ClusterSpec(nodes=(NodePool.parse(f"{blocks} blocks x 2 racks x 8 nodes, cpu=4"),))) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-async def arena(ring: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Arena]:
+def release(ring: Cluster, install: "Installer") -> Release:
+    """Return the chart in the ring, with our kinds."""
+    return install(ring, {"api": "crd", "operator": {"enabled": False}})
+
+
+@pytest.fixture
+async def arena(
+    ring: Cluster, release: Release, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Arena]:
     """Return an arena of a namespace of its own, without any replica."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")
     async with Connection.from_kubeconfig(ring.kubeconfig) as connection:
         await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
-        made = Arena(ring, connection, name, tmp_path)
+        made = Arena(ring, connection, namespace=name, release=release, folder=tmp_path)
         yield made
         await made.clear()

@@ -26,8 +26,9 @@ pytestmark = pytest.mark.e2e
 async def test_every_tree_ends_whole(arena: "Arena") -> None:
     """However many of its pods were bound when the leader died; the standby follows when the lease is over."""
     moments = random.Random(SEED)  # noqa: S311 - to be repeated
-    leader, standby = arena.start(bindsInFlight=1), arena.start(bindsInFlight=1)
+    leader = arena.start(bindsInFlight=1)
     await arena.until_said(leader, "ready")
+    standby = arena.start(bindsInFlight=1)
     halves = 0
     for number in range(CRASHES):
         async with arena.binds() as binds:

@@ -13,7 +13,10 @@ from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
     from tests.e2e.scheduler.crashes.conftest import Arena
+
+    from cpg_lab.charts import Release
 
 pytestmark = pytest.mark.e2e
 CPUS = 32
@@ -26,6 +29,12 @@ def ring() -> Iterator[Cluster]:
         ClusterSpec(components=("scheduler",), nodes=(NodePool.parse(f"{CPUS // 4} nodes, cpu=4"),))
     ) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def release(ring: Cluster, install: "Installer") -> "Release":
+    """Return the chart in the ring, without our kinds."""
+    return install(ring, {"crds": {"install": False}, "operator": {"enabled": False}})
 
 
 async def test_a_race_that_was_lost_is_told_and_repaired(arena: "Arena") -> None:

@@ -45,7 +45,7 @@ async def test_whatever_breaks_ends_the_process(arena: "Arena") -> None:
         name: arena.start(
             program=PROGRAM.format(module=module, target=target, asynchronous=LATER if is_async else ""),
             schedulerName=name,
-            leaseName=f"{arena.namespace}-{name}",
+            leaderElect=name == "renewal",  # there is one lease, and nobody is to wait for it
         )
         for name, (module, target, is_async) in BROKEN.items()
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from cpg_operator.logs import log_json
+from cpg_client.logs import log_json
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""All logs as JSON lines, Kopf's own among them."""
+"""All logs of a shell as JSON lines, also those of the libraries in it."""
 
 import logging
 import sys

@@ -1,0 +1,236 @@
+"""What a pod template says, for running its container as a process beside others: pure functions of plain data.
+
+A container has a file system and a network of its own, a process has not. So what it mounts is written below a folder
+of the pod's own, and a port that it declares becomes a free one of loopback; wherever its words, its environment or its
+files name either, they name the new one. What a process cannot have (a volume of another kind, a variable from a
+secret) is an error that names it, so that nothing is left out in silence. Images, resources and security contexts are
+not read.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from cpg_lab.errors import DescriptionError
+from cpg_lab.ports import LOOPBACK
+
+ConfigMaps = Mapping[str, Mapping[str, str]]
+_VARIABLE = re.compile(r"\$(?:\$|\((\w+)\))")
+_FIELD = re.compile(r"(?P<path>[\w.]+)(?:\['(?P<key>[^']+)'\])?")
+
+
+class _Named(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class _Key(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    key: str
+
+
+class _Field(Struct, frozen=True, rename="camel"):
+    field_path: str
+
+
+class _Source(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    field_ref: _Field | None = None
+    config_map_key_ref: _Key | None = None
+
+
+class Variable(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A variable of the environment."""
+
+    name: str
+    value: str = ""
+    value_from: _Source | None = None
+
+
+class Port(Struct, frozen=True, rename="camel"):
+    """A port that a container listens on."""
+
+    container_port: int
+    name: str = ""
+
+
+class HttpGet(Struct, frozen=True):
+    """A question, the answer to which tells how a container fares."""
+
+    port: int | str
+    path: str = "/"
+
+
+class Probe(Struct, frozen=True, rename="camel"):
+    """How a kubelet asks."""
+
+    http_get: HttpGet
+    period_seconds: int = 10
+    timeout_seconds: int = 1
+    failure_threshold: int = 3
+
+
+class Mount(Struct, frozen=True, rename="camel"):
+    """Where a volume is to be seen."""
+
+    name: str
+    mount_path: str
+
+
+class Container(Struct, frozen=True, rename="camel"):
+    """What runs."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[Variable, ...] = ()
+    ports: tuple[Port, ...] = ()
+    startup_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    volume_mounts: tuple[Mount, ...] = ()
+    env_from: tuple[()] = ()
+
+
+class _Files(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    name: str
+    default_mode: int = 0o644  # the API server fills it in
+
+
+class Volume(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Files that come from a ConfigMap."""
+
+    name: str
+    config_map: _Files
+
+
+class PodSpec(Struct, frozen=True, rename="camel"):
+    """A pod of one container."""
+
+    containers: tuple[Container]
+    service_account_name: str = "default"
+    volumes: tuple[Volume, ...] = ()
+    init_containers: tuple[()] = ()
+    termination_grace_period_seconds: int = 30
+
+    @property
+    def container(self) -> Container:
+        """Return the one container."""
+        return self.containers[0]
+
+
+class TemplateMeta(Struct, frozen=True):
+    """What every pod of a template is called and marked with."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class PodTemplate(Struct, frozen=True):
+    """What a Deployment or a Job makes its pods from."""
+
+    spec: PodSpec
+    metadata: TemplateMeta = field(default_factory=TemplateMeta)
+
+
+def read(owner: Mapping[str, object]) -> PodTemplate:
+    """Return the template of a Deployment or Job; raise for what cannot be run as a process."""
+    try:
+        return msgspec.convert(owner["spec"]["template"], PodTemplate)  # type: ignore[index]  # as the API has it
+    except msgspec.ValidationError as error:
+        name = owner["metadata"]["name"]  # type: ignore[index]  # likewise
+        raise DescriptionError(f"{owner['kind']} {name} cannot be run as a process: {error}") from error
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """A pod's place on this machine: its name, its folder, and its free ports by those that it declares."""
+
+    name: str
+    namespace: str
+    folder: Path
+    ports: Mapping[int, int]
+
+    def url(self, container: Container, port: int | str) -> str:
+        """Return where a port is, by its name or number."""
+        declared = {one.name: one.container_port for one in container.ports}
+        number = declared.get(port, 0) if isinstance(port, str) else port
+        return f"http://{LOOPBACK}:{self.ports.get(number, number)}"
+
+
+class Plan(Struct, frozen=True):
+    """A process: its words, what its environment adds, and the files that it wants to find."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    files: dict[Path, str]
+
+
+def plan(template: PodTemplate, seat: Seat, config_maps: ConfigMaps) -> Plan:
+    """Return what is to be run for a pod of a template at its seat."""
+    spec, container = template.spec, template.spec.container
+    if not container.command:
+        raise DescriptionError(f"container {container.name} says no command, and what its image says is not read")
+    environment: dict[str, str] = {}
+    for variable in container.env:
+        environment[variable.name] = _expanded(_value(variable, template, seat, config_maps), environment)
+    moved = {name: _moved(value, container, seat) for name, value in environment.items()}
+    words = (_moved(_expanded(word, environment), container, seat) for word in (*container.command, *container.args))
+    files = {path: _moved(text, container, seat) for path, text in _files(spec, seat, config_maps)}
+    return Plan(command=tuple(words), environment=moved, files=files)
+
+
+def _files(spec: PodSpec, seat: Seat, config_maps: ConfigMaps) -> Iterator[tuple[Path, str]]:
+    """Yield what is mounted."""
+    sources = {volume.name: volume.config_map.name for volume in spec.volumes}
+    for mount in spec.container.volume_mounts:
+        for key, text in config_maps[sources[mount.name]].items():
+            yield _below(seat, mount.mount_path) / key, text
+
+
+def _moved(text: str, container: Container, seat: Seat) -> str:
+    """Return a text in which mounted paths and declared ports are where they are on this machine."""
+    for mount in container.volume_mounts:
+        text = re.sub(rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_below(seat, mount.mount_path)), text)
+    for declared, free in seat.ports.items():
+        pattern = rf"(?<![\w.\]])(0\.0\.0\.0:|\[::\]:|:)?{declared}(?!\w)"
+        text = re.sub(pattern, lambda found, free=free: f"{LOOPBACK}:{free}" if found[1] else str(free), text)  # type: ignore[misc]  # mypy cannot infer a default of a lambda
+    return text
+
+
+def _below(seat: Seat, mounted: str) -> Path:
+    return seat.folder / mounted.lstrip("/")
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    """Return a text with ``$(NAME)`` replaced as the API says: what is not known stays, and ``$$`` is a dollar."""
+    return _VARIABLE.sub(lambda found: environment.get(found[1], found[0]) if found[1] else "$", text)
+
+
+def _value(variable: Variable, template: PodTemplate, seat: Seat, config_maps: ConfigMaps) -> str:
+    source = variable.value_from
+    if source is None:
+        return variable.value
+    if source.config_map_key_ref is not None:
+        return config_maps[source.config_map_key_ref.name][source.config_map_key_ref.key]
+    if source.field_ref is not None:
+        return _of_pod(source.field_ref.field_path, template, seat)
+    return ""
+
+
+def _of_pod(path: str, template: PodTemplate, seat: Seat) -> str:
+    """Return a field of the pod, which a variable may have as its value."""
+    marks = {"metadata.labels": template.metadata.labels, "metadata.annotations": template.metadata.annotations}
+    plain = {
+        "metadata.name": seat.name,
+        "metadata.namespace": seat.namespace,
+        "spec.serviceAccountName": template.spec.service_account_name,
+        "status.podIP": LOOPBACK,
+        "status.hostIP": LOOPBACK,
+    }
+    found = _FIELD.fullmatch(path)
+    if found is not None and found["key"] and found["path"] in marks:
+        return marks[found["path"]].get(found["key"], "")
+    if path not in plain:
+        raise DescriptionError(f"{path} is no field that a process has")
+    return plain[path]

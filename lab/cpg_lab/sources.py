@@ -1,0 +1,27 @@
+"""Files out of other people's modules, such as their CRDs: pinned with hashes as programs are, never built."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from cpg_lab import folders, toolchain
+from cpg_lab.errors import BuildError
+from cpg_lab.progress import Display
+
+
+def folder(module: str, path: str, display: Display | None = None) -> Path:
+    """Give where the sources of what a module of `lab/go` pins are, fetched the first time."""
+    say = (display or Display()).say
+    compiler = toolchain.find(toolchain.needed_version([module]), say)
+    done = subprocess.run(
+        [compiler.go, "mod", "download", "-json", path],
+        cwd=folders.module_folder(module),
+        env=toolchain.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        return Path(json.loads(done.stdout)["Dir"])
+    except (ValueError, KeyError):
+        raise BuildError(f"go mod download failed for {path}:\n{done.stdout}{done.stderr}") from None

@@ -1,0 +1,43 @@
+"""What the settings of all shells have in common."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct, field
+
+from cpg_client.leading import LeaderElection
+from cpg_client.settings import SettingsError, address_of, common_mistakes, overridden, read
+
+
+class Some(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Settings of a shell."""
+
+    namespaces: tuple[str, ...] = ()
+    listen: str = "127.0.0.1:80"
+    leader_election: LeaderElection = field(default_factory=LeaderElection)
+
+
+def mistakes(settings: Some) -> Iterator[str]:
+    """Yield what all shells would."""
+    yield from common_mistakes(settings)
+
+
+def test_every_mistake_is_named_with_its_file(tmp_path: Path) -> None:
+    """All of them at once; those of the command line without a file."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("namespaces: [A, b]\nlisten: here\nleaderElection: {retryPeriod: 99}\n")
+    with pytest.raises(SettingsError) as caught:
+        read(path, Some, mistakes)
+    assert [line.partition(": ")[2].partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "namespaces",
+        "listen",
+        "leaderElection",
+    ]
+    with pytest.raises(SettingsError, match=r"^listen: ':' is not host:port$"):
+        overridden(read(None, Some, mistakes), mistakes, listen=":", namespaces=None)
+
+
+def test_an_address_may_be_nowhere() -> None:
+    """And of either family."""
+    assert [address_of(text) for text in ("", ":80", "[::1]:80")] == [None, ("", 80), ("::1", 80)]

@@ -1,0 +1,53 @@
+"""The page of the logs, held to the code: what is logged is on it, and what is on it is logged."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "logs.md").read_text("utf-8")
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+SHELLS = {"Scheduler": "scheduler/cpg_scheduler", "Operator": "operator/cpg_operator"}
+_ROW = re.compile(r"^\| `(?P<event>[^`]+)` \| (?P<keys>[^|]+) \|", re.MULTILINE)
+
+
+def logged(folder: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield each event that a package logs, with its keys."""
+    for path in folder.rglob("*.py"):
+        if "testing" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
+                keys = {"exception" if one.arg == "exc_info" else one.arg for one in node.keywords if one.arg}
+                yield from ((event, keys) for event in _events(node.args[:1]))
+
+
+def _events(first: list[ast.expr]) -> Iterator[str]:
+    for one in first:
+        options = [one.body, one.orelse] if isinstance(one, ast.IfExp) else [one]
+        yield from (word.value for word in options if isinstance(word, ast.Constant) and isinstance(word.value, str))
+
+
+def told(title: str) -> dict[str, set[str]]:
+    """Return the events of a section, with their keys."""
+    section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return {row["event"]: set(re.findall(r"`(\w+)`", row["keys"])) for row in _ROW.finditer(section)}
+
+
+@pytest.mark.parametrize(("title", "folder"), SHELLS.items())
+def test_what_is_logged_is_on_the_page(title: str, folder: str) -> None:
+    """Every event with all its keys, and no event that nobody logs."""
+    there = told(title) | told("Both")
+    found = [*logged(ROOT / folder), *logged(ROOT / "api" / "cpg_client")]
+    assert [(event, keys) for event, keys in found if event not in there or not keys <= there[event]] == []
+    assert told(title).keys() <= {event for event, _ in found}
+
+
+def test_what_both_log_is_logged_by_both() -> None:
+    """An event that one of them has alone stands in its own section."""
+    client = {event for event, _ in logged(ROOT / "api" / "cpg_client")}
+    for folder in SHELLS.values():
+        assert told("Both").keys() <= {event for event, _ in logged(ROOT / folder)} | client

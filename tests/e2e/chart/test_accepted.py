@@ -1,0 +1,57 @@
+"""What the chart renders, asked of real API servers, which know every field of every object."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cpg_lab import building, charts, sources
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+CHART = Path(__file__).parents[3] / "charts" / "kube-cpg"
+FILES = sorted(Path(__file__).with_name("values").glob("*.yaml"))
+SPACE = "kube-cpg"
+PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
+KINDS = ("servicemonitors", "prometheusrules")
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module", params=["1.37", "1.30"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Run a cluster that serves the Prometheus Operator's own kinds, and has the namespaces that values name."""
+    kinds = sources.folder("prometheus-operator", PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
+    with Cluster(ClusterSpec(kubernetes=request.param)) as running:
+        files = [f"--filename={kinds / f'monitoring.coreos.com_{name}.yaml'}" for name in KINDS]
+        running.kubectl("apply", "--server-side", *files)
+        names = [f"crd/{name}.monitoring.coreos.com" for name in KINDS]
+        running.kubectl("wait", "--for=condition=established", "--timeout=30s", *names)
+        for name in (SPACE, "limited"):
+            running.kubectl("create", "namespace", name)
+        yield running
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_object_is_accepted(cluster: Cluster, file: Path) -> None:
+    """With strict validation nothing is unknown, of the wrong type or missing."""
+    objects = charts.render(CHART, yaml.safe_load(file.read_text("utf-8")), namespace=SPACE)
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    told = cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=listed
+    )
+    assert len(told.stdout.split()) == len(objects)
+
+
+def test_monitoring_needs_no_force_where_it_is_served(cluster: Cluster) -> None:
+    """Helm asks the API server by itself."""
+    monitoring = {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")}
+    helm = building.ensure(["helm"])["helm"]
+    command = [str(helm), "--kubeconfig", str(cluster.kubeconfig), "install", SPACE, str(CHART), "--namespace", SPACE]
+    options = ["--dry-run=server", "--set-json", f"monitoring={json.dumps(monitoring)}"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert "kind: ServiceMonitor" in done.stdout

@@ -1,0 +1,137 @@
+"""The image as it was built: what is in it, who runs in it, and that its programs start from it.
+
+That its processes do their work in containers is shown by `test_installed.py`.
+"""
+
+import importlib.metadata
+import json
+import subprocess
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "kube-cpg" / "Chart.yaml"
+NOBODY = "65532:65532"
+PROGRAMS = ("cpg-operator", "cpg-scheduler")
+"""What the chart starts, each by this name alone."""
+
+OPEN_TO_ALL = {"tmp", "var/tmp", "run/lock", "dev/shm"}
+"""Folders in which any Linux lets anybody write; the chart's file system is read-only as a whole."""
+
+Plain = dict[str, Any]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.realnode]
+
+
+class Image:
+    """An image, unpacked."""
+
+    def __init__(self, archive: Path, folder: Path) -> None:
+        """Unpack it, layer over layer."""
+        self.root = folder / "root"
+        self.root.mkdir()
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="fully_trusted")  # noqa: S202 - we have built it
+        self._blobs = folder / "blobs"
+        (manifest,) = json.loads((folder / "index.json").read_text())["manifests"]
+        layers: Plain = self._read(manifest)
+        self.config: Plain = self._read(layers["config"])["config"]
+        for layer in layers["layers"]:
+            with tarfile.open(self._blob(layer)) as packed:
+                packed.extractall(self.root, filter="fully_trusted")  # noqa: S202 - likewise
+        for removed in self.root.rglob(".wh.*"):  # so a layer says that something of an earlier one is not there
+            pytest.fail(f"{removed}: this test does not know how to remove what a layer takes away")
+
+    def run(self, *command: str) -> str:
+        """Run a program as a container would: as nobody, with the image's environment, on a read-only file system."""
+        environment = ["HOME=/", *self.config["Env"]]
+        mounts = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && mount -t proc proc "$0/proc"'
+        start = f'{mounts} && exec chroot --userspec={NOBODY} "$0" /usr/bin/env -i "$@"'
+        spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        told = subprocess.run(  # noqa: S603 - built here
+            [*spaces, "sh", "-c", start, str(self.root), *environment, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout
+
+    def _read(self, reference: Plain) -> Plain:
+        found: Plain = json.loads(self._blob(reference).read_text())
+        return found
+
+    def _blob(self, reference: Plain) -> Path:
+        return self._blobs.joinpath(*reference["digest"].split(":"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Return the image."""
+    return Image(image, tmp_path_factory.mktemp("image"))
+
+
+def installed(image: Image) -> Iterator[importlib.metadata.Distribution]:
+    """Yield what is installed in the image beside Python itself."""
+    (packages,) = image.root.glob("opt/kube-cpg/lib/python3*/site-packages")
+    return iter(importlib.metadata.distributions(path=[str(packages)]))
+
+
+def test_all_say_one_version(unpacked: Image) -> None:
+    """The project, the chart, the image's label, and each program out of the image."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load(CHART.read_text())
+    labels = unpacked.config["Labels"]
+    assert (chart["appVersion"], labels["org.opencontainers.image.version"]) == (version, version)
+    for program in PROGRAMS:
+        assert unpacked.run(program, "--version").strip() == f"{program} {version}"
+
+
+def test_every_program_starts_from_the_image(unpacked: Image) -> None:
+    """All that the project installs: none lacks a module that only a developer has."""
+    (ours,) = (one for one in installed(unpacked) if one.name == "kube-cpg")
+    programs = {entry.name for entry in ours.entry_points if entry.group == "console_scripts"}
+    assert programs >= {*PROGRAMS}
+    for program in sorted(programs):
+        assert unpacked.run(program, "--help").startswith("usage:"), program
+
+
+def test_the_bill_of_materials_lists_what_is_installed(unpacked: Image) -> None:
+    """No more, no less, each with its version, licence and digest."""
+    bill = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())
+    listed = {(one["name"].lower().replace("_", "-"), one["version"]) for one in bill["components"]}
+    assert listed == {(one.name.lower().replace("_", "-"), one.version) for one in installed(unpacked)}
+    for one in bill["components"]:
+        assert one["licenses"][0]["license"]["name"] not in {"", "unknown"}, one["name"]
+        assert len(one["hashes"][0]["content"]) == 64
+
+
+def test_the_labels_say_what_it_is(unpacked: Image) -> None:
+    """By the names that registries show."""
+    labels = {name.rpartition(".")[2]: value for name, value in unpacked.config["Labels"].items()}
+    assert labels["title"] == "kube-cpg"
+    assert labels["licenses"] == "Apache-2.0"
+    assert labels["revision"]
+
+
+def test_nobody_runs_in_it_and_can_write_nothing(unpacked: Image) -> None:
+    """Its user is no root and owns nothing; what is of the project belongs to root, and only root changes it."""
+    assert unpacked.config["User"] == NOBODY
+    assert unpacked.run("id", "-u").strip() == NOBODY.partition(":")[0]
+    found = set()
+    for path in unpacked.root.rglob("*"):
+        status = path.lstat()
+        if path.is_symlink() or str(path.relative_to(unpacked.root)).startswith("dev/"):
+            continue
+        if status.st_mode & 0o002 or 65532 in {status.st_uid, status.st_gid}:
+            found.add(str(path.relative_to(unpacked.root)))
+    assert found <= OPEN_TO_ALL
+    for path in (unpacked.root / "opt").rglob("*"):
+        assert path.is_symlink() or (path.stat().st_uid, path.stat().st_mode & 0o022) == (0, 0), path

@@ -1,0 +1,184 @@
+"""The chart for some namespaces only: what runs in the others takes room, and is left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments, Pod, run_job
+from cpg_lab.nodes import NodePool
+from cpg_lab.specs import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.conftest import Installer
+
+    from cpg_lab.charts import Release
+
+pytestmark = pytest.mark.e2e
+
+OURS, THEIRS = "ours", "theirs"
+VALUES = {"namespaces": [OURS, "more"], "scheduler": {"replicas": 1}}
+Plain = dict[str, Any]
+
+
+class Place:
+    """A namespace, and short words for what is put there and seen."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        """Look at one."""
+        self._cluster = cluster
+        self.namespace = namespace
+
+    def put(self, *objects: Plain) -> None:
+        """Create objects."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        self._cluster.kubectl("create", "-n", self.namespace, "-f", "-", input=text)
+
+    def seen(self, kind: str) -> list[Plain]:
+        """Return the objects of a kind."""
+        told = self._cluster.kubectl("get", kind, "-n", self.namespace, "-o", "json").stdout
+        found: list[Plain] = json.loads(told)["items"]
+        return found
+
+    def nodes(self) -> list[str]:
+        """Return the nodes of the pods, in the order of the pods' names; nothing for one that has none."""
+        return [one["spec"].get("nodeName", "") for one in self.seen("pods")]
+
+    def told(self) -> set[str]:
+        """Return for which reasons there are events."""
+        return {one["reason"] for one in self.seen("events.events.k8s.io")}
+
+    def healthy(self) -> dict[str, str]:
+        """Return what the operator thinks of each group; what it has said nothing about is not there."""
+        groups = [one for kind in ("cpg", "podgroups") for one in self.seen(kind)]
+        return {
+            one["metadata"]["name"]: condition["status"]
+            for one in groups
+            for condition in one.get("status", {}).get("conditions", ())
+            if condition["type"] == "Healthy"
+        }
+
+    def delete(self, *names: str) -> None:
+        """Delete objects and wait for their end."""
+        self._cluster.kubectl("delete", "-n", self.namespace, "--timeout=20s", "--grace-period=0", "--force", *names)
+
+
+def tree(size: int = 2) -> list[Plain]:
+    """Return a tree of one gang, in one rack, without its pods."""
+    version = "scheduling.cpg.dev/v1alpha3"
+    reference = {"workloadName": "none", "templateName": "any"}
+    root = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}, "workloadRef": reference}
+    leaf = {
+        "schedulingPolicy": {"gang": {"minCount": size}},
+        "workloadRef": reference,
+        "parentCompositePodGroupName": "root",
+        "schedulingConstraints": {"topology": [{"key": "topology.cpg.dev/rack"}]},
+    }
+    return [
+        {"apiVersion": version, "kind": "CompositePodGroup", "metadata": {"name": "root"}, "spec": root},
+        {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "leaf"}, "spec": leaf},
+    ]
+
+
+def pod(name: str, *, group: str = "", node: str = "", priority: str = "") -> Plain:
+    """Return a pod that takes half of a node."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    spec = {"schedulerName": "cpg-scheduler", "containers": [container], "terminationGracePeriodSeconds": 0}
+    labels = {"scheduling.cpg.dev/pod-group": group} if group else {}
+    more = {"nodeName": node} if node else {}
+    more |= {"priorityClassName": priority} if priority else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec | more}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster of two racks of two nodes, which run pods, and two namespaces that are ours to work in."""
+    nodes = (NodePool.parse("2 racks x 2 nodes, cpu=4"),)
+    with Cluster(ClusterSpec(components=("controller-manager", "kwok"), nodes=nodes)) as running:
+        for name in (OURS, "more", THEIRS):
+            running.kubectl("create", "namespace", name)
+        running.kubectl("create", "priorityclass", "high", "--value=1000")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, install: Installer) -> Release:
+    """Return the chart, for two namespaces."""
+    return install(cluster, VALUES)
+
+
+@pytest.fixture(scope="module")
+def pods(cluster: Cluster, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pod]]:
+    """Run what the chart says; nothing goes wrong for it."""
+    with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("limited")) as running:
+        found = [one for pods in running.pods.values() for one in pods]
+        yield found
+    for one in found:
+        assert one.process.exit_code == 0
+        said = [json.loads(line) for line in one.process.output().splitlines() if line.startswith("{")]
+        assert [line for line in said if line["level"] in {"error", "critical"}] == []
+        assert "forbidden: User" not in one.process.output()
+
+
+@pytest.mark.usefixtures("pods")
+def test_a_tree_in_a_namespace_of_ours_is_placed_and_healthy_and_no_other(cluster: Cluster) -> None:
+    """The same tree elsewhere is not touched: no node, no condition, no finalizer."""
+    ours, theirs = Place(cluster, OURS), Place(cluster, THEIRS)
+    for place in (theirs, ours):
+        place.put(*tree(), *(pod(name, group="leaf") for name in ("a", "b")))
+    cluster.wait(lambda: all(ours.nodes()) and ours.healthy() == {"root": "True", "leaf": "True"}, what="a whole tree")
+    assert len({node.rpartition("-")[0] for node in ours.nodes()}) == 1
+    assert theirs.nodes() == ["", ""]
+    for one in (*theirs.seen("cpg"), *theirs.seen("podgroups"), *theirs.seen("pods")):
+        assert not one["metadata"].get("finalizers")
+        told = one.get("status", {}).get("conditions", ())
+        assert [condition for condition in told if condition["status"] != "Unknown"] == []  # that is the API server's
+    assert theirs.told() == set()
+    ours.delete("pods/a", "pods/b", "podgroups/leaf", "cpg/root")
+    theirs.delete("pods/a", "pods/b", "podgroups/leaf", "cpg/root")
+
+
+@pytest.mark.usefixtures("pods")
+def test_pods_elsewhere_take_room_and_are_never_evicted(cluster: Cluster) -> None:
+    """What is left is given away once; who matters more evicts here, and nobody there, however little he matters."""
+    ours, theirs = Place(cluster, OURS), Place(cluster, THEIRS)
+    nodes = sorted(one["metadata"]["name"] for one in Place(cluster, "default").seen("nodes"))
+    theirs.put(*(pod(f"there-{number}", node=node) for number, node in enumerate([*nodes, *nodes[:-1]])))
+    ours.put(pod("first"), pod("second"))
+    cluster.wait(lambda: any(ours.nodes()), what="the one place that is left")
+    cluster.wait(
+        lambda: "FailedScheduling" in {one["reason"] for one in ours.seen("events.events.k8s.io")}, what="a no"
+    )
+    assert sorted(ours.nodes()) == ["", nodes[-1]]
+    ours.put(pod("urgent", priority="high"))
+    cluster.wait(lambda: nodes[-1] in {one["spec"].get("nodeName") for one in named(ours, "urgent")}, what="its place")
+    assert len(theirs.seen("pods")) == 7
+    assert len(ours.seen("pods")) == 2
+    cluster.kubectl("delete", "pods", "--all", "-n", THEIRS, "--grace-period=0", "--force")
+    cluster.kubectl("delete", "pods", "--all", "-n", OURS, "--grace-period=0", "--force")
+
+
+def named(place: Place, name: str) -> list[Plain]:
+    """Return the pod of a name, if it is there."""
+    return [one for one in place.seen("pods") if one["metadata"]["name"] == name]
+
+
+def test_the_way_out_is_for_the_same_namespaces(
+    cluster: Cluster, release: Release, pods: list[Pod], tmp_path: Path
+) -> None:
+    """After an uninstall the groups of these namespaces are released; others' have never been held."""
+    ours = Place(cluster, "more")
+    ours.put(*tree())
+    cluster.wait(lambda: all(one["metadata"].get("finalizers") for one in ours.seen("podgroups")), what="finalizers")
+    operator = next(one for one in pods if "operator" in one.name)
+    operator.process.terminate()
+    assert operator.process.wait(20)
+    (job,) = release.of_kind("Job")
+    assert "released" in run_job(cluster.access, job, folder=tmp_path).process.output()
+    ours.delete("podgroups/leaf", "cpg/root")

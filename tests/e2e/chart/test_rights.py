@@ -1,0 +1,281 @@
+"""What the chart's accounts may do: the API server is asked, about everything that it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import pytest
+import yaml
+
+from cpg_client.connection import MERGE_PATCH, Connection
+from cpg_client.endpoint import Credentials
+from cpg_client.errors import ApiError
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[3]
+ROLES = ROOT / "charts" / "kube-cpg" / "files" / "roles"
+NEEDS = Path(__file__).with_name("needs.yaml")
+PARTS = ("scheduler", "operator", "release")
+LIMITED, OURS, ANOTHER = "limited", ("left", "right"), "another"
+"""A release that may work in two namespaces, and a namespace that is none of them."""
+
+FOREIGN = {"auto": "none", "crd": "scheduling.k8s.io", "native": "scheduling.cpg.dev"}
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+SPECIAL = (
+    *(("", one, "impersonate") for one in ("users", "groups", "serviceaccounts")),
+    *(("authentication.k8s.io", one, "impersonate") for one in ("uids", "userextras/scopes")),
+    *(("rbac.authorization.k8s.io", one, verb) for one in ("roles", "clusterroles") for verb in ("bind", "escalate")),
+    *(("certificates.k8s.io", "signers", verb) for verb in ("approve", "sign", "attest")),
+    ("*", "*", "*"),
+)
+"""Verbs that discovery does not tell of."""
+
+IN_FLIGHT = 64
+Plain = dict[str, Any]
+
+
+class Right(NamedTuple):
+    """Something that somebody may do; a resource may have a subresource, and be one object only."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+
+class Account(NamedTuple):
+    """A service account of a release, and where that release may work; everywhere, if nowhere is said."""
+
+    part: str
+    release: str = "kube-cpg"
+    namespaces: tuple[str, ...] = ()
+    api: str = "auto"
+
+    @property
+    def name(self) -> str:
+        """Return its name within its namespace."""
+        return f"kube-cpg-{self.part}"
+
+    def rights(self, namespace: str) -> set[Right]:
+        """Return what it may do in a namespace, or, where none is named, in all of them and beyond, by its list."""
+        lists: Plain = yaml.safe_load((ROLES / f"{self.part}.yaml").read_text())
+        sections = ["cluster"]
+        if not self.namespaces:
+            sections += ["whole", "granted"]
+        elif namespace in self.namespaces:
+            sections += ["granted"]
+        elif namespace == "default":
+            sections += ["default"]
+        found = {right for section in sections for right in self._read(lists.get(section, ()))}
+        if namespace == self.release and self.part != "release":
+            found |= {Right("coordination.k8s.io", "leases", "create")}
+            found |= {Right("coordination.k8s.io", "leases", verb, self.name) for verb in ("get", "patch")}
+        return found
+
+    def _read(self, rules: Iterable[Plain]) -> Iterator[Right]:
+        for rule in rules:
+            for one in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"]):
+                if one[0] != FOREIGN[self.api] or one[1] == "priorityclasses" or self.part == "release":
+                    yield Right(*one)
+
+
+EVERYWHERE = tuple(Account(part) for part in PARTS)
+NARROW = tuple(Account(part, LIMITED, OURS, "crd") for part in PARTS)
+
+
+class Court:
+    """The API server, asked who may do what."""
+
+    def __init__(self, cluster: Cluster, connection: Connection) -> None:
+        """Ask as the administrator."""
+        self.cluster = cluster
+        self.connection = connection
+
+    def as_account(self, account: Account) -> Connection:
+        """Return a connection with the token of an account."""
+        token = self.cluster.token_for(account.name, account.release)
+        return Connection(dataclasses.replace(self.connection.endpoint, credentials=Credentials(token=token)))
+
+    async def served(self) -> set[Right]:
+        """Return every verb on everything that is served, and those of which discovery does not tell."""
+        paths = ["/api/v1", *(f"/apis/{version}" for version in await self._versions())]
+        found = {Right(*one) for one in SPECIAL}
+        for path in paths:
+            group = path.split("/")[2] if path.startswith("/apis") else ""
+            for one in _decoded(await self.connection.get(path))["resources"]:
+                found |= {Right(group, one["name"], verb) for verb in {*VERBS, *one["verbs"]}}
+        return found
+
+    async def _versions(self) -> list[str]:
+        groups = _decoded(await self.connection.get("/apis"))["groups"]
+        return [version["groupVersion"] for group in groups for version in group["versions"]]
+
+    async def allowed(self, account: Account, namespace: str, rights: Iterable[Right]) -> set[Right]:
+        """Return which of these the API server lets an account do."""
+        waiting, found = iter(rights), set()
+
+        async def work() -> None:
+            for right in waiting:
+                if await self._allows(account, namespace, right):
+                    found.add(right)
+
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+        return found
+
+    async def _allows(self, account: Account, namespace: str, right: Right) -> bool:
+        resource, _, part = right.resource.partition("/")
+        asked = {"group": right.group, "resource": resource, "subresource": part, "verb": right.verb}
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{account.release}", "system:authenticated"]
+        spec = {
+            "user": f"system:serviceaccount:{account.release}:{account.name}",
+            "groups": groups,
+            "resourceAttributes": {**asked, "namespace": namespace, "name": right.name},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(_decoded(await self.connection.post(path, {"spec": spec}))["status"]["allowed"])
+
+
+def _decoded(body: bytes) -> Plain:
+    found: Plain = msgspec.json.decode(body)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(install: Installer) -> Iterator[Cluster]:
+    """Run a cluster that serves both flavours, with the chart in it twice: for all namespaces, and for two."""
+    with Cluster(ClusterSpec(gates="native")) as running:
+        for name in (*OURS, ANOTHER):
+            running.kubectl("create", "namespace", name)
+        install(running, {})
+        install(running, {"namespaces": OURS, "api": "crd"}, LIMITED)
+        running.kubectl("create", "serviceaccount", "kube-cpg-nobody", "-n", LIMITED)
+        yield running
+
+
+@pytest.fixture
+async def court(cluster: Cluster) -> AsyncIterator[Court]:
+    """Return whom to ask."""
+    async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
+        yield Court(cluster, connection)
+
+
+async def rules(connection: Connection, namespace: str) -> set[Right]:
+    """Return all rights of whoever asks, as the API server lists them."""
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    status = _decoded(await connection.post(path, {"spec": {"namespace": namespace}}))["status"]
+    assert not status["incomplete"]
+    return {
+        Right(*one)
+        for rule in status["resourceRules"]
+        for one in itertools.product(
+            rule.get("apiGroups", [""]), rule["resources"], rule["verbs"], rule.get("resourceNames") or [""]
+        )
+    }
+
+
+@pytest.mark.parametrize("account", [*EVERYWHERE, *NARROW], ids=lambda one: f"{one.release}-{one.part}")
+async def test_the_rights_of_an_account_are_its_list(court: Court, account: Account) -> None:
+    """In every namespace, no more and no less, but for what anybody has who has a token."""
+    async with court.as_account(Account("nobody", LIMITED)) as nobody, court.as_account(account) as connection:
+        for namespace in ("kube-cpg", LIMITED, *OURS, ANOTHER, "default", "kube-system"):
+            found = await rules(connection, namespace) - await rules(nobody, namespace)
+            assert found == account.rights(namespace), namespace
+
+
+@pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
+async def test_everything_else_that_is_served_is_refused(court: Court, account: Account) -> None:
+    """Each verb on each resource and subresource is asked for, in the whole cluster."""
+    served = await court.served() | account.rights("")
+    assert len(served) > 1000
+    base = await court.allowed(Account("nobody", LIMITED), "", served)
+    assert await court.allowed(account, "", served) - base == account.rights("")
+
+
+@pytest.mark.parametrize("account", NARROW, ids=lambda one: one.part)
+async def test_nothing_may_be_written_where_the_chart_was_not_asked_to_work(court: Court, account: Account) -> None:
+    """Whatever it may do in its namespaces, it may not do in another one, nor anywhere at once."""
+    only_there = account.rights("left") - account.rights("")
+    assert len(only_there) >= 4
+    assert await court.allowed(account, "right", only_there) == only_there
+    for elsewhere in ("", ANOTHER, "kube-system"):
+        assert await court.allowed(account, elsewhere, only_there) == set()
+
+
+def needed(part: str) -> Iterator[tuple[str, Right]]:
+    """Yield the tests that need a right, each with a right that it needs."""
+    for test, lines in yaml.safe_load(NEEDS.read_text())[part].items():
+        for line in lines:
+            place, *verbs = line.split()
+            resource, _, group = place.partition(".")
+            yield from ((test, Right(group, resource, verb)) for verb in verbs)
+
+
+@pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
+def test_every_right_is_needed_by_a_test(account: Account) -> None:
+    """Whoever adds one says what fails without it, and whoever no longer needs one takes it away."""
+    found = list(needed(account.part))
+    assert {right for _, right in found} == account.rights("")
+    for test in {test for test, _ in found}:
+        file, name = test.split("::")
+        assert f"def {name}(" in (ROOT / file).read_text(), test
+
+
+async def test_a_lease_of_somebody_else_is_out_of_reach(court: Court) -> None:
+    """Nobody can take the lead of another, or keep it from leading."""
+    (scheduler, operator, _) = EVERYWHERE
+    asked = {
+        Right("coordination.k8s.io", "leases", verb, name)
+        for verb in (*VERBS, "*")
+        for name in ("kube-cpg-operator", "kube-scheduler", "")
+    }
+    create = {right for right in asked if right.verb == "create"}
+    assert await court.allowed(scheduler, "kube-cpg", asked) == create
+    assert await court.allowed(scheduler, "kube-system", asked) == set()
+    own = {Right("coordination.k8s.io", "leases", verb, "kube-cpg-operator") for verb in ("get", "patch")}
+    assert await court.allowed(operator, "kube-cpg", asked) == create | own
+
+
+REFUSED = {
+    "read a secret": ("GET", "/api/v1/namespaces/kube-system/secrets/any"),
+    "list secrets": ("GET", "/api/v1/secrets"),
+    "delete a node": ("DELETE", "/api/v1/nodes/any"),
+    "change a node": ("PATCH", "/api/v1/nodes/any"),
+    "reach through a node": ("GET", "/api/v1/nodes/any/proxy/pods"),
+    "make a pod": ("POST", "/api/v1/namespaces/default/pods"),
+    "enter a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh"),
+    "take another's token": ("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token"),
+    "take another's lease": ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"),
+    "bind itself to a role": ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+    "change a group's status by force": ("PUT", "/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups/a"),
+}
+"""Requests, of which each account is refused each."""
+
+
+@pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
+async def test_a_request_beyond_the_list_is_refused(court: Court, account: Account) -> None:
+    """Not only reviews say so: what is really sent is answered by 403."""
+    async with court.as_account(account) as connection:
+        send: dict[str, Callable[[str], Awaitable[bytes]]] = {
+            "GET": connection.get,
+            "DELETE": connection.delete,
+            "POST": lambda path: connection.post(path, {"metadata": {"name": "a"}}),
+            "PUT": lambda path: connection.put(path, {"metadata": {"name": "a"}}),
+            "PATCH": lambda path: connection.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH),
+        }
+        for what, (method, path) in REFUSED.items():
+            with pytest.raises(ApiError) as caught:
+                await send[method](path)
+            assert caught.value.status == HTTPStatus.FORBIDDEN, what

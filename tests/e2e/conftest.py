@@ -1,0 +1,50 @@
+"""The chart's rights and settings for every process of ours: who starts one, starts what its Deployment says."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cpg_lab.charts import Release
+from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments
+
+CHART = Path(__file__).parents[2] / "charts" / "kube-cpg"
+ONE_SCHEDULER = {"scheduler": {"replicas": 1}, "operator": {"enabled": False}}
+
+
+class Installer:
+    """Brings the chart into clusters, without its pods; once into each, however many ask for it."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._releases: dict[tuple[str, str, bytes], Release] = {}
+
+    def __call__(self, cluster: Cluster, values: Mapping[str, object], namespace: str = "kube-cpg") -> Release:
+        """Return the chart with these values in a namespace; beside another one, it has no kinds and classes."""
+        key = (cluster.url, namespace, msgspec.json.encode(values))
+        if key not in self._releases:
+            others = {"crds": {"install": False}, "priorityClass": {"create": False}}
+            chosen = {**(others if namespace != "kube-cpg" else {}), **values}
+            self._releases[key] = Release(cluster.access, CHART, chosen, namespace=namespace)
+        return self._releases[key]
+
+    @contextmanager
+    def scheduler(self, cluster: Cluster, folder: Path, **values: object) -> Iterator[Path]:
+        """Run one scheduler, and give its log; nothing must fail for it, and nothing be refused to it."""
+        release = self(cluster, {**ONE_SCHEDULER, **values})
+        with Deployments(cluster.access, release.deployments, folder=folder) as running:
+            ((pod,),) = running.pods.values()
+            yield pod.process.log
+            assert pod.process.alive, pod.process.tail()
+        assert pod.process.exit_code == 0
+        assert "attempt failed" not in pod.process.output()
+        assert "forbidden: User" not in pod.process.output()
+
+
+@pytest.fixture(scope="session")
+def install() -> Installer:
+    """Return how the chart gets into a cluster in its fast form."""
+    return Installer()

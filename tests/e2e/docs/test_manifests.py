@@ -1,0 +1,75 @@
+"""What documents and samples show, put before a real API server and the programs that read it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cpg_lab import building
+from cpg_lab.clusters import Cluster
+from cpg_lab.specs import ClusterSpec
+from cpg_operator import settings as operator
+from cpg_scheduler import settings as scheduler
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "kube-cpg"
+DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
+SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+_YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster with the kinds."""
+    with Cluster(ClusterSpec()) as running:
+        crds = str(ROOT / "manifests" / "crds")
+        running.kubectl("apply", "-f", crds)
+        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        yield running
+
+
+def shown() -> list[tuple[str, str]]:
+    """Return every YAML block of the documents, with where it stands."""
+    return [
+        (f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", found[1])
+        for path in DOCUMENTS
+        for text in [path.read_text("utf-8")]
+        for found in _YAML.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=place) for place, text in shown()])
+def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str) -> None:
+    """Objects pass the API server, values the chart's schema; what is in neither form has no place in a document."""
+    objects = [one for one in yaml.safe_load_all(text) if one]
+    if all("apiVersion" in one for one in objects):
+        cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
+        return
+    (values,) = objects
+    file = tmp_path / "values.yaml"
+    file.write_text(text)
+    helm = building.ensure(["helm"])["helm"]
+    # What a cluster serves is not asked here.
+    command = [str(helm), "template", str(CHART), "-f", str(file), "--set", "monitoring.force=true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
+    assert done.returncode == 0, done.stderr
+    for part, module in (("scheduler", scheduler), ("operator", operator)):
+        file.write_text(json.dumps(values.get(part, {}).get("settings", {})))
+        module.load(file)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_a_sample_is_taken_by_the_api_server(cluster: Cluster, path: Path) -> None:
+    """It is created as it is, with strict validation."""
+    cluster.kubectl("create", "--validate=strict", "-f", str(path))
+
+
+def test_there_are_samples_of_every_kind() -> None:
+    """Each kind of ours has a file."""
+    assert {path.stem for path in SAMPLES} == {"podgroup", "compositepodgroup", "workload"}

@@ -1,0 +1,33 @@
+"""Prometheus' own PromQL for what the chart installs, without a Prometheus."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpg_lab import building, charts
+from cpg_lab.promql import Promcheck
+
+CHART = Path(__file__).parents[3] / "charts" / "kube-cpg"
+Rules = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def promcheck() -> Promcheck:
+    """Return Prometheus' PromQL."""
+    return Promcheck(building.ensure(["promcheck"])["promcheck"])
+
+
+@pytest.fixture(scope="session")
+def alerts() -> Rules:
+    """Return the rules that the chart installs in the namespace kube-cpg, with further values."""
+
+    def rendered(**values: object) -> dict[str, Any]:
+        monitoring = {"force": True, "prometheusRule": {"enabled": True}}
+        objects = charts.render(CHART, {"monitoring": monitoring, **values}, namespace="kube-cpg")
+        (rule,) = [one for one in objects if one["kind"] == "PrometheusRule"]
+        spec: dict[str, Any] = rule["spec"]
+        return spec
+
+    return rendered

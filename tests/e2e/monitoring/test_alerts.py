@@ -1,0 +1,83 @@
+"""Every alert, played over histories in which it must fire, and over those in which it must not."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cpg_lab.promql import Promcheck, Told
+
+if TYPE_CHECKING:
+    from tests.e2e.monitoring.conftest import Rules
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "kube-cpg"
+SPACE = "kube-cpg"
+
+FILE = yaml.safe_load(Path(__file__).with_name("histories.yaml").read_text("utf-8"))
+HISTORIES: dict[str, dict[str, Any]] = FILE["histories"]
+NAMES = list(yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8")))
+RUNBOOKS = ROOT / "docs" / "operations" / "monitoring.md"
+
+
+def seconds(text: str) -> float:
+    """Return a duration such as 1h5m30s in seconds."""
+    worth = {"h": 3600, "m": 60, "s": 1}
+    return float(sum(int(number) * worth[unit] for number, unit in re.findall(r"(\d+)([hms])", text)))
+
+
+@pytest.fixture(scope="module")
+def told(promcheck: Promcheck, alerts: "Rules") -> Told:
+    """Play all histories at once."""
+    place = f'namespace="{SPACE}"'
+    return promcheck.ask(
+        {
+            name: {
+                series.replace("@", place): values
+                for series, values in {**FILE["healthy"], **history.get("series", {})}.items()
+            }
+            for name, history in HISTORIES.items()
+        },
+        rules=alerts(),
+    )
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_history_fires_what_it_says(told: Told, name: str) -> None:
+    """These alerts and no others, each after its time and not before."""
+    expected = {alert: seconds(after) for alert, after in HISTORIES[name].get("fires", {}).items()}
+    assert {one.alert: one.after for one in told.fired[name]} == expected
+
+
+@pytest.mark.parametrize("alert", NAMES)
+def test_an_alert_is_seen_to_fire_and_to_be_spared(alert: str) -> None:
+    """Each has a history of its own for both."""
+    assert any(alert in history.get("fires", {}) for history in HISTORIES.values())
+    assert any(alert in history.get("spares", ()) for history in HISTORIES.values())
+
+
+@pytest.mark.parametrize("alert", NAMES)
+def test_an_alert_says_what_is_so_and_what_to_do(told: Told, alert: str) -> None:
+    """Its words are filled in, it has a severity, and its runbook has a section that begins with its name."""
+    (one, *_) = [one for fired in told.fired.values() for one in fired if one.alert == alert]
+    assert one.labels["severity"] in {"critical", "warning"}
+    assert one.labels["namespace"] == SPACE
+    assert one.annotations["summary"].endswith(".")
+    assert not re.search(r"\{\{|<no value>|<error|%!", one.annotations["description"])
+    page, _, anchor = one.annotations["runbook_url"].partition("#")
+    assert ROOT / page == RUNBOOKS
+    assert anchor in {line.removeprefix("### ").lower() for line in RUNBOOKS.read_text("utf-8").splitlines()}
+
+
+def test_a_process_that_is_not_installed_has_no_alerts(alerts: "Rules") -> None:
+    """Who runs the scheduler alone is not told that there is no operator."""
+    (group,) = alerts(operator={"enabled": False})["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == {
+        name
+        for name, alert in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8")).items()
+        if alert["part"] == "scheduler"
+    }

@@ -1,0 +1,211 @@
+"""What both executables really tell, held against what alerts and board ask for."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments
+from cpg_lab.nodes import NodePool
+from cpg_lab.promql import Promcheck
+from cpg_lab.specs import ClusterSpec
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
+    from tests.e2e.monitoring.conftest import Rules
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "kube-cpg"
+SPACE = "kube-cpg"
+Plain = dict[str, Any]
+Pages = dict[str, str]
+
+NODES = "1 block x 2 racks x 1 node, cpu=5"
+TARGET = {"job", "namespace", "pod", "service", "endpoint", "container", "instance"}
+"""The labels that the Prometheus Operator gives to what a ServiceMonitor finds."""
+
+PATIENCE = 30.0
+OTHERS: dict[str, Plain] = {
+    "electing nobody": {
+        "scheduler": {"replicas": 1, "schedulerName": "unelected", "settings": {"leaderElect": False}},
+        "operator": {"settings": {"leaderElect": False}},
+    },
+    "limited to its namespace": {"namespaces": ["limited"], "scheduler": {"schedulerName": "limited"}},
+}
+"""Ways to install that a healthy cluster may have, beside the usual one."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster with two racks of one node each."""
+    with Cluster(ClusterSpec(components=("kwok",), nodes=(NodePool.parse(NODES),))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def usual(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployments]:
+    """Run what the chart installs by default."""
+    release = install(cluster, {})
+    with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("usual")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def idle(usual: Deployments) -> Pages:
+    """Return the pages of a fresh install, in which nothing has happened yet."""
+    return pages(usual)
+
+
+@pytest.fixture(params=OTHERS)
+def other(
+    request: pytest.FixtureRequest, cluster: Cluster, install: "Installer", tmp_path: Path, usual: Deployments
+) -> Pages:
+    """Return the pages of another install beside the usual one, whose kinds it uses."""
+    assert usual.pods
+    release = install(cluster, OTHERS[request.param], namespace=request.param.partition(" ")[0])
+    with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
+        return pages(running)
+
+
+@pytest.fixture(scope="module")
+def busy(cluster: Cluster, usual: Deployments, idle: Pages) -> Pages:
+    """Return the pages when trees have been placed and preempted, and others wait: for room, a group, a member."""
+    assert idle
+    cluster.kubectl("create", "priorityclass", "high", "--value=100")
+    create(cluster, *gang("low", 4, 4, cpu="2"))
+    wait_for(usual, r'cpg_scheduler_binds_total\{result="success"\} 4\.0')
+    create(
+        cluster,
+        *gang("high", 2, 2, cpu="2", key="topology.cpg.dev/rack", priorityClassName="high"),
+        *gang("big", 2, 2, cpu="9"),
+        *gang("half", 2, 1, cpu="100m", nodeName="node-1-1-1"),
+        member("orphan", "nobody"),
+    )
+    for pattern in (
+        r'cpg_scheduler_binds_total\{result="success"\} 6\.0',
+        r'cpg_scheduler_oldest_waiting_seconds\{reason="held"\} [1-9]',
+        r'cpg_scheduler_oldest_waiting_seconds\{reason="Impossible"\} [1-9]',
+        r"cpg_operator_partial_seconds [1-9]",
+    ):
+        wait_for(usual, pattern)
+    return pages(usual)
+
+
+def member(name: str, group: str, *, cpu: str = "100m", **spec: object) -> Plain:
+    """Return a pod of a gang."""
+    container = {"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}
+    usual = {"schedulerName": "cpg-scheduler", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    labels = {"scheduling.cpg.dev/pod-group": group}
+    meta = {"name": name, "namespace": "default", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**usual, **spec}}
+
+
+def gang(name: str, minimum: int, pods: int, *, cpu: str, key: str = "", **spec: object) -> list[Plain]:
+    """Return a gang, perhaps in one domain, and so many pods."""
+    constraints = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
+    priority = {name: value for name, value in spec.items() if name == "priorityClassName"}
+    group = {
+        "apiVersion": "scheduling.cpg.dev/v1alpha3",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}, **priority, **constraints},
+    }
+    return [group, *(member(f"{name}-{index}", name, cpu=cpu, **spec) for index in range(pods))]
+
+
+def create(cluster: Cluster, *items: Plain) -> None:
+    """Create objects."""
+    cluster.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+def pages(running: Deployments) -> Pages:
+    """Return what every pod tells, by its name."""
+    told = {pod.name: pod.ask("/metrics") for pods in running.pods.values() for pod in pods}
+    assert {status for status, _ in told.values()} == {200}
+    return {name: page for name, (_, page) in told.items()}
+
+
+def wait_for(running: Deployments, pattern: str) -> None:
+    """Wait until some pod tells something."""
+    deadline = time.monotonic() + PATIENCE
+    while not any(re.search(f"^{pattern}", page, re.MULTILINE) for page in pages(running).values()):
+        assert time.monotonic() < deadline, f"{pattern} is not told"
+        time.sleep(0.2)
+
+
+def held(told: Pages, *, grows: str = "nothing") -> dict[str, str]:
+    """Return pages as series that stay as they are for two hours, but for ages that grow."""
+    found = {}
+    for pod, page in told.items():
+        target = dict.fromkeys(TARGET, pod) | {"namespace": SPACE}
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                labels = ", ".join(f"{key}={json.dumps(value)}" for key, value in (target | sample.labels).items())
+                step = 30 if re.fullmatch(grows, sample.name) else 0
+                found[f"{sample.name}{{{labels}}}"] = f"{sample.value}+{step}x240".replace("inf", "Inf")
+    return found
+
+
+def test_a_healthy_install_is_silent(promcheck: Promcheck, alerts: "Rules", idle: Pages) -> None:
+    """Two idle hours of what the chart installs by default fire nothing."""
+    assert promcheck.ask({"idle": held(idle)}, rules=alerts()).fired == {"idle": []}
+
+
+def test_other_ways_to_install_are_silent(promcheck: Promcheck, alerts: "Rules", other: Pages) -> None:
+    """Neither without an election nor limited to a namespace does a healthy install fire anything."""
+    assert promcheck.ask({"other": held(other)}, rules=alerts()).fired == {"other": []}
+
+
+def test_what_lasts_too_long_is_told_of(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
+    """If those that wait go on waiting, exactly the alerts about them fire."""
+    lasting = held(busy, grows=r"cpg_scheduler_oldest_waiting_seconds|cpg_operator_partial_seconds")
+    fired = promcheck.ask({"lasting": lasting}, rules=alerts()).fired["lasting"]
+    assert {one.alert for one in fired} == {"CpgTreesPendingTooLong", "CpgTreesHeldTooLong", "CpgTreePartial"}
+
+
+def test_without_its_leader_nobody_decides(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
+    """A standby's page alone is what there is when no replica takes over."""
+    left = {pod: page for pod, page in busy.items() if "cpg_scheduler_build_info" not in page}
+    assert len(left) == len(busy) - 1
+    fired = promcheck.ask({"left": held(left)}, rules=alerts()).fired["left"]
+    assert {one.alert for one in fired} == {"CpgSchedulerNoLeader"}
+
+
+def test_every_panel_shows_something(promcheck: Promcheck, busy: Pages) -> None:
+    """Each expression of the board finds series in what is really told, and asks for no label that is not there."""
+    board = json.loads((CHART / "files" / "dashboard.json").read_text("utf-8"))
+    drawn = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    expressions = [text.replace("$namespace", SPACE).replace("$__rate_interval", "5m") for text in drawn]
+    series = held(busy)
+    told = promcheck.ask({"busy": series}, expressions=expressions)
+    assert [text for text, found in told.found["busy"].items() if not found] == []
+    labels: dict[str, set[str]] = {}
+    for one in series:
+        metric, _, rest = one.partition("{")
+        labels.setdefault(metric, set()).update(re.findall(r'(\w+)="', rest))
+    read = [
+        (one.metric, {*one.labels} - labels.get(one.metric, set())) for all_ in told.selectors.values() for one in all_
+    ]
+    assert [(metric, missing) for metric, missing in read if missing] == []
+    listing = board["templating"]["list"][1]["query"]["query"]
+    assert re.fullmatch(r"label_values\((\w+), namespace\)", listing)[1] in labels  # type: ignore[index]
+
+
+def test_every_metric_is_documented(busy: Pages) -> None:
+    """What is told stands in the reference, and what stands there is told."""
+    told = {
+        found.removesuffix("_total")
+        for page in busy.values()
+        for found in re.findall(r"^# TYPE (\w+)", page, re.MULTILINE)
+    }
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
+    documented = {name.removesuffix("_total") for name in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)}
+    assert told == documented

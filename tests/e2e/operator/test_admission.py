@@ -1,0 +1,114 @@
+"""The webhook on a real API server: what is refused, what is warned of, and that it never stands in the way."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cpg_client.errors import ApiError
+from cpg_lab.charts import render
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.conftest import Operator, Stage, Webhook
+
+    from cpg_lab.clusters import Cluster
+
+pytestmark = pytest.mark.e2e
+
+CHART = Path(__file__).parents[3] / "charts" / "kube-cpg"
+NAME = "asked-by-a-test"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+WORKLOAD = {"podGroupTemplates": [{"name": "leaf", "schedulingPolicy": {"gang": {"minCount": 1}}}]}
+
+
+@pytest.fixture
+async def asked(stage: "Stage", webhook: "Webhook") -> AsyncIterator["Stage"]:
+    """Return a namespace about which the operator is asked."""
+    await stage.connection.post(CONFIGURATIONS, configuration(stage, webhook))
+    await stage.until(True, lambda: is_asked(stage))  # noqa: FBT003  # what is wanted
+    yield stage
+    await stage.connection.delete(f"{CONFIGURATIONS}/{NAME}")
+
+
+def configuration(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
+    """Return the chart's own, but for the address, and about one namespace alone."""
+    objects = render(CHART, {"webhook": {"enabled": True}}, namespace="kube-cpg")
+    (found,) = (one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
+    found["metadata"] = {"name": NAME}
+    found["webhooks"][0] |= {
+        "clientConfig": {
+            "url": f"https://{webhook.address}/admit",
+            "caBundle": base64.b64encode(webhook.authority).decode(),
+        },
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+    }
+    return found
+
+
+async def is_asked(stage: "Stage") -> bool:
+    """Tell whether a group that is its own parent is refused by now."""
+    return "form a cycle: probe -> probe" in await refusal(stage, "CompositePodGroup", "probe", parent="probe")
+
+
+async def refusal(stage: "Stage", kind: str, name: str, **spec: Any) -> str:
+    """Return why a group is refused, or nothing; it is not created either way."""
+    body = group(kind, name, **spec)
+    try:
+        await stage.connection.post(stage.resource(kind).path(stage.namespace), body, {"dryRun": "All"})
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def group(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    """Return a group."""
+    policy = {"minCount": 1} if kind == "PodGroup" else {"minGroupCount": 1}
+    reference = {"workloadName": spec.pop("workload", "w"), "templateName": spec.pop("template", name)}
+    parent = {"parentCompositePodGroupName": spec.pop("parent")} if "parent" in spec else {}
+    return {
+        "apiVersion": "scheduling.cpg.dev/v1alpha3",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"gang": policy}, "workloadRef": reference, **parent, **spec},
+    }
+
+
+async def test_mistakes_are_refused_or_warned_of(asked: "Stage", cluster: "Cluster") -> None:
+    """By kubectl, in the words of the condition; what may still become right is taken, with a warning."""
+    await asked.composite("root")
+    await asked.create("Workload", "w", WORKLOAD)
+    await asked.until("Pending", lambda: reason(asked))
+    message = await refusal(asked, "PodGroup", "other", parent="root", workload="v")
+    assert message.startswith('admission webhook "groups.scheduling.cpg.dev" denied the request: PodGroup ')
+    assert "all groups of a tree are made from one Workload" in message
+    body = yaml.safe_dump(group("PodGroup", "leaf", template="gone"))
+    done = await asyncio.to_thread(cluster.kubectl, "apply", "--namespace", asked.namespace, "-f", "-", input=body)
+    assert "created" in done.stdout
+    assert "Warning: PodGroup " in done.stderr
+    assert "is made from template gone" in done.stderr
+
+
+async def reason(stage: "Stage") -> object:
+    """Return what is said of the root."""
+    return (await stage.scheduled("CompositePodGroup", "root")).get("reason")
+
+
+async def test_a_certificate_may_change_and_the_operator_go(
+    asked: "Stage", operator: "Operator", webhook: "Webhook"
+) -> None:
+    """A new certificate is used without a restart; without an operator everything is taken."""
+    webhook.rotate()
+    await asked.connection.patch(f"{CONFIGURATIONS}/{NAME}", patched(asked, webhook))
+    await asked.until(True, lambda: is_asked(asked))  # noqa: FBT003  # what is wanted
+    operator.kill()
+    assert await refusal(asked, "CompositePodGroup", "probe", parent="probe") == ""
+    operator.start()
+
+
+def patched(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
+    """Return what changes of the configuration when the certificate does."""
+    return {"webhooks": configuration(stage, webhook)["webhooks"]}

@@ -1,0 +1,127 @@
+"""What a pod template says, and what becomes of it where there is no container."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpg_lab.errors import DescriptionError
+from cpg_lab.podtemplates import HttpGet, Plan, Seat, plan, read
+
+FOLDER = Path("/somewhere")
+MAPS = {"settings": {"settings.yaml": "listen: :8080\nfile: /etc/x/settings.yaml\n", "level": "debug"}}
+Plain = dict[str, Any]
+
+
+def deployment(spec: Plain | None = None, **container: Any) -> Plain:
+    """Return a Deployment whose container mounts a ConfigMap and listens on a port."""
+    plain = {
+        "name": "main",
+        "command": ["program"],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "volumeMounts": [{"name": "files", "mountPath": "/etc/x", "readOnly": True}],
+        **container,
+    }
+    volumes = [{"name": "files", "configMap": {"name": "settings"}}]
+    pod = {"serviceAccountName": "me", "containers": [plain], "volumes": volumes, **(spec or {})}
+    template = {"metadata": {"labels": {"a.b/c": "d"}}, "spec": pod}
+    return {"kind": "Deployment", "metadata": {"name": "some"}, "spec": {"replicas": 1, "template": template}}
+
+
+def seat() -> Seat:
+    """Return a place where the port that is declared has become another."""
+    return Seat(name="some-1", namespace="space", folder=FOLDER, ports={8080: 31234})
+
+
+def planned(**container: Any) -> Plan:
+    """Return what is to be run of a container."""
+    return plan(read(deployment(**container)), seat(), MAPS)
+
+
+def test_paths_and_ports_are_exchanged_wherever_they_are_named() -> None:
+    """In files, words and variables alike; what only looks similar is left alone."""
+    found = planned(
+        args=["--config=/etc/x/settings.yaml", "--listen", "0.0.0.0:8080", "/etc/xy", "18080", "v8080"],
+        env=[{"name": "WHERE", "value": "http://localhost:8080"}, {"name": "PORT", "value": "8080"}],
+    )
+    config = str(FOLDER / "etc" / "x" / "settings.yaml")
+    assert found.command == (
+        "program",
+        f"--config={config}",
+        "--listen",
+        "127.0.0.1:31234",
+        "/etc/xy",
+        "18080",
+        "v8080",
+    )
+    assert found.environment == {"WHERE": "http://localhost:31234", "PORT": "31234"}
+    assert found.files[Path(config)] == f"listen: 127.0.0.1:31234\nfile: {config}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "some-1"),
+        ("metadata.namespace", "space"),
+        ("metadata.labels['a.b/c']", "d"),
+        ("metadata.annotations['none']", ""),
+        ("spec.serviceAccountName", "me"),
+        ("status.podIP", "127.0.0.1"),
+    ],
+)
+def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
+    """As the downward API has it."""
+    found = planned(env=[{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}])
+    assert found.environment == {"X": value}
+
+
+def test_words_may_name_variables() -> None:
+    """Those that come before; two dollars are one, and what is not known stays as it is."""
+    source = {"configMapKeyRef": {"name": "settings", "key": "level"}}
+    found = planned(
+        env=[{"name": "A", "valueFrom": source}, {"name": "B", "value": "$(A)-$(C)"}, {"name": "D"}],
+        args=["--log=$(B)", "$$(A)", "$(D)"],
+    )
+    assert found.environment == {"A": "debug", "B": "debug-$(C)", "D": ""}
+    assert found.command[1:] == ("--log=debug-$(C)", "$(A)", "")
+
+
+def test_a_variable_without_any_source_is_empty() -> None:
+    """So the API server has it."""
+    assert planned(env=[{"name": "X", "valueFrom": {}}]).environment == {"X": ""}
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        (deployment(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]), "secretKeyRef"),
+        (deployment(envFrom=[{"configMapRef": {"name": "s"}}]), "envFrom"),
+        (deployment({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}), "secret"),
+        (deployment({"initContainers": [{"name": "i"}]}), "initContainers"),
+        (deployment({"containers": []}), "containers"),
+        (deployment(readinessProbe={"exec": {"command": ["true"]}}), "httpGet"),
+    ],
+)
+def test_what_a_process_cannot_have_is_refused_by_name(owner: Plain, says: str) -> None:
+    """Nothing that the template asks for is left out in silence."""
+    with pytest.raises(DescriptionError, match=says) as caught:
+        read(owner)
+    assert "Deployment some" in str(caught.value)
+
+
+def test_a_field_that_no_process_has_is_refused_by_name() -> None:
+    """Likewise, as is a container that leaves its command to its image."""
+    with pytest.raises(DescriptionError, match=r"spec\.nodeName"):
+        planned(env=[{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])
+    with pytest.raises(DescriptionError, match="says no command"):
+        planned(command=[])
+
+
+def test_a_port_is_found_by_name_and_by_number() -> None:
+    """Where it is now; one that was not declared is where it says."""
+    template = read(deployment(livenessProbe={"httpGet": {"port": "http", "path": "/x"}}))
+    container = template.spec.container
+    assert container.liveness_probe is not None
+    assert container.liveness_probe.http_get == HttpGet("http", "/x")
+    found = [seat().url(container, port) for port in ("http", 8080, 9090)]
+    assert found == ["http://127.0.0.1:31234", "http://127.0.0.1:31234", "http://127.0.0.1:9090"]

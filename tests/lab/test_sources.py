@@ -1,0 +1,43 @@
+"""Sources that are fetched and not built, by a Go that only pretends."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import sources
+from cpg_lab.errors import BuildError
+
+GO = """
+import json, os, sys
+if sys.argv[1] == "env":
+    print("go1.99.1", "linux", "amd64", "/modules", sep="\\n")
+else:
+    assert sys.argv[1:] == ["mod", "download", "-json", "x.dev/crds"]
+    print(os.environ["FAKE_ANSWER"])
+"""
+
+
+@pytest.fixture
+def answer(program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
+    """Put a Go on the path that answers what it is given here."""
+    monkeypatch.setenv("PATH", str(program("go", GO).parent))
+
+    def given(plain: object) -> None:
+        monkeypatch.setenv("FAKE_ANSWER", json.dumps(plain))
+
+    return given
+
+
+def test_the_folder_is_where_go_says(answer: Callable[[object], None]) -> None:
+    """Go has compared the hashes before it says so."""
+    answer({"Path": "x.dev/crds", "Dir": "/modules/x.dev/crds@v1"})
+    assert sources.folder("prometheus-operator", "x.dev/crds") == Path("/modules/x.dev/crds@v1")
+
+
+def test_what_cannot_be_had_is_said(answer: Callable[[object], None]) -> None:
+    """In the words of Go."""
+    answer({"Path": "x.dev/crds", "Error": "checksum mismatch"})
+    with pytest.raises(BuildError, match="checksum mismatch"):
+        sources.folder("prometheus-operator", "x.dev/crds")

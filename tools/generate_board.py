@@ -1,0 +1,264 @@
+"""Write the Grafana board that the chart installs, or with ``--check`` tell whether it is what stands here.
+
+A board is a thousand lines of JSON, few of them thought. Those are here: rows, panels, and what each shows. `@` in
+an expression stands for the namespace that the board's reader has chosen.
+"""
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FILE = Path(__file__).parents[1] / "charts" / "kube-cpg" / "files" / "dashboard.json"
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+CHOSEN = 'namespace="$namespace"'
+WIDTH, HEIGHT, ACROSS = 8, 8, 24
+Plain = dict[str, Any]
+
+
+class Panel(NamedTuple):
+    """A graph: its title, the unit, what is drawn by which legend, and a sentence for who wonders."""
+
+    title: str
+    unit: str
+    shows: dict[str, str]
+    tells: str = ""
+
+
+def rate(metric: str, by: str) -> str:
+    """Return how often something happens, by a label."""
+    return f"sum by ({by}) (rate({metric}{{@}}[$__rate_interval]))"
+
+
+def quantiles(metric: str, by: str = "") -> dict[str, str]:
+    """Return the median and the 99th percentile of a histogram, perhaps by a label."""
+    labels, legend = (f"le, {by}", f" {{{{{by}}}}}") if by else ("le", "")
+    buckets = f"sum by ({labels}) (rate({metric}_bucket{{@}}[$__rate_interval]))"
+    return {
+        f"{name}{legend}": f"histogram_quantile({share}, {buckets})" for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
+
+
+def of_ours(metric: str) -> str:
+    """Return a metric that any process may have, of our processes alone."""
+    return f"{metric} and on (namespace, pod) (cpg_scheduler_build_info{{@}} or cpg_operator_build_info{{@}})"
+
+
+BOARD: dict[str, tuple[Panel, ...]] = {
+    "What waits": (
+        Panel("Pods without a node, by queue", "short", {"{{queue}}": "sum by (queue) (scheduler_pending_pods{@})"}),
+        Panel(
+            "Pods that wait, by reason",
+            "short",
+            {"{{reason}}": "sum by (reason) (cpg_scheduler_waiting_pods{@})"},
+            "How the last attempt ended; held were not tried, new are yet to be tried for the first time.",
+        ),
+        Panel(
+            "Oldest that waits, by reason",
+            "s",
+            {"{{reason}}": "max by (reason) (cpg_scheduler_oldest_waiting_seconds{@})"},
+        ),
+    ),
+    "Placing": (
+        Panel("Pods bound", "ops", {"{{result}}": rate("cpg_scheduler_binds_total", "result")}),
+        Panel("Trees and single pods placed", "ops", {"{{type}}": rate("cpg_scheduler_tree_binds_count", "type")}),
+        Panel(
+            "From creation to the last bind",
+            "s",
+            quantiles("cpg_scheduler_tree_placement_duration_seconds", "type"),
+        ),
+        Panel("Attempts", "ops", {"{{result}}": rate("scheduler_podgroup_schedule_attempts_total", "result")}),
+        Panel(
+            "Duration of an attempt",
+            "s",
+            quantiles("scheduler_podgroup_scheduling_attempt_duration_seconds"),
+        ),
+        Panel("From decision to the last bind", "s", quantiles("cpg_scheduler_tree_bind_duration_seconds", "type")),
+        Panel("How searches end", "ops", {"{{finding}}": rate("cpg_scheduler_tree_findings_total", "finding")}),
+        Panel("Not tried, by reason", "ops", {"{{reason}}": rate("cpg_scheduler_held_total", "reason")}),
+        Panel(
+            "Domains tried",
+            "ops",
+            {"{{result}}": rate("scheduler_placement_evaluations_total", "result")},
+            "Blocks, racks and the like in which a group with a topology was tried.",
+        ),
+    ),
+    "Preemption": (
+        Panel("Plans", "ops", {"{{result}}": rate("scheduler_workload_preemption_attempts_total", "result")}),
+        Panel(
+            "Evicted",
+            "ops",
+            {
+                "pods": "sum(rate(scheduler_workload_preemption_victims_sum{@}[$__rate_interval]))",
+                "units": "sum(rate(scheduler_preemption_workload_disruptions_sum{@}[$__rate_interval]))",
+                "against a budget": "sum(rate(scheduler_preemption_pdb_violations_total{@}[$__rate_interval]))",
+                "reprieved": "sum(rate(cpg_scheduler_preemption_reprieved_total{@}[$__rate_interval]))",
+            },
+            "Units are single pods, and groups that go as a whole; reprieved are who could have gone and did not.",
+        ),
+        Panel(
+            "Duration of planning and of evicting",
+            "s",
+            {
+                f"{name}, {what}": expression
+                for what, metric in (
+                    ("planning", "scheduler_preemption_evaluation_duration_seconds"),
+                    ("evicting", "scheduler_preemption_execution_duration_seconds"),
+                )
+                for name, expression in quantiles(metric).items()
+            },
+        ),
+    ),
+    "Trees": (
+        Panel("Trees, by health", "short", {"{{state}}": "sum by (state) (cpg_operator_trees{@})"}),
+        Panel(
+            "Half a gang",
+            "s",
+            {
+                "holds nodes for": "max(cpg_operator_partial_seconds{@})",
+                "release overdue by": "max(cpg_operator_release_overdue_seconds{@})",
+            },
+        ),
+        Panel("Writes of the operator", "ops", {"{{result}}": rate("cpg_operator_writes_total", "result")}),
+        Panel(
+            "Operator behind",
+            "short",
+            {"trees": "max(cpg_operator_queue_length{@})", "writes": "max(cpg_operator_writes_pending{@})"},
+        ),
+        Panel("Duration of a look at a tree", "s", quantiles("cpg_operator_reconcile_seconds")),
+        Panel(
+            "Should be zero",
+            "short",
+            {
+                "over-committed nodes": "max(cpg_scheduler_overcommitted_nodes{@})",
+                "scheduler's mistakes": "sum(increase(cpg_scheduler_mistakes_total{@}[1h]))",
+                "operator's mistakes": "sum(increase(cpg_operator_mistakes_total{@}[1h]))",
+                "placed though nothing helped": "sum(increase(cpg_scheduler_surprises_total{@}[1h]))",
+            },
+        ),
+    ),
+    "Processes": (
+        Panel("Who leads", "bool_yes_no", {"{{pod}}": "max by (pod, name) (leader_election_master_status{@})"}),
+        Panel(
+            "Silence of watches",
+            "s",
+            {
+                "{{resource}}": "max by (resource) (cpg_scheduler_watch_silence_seconds{@})",
+                "operator": "max(cpg_operator_watch_age_seconds{@})",
+            },
+            "A healthy watch is heard of every minute.",
+        ),
+        Panel(
+            "Size of the cluster",
+            "short",
+            {
+                "nodes": "max(cpg_scheduler_nodes{@})",
+                "pods": "max(cpg_scheduler_pods{@})",
+                "kinds of pods": "max(cpg_scheduler_pod_classes{@})",
+                "binds under way": "max(cpg_scheduler_assumed_binds{@})",
+            },
+        ),
+        Panel("Memory", "bytes", {"{{pod}}": f"max by (pod) ({of_ours('process_resident_memory_bytes{@}')})"}),
+        Panel(
+            "CPU",
+            "short",
+            {"{{pod}}": f"max by (pod) ({of_ours('rate(process_cpu_seconds_total{@}[$__rate_interval])')})"},
+            "Cores. Both processes decide on one core, so at one they are at their limit.",
+        ),
+        Panel(
+            "Versions",
+            "short",
+            {
+                "scheduler {{version}}": "count by (version) (cpg_scheduler_build_info{@})",
+                "operator {{version}}": "count by (version) (cpg_operator_build_info{@})",
+            },
+        ),
+    ),
+}
+
+
+def rendered() -> str:
+    """Return the board as Grafana reads it."""
+    namespaces = "label_values(cpg_scheduler_build_info, namespace)"
+    board = {
+        "title": "kube-cpg",
+        "uid": "kube-cpg",
+        "tags": ["kube-cpg", "scheduling"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "namespace",
+                    "label": "Namespace",
+                    "type": "query",
+                    "datasource": SOURCE,
+                    "query": {"query": namespaces, "refId": "namespace"},
+                    "refresh": 2,
+                },
+            ]
+        },
+        "panels": list(_panels()),
+    }
+    return json.dumps(board, indent=2) + "\n"
+
+
+def _panels() -> Iterator[Plain]:
+    """Yield the panels, three across under the title of their row."""
+    top = number = 0
+    for title, panels in BOARD.items():
+        number += 1
+        place = {"x": 0, "y": top, "w": ACROSS, "h": 1}
+        yield {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        top += 1
+        for index, panel in enumerate(panels):
+            number += 1
+            down, across = divmod(index * WIDTH, ACROSS)
+            yield _drawn(panel, number, {"x": across, "y": top + down * HEIGHT, "w": WIDTH, "h": HEIGHT})
+        top += -(-len(panels) * WIDTH // ACROSS) * HEIGHT
+
+
+def _drawn(panel: Panel, number: int, place: Plain) -> Plain:
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.tells,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 10}}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {
+                "refId": chr(ord("A") + index),
+                "datasource": SOURCE,
+                "expr": expression.replace("@", CHOSEN),
+                "legendFormat": legend,
+            }
+            for index, (legend, expression) in enumerate(panel.shows.items())
+        ],
+    }
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail and show what differs")
+    expected = rendered()
+    if not parser.parse_args().check:
+        FILE.write_text(expected, "utf-8")
+        return 0
+    now = FILE.read_text("utf-8") if FILE.exists() else ""
+    difference = difflib.unified_diff(now.splitlines(keepends=True), expected.splitlines(keepends=True), "is", "ought")
+    sys.stdout.writelines(difference)
+    return int(now != expected)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

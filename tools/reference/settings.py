@@ -1,0 +1,59 @@
+"""The page of the settings files: every field of the structs that read them."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+from msgspec import NODEFAULT, Struct, inspect
+
+from cpg_operator.settings import Settings as OperatorSettings
+from cpg_scheduler.settings import Settings as SchedulerSettings
+from reference.sources import escaped, need, told_about
+
+HEADER = """\
+# Settings
+
+<!-- Generated from the structs by `python tools/generate_reference.py`. Do not edit. -->
+
+Both processes read a YAML file (`--config FILE`; in the chart `scheduler.settings` and `operator.settings`), once, at
+their start. An unknown field or a value of the wrong type ends them with a sentence that names it. What is given on
+the [command line](executables.md) wins. Times are in seconds.
+"""
+NAMES = {
+    inspect.BoolType: "boolean",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.StrType: "string",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEADER]
+    for title, struct in (("Scheduler", SchedulerSettings), ("Operator", OperatorSettings)):
+        rows = "".join(_rows(struct))
+        parts.append(f"\n## {title}\n\n| field | type | default | what it does |\n| --- | --- | --- | --- |\n{rows}")
+    return "".join(parts)
+
+
+def _rows(struct: type[Struct], above: str = "") -> Iterator[str]:
+    told = told_about(struct)
+    for field in msgspec.structs.fields(struct):
+        name = f"{above}{field.encode_name}"
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            yield from _rows(field.type, f"{name}.")
+            continue
+        about = escaped(need(told, field.name, struct))
+        yield f"| `{name}` | {_type(field.type)} | `{_default(field)}` | {about} |\n"
+
+
+def _type(kind: Any) -> str:  # noqa: ANN401 - whatever a field was annotated with
+    found = inspect.type_info(kind)
+    if isinstance(found, inspect.LiteralType):
+        return " or ".join(f"`{value}`" for value in get_args(kind))
+    return NAMES.get(type(found), "list of strings")
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    value = field.default if field.default is not NODEFAULT else field.default_factory()
+    return msgspec.json.encode(value).decode()
