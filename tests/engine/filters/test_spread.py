@@ -15,7 +15,7 @@ from cpg_engine.filters.spread import HOSTNAME, REASON, UNLABELLED_REASON, Sprea
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_spread
-from cpg_engine.testing.neighbours import spread_fault, spread_scores
+from cpg_engine.testing.neighbours import Neighbourhood, spread_fault, spread_scores
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
@@ -157,3 +157,20 @@ def test_it_agrees_with_the_obvious_model(scene: Scene) -> None:
     assert [spread_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
     if score is not None:
         assert spread_scores(scene.hood, scene.newcomer, scene.hood.nodes) == score.tolist()
+
+
+def test_hosts_count_as_the_model_says() -> None:
+    """A host is a domain of its own: the example that the search for one may miss."""
+    nodes = tuple(node(name, labels={HOSTNAME: name}) for name in ("n1", "n2", "n3"))
+    crowd = tuple((web(f"w{number}"), nodes[place]) for number, place in enumerate((0, 0, 1)))
+    newcomer = web("new", constraint(HOSTNAME, soft=True))
+    ledger = Ledger()
+    for host in nodes:
+        ledger.put_node(host)
+    for other, home in crowd:
+        ledger.put_pod(other, home.metadata.name)
+    view = Spread(ledger, Weights(spread=1)).view(ledger.class_of(newcomer))
+    assert view is not None
+    scores = view.score(np.array([ledger.cluster.row_of[host.metadata.name] for host in nodes]))
+    assert scores is not None
+    assert scores.tolist() == spread_scores(Neighbourhood(nodes, crowd, {}), newcomer, nodes) == [0, 33, 100]
