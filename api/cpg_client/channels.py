@@ -16,6 +16,8 @@ from msgspec import Struct
 from cpg_client.http1 import BadAnswerError, Head, Reading
 from cpg_client.sockets import probe
 
+RACE = 0.25
+"""Seconds of a head start that each address of a name has."""
 HIGH_WATER = 1 << 20
 """Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
 
@@ -168,6 +170,11 @@ class Place(Struct, frozen=True, kw_only=True):
     tls: SSLContext | None = None
     name: str | None = None
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether there may be several addresses to race between; a race that is cancelled leaks sockets in asyncio."""
+        return not self.host.replace(".", "").isdecimal() and ":" not in self.host
+
 
 class Channels:
     """The channels to one place: so many at the most, the latest used first, and none that has been idle for long."""
@@ -233,7 +240,7 @@ class Channels:
                     place.port,
                     ssl=place.tls,
                     server_hostname=(place.name or place.host) if place.tls else None,
-                    happy_eyeballs_delay=0.25,
+                    happy_eyeballs_delay=RACE if place.has_choice else None,
                 )
         except TimeoutError as error:
             raise BrokenChannelError(f"Cannot connect within {self._connect_timeout:g} s") from error

@@ -136,6 +136,7 @@ class Connection:
         channels, self._channels = self._channels, None
         if channels is not None:
             channels.close()
+            await asyncio.sleep(0)  # in which the sockets are closed: the loop may end with us
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
@@ -167,6 +168,7 @@ class Connection:
         server counts as lost. A stream occupies one of the ``limit`` sockets. Close it (``aclosing``):
         a generator that is merely dropped ends when the garbage collector finds it.
         """
+        channels = self._open_channels()
         about, patience = f"GET {path}", self._settings.total_timeout
         message = await self._message("GET", path, data=None, headers={}, params=params)
         with self._telling(about, f"no complete answer within {patience:g} s"):
@@ -184,7 +186,7 @@ class Connection:
                 await self._renew_token()
             raise
         finally:
-            self._open_channels().give_back(channel)
+            channels.give_back(channel)
 
     async def _pieces(self, channel: Channel, about: str, silence: float) -> AsyncIterator[bytes]:
         while True:

@@ -1,6 +1,7 @@
 """What goes over the wire, and what comes back from it."""
 
 import asyncio
+import gc
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +137,20 @@ async def test_who_is_slow_to_read_holds_the_server_back(server: "FakeServer", c
         await asyncio.sleep(0.5)
         assert sent < 50
         assert sum([len(piece) async for piece in pieces]) == 100 << 20
+
+
+async def test_who_gives_up_while_connecting_leaves_nothing_open(
+    tls_server: "FakeServer", tls_endpoint: Endpoint
+) -> None:
+    """Whenever that is; a socket that is forgotten is a warning, and here an error."""
+    tls_server.answers("GET", "/x")
+    for delay in range(30):
+        async with Connection(tls_endpoint) as connection:
+            asking = asyncio.create_task(connection.get("/x"))
+            await asyncio.sleep(delay * 0.0003)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        gc.collect()
 
 
 async def test_leaving_hangs_up(server: "FakeServer") -> None:

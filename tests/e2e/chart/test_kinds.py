@@ -86,7 +86,7 @@ def test_the_webhooks_certificate_is_for_its_service_and_kept_by_upgrades(helm: 
         assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 2)
         seen.append(secret)
         place = webhook["clientConfig"]["service"]
-        assert seen[0] == seen[1]
+    assert seen[0] == seen[1]
     authority, certificate = (load_pem_x509_certificate(b64decode(seen[0][name])) for name in ("ca.crt", "tls.crt"))
     certificate.verify_directly_issued_by(authority)
     names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value

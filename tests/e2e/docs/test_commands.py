@@ -105,7 +105,8 @@ class Played:
 def lab_of(folder: Path) -> Iterator[dict[str, str]]:
     """Give clusters that commands start a folder of their own, and stop them at the end."""
     environment = os.environ | {"KUBE_CPG_LAB": str(folder)}
-    environment.pop("KUBECONFIG", None)
+    for name in ("KUBECONFIG", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # as in a terminal, also below `make test`
+        environment.pop(name, None)
     try:
         yield environment
     finally:
