@@ -76,7 +76,7 @@ async def _apply(access: Access, objects: Sequence[Plain]) -> None:
 
 
 def _is_served(definition: bytes) -> bool:
-    conditions = json.loads(definition).get("status", {}).get("conditions", ())
+    conditions = json.loads(definition).get("status", {}).get("conditions") or ()  # null at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
