@@ -61,8 +61,10 @@ async def test_gangs_that_come_during_an_upgrade_are_placed_whole(install: Insta
             with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
                 old = [pod for pods in running.pods.values() for pod in pods]
                 newer = install(cluster, values(bindsInFlight=2))
+                # The first waits for the server, which has just been given the kinds once more.
+                names = ["gang-0"]
+                assert not (await create_all(connection, gang(names[0]))).failures
                 rolling = asyncio.create_task(asyncio.to_thread(running.roll, newer.deployments))
-                names: list[str] = []
                 while not rolling.done():
                     names.append(f"gang-{len(names)}")
                     assert not (await create_all(connection, gang(names[-1]))).failures
