@@ -231,11 +231,11 @@ class Channels:
         channel.close()
 
     async def _opened(self) -> Channel:
-        place = self._place
+        place, channel = self._place, Channel()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, channel = await asyncio.get_running_loop().create_connection(
-                    Channel,
+                await asyncio.get_running_loop().create_connection(
+                    lambda: channel,
                     place.host,
                     place.port,
                     ssl=place.tls,
@@ -243,8 +243,12 @@ class Channels:
                     happy_eyeballs_delay=RACE if place.has_choice else None,
                 )
         except TimeoutError as error:
+            channel.close()
             raise BrokenChannelError(f"Cannot connect within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise BrokenChannelError(f"Cannot connect: {error}") from error
+        except asyncio.CancelledError:
+            channel.close()  # what was made in the moment in which it was given up takes its leave, and its time
+            raise
         self._all.add(channel)
         return channel

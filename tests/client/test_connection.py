@@ -144,12 +144,14 @@ async def test_who_gives_up_while_connecting_leaves_nothing_open(
 ) -> None:
     """Whenever that is; a socket that is forgotten is a warning, and here an error."""
     tls_server.answers("GET", "/x")
-    for delay in range(30):
+    for delay in range(1, 30):
         async with Connection(tls_endpoint) as connection:
             asking = asyncio.create_task(connection.get("/x"))
             await asyncio.sleep(delay * 0.0003)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
+        async with Connection(tls_endpoint, ConnectionSettings(connect_timeout=delay * 0.0003)) as connection:
+            await asyncio.gather(connection.get("/x"), return_exceptions=True)
         gc.collect()
 
 
