@@ -3,6 +3,7 @@
 Writing is behind deciding, and behind binding:
 
 1. **A report replaces the one about the same object that has not been sent yet**, so a burst of attempts is one write.
+   While one is being sent, the next about the same object waits: on two connections, the newer could arrive first.
 2. **What was said is remembered until the watch shows it**; from then on, what the object shows is what counts. So the
    memory is small, and a condition that somebody has wiped out is written again at the next attempt.
 3. **Groups go before pods**, and while binds are under way most writers pause: ten thousand pods that fit nowhere must
@@ -107,6 +108,7 @@ class Reporter:
         self._queue: asyncio.PriorityQueue[tuple[int, int, str]] = asyncio.PriorityQueue()
         self._turns = itertools.count()
         self._due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self._sending: set[str] = set()
 
     def pod(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node."""
@@ -119,7 +121,7 @@ class Reporter:
 
     def nominated(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node as soon as it is nominated, and not at all if it has been."""
-        if pod.metadata.uid in self._due:
+        if self._is_busy(pod.metadata.uid):
             self.pod(pod, reason, message)  # what is about to be written is outdated
         else:
             self._carried[pod.metadata.uid] = Said("False", reason, message)
@@ -184,16 +186,19 @@ class Reporter:
         await self._queue.join()
 
     def _put(self, uid: str, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
-        is_new = uid not in self._due
-        self._due[uid] = write
-        if is_new:
+        if not self._is_busy(uid):
             self._queue.put_nowait((urgency, next(self._turns), uid))
+        self._due[uid] = write
+
+    def _is_busy(self, uid: str) -> bool:
+        return uid in self._due or uid in self._sending
 
     async def _work(self, calm: Callable[[], Awaitable[object]]) -> None:
         while True:
             await calm()
             urgency, _, uid = await self._queue.get()
             write, said = self._due.pop(uid), self._said.get(uid)
+            self._sending.add(uid)
             try:
                 await write()
             except ClientError as error:
@@ -204,6 +209,9 @@ class Reporter:
                     again = functools.partial(self._again, uid, said, write, urgency)
                     asyncio.get_running_loop().call_later(self._retry, again)
             finally:
+                self._sending.remove(uid)
+                if uid in self._due:
+                    self._queue.put_nowait((urgency, next(self._turns), uid))
                 self._queue.task_done()
 
     def _again(self, uid: str, said: Said | None, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:

@@ -175,6 +175,18 @@ async def test_a_burst_of_reports_is_one_write(desk: Desk) -> None:
     assert len(desk.statuses()) == 2
 
 
+async def test_the_last_word_is_sent_after_the_one_before_has_arrived(desk: Desk) -> None:
+    """On two connections it could arrive first, and the older one would stay."""
+    desk.wire.open.clear()
+    for message in ("first", "second", "third"):
+        desk.reporter.pod(pod("p"), "Unschedulable", message)
+        await asyncio.sleep(0.01)
+    assert desk.wire.in_flight == 1
+    desk.wire.open.set()
+    await desk.reporter.drained()
+    assert [condition["message"] for condition in desk.conditions()] == ["first", "third"]
+
+
 async def test_the_last_word_counts_also_where_it_is_shown_already(desk: Desk) -> None:
     """What was said in between, and is not yet written, must not stay."""
     desk.reporter.pod(shown(pod("p"), "first"), "Unschedulable", "second")

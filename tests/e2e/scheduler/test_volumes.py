@@ -119,9 +119,14 @@ class Place:
         """Wait until the condition of a pod has certain words in it."""
 
         async def holds() -> bool:
-            return words in await self.said(name)
+            heard.append(await self.said(name))
+            return words in heard[-1]
 
-        await self.until(holds, f"{name} does not say {words!r}")
+        heard: list[str] = []
+        try:
+            await self.until(holds, f"{name} does not say {words!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{name} said {dict.fromkeys(heard)}") from error
 
 
 async def volume(
