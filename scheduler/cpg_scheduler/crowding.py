@@ -15,6 +15,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_scheduler.caches.nominations import GHOST
+from cpg_scheduler.caches.relevance import node_matters, pod_matters
 from cpg_scheduler.caches.state import State
 
 NAMED = 3
@@ -42,14 +43,12 @@ class Crowds:
     def saw(self, change: Change[Pod] | Change[Node]) -> None:
         """Look at the node that a change is about, once the state has taken it."""
         if isinstance(change, Deleted):
-            self._look(change.old)
-        elif isinstance(change, Added | Modified):
-            self._look(change.new)
+            if (name := _node_of(change.old)) in self._known:
+                self._look(name)
+        elif isinstance(change, Added) or (isinstance(change, Modified) and _matters(change.old, change.new)):
+            self._look(_node_of(change.new))
 
-    def _look(self, thing: Pod | Node) -> None:
-        name = thing.metadata.name if isinstance(thing, Node) else thing.spec.node_name
-        if not name:
-            return
+    def _look(self, name: str) -> None:
         lacking = self._lacking(name)
         if name in self._known:
             if not lacking:
@@ -91,3 +90,14 @@ class Crowds:
         """Return the pods of ours that take room on a node, in order."""
         found = (self._state.pods.get(uid) for uid in self._state.world.ledger.uids_at(name))
         return sorted(pod.metadata.key for pod in found if pod is not None and pod.spec.scheduler_name == self._name)
+
+
+def _node_of(thing: Pod | Node) -> str:
+    """Return the node that something is about; empty for a pod that has none."""
+    return thing.metadata.name if isinstance(thing, Node) else thing.spec.node_name
+
+
+def _matters(old: Pod | Node, new: Pod | Node) -> bool:
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        return pod_matters(old, new)
+    return not (isinstance(old, Node) and isinstance(new, Node)) or node_matters(old, new)

@@ -34,6 +34,8 @@ from cpg_scheduler.wording import group_messages, pod_messages, refusals
 
 BREATH = 0.02
 """Seconds of cycles after which the watches and the binds get their turn."""
+LULL = 0.005
+"""Seconds for which news are gathered when the last were about nobody who could be attempted: while thousands leave."""
 
 
 class Driver:
@@ -76,15 +78,16 @@ class Driver:
         """Drive until cancelled."""
         self._preemption.recover()
         while True:
-            began = self._clock()
+            began, cycles = self._clock(), 0
             while self._cycle():
+                cycles += 1
                 if self._clock() - began > BREATH:
                     await asyncio.sleep(0)
                     began = self._clock()
-            await self._sleep()
+            await self._sleep(0.0 if cycles else LULL)
 
-    async def _sleep(self) -> None:
-        """Wait for news, or for the first backoff to end."""
+    async def _sleep(self, lull: float = 0.0) -> None:
+        """Wait for news, and for more to come with them, or for the first backoff to end."""
         wake = self._pending.next_wake()
         timeout = None if wake is None else max(wake - self._clock(), 0.0)
         try:
@@ -92,6 +95,8 @@ class Driver:
                 await self._news.wait()
         except TimeoutError:
             return
+        if lull:
+            await asyncio.sleep(lull)
         self._news.clear()
 
     def _cycle(self) -> bool:

@@ -103,10 +103,11 @@ class Preemption:
                 record.is_partial = True
                 if not record.victims:
                     found[root] = None
+        closed = {node for node in news.eased if not self._is_open(node)} if self._records else set()
         for root, record in list(self._records.items()):
             if root in news.touched or self._state.anchored(root) != root:
                 self._review(record)
-            if not news.eased.isdisjoint(record.nominations.values()) and not self._has_its_nodes(record):
+            if closed and not closed.isdisjoint(record.nominations.values()):
                 self._break(record, "a node of the plan is gone or closed")
             if record.is_broken and root in self._records:
                 found[root] = None
@@ -301,7 +302,7 @@ class Preemption:
             return False
         now = {unit.key: set(unit.pods) for unit in self._state.victims(record.priority)}
         grown = any(now.get(eviction.unit.key, set()) - {*eviction.unit.pods} for eviction in record.plan.evictions)
-        if grown or not self._has_its_nodes(record):
+        if grown or not all(map(self._is_open, record.nominations.values())):
             self._break(record, "the cluster has changed while it was prepared")
             self.again(record.root)
             return False
@@ -316,10 +317,10 @@ class Preemption:
         elif waiting - record.pods or record.nominations.keys() - waiting:
             self._break(record, "its pods are others now")
 
-    def _has_its_nodes(self, record: Record) -> bool:
+    def _is_open(self, node: str) -> bool:
         cluster = self._state.world.ledger.cluster
-        rows = [cluster.row_of.get(node) for node in record.nominations.values()]
-        return all(row is not None and not cluster.unschedulable[row] for row in rows)
+        row = cluster.row_of.get(node)
+        return row is not None and not cluster.unschedulable[row]
 
     def _refused(self, record: Record, pod: Pod, error: ClientError) -> None:
         """Drop the plan: somebody must not be evicted."""

@@ -3,6 +3,7 @@
 import structlog
 from msgspec.structs import replace
 
+from cpg_api.core.pod import PodStatus
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.gangs.unit import POD
@@ -40,6 +41,11 @@ class Crowd:
             self.stage.put(thing)
             self.crowds.saw(Added(thing.metadata.key, thing))  # type: ignore[arg-type]
 
+    def change(self, old: Thing, new: Thing) -> None:
+        """Change an object, and look."""
+        self.stage.put(new)
+        self.crowds.saw(Modified(new.metadata.key, old, new))  # type: ignore[arg-type]
+
     def delete(self, thing: Thing) -> None:
         """Delete an object, and look."""
         self.stage.delete(thing)
@@ -69,6 +75,18 @@ def test_more_than_three_are_counted() -> None:
     crowd = Crowd(node("n1", cpu=4), *(pod(f"p{number}", cpu=1, node_name="n1") for number in range(4)))
     crowd.put(node("n1", cpu=1))
     assert crowd.told[0][1].endswith("default/p0, default/p1, default/p2 and 1 more of cpg-scheduler")
+
+
+def test_a_node_that_shrinks_and_grows_again_is_looked_at() -> None:
+    """And so is one where a pod has come by a bind; what only says something is not."""
+    large, waiting, placed = node("n1", cpu=2), pod("p0", cpu=2), pod("p0", cpu=2, node_name="n1")
+    crowd = Crowd(large, waiting)
+    crowd.change(waiting, placed)
+    crowd.change(large, node("n1", cpu=1))
+    assert [name for name, _ in crowd.told] == ["n1"]
+    crowd.change(placed, replace(placed, status=PodStatus(phase="Running")))
+    crowd.change(node("n1", cpu=1), large)
+    assert crowd.counts == [1, 0]
 
 
 def test_the_crowds_of_others_are_theirs() -> None:

@@ -322,6 +322,30 @@ async def test_the_driver_sleeps_until_there_is_news() -> None:
     await end(running)
 
 
+async def test_news_that_help_nobody_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While thousands of pods leave, not each of them has a cycle; what is to be attempted waits 5 ms at the most."""
+    stage = Stage(node("n1"))
+    cycles: list[bool] = []
+    cycle = stage.driver._cycle
+
+    def counted() -> bool:
+        cycles.append(cycle())
+        return cycles[-1]
+
+    monkeypatch.setattr(stage.driver, "_cycle", counted)
+    running = asyncio.create_task(stage.driver.run())
+    await until(lambda: len(cycles) == 1)
+    for number in range(20):
+        stage.put(pod(f"theirs{number}", node_name="n1"))
+        stage.driver.wake()
+        await asyncio.sleep(0)
+    assert cycles == [False]
+    stage.put(pod("p"))
+    await until(lambda: bool(stage.hands.orders))
+    assert cycles.count(False) <= 2
+    await end(running)
+
+
 async def test_a_sleep_lasts_no_longer_than_the_first_backoff() -> None:
     """Whoever waits is attempted in time."""
     stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
