@@ -37,6 +37,8 @@ SIZES = (8, 7, 8, 7)
 """Pods of the four gangs of a tree."""
 TICKS = os.sysconf("SC_CLK_TCK")
 IDLE = 30.0
+AT_ONCE = 2000
+"""Pods that one request deletes."""
 PATIENCE = 1800.0
 Created = Iterator[tuple[str, object]]
 LOOKS, WRITES = "cpg_operator_reconcile_seconds_count", "cpg_operator_writes_total"
@@ -178,12 +180,13 @@ async def settled(connection: Connection, reason: str) -> float:
     return await none_left(wrong, f"groups are not {reason}")
 
 
-async def delete_all(connection: Connection) -> float:
-    """Delete all groups and pods; return how long that took."""
+async def delete_all(connection: Connection, trees: int) -> float:
+    """Delete all groups and pods, as many at a time as the API server can in one request; return how long that took."""
     began = time.monotonic()
-    for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, PODS):
-        options = {"gracePeriodSeconds": 0} if resource is PODS else None
-        await connection.delete(resource.path(NAMESPACE), options)
+    for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS):
+        await connection.delete(resource.path(NAMESPACE))
+    for _ in range(0, sum(SIZES) * trees, AT_ONCE):
+        await connection.delete(PODS.path(NAMESPACE), {"gracePeriodSeconds": 0}, params={"limit": AT_ONCE})
     return time.monotonic() - began
 
 
@@ -227,7 +230,7 @@ async def measure(cluster: Cluster, trees: int, log: Path) -> None:
             print(
                 f"nothing happens: {(operator.cpu() - before) / IDLE * 100:.2f} % of a CPU; {operator.memory():.0f} MB"
             )
-            await phase(operator, 7 * trees, "all deleted", delete_all(connection), gone(connection))
+            await phase(operator, 7 * trees, "all deleted", delete_all(connection, trees), gone(connection))
             await asyncio.sleep(5)
             waiting = [operator.counted()[name] for name in WAITING]
             print(f"left in the queue and to be written: {waiting}; {operator.memory():.0f} MB at most")
