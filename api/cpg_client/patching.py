@@ -107,11 +107,18 @@ async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:
     await connection.post(_path(PODS, pod, BINDING), body)
 
 
-async def delete_pod(connection: Connection, pod: ObjectMeta, *, grace_period_seconds: int | None = None) -> None:
-    """Delete this very pod, and none that took its name; without a number it gets the grace period of its spec."""
+async def delete_pod(
+    connection: Connection, pod: ObjectMeta, *, grace_period_seconds: int | None = None, dry_run: bool = False
+) -> None:
+    """Delete this very pod, and none that took its name; without a number it gets the grace period of its spec.
+
+    In a dry run the server only tells whether it would, admission included.
+    """
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
     if grace_period_seconds is not None:
         options["gracePeriodSeconds"] = grace_period_seconds
+    if dry_run:
+        options["dryRun"] = ["All"]
     await connection.delete(_path(PODS, pod), options)
 
 

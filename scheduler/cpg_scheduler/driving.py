@@ -25,7 +25,7 @@ from cpg_scheduler.failing import ANYTHING, Failure
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending
 from cpg_scheduler.plans import NOTHING, Answer
-from cpg_scheduler.preempting import Preemption
+from cpg_scheduler.preempting import SLACK, Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
@@ -324,7 +324,7 @@ def _failure(ready: Ready, failure: Failure, answer: Answer) -> Failure:
     Who waits for a plan is like nobody else, and anything at all may help: room elsewhere as well as its victims' end.
     """
     if answer.waits:
-        return replace(failure, hope=ANYTHING, likeness=None, outlook=answer.outlook)
+        return replace(failure, hope=ANYTHING, likeness=None, outlook=answer.outlook, review=SLACK)
     if answer.hopes:
         return replace(failure, hope=ANYTHING, outlook=answer.outlook)
     hope = replace(failure.hope, below=ready.priority) if failure.hope is not None and ready.preempts else failure.hope

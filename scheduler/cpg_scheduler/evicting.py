@@ -1,23 +1,26 @@
 """The evictor: what a plan says is done, in an order that somebody who finds it half done can tell what it was.
 
-1. Every victim is told, by a condition that names the preemptor.
-2. The preemptor's pods are nominated. From now on whoever reads the API knows the whole plan: nobody is nominated
-   unless all victims are known.
-3. The plan is looked at once more. Up to here nothing was evicted, and it can be dropped without a trace but words.
-4. Groups that go as a whole are told, and the victims are deleted, the first of each namespace ahead of the others:
-   what forbids it mostly forbids it there. From the first on, the plan is carried through, because half a unit must
-   not be left behind.
+1. The server is asked, without doing it, whether it would delete the pods of units that go whole: half a unit must
+   never be left behind.
+2. The preemptor's pods are nominated. The plan is looked at once more. Up to here nobody has been touched, and it can
+   be dropped without a trace.
+3. Groups that go as a whole are told. Then unit by unit, many at a time, the first of each namespace ahead of the
+   others, because what forbids it mostly forbids it there: all pods of the unit are told, by a condition that names
+   the preemptor, and then deleted. So of a unit that was begun all that is left of it bears the condition.
 
-What fails is tried again for as long as the plan stands. A refusal is final, and said.
+What fails is tried again. A refusal is final: it ends the plan, units that have not been begun stay, and who has been
+told for nothing is told so. A unit whose first pod goes is carried through, whatever becomes of the plan.
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.conditions import find_condition, set_condition
+from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.forest import Group, GroupKey
@@ -32,6 +35,11 @@ from cpg_scheduler.reporting import EVICTION_MANAGER
 
 CONTROLLER = "cpg-scheduler"
 BACKOFF = Backoff(first=0.25, longest=10.0)
+AGAIN = frozenset({401, 408, 409, 429})
+"""Answers that may be another the next time: who we are is looked at anew, and the server was busy or overtaken."""
+UNASKABLE = 400
+"""What the server answers to a dry run where a webhook has side effects."""
+Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Preemptor(Struct, frozen=True):
@@ -53,9 +61,9 @@ class Preemptor(Struct, frozen=True):
 
 
 class Victim(Struct, frozen=True):
-    """A pod to evict, and why."""
+    """What goes together, and why: the pods of a unit, or of it what is left."""
 
-    pod: Pod
+    pods: Sequence[Pod]
     reason: str
 
 
@@ -73,7 +81,7 @@ class Order(Struct, frozen=True, kw_only=True):
     commit: Callable[[], bool]
     refused: Callable[[Pod, ClientError], None]
     known: bool = False
-    """Whether everybody has been told already: it is taken up again after a restart."""
+    """Whether it had been begun before a restart."""
 
 
 class Evictor:
@@ -104,6 +112,7 @@ class Evictor:
         self._metrics = metrics
         self._log = log
         self._slots = asyncio.Semaphore(in_flight)
+        self._under_way = asyncio.Semaphore(in_flight)
         self._running: set[asyncio.Task[None]] = set()
         self._nominating: dict[str, Order] = {}
 
@@ -111,6 +120,12 @@ class Evictor:
         """Begin to perform an order; who is concerned is told by its callbacks."""
         self._nominating.update((pod.metadata.uid, order) for pod, _ in order.nominations)
         self._spawn(self._perform(order))
+
+    def retract(self, pods: Iterable[Pod]) -> None:
+        """Tell pods that were told to go that they stay."""
+        found = tuple(pods)
+        if found:
+            self._spawn(self._retract(found))
 
     def clear(self, pods: Iterable[Pod]) -> None:
         """Nominate these pods no more."""
@@ -123,7 +138,7 @@ class Evictor:
         while self._running:
             await asyncio.wait(self._running)
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def _spawn(self, work: Awaitable[object]) -> None:
         async def run() -> None:
             await work
 
@@ -134,7 +149,7 @@ class Evictor:
     async def _perform(self, order: Order) -> None:
         clock = self._connection.timing.clock
         began = clock()
-        worked = (order.known or await self._announce(order)) and order.commit()
+        worked = (order.known or await self._prepare(order)) and order.commit()
         if worked:
             worked = await self._evict(order)
         ours = [pod for pod, _ in order.nominations if self._nominating.get(pod.metadata.uid) is order]
@@ -144,62 +159,94 @@ class Evictor:
             await self._clear(ours)
         self._metrics.preemption.executed(order.preemptor.kind, clock() - began, worked=worked)
 
-    async def _announce(self, order: Order) -> bool:
-        """Tell the victims, then nominate; return whether the plan still stands."""
-        message = told(self._scheduler_name, order.preemptor)
-
-        def tell(pod: Pod) -> Callable[[], Awaitable[None]]:
-            now = self._connection.timing.timestamp()
-            conditions, _ = set_condition(
-                pod.status.conditions,
-                PodCondition(type=DISRUPTION_TARGET, status="True", reason=REASON_PREEMPTION, message=message),
-                f"{now[:19]}Z",
-            )
-            condition = find_condition(conditions, DISRUPTION_TARGET)
-            return lambda: set_pod_status(self._connection, pod.metadata, *((condition,) if condition else ()))
-
-        def nominate(pod: Pod, node: str) -> Callable[[], Awaitable[None]]:
-            return lambda: self.nominate(pod, node)
-
-        for round_ in (
-            [(victim.pod, tell(victim.pod)) for victim in order.victims],
-            [(pod, nominate(pod, node)) for pod, node in order.nominations],
-        ):
-            if not all(await asyncio.gather(*(self._insist(order, pod, act) for pod, act in round_))):
+    async def _prepare(self, order: Order) -> bool:
+        """Ask whether units may go whole, then nominate; return whether the plan still stands."""
+        whole = [pod for victim in order.victims if len(victim.pods) > 1 for pod in victim.pods]
+        asking = [(pod, self._deletion(pod, dry_run=True)) for pod in whole]
+        nominating = [(pod, self._nomination(pod, node)) for pod, node in order.nominations]
+        for round_ in (asking, nominating):
+            if not await self._all(self._insist(order, pod, act, order.stands) for pod, act in round_):
                 return False
         return order.stands()
+
+    def _deletion(self, pod: Pod, *, dry_run: bool = False) -> Act:
+        async def act() -> None:
+            try:
+                await delete_pod(self._connection, pod.metadata, dry_run=dry_run)
+            except ApiError as error:
+                if not (dry_run and error.status == UNASKABLE):
+                    raise
+
+        return act
+
+    def _nomination(self, pod: Pod, node: str) -> Act:
+        return lambda: self.nominate(pod, node)
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         await set_pod_status(self._connection, pod.metadata, nominated_node=node)
 
     async def _evict(self, order: Order) -> bool:
-        """Delete the victims; return whether that worked for all."""
-        await asyncio.gather(*(self._mark(order, group) for group in order.groups))
-        firsts = {victim.pod.metadata.namespace: victim for victim in reversed(order.victims)}
+        """Evict the victims; return whether that worked for all."""
+        await self._all(self._mark(order, group) for group in order.groups)
+        firsts = {victim.pods[0].metadata.namespace: victim for victim in reversed(order.victims)}
         scouts = list(firsts.values())
-        rest = [victim for victim in order.victims if firsts[victim.pod.metadata.namespace] is not victim]
-        for some in (scouts, rest):
-            if not all(await asyncio.gather(*(self._delete(order, victim) for victim in some))):
-                return False
-        return True
+        rest = [victim for victim in order.victims if firsts[victim.pods[0].metadata.namespace] is not victim]
+        return await self._all(self._take(order, victim) for victim in scouts) and await self._all(
+            self._take(order, victim) for victim in rest
+        )
 
-    async def _delete(self, order: Order, victim: Victim) -> bool:
-        pod, preemptor = victim.pod, order.preemptor
-        if not await self._insist(order, pod, lambda: delete_pod(self._connection, pod.metadata)):
+    async def _take(self, order: Order, victim: Victim) -> bool:
+        """Evict a unit when its turn has come: no more are under way than requests, so that a refusal can stop many."""
+        async with self._under_way:
+            return order.stands() and await self._go(order, victim)
+
+    async def _go(self, order: Order, victim: Victim) -> bool:
+        """Tell all pods of a unit, then delete them; from the first on, it is carried through."""
+        message = told(self._scheduler_name, order.preemptor)
+        untold = [pod for pod in victim.pods if not is_told(pod, order.preemptor.uid)]
+        telling = [self._insist(order, pod, self._telling(pod, "True", message), order.stands) for pod in untold]
+        heard = await asyncio.gather(*telling)
+        if not (all(heard) and order.stands()):
+            await self._retract(itertools.compress(untold, heard))
             return False
+        going = (self._insist(order, pod, self._deletion(pod), lambda: True) for pod in victim.pods)
+        gone = await asyncio.gather(*going)
+        for pod in itertools.compress(victim.pods, gone):
+            self._announce(order.preemptor, pod, victim.reason)
+        await self._retract(pod for pod, is_gone in zip(victim.pods, gone, strict=True) if not is_gone)
+        return all(gone)
+
+    def _telling(self, pod: Pod, status: Literal["True", "False"], message: str) -> Act:
+        condition = PodCondition(
+            type=DISRUPTION_TARGET,
+            status=status,
+            reason=REASON_PREEMPTION,
+            message=message,
+            last_transition_time=f"{self._connection.timing.timestamp()[:19]}Z",
+        )
+        return lambda: set_pod_status(self._connection, pod.metadata, condition)
+
+    async def _retract(self, pods: Iterable[Pod]) -> None:
+        """Tell pods that they stay after all."""
+        message = f"{self._scheduler_name}: not evicted after all"
+        await self._all(self._try(self._telling(pod, "False", message)(), pod.metadata) for pod in pods)
+
+    def _announce(self, preemptor: Preemptor, pod: Pod, reason: str) -> None:
+        """Have an event written about a pod that was evicted."""
         event = Event(
             type="Normal",
             reason=EVENT_PREEMPTED,
             action="Preempting",
-            note=f"Preempted by {preemptor.kind} {preemptor.uid}: {victim.reason}",
+            note=f"Preempted by {preemptor.kind} {preemptor.uid}: {reason}",
             controller=CONTROLLER,
             instance=self._instance,
         )
         related = self._reference(preemptor)
-        self.later(
-            lambda: self._try(record_event(self._connection, PODS, pod.metadata, event, related=related), pod.metadata)
-        )
-        return True
+
+        async def write() -> None:
+            await self._try(record_event(self._connection, PODS, pod.metadata, event, related=related), pod.metadata)
+
+        self.later(write)
 
     def _reference(self, preemptor: Preemptor) -> tuple[Resource, ObjectMeta] | None:
         """Return what an event about a victim relates to."""
@@ -209,11 +256,11 @@ class Evictor:
         key = preemptor.key
         return resource, ObjectMeta(name=key.name, namespace=key.namespace, uid=preemptor.uid)
 
-    async def _mark(self, order: Order, group: Group) -> None:
+    async def _mark(self, order: Order, group: Group) -> bool:
         """Say of a group that goes as a whole that it does."""
         resource = self._resources(group)
         if resource is None:
-            return
+            return False
         condition = Condition(
             type=DISRUPTION_TARGET,
             status="True",
@@ -224,7 +271,7 @@ class Evictor:
         )
         status = {"conditions": [condition]}
         write = apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
-        await self._try(write, group.metadata)
+        return await self._try(write, group.metadata)
 
     async def _clear(self, pods: Sequence[Pod]) -> None:
         await asyncio.gather(
@@ -235,7 +282,7 @@ class Evictor:
             )
         )
 
-    async def _try(self, write: Awaitable[object], about: ObjectMeta) -> None:
+    async def _try(self, write: Awaitable[object], about: ObjectMeta) -> bool:
         """Send what only says something: where it fails, the log has it."""
         async with self._slots:
             try:
@@ -243,12 +290,19 @@ class Evictor:
             except ClientError as error:
                 if not (isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)):
                     self._log.warning("report failed", about=about.key, error=str(error))
+        return True
 
-    async def _insist(self, order: Order, pod: Pod, act: Callable[[], Awaitable[None]]) -> bool:
-        """Send until it works or the plan falls; a pod that is gone is as good. Return whether to go on."""
+    async def _all(self, works: Iterable[Awaitable[bool]]) -> bool:
+        return all(await asyncio.gather(*works))
+
+    async def _insist(self, order: Order, pod: Pod, act: Act, goes_on: Callable[[], bool]) -> bool:
+        """Send until it works, or there is no reason to any more; return whether it is done, or the pod gone."""
         failures = 0
-        while order.stands():
-            error = await self._send(act)
+        while goes_on():
+            async with self._slots:
+                if not goes_on():
+                    return False
+                error = await _outcome(act)
             if error is None:
                 return True
             if _is_final(error):
@@ -261,16 +315,16 @@ class Evictor:
             await self._connection.timing.sleep(wait)
         return False
 
-    async def _send(self, act: Callable[[], Awaitable[None]]) -> ClientError | None:
-        """Send once; return what went wrong."""
-        async with self._slots:
-            try:
-                await act()
-            except ApiError as error:
-                return None if error.is_not_found or error.is_conflict else error
-            except ClientError as error:
-                return error
-        return None
+
+async def _outcome(act: Act) -> ClientError | None:
+    """Send once; return what went wrong. Who is gone, or is another pod by now, needs nothing more."""
+    try:
+        await act()
+    except ApiError as error:
+        return None if error.is_not_found or (error.is_conflict and _tells_of_another(error)) else error
+    except ClientError as error:
+        return error
+    return None
 
 
 def told(scheduler_name: str, preemptor: Preemptor) -> str:
@@ -292,6 +346,11 @@ def is_told(pod: Pod, preemptor_uid: str) -> bool:
     )
 
 
+def _tells_of_another(error: ApiError) -> bool:
+    """Tell whether a conflict is about the UID: the server has no code of its own for that."""
+    return "uid" in error.message.lower() or "another object has this name" in error.message
+
+
 def _is_final(error: ClientError) -> bool:
-    """Tell whether asking again would be answered the same: the server has understood, and said no."""
-    return isinstance(error, ApiError) and 400 <= error.status < 500 and error.status not in {408, 429}
+    """Tell whether asking again would be answered the same: the server knows who asks for what, and says no."""
+    return isinstance(error, ApiError) and 400 <= error.status < 500 and error.status not in AGAIN

@@ -46,6 +46,8 @@ class Hope(Struct, frozen=True):
 
 
 ANYTHING = Hope(anything=True)
+REVIEW = 300.0
+"""Seconds after which who has been helped by nothing is attempted all the same; as kube-scheduler has it."""
 
 
 class Failure(Struct, frozen=True):
@@ -61,6 +63,8 @@ class Failure(Struct, frozen=True):
     explanation: Explanation | None = None
     outlook: str = ""
     """What preemption does about it; the same for the same cause up to the first bracket."""
+    review: float = REVIEW
+    """Seconds after which to try again, whatever happens or does not."""
 
     @property
     def gist(self) -> Hashable:

@@ -66,8 +66,6 @@ HOPE, REVIEWED, CHANGED, FAILED = "hope", "review", "change", "failure"
 ACTIVE, WAITING, PARKED, POPPED, BINDING = "active", "backoff", "unschedulable", "popped", "binding"
 NOBODY = RootKey("", GroupKey(POD, "", ""))
 RANKS = (POPPED, ACTIVE, BINDING, WAITING, PARKED)
-REVIEW = 300.0
-"""Seconds after which a lot that nothing has helped is attempted all the same; as kube-scheduler has it."""
 
 
 class _Entry:
@@ -222,7 +220,7 @@ class Pending:
         self._wait_in(entry, lot)
         lot.attempts += 1
         lot.not_before = now + self._backoff.delay(lot.attempts, size)
-        lot.since, lot.review = self.stirs, now + REVIEW
+        lot.since, lot.review = self.stirs, now + failure.review
         self._reviews.put(lot.review, lot)
         if lot.failure.gist != failure.gist:
             lot.untold = dict.fromkeys(member for member in lot.members if member != key)

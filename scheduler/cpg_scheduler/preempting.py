@@ -9,10 +9,14 @@ The engine plans, the evictor evicts; here is kept, per root, the plan that is u
 3. **Room is kept.** Its pods hold theirs as ghosts, which those that outrank it pass, and nobody else.
 4. **Who is going anyway is counted on.** A plan looks at the cluster as if all victims of other plans had gone, with
    the ghosts in their place, and so had those whom anybody else has deleted; it evicts only what is missing then. It
-   waits for those of them that it needs, but not for what should have ended a while ago and has not.
-5. **A plan breaks** when a node of it is gone or closed, its pods are others now, a victim must not be evicted, a plan
-   that it counted on is dropped, or all have gone and it does not fit. What has not been evicted by then is not.
-6. **Nothing is remembered that the API does not know**, so that a new leader goes on where the old one stopped.
+   waits for those of them that it needs.
+5. **Who should have ended a while ago and has not is not counted on**, whoever deleted it: its kubelet may be dead. A
+   plan that waits for such a pod is kept until there is one that need not.
+6. **A plan breaks** when a node of it takes no such pods any more, its pods are others now, a victim must not be
+   evicted, a plan that it counted on is dropped, or all have gone and it does not fit. Units that have not been begun
+   by then stay.
+7. **Nothing is remembered that the API does not know.** A new leader waits for those who are going, and ends what the
+   old one began of a unit that goes whole. If there was more to be done, the plan is made anew.
 
 **Why this ends.** Take a closed system: pods that are evicted come again with the priority they had, nodes stay, and
 nobody but us binds. A plan of a root evicts only what is less important. So the most important roots are never evicted,
@@ -26,27 +30,30 @@ evict each other: each would have to be the less important.
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group
 from cpg_client.errors import ClientError
 from cpg_engine.decisions import Decision
+from cpg_engine.filters.registry import statically_feasible
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.preemption.planning import plan as plan_for
 from cpg_engine.preemption.values import Outcome, Plan
 from cpg_scheduler.attempting import Ready, attempt_of, order_of, waiting_at
 from cpg_scheduler.caches.nominations import Nominated
 from cpg_scheduler.caches.state import News, State
-from cpg_scheduler.evicting import Evictor, Order, Victim, is_told
+from cpg_scheduler.evicting import Evictor, Order, Victim
 from cpg_scheduler.failing import UNPROVEN
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_due, outlook_of, preemptor_of
+from cpg_scheduler.resuming import left_behind
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
 
 SLACK = 30.0
-"""Seconds for which a pod that somebody else has deleted is still expected to end when its time is over."""
+"""Seconds for which a pod that was deleted is still expected to end when its time is over."""
 GRUDGE = 300.0
 """Seconds for which a pod that must not be evicted is left out of plans."""
 
@@ -76,6 +83,7 @@ class Preemption:
         self._records: dict[RootKey, Record] = {}
         self._waiting_for: dict[str, set[RootKey]] = {}
         self._grudges: dict[str, float] = {}
+        self._fallen: dict[RootKey, None] = {}
         self.again: Callable[[RootKey], None] = lambda _: None
         """Called with a root whose plan has fallen, for it to be attempted after a while."""
 
@@ -103,14 +111,13 @@ class Preemption:
                 record.is_partial = True
                 if not record.victims:
                     found[root] = None
-        closed = {node for node in news.eased if not self._is_open(node)} if self._records else set()
         for root, record in list(self._records.items()):
             if root in news.touched or self._state.anchored(root) != root:
                 self._review(record)
-            if closed and not closed.isdisjoint(record.nominations.values()):
-                self._break(record, "a node of the plan is gone or closed")
-            if record.is_broken and root in self._records:
-                found[root] = None
+            if news.reshaped and not self._has_its_nodes(record, news.reshaped):
+                self._break(record, "a node of it is gone, or takes no such pods any more")
+        found.update((root, None) for root in self._fallen if root in self._records)
+        self._fallen.clear()
         return list(found)
 
     def placed(self, root: RootKey, pods: Collection[str]) -> None:
@@ -139,12 +146,19 @@ class Preemption:
     def answer(self, root: RootKey, ready: Ready, decision: Decision, left: Mapping[str, Pod]) -> Answer:
         """Return what becomes of the pods that were left: a plan goes on, or is begun, or there is none."""
         record = self._records.get(root)
-        if record is not None:
-            self._give_up_on_the_late(record)
-        if record is not None and record.victims and not record.is_broken:
+        waits = record is not None and bool(record.victims) and not record.is_broken
+        if record is not None and waits and not self._overdue(record):
             return _waiting(record, "Ongoing", len(record.victims))
-        if record is not None and not record.victims:
-            self._end(record)
+        answer = self._attempt(root, ready, decision, left)
+        if record is None or self._records.get(root) is not record:
+            return answer
+        if waits:
+            return _waiting(record, "Overdue", len(record.victims))
+        self._end(record)
+        return answer
+
+    def _attempt(self, root: RootKey, ready: Ready, decision: Decision, left: Mapping[str, Pod]) -> Answer:
+        """Plan, if evicting could help and is allowed."""
         if not is_due(decision, left):
             return NOTHING
         if not ready.preempts:
@@ -165,7 +179,7 @@ class Preemption:
     def explain(self, root: RootKey, ready: Ready) -> Plan:
         """Return the plan that would be made for a root now."""
         units = self._state.victims(ready.priority, self._spared())
-        if not units and not self._waiting_for:
+        if not units and not self._going():
             return Plan(outcome=Outcome.NO_VICTIMS)
         return plan_for(
             self._state.world,
@@ -185,7 +199,6 @@ class Preemption:
         self._metrics.preemption.planned(kind.lower(), plan, self._clock() - began)
         waits = self._needed(plan)
         if plan.outcome is not Outcome.PLANNED or not (plan.evictions or waits):
-            self.end(root)
             hopes = plan.explanation is not None and plan.explanation.finding in UNPROVEN
             return Answer(outlook=vain_preemption(kind, plan), hopes=hopes, outcome=plan.outcome.value)
         record = self._begin(root, ready, plan, waits)
@@ -193,25 +206,33 @@ class Preemption:
         return _waiting(record, plan.outcome.value, count_of(plan))
 
     def _needed(self, plan: Plan) -> set[str]:
-        """Return who is going anyway from the nodes of a plan."""
-        nodes = {found.node for found in plan.nominations}
-        return {uid for uid in self._going() if self._state.pods[uid].spec.node_name in nodes}
+        """Return who is going anyway, and has to: from the nodes of a plan, or, where that is nobody, from anywhere.
+
+        Somebody whom the preemptor must not meet can be in its way from another node.
+        """
+        if plan.outcome is not Outcome.PLANNED:
+            return set()
+        nodes, going = {found.node for found in plan.nominations}, self._going()
+        near = {uid for uid in going if self._state.pods[uid].spec.node_name in nodes}
+        return near if near or plan.evictions else going
 
     def _going(self) -> set[str]:
-        """Return whose room will be free without evicting anybody more."""
-        now = self._wall()
-        return {*self._waiting_for, *(uid for uid, pod in self._state.leaving().items() if now < _end_of(pod))}
+        """Return whose room will be free without evicting anybody more, and is not late."""
+        leaving, known = self._state.leaving(), self._state.pods
+        return {uid for uid in (*self._waiting_for, *leaving) if uid in known and not self._is_late(leaving.get(uid))}
 
-    def _give_up_on_the_late(self, record: Record) -> None:
-        """Wait no more for who was deleted by others, and has not ended in time."""
-        leaving, now = self._state.leaving(), self._wall()
-        evicted = {uid for one in self._records.values() for uid in one.evicts}
-        late = {uid for uid in record.victims - evicted if uid in leaving and now >= _end_of(leaving[uid])}
-        self._unwatch(record, late)
+    def _overdue(self, record: Record) -> set[str]:
+        """Return for whom a plan waits in vain, as it seems."""
+        leaving = self._state.leaving()
+        return {uid for uid in record.victims if self._is_late(leaving.get(uid))}
+
+    def _is_late(self, pod: Pod | None) -> bool:
+        """Tell whether a pod was deleted, and should have ended a while ago."""
+        return pod is not None and self._wall() >= _end_of(pod)
 
     def _begin(self, root: RootKey, ready: Ready, plan: Plan, waits: Collection[str]) -> Record:
-        """Keep the plan in mind, and its room."""
-        self._forget(root)
+        """Keep the plan in mind, and its room, in place of the one before."""
+        self._replace(root, plan)
         evicts = frozenset(uid for eviction in plan.evictions for uid in eviction.unit.pods)
         record = Record(
             root=root,
@@ -224,8 +245,7 @@ class Preemption:
             plan=plan,
         )
         self._keep(record)
-        for uid in evicts:
-            self._state.budgets.spend(self._state.pods[uid])
+        self._state.budgets.spend(self._state.pods[uid] for uid in evicts)
         self._log.info(
             "preempting",
             root=str(root.key),
@@ -238,6 +258,19 @@ class Preemption:
             exhausted=plan.exhausted,
         )
         return record
+
+    def _replace(self, root: RootKey, plan: Plan) -> None:
+        """Forget the plan that a root had; who is nominated once more is not told in between that it is not."""
+        before = self._records.get(root)
+        if before is None:
+            return
+        again = {found.uid for found in plan.nominations}
+        for uid in before.nominations:
+            self._state.nominations.drop(uid)
+        self._evictor.clear(
+            self._state.pods[uid] for uid in before.nominations.keys() - again if uid in self._state.pods
+        )
+        self._forget(root)
 
     def _keep(self, record: Record) -> None:
         self._records[record.root] = record
@@ -254,7 +287,7 @@ class Preemption:
         groups = [group for eviction in plan.evictions for group in self._state.groups_of(eviction.unit)]
         self._order(
             record,
-            victims=[Victim(pods[uid], eviction.reason) for eviction in plan.evictions for uid in eviction.unit.pods],
+            victims=[Victim([pods[uid] for uid in eviction.unit.pods], eviction.reason) for eviction in plan.evictions],
             groups=groups,
             nominations=[(left[uid], node) for uid, node in record.nominations.items()],
         )
@@ -302,8 +335,8 @@ class Preemption:
             return False
         now = {unit.key: set(unit.pods) for unit in self._state.victims(record.priority)}
         grown = any(now.get(eviction.unit.key, set()) - {*eviction.unit.pods} for eviction in record.plan.evictions)
-        if grown or not all(map(self._is_open, record.nominations.values())):
-            self._break(record, "the cluster has changed while it was prepared")
+        if grown or not self._has_its_nodes(record, record.nominations.values()):
+            self._break(record, "the cluster has changed while it was prepared", at_once=False)
             self.again(record.root)
             return False
         record.is_committed = True
@@ -317,23 +350,31 @@ class Preemption:
         elif waiting - record.pods or record.nominations.keys() - waiting:
             self._break(record, "its pods are others now")
 
-    def _is_open(self, node: str) -> bool:
-        cluster = self._state.world.ledger.cluster
-        row = cluster.row_of.get(node)
-        return row is not None and not cluster.unschedulable[row]
+    def _has_its_nodes(self, record: Record, looked_at: Collection[str]) -> bool:
+        """Tell whether these nodes, as far as they are the plan's, still take the pods that are nominated to them."""
+        return all(self._takes(node, uid) for uid, node in record.nominations.items() if node in looked_at)
+
+    def _takes(self, node: str, uid: str) -> bool:
+        ledger, pod = self._state.world.ledger, self._state.pods.get(uid)
+        row = ledger.cluster.row_of.get(node)
+        if row is None or pod is None:
+            return row is not None
+        return bool(statically_feasible(ledger.class_of(pod), ledger.cluster, np.array([row], dtype=np.intp)).all())
 
     def _refused(self, record: Record, pod: Pod, error: ClientError) -> None:
         """Drop the plan: somebody must not be evicted."""
         self._grudges[pod.metadata.uid] = self._clock() + GRUDGE
         record.is_committed = False
         if self._records.get(record.root) is record:
-            self._break(record, f"Pod {pod.metadata.key} is not to be evicted: {error}")
+            self._break(record, f"Pod {pod.metadata.key} is not to be evicted: {error}", at_once=False)
             self.again(record.root)
 
-    def _break(self, record: Record, why: str) -> None:
+    def _break(self, record: Record, why: str, *, at_once: bool = True) -> None:
         """Keep no room for a plan any more; who is going for it goes."""
         if record.is_broken:
             return
+        if at_once:
+            self._fallen[record.root] = None
         self._log.warning("plan broken", root=str(record.root.key), flavour=record.root.flavour, why=why)
         record.is_broken = True
         self._release(record)
@@ -344,6 +385,7 @@ class Preemption:
         """Let those stay that were to be evicted and have not been; who counted on their room must plan anew."""
         known = ((uid, self._state.pods.get(uid)) for uid in record.evicts & record.victims)
         staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
+        self._state.budgets.refund(staying)
         self._unwatch(record, record.victims)
         for uid in staying:
             for root in tuple(self._waiting_for.get(uid, ())):
@@ -383,29 +425,26 @@ class Preemption:
     # After a restart.
 
     def _take_up(self, root: RootKey, nodes: dict[str, str]) -> None:
-        order = order_of(self._state, root)
-        ready = attempt_of(self._state, root) if order is not None else None
+        ready = attempt_of(self._state, root) if order_of(self._state, root) is not None else None
         if not isinstance(ready, Ready):
             self._evictor.clear(self._state.pods[uid] for uid in nodes)
             return
-        preemptor = preemptor_of(ready)
-        victims = [pod for pod in self._state.pods.values() if is_told(pod, preemptor.uid) and not pod.is_terminal]
-        record = Record(
-            root=root,
-            preemptor=preemptor,
-            priority=ready.priority,
-            pods=set(ready.pods),
-            nominations=nodes,
-            evicts=frozenset(pod.metadata.uid for pod in victims),
-            victims={pod.metadata.uid for pod in victims},
-            is_committed=True,
-        )
+        found = left_behind(self._state, root, ready, nodes)
+        record = found.record
         self._keep(record)
-        self._log.info("preemption taken up", root=str(root.key), flavour=root.flavour, victims=len(victims))
-        why = f"{preemptor.key} needs its place"
-        asleep = [Victim(pod, why) for pod in victims if not pod.is_terminating]
-        if asleep:
-            self._order(record, victims=asleep, known=True)
+        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods if not pod.is_terminating)
+        self._log.info(
+            "preemption taken up",
+            root=str(root.key),
+            flavour=root.flavour,
+            victims=len(record.victims),
+            dropped=len(found.staying),
+        )
+        self._evictor.retract(found.staying)
+        if found.begun:
+            self._order(record, victims=found.begun, known=True)
+        if found.staying or not self._has_its_nodes(record, nodes.values()):
+            self._break(record, "it was interrupted before all its victims had been told to go")
 
 
 def _end_of(pod: Pod) -> float:

@@ -15,6 +15,7 @@ from cpg_engine import cycle
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.storing import claim, storage_class, using, volume
+from cpg_scheduler import driving
 from cpg_scheduler.binding import Trouble
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.testing.stage import Stage
@@ -323,7 +324,8 @@ async def test_the_driver_sleeps_until_there_is_news() -> None:
 
 
 async def test_news_that_help_nobody_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While thousands of pods leave, not each of them has a cycle; what is to be attempted waits 5 ms at the most."""
+    """While thousands of pods leave, not each of them has a cycle; what is to be attempted waits no longer."""
+    monkeypatch.setattr(driving, "LULL", 0.2)
     stage = Stage(node("n1"))
     cycles: list[bool] = []
     cycle = stage.driver._cycle

@@ -43,7 +43,7 @@ class Court:
         self.refused: list[str] = []
         self.order = Order(
             preemptor=PREEMPTOR,
-            victims=[Victim(pod(name, node_name="n1"), "its room is needed") for name in ("v0", "v1")],
+            victims=[Victim([pod(name, node_name="n1")], "its room is needed") for name in ("v0", "v1")],
             groups=[pod_group("whole", all_=True)],
             nominations=[] if known else [(pod("p0"), "n1")],
             stands=lambda: self.committed or not self.falls,
@@ -76,22 +76,108 @@ class Court:
             (act or (lambda one: one.start(self.order)))(evictor)
             await evictor.drained()
 
+    def unite(self) -> None:
+        """Have both victims go as a whole."""
+        pods = [victim.pods[0] for victim in self.order.victims]
+        self.order = replace(self.order, victims=[Victim(pods, "its room is needed")])
+
+    def deleted(self) -> list[str]:
+        """Return whom the server was asked to delete in earnest."""
+        deletions = (one for one in self.wire.writes if one.method == "DELETE" and "dryRun" not in one.body)
+        return [write.path.rsplit("/")[-1] for write in deletions]
+
+    def conditions(self, name: str) -> list[dict[str, Any]]:
+        """Return what was written about a pod going, or staying."""
+        path = f"pods/{name}/status"
+        found = (write.body["status"].get("conditions", ()) for write in self.wire.writes if write.path.endswith(path))
+        return [one for conditions in found for one in conditions]
+
     def did(self) -> list[str]:
         """Return what was sent, in short."""
         return [f"{write.method} {write.path.rsplit('namespaces/default/')[-1]}" for write in self.wire.writes]
 
 
-async def test_everybody_is_told_before_anybody_is_nominated_and_nobody_goes_before_that() -> None:
+async def test_nobody_is_touched_before_the_pods_are_nominated_and_each_is_told_before_it_goes() -> None:
     """Whoever finds it half done can tell what it was."""
     court = Court()
     await court.perform()
-    assert court.did()[:4] == [
+    did = court.did()
+    assert did[:2] == ["PATCH pods/p0/status", "PATCH podgroups/whole/status"]
+    assert [one for one in did[2:] if one != "POST events"] == [
         "PATCH pods/v0/status",
+        "DELETE pods/v0",
         "PATCH pods/v1/status",
-        "PATCH pods/p0/status",
-        "PATCH podgroups/whole/status",
+        "DELETE pods/v1",
     ]
-    assert sorted(court.did()[4:]) == ["DELETE pods/v0", "DELETE pods/v1", "POST events", "POST events"]
+    assert did.count("POST events") == 2
+
+
+async def test_a_unit_is_told_as_a_whole_before_the_first_of_it_goes() -> None:
+    """After it was asked whether it may: then a new leader knows it by those that are left."""
+    court = Court()
+    court.unite()
+    await court.perform()
+    asked, did = court.did()[:2], court.did()[4:8]
+    assert ([one.body.get("dryRun") for one in court.wire.writes[:2]], asked) == (
+        [["All"], ["All"]],
+        ["DELETE pods/v0", "DELETE pods/v1"],
+    )
+    assert did == ["PATCH pods/v0/status", "PATCH pods/v1/status", "DELETE pods/v0", "DELETE pods/v1"]
+    assert not any("dryRun" in one.body for one in court.wire.writes[6:8])
+
+
+async def test_a_unit_of_which_one_must_not_go_stays_as_it_is() -> None:
+    """Nobody has been told anything by then."""
+    court = Court()
+    court.unite()
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: forbidden if write.path.endswith("/v1") else None
+    await court.perform()
+    assert (court.refused, court.did(), court.deleted()) == (
+        ["v1"],
+        ["DELETE pods/v0", "PATCH pods/p0/status"],
+        [],
+    )
+
+
+async def test_a_webhook_that_cannot_be_asked_forbids_nothing() -> None:
+    """It has side effects, and the API server says so."""
+    court = Court()
+    court.unite()
+    unsupported = ApiError(400, "BadRequest", "admission webhook does not support dry run")
+    court.wire.error = lambda write: unsupported if write.body and "dryRun" in write.body else None
+    await court.perform()
+    assert (court.refused, court.deleted()) == ([], ["v0", "v1"])
+
+
+async def test_a_unit_that_was_begun_is_carried_through() -> None:
+    """Also when one of it is refused after all; that one is told that it stays."""
+    court = Court()
+    court.unite()
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: (
+        forbidden if write.method == "DELETE" and "dryRun" not in write.body and "/v0" in write.path else None
+    )
+    await court.perform()
+    assert (court.refused, court.deleted()) == (["v0"], ["v1"])
+    assert [one["status"] for one in court.conditions("v0")] == ["True", "False"]
+    assert [one["status"] for one in court.conditions("v1")] == ["True"]
+
+
+async def test_a_refusal_stops_those_that_have_not_been_begun() -> None:
+    """They are not told either; those under way are so many as are sent at once."""
+    court = Court()
+    court.order = replace(
+        court.order, victims=[Victim([pod(f"v{number}", node_name="n1")], "room") for number in range(100)]
+    )
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: forbidden if write.method == "DELETE" and write.path.endswith("/v5") else None
+    await court.perform()
+    told = {name for name in (f"v{number}" for number in range(100)) if court.conditions(name)}
+    assert (court.refused, len(court.deleted()) < 30, len(told) < 30) == (["v5"], True, True)
+    staying = {name for name in told if court.conditions(name)[-1]["status"] == "False"}
+    assert staying == told - set(court.deleted())
+    assert "v5" in staying
 
 
 async def test_what_is_written() -> None:
@@ -140,7 +226,13 @@ async def test_a_refusal_ends_it(method: str) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ApiError(500, "InternalError", ""), ApiError(429, "TooManyRequests", ""), ConnectionFailedError("", "", "")],
+    [
+        ApiError(500, "InternalError", ""),
+        ApiError(429, "TooManyRequests", ""),
+        ApiError(401, "Unauthorized", ""),
+        ApiError(409, "Conflict", "the object has been modified"),
+        ConnectionFailedError("", "", ""),
+    ],
 )
 async def test_what_fails_is_tried_again(error: ClientError) -> None:
     """For as long as the plan stands."""
@@ -157,7 +249,14 @@ async def test_what_fails_is_tried_again(error: ClientError) -> None:
     assert (len(deleted), court.refused) == (2, [])
 
 
-@pytest.mark.parametrize("error", [ApiError(404, "NotFound", ""), ApiError(409, "Conflict", "another uid")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ApiError(404, "NotFound", ""),
+        ApiError(409, "Conflict", "Precondition failed: UID in precondition: a, UID in object meta: b"),
+        ApiError(409, "Conflict", "another object has this name: v0"),
+    ],
+)
 async def test_who_is_gone_is_gone(error: ClientError) -> None:
     """Nothing is left to do about such a victim."""
     court = Court()
@@ -166,12 +265,24 @@ async def test_who_is_gone_is_gone(error: ClientError) -> None:
     assert (court.refused, "DELETE pods/v1" in court.did()) == ([], True)
 
 
-async def test_a_plan_that_was_known_before_a_restart_is_only_carried_through() -> None:
-    """Everybody has been told."""
+async def test_a_unit_that_was_begun_before_a_restart_is_only_carried_through() -> None:
+    """Who has been told is not told again, and nobody is asked."""
     court = Court(known=True)
+    condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=SAID)
+    told = replace(pod("v0", node_name="n1"), status=PodStatus(conditions=(condition,)))
+    court.order = replace(court.order, victims=[Victim([told, pod("v1", node_name="n1")], "room")])
     await court.perform()
-    assert not any("pods/" in did and did.startswith("PATCH") for did in court.did())
-    assert sum(did.startswith("DELETE") for did in court.did()) == 2
+    assert (court.conditions("v0"), len(court.conditions("v1")), court.deleted()) == ([], 1, ["v0", "v1"])
+    assert not any("dryRun" in write.body for write in court.wire.writes)
+
+
+async def test_who_was_told_for_nothing_is_told_to_stay() -> None:
+    """Of nobody, that is no request."""
+    court = Court()
+    await court.perform(lambda evictor: evictor.retract([pod("v0"), pod("v1")]))
+    assert [court.conditions(name)[0]["status"] for name in ("v0", "v1")] == ["False", "False"]
+    await court.perform(lambda evictor: evictor.retract([]))
+    assert len(court.wire.writes) == 2
 
 
 async def test_nominations_are_taken_back_when_asked_to() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport, Reason
-from cpg_scheduler.failing import ANYTHING, Failure, Hope
+from cpg_scheduler.failing import ANYTHING, REVIEW, Failure, Hope
 from cpg_scheduler.lots import FEW
-from cpg_scheduler.pending import REVIEW, Backoff, Pending
+from cpg_scheduler.pending import Backoff, Pending
 from cpg_scheduler.roots import Order, RootKey
 
 ROOM = Hope()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_scheduler.failing import ANYTHING, Failure, Hope
+from cpg_scheduler.failing import ANYTHING, REVIEW, Failure, Hope
 from cpg_scheduler.hopes import Hopes
-from cpg_scheduler.pending import REVIEW, Backoff, Pending
+from cpg_scheduler.pending import Backoff, Pending
 from cpg_scheduler.roots import Order, RootKey
 
 BACKOFF = Backoff(first=1.0, most=4.0, per_doubling=0.0)

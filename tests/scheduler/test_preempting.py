@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from cpg_api.core.node import Taint
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.errors import ApiError
-from cpg_engine.testing.builders import metadata, node, pod, pod_group
+from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
 from cpg_scheduler.testing.stage import Stage
 
 FOUND = "pod group preemption: found a placement for podgroup, preempting {} victims"
@@ -120,6 +122,47 @@ def test_nobody_is_evicted_where_others_are_about_to_leave() -> None:
     stage.settle(10)
     assert [stage.bound()[f"pg-{n}"] for n in range(2)] == ["n2", "n2"]
     assert stage.evicted == []
+
+
+def test_room_is_kept_where_all_lesser_pods_are_about_to_leave() -> None:
+    """There is nobody to evict, and yet something to wait for."""
+    stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang())
+    stage.patient = True
+    for name in ("low-0", "low-1"):
+        stage.terminate(stage.pod(name))
+    stage.settle()
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.delete(stage.pod("low-0"))
+    stage.settle(5)
+    assert (stage.evicted, "quick" in stage.bound()) == ([], False)
+    stage.delete(stage.pod("low-1"))
+    stage.settle(5)
+    assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
+
+
+def test_who_leaves_another_node_is_waited_for_too() -> None:
+    """It does not suffer the preemptor in its zone."""
+    terms = (PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "web"})),)
+    rival = low("rival", "a1")
+    rival = replace(
+        rival,
+        spec=replace(
+            rival.spec,
+            affinity=Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms)),
+        ),
+    )
+    web = pod("web", cpu=2, priority=100, meta=metadata("web", app="web"))
+    zone = {"zone": "a"}
+    stage = Stage(node("a1", cpu=1, labels=zone), node("a2", cpu=2, labels=zone), rival, web)
+    stage.patient = True
+    stage.terminate(stage.pod("rival"))
+    stage.settle()
+    assert stage.pod("web").status.nominated_node_name == "a2"
+    stage.put(pod("quick", cpu=2, priority=1))
+    stage.settle(5)
+    stage.delete(stage.pod("rival"))
+    stage.settle(5)
+    assert stage.bound() == {"web": "a2"}
 
 
 def test_only_what_is_missing_beside_those_who_leave_is_evicted() -> None:
@@ -314,7 +357,7 @@ def test_a_plan_breaks_when_its_pods_change() -> None:
     """Somebody came: the next plan counts on those that are going, and evicts one more."""
     stage = patient(node("n2", cpu=1), low("other", "n2", priority=20))
     stage.put(pod("late", group="pg", cpu=1, priority=100))
-    stage.settle(60)
+    stage.settle(20)
     assert sorted(stage.evicted) == ["low-0", "low-1", "other"]
     for name in stage.evicted:
         stage.delete(stage.pod(name))
@@ -328,9 +371,9 @@ def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> Non
     stage.put(pod("high", cpu=1, priority=100))
     stage.cycles()
     (order,) = stage.bailiff.orders
-    assert [victim.pod.metadata.name for victim in order.victims] == ["guarded"]
+    assert [one.metadata.name for victim in order.victims for one in victim.pods] == ["guarded"]
     stage.bailiff.orders = []
-    order.refused(order.victims[0].pod, ApiError(403, "Forbidden", "no"))
+    order.refused(order.victims[0].pods[0], ApiError(403, "Forbidden", "no"))
     assert not order.stands()
     stage.settle(60)
     assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
@@ -348,6 +391,64 @@ def test_who_counted_on_a_plan_that_falls_plans_anew() -> None:
     assert (first.stands(), second.stands()) == (False, False)
     stage.settle(60)
     assert (stage.evicted, stage.bound()) == (["big"], {"second": "n1"})
+
+
+def attempts(stage: Stage, name: str) -> int:
+    """Return how often a root was attempted."""
+    calls = (call.kwargs for call in stage.log.calls)
+    return sum(call.get("event") == "attempt" and call["root"].endswith(f"/{name}") for call in calls)
+
+
+@pytest.mark.parametrize("how", ["deleted", "cordoned", "relabelled"])
+def test_who_has_lost_the_only_node_that_would_do_holds_up_nobody(how: str) -> None:
+    """No eviction can help any more: it waits for news like anybody else, and lesser ones have their turn."""
+    group, *pods = gang()
+    wants = [replace(one, spec=replace(one.spec, node_selector={"disk": "ssd"})) for one in pods]
+    stage = Stage(node("n1", cpu=2, labels={"disk": "ssd"}), low("low-0"), low("low-1"), group, *wants)
+    stage.patient = True
+    stage.settle()
+    if how == "deleted":
+        stage.delete(node("n1"))
+    else:
+        stage.put(node("n1", cpu=2, unschedulable=how == "cordoned"))
+    stage.put(node("n2", cpu=1), pod("lesser", cpu=1, priority=5))
+    before = attempts(stage, "pg")
+    stage.settle(20)
+    assert (stage.bound().get("lesser"), attempts(stage, "pg") - before < 5) == ("n2", True)
+    assert stage.state.nominations.ghosts() == ()
+
+
+def test_a_plan_breaks_when_its_node_is_not_ready() -> None:
+    """Its kubelet is dead, so nobody ends there; the taint says so, and nobody can be placed there."""
+    stage = patient(node("n2", cpu=2), low("other-0", "n2", priority=20), low("other-1", "n2", priority=20))
+    lost = node("n1", cpu=2)
+    taints = tuple(Taint(key="node.kubernetes.io/unreachable", effect=effect) for effect in ("NoSchedule", "NoExecute"))
+    stage.put(replace(lost, spec=replace(lost.spec, taints=taints)))
+    stage.settle(20)
+    assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
+    assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n2"}
+
+
+def test_victims_that_do_not_end_are_waited_for_until_others_can_go() -> None:
+    """Half a minute after their time; with nobody else to evict, the room is kept. Without any news, it looks again."""
+    stage = patient()
+    stage.settle(400)
+    assert (len(plans(stage)), messages(stage).endswith(FOUND.format(2))) == (1, True)
+    assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n1"}
+    stage.put(node("n2", cpu=2), low("other-0", "n2", priority=20), low("other-1", "n2", priority=20))
+    stage.settle(20)
+    stage.settle(40)
+    assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
+    assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n2"}
+    assert len(stage.state.nominations.ghosts()) == 2
+
+
+def test_a_stuck_victim_is_noticed_without_news() -> None:
+    """Nothing happens in the cluster for a minute."""
+    stage = patient(node("n2", cpu=2), low("other-0", "n2", priority=20), low("other-1", "n2", priority=20))
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+    stage.settle(60)
+    assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
 
 
 # After a restart.
@@ -374,17 +475,73 @@ def test_a_new_leader_waits_for_the_victims_of_the_old_one() -> None:
     assert after.bound() == {"pg-0": "n1", "pg-1": "n1"}
 
 
+def interrupted(*things: Any, told: int = 2, **given: Any) -> Stage:
+    """Return a stage whose leader died after it had told so many victims, and before the first had gone."""
+    stage = full(**given)
+    stage.put(*things)
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    stage.nominate(order)
+    stage.tell_victims(order, *order.victims[:told])
+    return stage
+
+
 def test_a_new_leader_ends_what_the_old_one_began() -> None:
-    """It died after the first of two deletions: half a unit is not left behind."""
-    stage = Stage(node("n1", cpu=2), pod_group("whole", priority=10, all_=True), *gang())
+    """It died after the first of two deletions: half a unit is not left behind, also where it has grown meanwhile."""
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
     stage.cycles()
     (order,) = stage.bailiff.orders
-    stage._announce(order)
+    stage.nominate(order)
+    stage.tell_victims(order, *order.victims)
     stage.delete(stage.pod("w-0"))
+    stage.put(low("w-2", "n2", group="whole"))
     after = restarted(stage)
     after.settle(60)
-    assert (after.evicted, len(after.bound()), plans(after)) == (["w-1"], 2, [])
+    assert (sorted(after.evicted), len(after.bound()), plans(after)) == (["w-1", "w-2"], 2, [])
+
+
+@pytest.mark.parametrize("told", [0, 1, 2])
+def test_a_new_leader_plans_anew_where_the_old_one_had_not_begun(told: int) -> None:
+    """Nothing has changed, so it comes to the same."""
+    after = restarted(interrupted(told=told))
+    after.settle(60)
+    assert (sorted(after.evicted), after.bound()) == (["low-0", "low-1"], {"pg-0": "n1", "pg-1": "n1"})
+
+
+def test_a_new_leader_evicts_nobody_where_room_has_appeared() -> None:
+    """Who had been told to go is told to stay."""
+    stage = interrupted()
+    stage.put(node("n9", cpu=4))
+    after = restarted(stage)
+    after.settle(60)
+    assert (after.evicted, {after.bound()[name] for name in ("pg-0", "pg-1")}) == ([], {"n9"})
+    said = [after.pod(name).status.conditions or () for name in ("low-0", "low-1")]
+    assert [[condition.status for condition in conditions] for conditions in said] == [["False"], ["False"]]
+
+
+def test_a_new_leader_evicts_nobody_from_a_node_that_has_been_closed() -> None:
+    """The plan of the old one is as broken as if it had lived to see it."""
+    stage = interrupted()
+    stage.put(node("n1", cpu=2, unschedulable=True))
+    after = restarted(stage)
+    after.settle(60)
+    assert (after.evicted, after.state.nominations.ghosts()) == ([], ())
+
+
+def test_a_new_leader_evicts_nobody_for_a_plan_that_was_dropped() -> None:
+    """The first plan broke before anybody went; the second one is performed."""
+    others = [low(f"b{number}", "n2", priority=20) for number in range(2)]
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=2), low("a0"), low("a1"), *others, *gang())
+    stage.patient = True
+    while stage.cycles():
+        pass
+    stage.put(node("n1", cpu=2, unschedulable=True))
+    stage.settle(20)
+    assert sorted(stage.evicted) == ["b0", "b1"]
+    after = restarted(stage)
+    after.settle(20)
+    assert after.evicted == []
 
 
 def test_nominations_that_lead_nowhere_are_dropped() -> None:
@@ -413,6 +570,63 @@ def test_two_plans_do_not_use_the_same_allowance() -> None:
     stage.put(pod("high-0", cpu=1, priority=100), pod("high-1", cpu=1, priority=100))
     stage.settle()
     assert (stage.evicted[0][:3], stage.evicted[1]) == ("foo", "free")
+
+
+def test_a_plan_that_is_dropped_gives_its_allowance_back() -> None:
+    """The next one uses it, instead of evicting who matters more."""
+    budget = PodDisruptionBudget(
+        metadata=metadata("pdb"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "foo"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=1),
+    )
+    stage = Stage(node("n0", cpu=1), node("n1", cpu=1), budget, low("foo", "n0", meta=metadata("foo", app="foo")))
+    stage.put(low("dear", "n1", priority=50), pod("high", cpu=1, priority=100))
+    stage.cycles()
+    stage.delete(stage.pod("high"))
+    stage.settle(60)
+    stage.put(pod("again", cpu=1, priority=100))
+    stage.settle(60)
+    assert stage.evicted == ["foo"]
+
+
+# Who matters less.
+
+
+def test_a_group_matters_as_much_as_its_workload_says_by_now() -> None:
+    """The Workload came after its pods ran: they are not evicted for somebody who matters less than that."""
+    whole = pod_group("whole", priority=None, all_=True)
+    whole = replace(whole, spec=replace(whole.spec, workload_ref=reference("w", "t")))
+    stage = Stage(node("n1", cpu=1), whole, low("member", group="whole", priority=1000))
+    assert [unit.priority for unit in stage.state.victims(50)] == [0]
+    stage.put(workload([replace(leaf_template("t"), priority=1000)]))
+    stage.put(pod("high", cpu=1, priority=50))
+    stage.settle(60)
+    assert stage.evicted == []
+
+
+def test_a_member_matters_as_little_as_its_root() -> None:
+    """Its own number is high, but it goes with its group: that is hope enough to try."""
+    stage = Stage(node("n1", cpu=1), pod_group("group", priority=10), low("member", group="group", priority=500))
+    uid = stage.pod("member").metadata.uid
+    assert (stage.state.less_important(["n1"], 100), stage.state.less_important(["n1"], 10)) == ([uid], [])
+
+
+def theirs(priority: int) -> Pod:
+    """Return a pod for which another scheduler has made room on n1."""
+    found = pod("theirs", cpu=1, priority=priority)
+    spec = replace(found.spec, scheduler_name="default-scheduler")
+    return replace(found, spec=spec, status=replace(found.status, nominated_node_name="n1"))
+
+
+@pytest.mark.parametrize(("priority", "gets"), [(50, True), (100, False)])
+def test_the_room_that_others_have_made_is_theirs(priority: int, *, gets: bool) -> None:
+    """Unless who comes matters more; and for no longer than they wait for it."""
+    stage = Stage(node("n1", cpu=1), theirs(priority), pod("ours", cpu=1, priority=70))
+    stage.settle()
+    assert ("ours" in stage.bound()) is gets
+    stage.delete(stage.pod("theirs"))
+    stage.settle(20)
+    assert stage.bound() == {"ours": "n1"}
 
 
 # What may help, where evicting did not.

@@ -3,11 +3,14 @@
 A pod has few labels and a namespace may have many budgets, so budgets are found by one label that they ask for; those
 that ask for none in particular are asked one by one.
 
-What a budget allows is counted by the disruption controller, a moment after the fact. Until it has written anew, pods
-that we have evicted ourselves are taken off here, or two plans in a row would both use the same allowance.
+What a budget allows is counted by the disruption controller, a moment after the fact. Pods that we evict are taken off
+here, or two plans in a row would both use the same allowance: each until it is on its way out, and the budget has been
+written since it was spent, in whichever order these come. One that stays after all is put back.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
 
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.pod import Pod
@@ -18,6 +21,13 @@ Place = tuple[str, tuple[str, str] | None]
 """A namespace, and a label that a budget there asks for, or None for one that asks for none in particular."""
 
 
+class _Spent(Struct):
+    """What has become known since a pod was taken off a budget."""
+
+    is_counted: bool = False
+    is_ending: bool = False
+
+
 class Budgets:
     """The budgets of a cluster."""
 
@@ -26,7 +36,7 @@ class Budgets:
         self._budgets: dict[str, tuple[PodDisruptionBudget, LabelMatcher]] = {}
         self._at: dict[Place, set[str]] = {}
         self._covered: dict[str, dict[str, str]] = {}
-        self._spent: dict[str, int] = {}
+        self._spent: dict[str, dict[str, _Spent]] = {}
 
     def __iter__(self) -> Iterator[PodDisruptionBudget]:
         """Yield the budgets as the API server has them."""
@@ -36,7 +46,9 @@ class Budgets:
         """Take the state of a budget; ``pods`` are all there are, of which it covers those that it selects."""
         key = budget.metadata.key
         known = self._budgets.get(key)
-        self._spent.pop(key, None)
+        for spent in self._spent.get(key, {}).values():
+            spent.is_counted = True
+        self._settle(key)
         if known is not None and known[0].spec.selector == budget.spec.selector:
             self._budgets[key] = (budget, known[1])
             return
@@ -64,6 +76,8 @@ class Budgets:
         """Take the new state of a pod in place of the old."""
         if not self._budgets:
             return
+        if old is not None and self._spent and (new is None or new.is_terminating):
+            self._note_end(old.metadata.uid)
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
         if old is not None:
@@ -73,17 +87,39 @@ class Budgets:
             for key in self._selecting(new):
                 self._covered[key][new.metadata.uid] = new.metadata.name
 
-    def spend(self, pod: Pod) -> None:
-        """Count a pod that is being evicted, until its budgets are counted anew."""
-        for key in self._selecting(pod):
-            self._spent[key] = self._spent.get(key, 0) + 1
+    def spend(self, pods: Iterable[Pod]) -> None:
+        """Take pods off that are about to be evicted."""
+        for pod in pods:
+            for key in self._selecting(pod):
+                self._spent.setdefault(key, {})[pod.metadata.uid] = _Spent()
+
+    def refund(self, uids: Iterable[str]) -> None:
+        """Put back pods that are not evicted after all."""
+        for uid in uids:
+            for key, spent in tuple(self._spent.items()):
+                spent.pop(uid, None)
+                self._settle(key)
+
+    def _note_end(self, uid: str) -> None:
+        for key, spent in tuple(self._spent.items()):
+            if uid in spent:
+                spent[uid].is_ending = True
+                self._settle(key)
+
+    def _settle(self, key: str) -> None:
+        """Forget those of whom the controller knows, and who are on their way out."""
+        left = {uid: one for uid, one in self._spent.get(key, {}).items() if not (one.is_counted and one.is_ending)}
+        if left:
+            self._spent[key] = left
+        else:
+            self._spent.pop(key, None)
 
     def all(self) -> tuple[Budget, ...]:
         """Return what may be disrupted now; pods that are on their way out already are covered no more."""
         return tuple(
             Budget(
                 name=key,
-                allowed=max(budget.status.disruptions_allowed - self._spent.get(key, 0), 0),
+                allowed=max(budget.status.disruptions_allowed - len(self._spent.get(key, ())), 0),
                 pods=frozenset(self._disruptable(key, budget)),
             )
             for key, (budget, _) in sorted(self._budgets.items())

@@ -1,5 +1,7 @@
 """Room that is kept for pods that wait until others have gone.
 
+Pods of other schedulers count as well: whom they nominate they have made room for, or are about to.
+
 A nominated pod is held in the ledger at its node as a ghost, under a UID of its own, so that whoever is decided about
 sees no room there. Its own root does see it, and so do those that outrank it: for them the ghosts are lifted.
 """
@@ -42,6 +44,10 @@ class Nominations:
     def items(self) -> Iterable[tuple[str, Nominated]]:
         """Return who is nominated where, by the pods' UIDs."""
         return self._held.items()
+
+    def of(self, uid: str) -> Nominated | None:
+        """Return where a pod is nominated to, by its UID."""
+        return self._held.get(uid)
 
     def put(self, pod: Pod, nominated: Nominated) -> None:
         """Keep room for a pod."""

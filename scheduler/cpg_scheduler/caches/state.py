@@ -40,7 +40,7 @@ from cpg_engine.gangs.world import World
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.snapshot.requests import RequestError
 from cpg_scheduler.caches.budgets import Budgets
-from cpg_scheduler.caches.nominations import Nominations
+from cpg_scheduler.caches.nominations import Nominated, Nominations
 from cpg_scheduler.caches.relevance import asks, node_matters, pod_matters
 from cpg_scheduler.caches.storage import StorageCache
 from cpg_scheduler.caches.victims import Lineage, Victims
@@ -55,12 +55,13 @@ class News(Struct):
     """What has happened since the driver last asked.
 
     ``touched`` are roots of which something of their own has changed; ``eased`` are nodes that may have more room than
-    before; ``moved`` says that anything at all has changed at any node; ``gone`` are pods, by UID, that take no room
-    any more.
+    before; ``reshaped`` are nodes that have changed themselves, or are gone; ``moved`` says that anything at all has
+    changed at any node; ``gone`` are pods, by UID, that take no room any more.
     """
 
     touched: set[RootKey] = field(default_factory=set)
     eased: set[str] = field(default_factory=set)
+    reshaped: set[str] = field(default_factory=set)
     moved: bool = False
     gone: set[str] = field(default_factory=set)
 
@@ -114,10 +115,10 @@ class State:
         if new is not None:
             self.world.ledger.put_node(new)
             if old is None or node_matters(old, new):
-                self._ease(new.metadata.name)
+                self._reshape(new.metadata.name)
         elif old is not None:
             self.world.ledger.remove_node(old.metadata.name)
-            self._ease(old.metadata.name)
+            self._reshape(old.metadata.name)
 
     def on_namespace(self, change: Change[Namespace]) -> None:
         """Take news of a namespace, whose labels pods may select by."""
@@ -163,7 +164,9 @@ class State:
             else:
                 workloads[place] = new
             if old is None or new is None or old.spec != new.spec:
-                self._touch(flavour, self.stores[flavour].made_from(*place))
+                made = self.stores[flavour].made_from(*place)
+                self._touch(flavour, made)
+                self._regrouped.update(RootKey(flavour, self.stores[flavour].anchor(key)) for key in made)
 
         return take
 
@@ -241,12 +244,11 @@ class State:
 
     def less_important(self, nodes: Iterable[str], below: int) -> list[str]:
         """Return who is at these nodes, by UID, and less important than that: whom one could evict there."""
+        self._regroup()
         if not self._victims.any_below(below):
             return []
         found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.world.ledger.uids_at(node))
-        return [
-            uid for uid, pod in found if pod is not None and (pod.spec.priority or 0) < below and self._is_writable(pod)
-        ]
+        return [uid for uid, pod in found if pod is not None and self._victims.is_below(pod, below)]
 
     def groups_of(self, unit: VictimUnit) -> list[Group]:
         """Return the groups that go with a unit: the one that it is named by, and all below."""
@@ -346,12 +348,27 @@ class State:
         if (known := new or old) is not None and self._is_writable(known):
             self._victims.swap(old, new)
         self.budgets.swap(old, new)
+        self._heed(old, new)
         if ours or (old is not None and new is not None and not pod_matters(old, new)):
             return
         self.disturbances += self.world.ledger.version != version
         for pod in (old, new):
             if pod is not None and (self.leaf_of(pod) is not None or self.is_ours(pod)):
                 self.news.touched.add(self.root_of(pod))
+
+    def _heed(self, old: Pod | None, new: Pod | None) -> None:
+        """Keep the room to which another scheduler has nominated a pod: it has made it, or is about to."""
+        if new is not None and new.status.nominated_node_name and self._is_theirs(new):
+            nominated = Nominated(new.status.nominated_node_name, self.root_of(new), new.spec.priority or 0)
+            if self.nominations.of(new.metadata.uid) != nominated:
+                self.nominations.put(new, nominated)
+        elif old is not None and old.status.nominated_node_name and self._is_theirs(old):
+            self.nominations.drop(old.metadata.uid)
+
+    def _is_theirs(self, pod: Pod) -> bool:
+        """Tell whether a pod waits for somebody else."""
+        is_foreign = pod.spec.scheduler_name != self.scheduler_name or not self._is_writable(pod)
+        return is_foreign and not (pod.spec.node_name or pod.is_terminal or pod.is_terminating)
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
         """Bring the ledger up to date: a pod counts while it has a node and has not come to its end."""
@@ -370,6 +387,10 @@ class State:
         self.news.moved = True
         if old is not None and _counts(old):
             self._ease(old.spec.node_name)
+
+    def _reshape(self, node: str) -> None:
+        self.news.reshaped.add(node)
+        self._ease(node)
 
     def _ease(self, node: str) -> None:
         self.news.eased.add(node)

@@ -84,6 +84,13 @@ class Victims:
         self._refresh()
         return any(found < priority for found in self._pieces)
 
+    def is_below(self, pod: Pod, priority: int) -> bool:
+        """Tell whether a pod leaves its node anyway, or goes with a unit that is less important than that."""
+        self._refresh()
+        leaf = self._leaf_of(pod)
+        place = pod.metadata.uid if leaf is None else leaf
+        return pod.metadata.uid in self.leaving or any(found < priority for found in self._priorities_of.get(place, ()))
+
     def _add(self, pod: Pod) -> None:
         leaf = self._leaf_of(pod)
         if leaf is None:

@@ -6,7 +6,7 @@ confirmed by the watch, and what is written into a status comes back as a change
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import structlog
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from cpg_scheduler.binding import Binder, Order, Trouble
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.caches.storage import Stored
 from cpg_scheduler.driving import Driver
-from cpg_scheduler.evicting import Evictor, told
+from cpg_scheduler.evicting import Evictor, Victim, told
 from cpg_scheduler.evicting import Order as Eviction
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
@@ -94,6 +94,7 @@ class Bailiff:
         """Begin with nothing to do."""
         self.orders: list[Eviction] = []
         self.cleared: list[Pod] = []
+        self.retracted: list[Pod] = []
 
     def start(self, order: Eviction) -> None:
         """Note an order."""
@@ -102,6 +103,10 @@ class Bailiff:
     def clear(self, pods: Iterable[Pod]) -> None:
         """Note who is nominated no more."""
         self.cleared.extend(pods)
+
+    def retract(self, pods: Iterable[Pod]) -> None:
+        """Note who is told to stay."""
+        self.retracted.extend(pods)
 
 
 class Stage:
@@ -192,20 +197,33 @@ class Stage:
             order.failed(Trouble(frozenset(order.nodes), reason, message, at_once))
 
     def evict(self) -> None:
-        """Perform the evictions under way, as the evictor does: words, nominations, one more look, deletions."""
+        """Perform the evictions under way, as the evictor does: nominations, one more look, words, deletions."""
         for pod in self.bailiff.cleared:
             self._nominate(pod, "")
-        orders, self.bailiff.orders, self.bailiff.cleared = self.bailiff.orders, [], []
+        for pod in self.bailiff.retracted:
+            self._say(pod, "False", "")
+        orders, self.bailiff.orders, self.bailiff.cleared, self.bailiff.retracted = self.bailiff.orders, [], [], []
         for order in orders:
-            if not order.known:
-                self._announce(order)
+            self.nominate(order)
             if not order.commit():
                 for pod, _ in order.nominations:
                     self._nominate(pod, "")
                 continue
             for victim in order.victims:
-                self.evicted.append(victim.pod.metadata.name)
-                self.terminate(victim.pod)
+                self.tell_victims(order, victim)
+                for pod in victim.pods:
+                    self.evicted.append(pod.metadata.name)
+                    self.terminate(pod)
+
+    def nominate(self, order: Eviction) -> None:
+        """Nominate the pods of an order."""
+        for pod, node in order.nominations:
+            self._nominate(pod, node)
+
+    def tell_victims(self, order: Eviction, *victims: Victim) -> None:
+        """Tell pods that they go."""
+        for pod in (pod for victim in victims for pod in victim.pods):
+            self._say(pod, "True", told(SCHEDULER_NAME, order.preemptor))
 
     def terminate(self, pod: Pod) -> None:
         """Delete a pod: at once, or, on a patient stage, as far as it takes its time."""
@@ -220,7 +238,9 @@ class Stage:
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, then run, bind and evict until nothing happens any more."""
         self.now += seconds
-        while self.cycles() or self.hands.orders or self.bailiff.orders or self.bailiff.cleared:
+        while (
+            self.cycles() or self.hands.orders or self.bailiff.orders or self.bailiff.cleared or self.bailiff.retracted
+        ):
             self.perform()
             self.evict()
 
@@ -252,15 +272,12 @@ class Stage:
             case _:
                 self.state.on_class(cast("Change[PriorityClass]", change))
 
-    def _announce(self, order: Eviction) -> None:
-        said = told(SCHEDULER_NAME, order.preemptor)
-        condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=said)
-        for victim in order.victims:
-            found = self._things.get(("Pod", CRD, victim.pod.metadata.key))
-            if isinstance(found, Pod):
-                self.put(replace(found, status=replace(found.status, conditions=(condition,))))
-        for pod, node in order.nominations:
-            self._nominate(pod, node)
+    def _say(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
+        reason = "PreemptionByScheduler"
+        condition = PodCondition(type="DisruptionTarget", status=status, reason=reason, message=message)
+        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        if isinstance(found, Pod):
+            self.put(replace(found, status=replace(found.status, conditions=(condition,))))
 
     def _nominate(self, pod: Pod, node: str) -> None:
         found = self._things.get(("Pod", CRD, pod.metadata.key))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import pytest
-from msgspec.structs import replace
 
 from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from cpg_api.core.pod import Pod
@@ -89,11 +88,44 @@ def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
     assert covered(stage) == {"default/pdb": ["b"]}
 
 
-def test_what_we_evict_is_taken_off_until_the_budget_is_counted_anew() -> None:
-    """Never below nothing."""
-    stage = Stage(node("n1"), labelled("a", app="foo"), budget(), budget("other", LabelSelector(), allowed=2))
-    for left in ([1, 0], [0, 0], [0, 0]):
-        stage.state.budgets.spend(stage.pod("a"))
-        assert allowed(stage) == left
-    stage.put(replace(budget(allowed=3), metadata=metadata("pdb")))
-    assert allowed(stage) == [0, 3]
+def both() -> Stage:
+    """Return a stage with two pods that a budget covers, and another budget all."""
+    pods = [labelled("a", app="foo", node_name="n1"), labelled("b", app="foo", node_name="n1")]
+    return Stage(node("n1"), *pods, budget(allowed=2), budget("other", LabelSelector(), allowed=3))
+
+
+def test_whom_we_evict_is_taken_off() -> None:
+    """Once, and never below nothing."""
+    stage = both()
+    for _ in range(2):
+        stage.state.budgets.spend([stage.pod("a")])
+        assert allowed(stage) == [2, 1]
+    stage.put(budget(allowed=0))
+    assert allowed(stage) == [2, 0]
+
+
+def test_who_stays_after_all_is_put_back() -> None:
+    """The plan was dropped."""
+    stage = both()
+    stage.state.budgets.spend([stage.pod("a"), stage.pod("b")])
+    stage.state.budgets.refund([stage.pod("a").metadata.uid, "unknown"])
+    assert allowed(stage) == [2, 1]
+
+
+@pytest.mark.parametrize("first", ["pod", "budget"])
+def test_who_is_evicted_is_off_until_it_goes_and_the_budget_is_counted_anew(first: str) -> None:
+    """Another that is counted later stays off, though the budget was written for the first one."""
+    stage = both()
+    stage.patient = True
+    stage.state.budgets.spend([stage.pod("a"), stage.pod("b")])
+    if first == "pod":
+        stage.terminate(stage.pod("a"))
+    stage.put(budget(allowed=1))
+    if first == "budget":
+        stage.terminate(stage.pod("a"))
+    assert allowed(stage) == [1, 0]
+    stage.delete(stage.pod("b"))
+    stage.put(budget(allowed=0))
+    assert allowed(stage) == [1, 0]
+    stage.put(budget("other", LabelSelector(), allowed=1))
+    assert allowed(stage) == [1, 0]

@@ -147,7 +147,7 @@ def test_a_node_that_goes_is_news(stage: Stage) -> None:
     """Who had members there may go elsewhere; a node that nobody knows is none."""
     stage.state.take_news()
     stage.delete(node("n1"))
-    assert stage.state.take_news() == News(eased={"n1"}, moved=True)
+    assert stage.state.take_news() == News(eased={"n1"}, reshaped={"n1"}, moved=True)
 
 
 def test_a_pod_that_comes_to_a_node_eases_nothing(stage: Stage) -> None:
