@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cpg_api.core.node import Node, Taint
 from cpg_api.core.pod import Pod, PodSpec
@@ -44,11 +45,12 @@ class NodeForm(Struct, frozen=True, forbid_unknown_fields=True):
 class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
     """A group: basic without ``gang``, a CompositePodGroup with ``children``, be there any or not.
 
-    With ``whole`` its pods are evicted together or not at all.
+    With ``whole`` its pods are evicted together or not at all; ``preemption`` is its policy.
     """
 
     gang: int | None = None
     whole: bool = False
+    preemption: str | None = None
     key: str | None = None
     preferred: str | None = None
     priority: int | None = None
@@ -114,7 +116,7 @@ class Forms:
             form = found or GroupForm()
             meta = self._born(name, form.created)
             build = pod_group if form.children is None else composite
-            yield build(
+            group = build(
                 name,
                 gang=form.gang,
                 parent=form.parent or parent,
@@ -125,6 +127,7 @@ class Forms:
                 priority=self._priority if form.priority is None else form.priority,
                 meta=meta,
             )
+            yield replace(group, spec=replace(group.spec, preemption_policy=form.preemption))
             yield from self.groups(form.children or {}, name)
 
     def pods(self, form: str | Mapping[str, Any]) -> Iterator[Pod]:
