@@ -19,7 +19,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client import resources
@@ -162,7 +162,7 @@ def _wired(
     resources_of = partial(_resource, kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
-    reporter = _reporter(connection, resources_of, shell, calm=lambda: _calm(evictor, binder))
+    reporter = _reporter(connection, partial(_known, kinds, state), shell, calm=lambda: _calm(evictor, binder))
     announcer = Announcer(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
     evictor.later = reporter.later = announcer.later
     evictor.nominate = reporter.nominate
@@ -233,7 +233,7 @@ def _evictor(
 
 def _reporter(
     connection: Connection,
-    resources_of: Callable[[Group], Resource | None],
+    known: Callable[[Group], tuple[Group, Resource] | None],
     shell: Shell[Settings],
     *,
     calm: Callable[[], Awaitable[None]],
@@ -241,7 +241,7 @@ def _reporter(
     """Return who says things; evictions and binds have the right of way."""
     return Reporter(
         connection,
-        resources_of,
+        known,
         now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         instance=shell.identity,
         calm=calm,
@@ -274,10 +274,18 @@ def _routes(shell: Shell[Settings], metrics: Metrics, explainer: Explainer, dump
     }
 
 
-def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource | None:
-    """Return the resource of a group, by the flavour whose store has this very object, or None if none has."""
+def _known(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> tuple[Group, Resource] | None:
+    """Return a group as it is by now and its resource, by the flavour whose store has it, or None if none has."""
     flavour = next((name for name, store in state.stores.items() if store.holds(group)), None)
-    return kinds[flavour][type(group)] if flavour is not None else None
+    if flavour is None:
+        return None
+    return state.stores[flavour].forest.groups[key_of(group)], kinds[flavour][type(group)]
+
+
+def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource | None:
+    """Return the resource of a group, or None if it is gone."""
+    known = _known(kinds, state, group)
+    return known[1] if known is not None else None
 
 
 def _reflectors(

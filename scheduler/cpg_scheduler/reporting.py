@@ -5,7 +5,8 @@ Writing is behind deciding, and behind binding:
 1. **A report replaces the one about the same object that has not been sent yet**, so a burst of attempts is one write.
    While one is being sent, the next about the same object waits: on two connections, the newer could arrive first.
 2. **What was said is remembered until the watch shows it**; from then on, what the object shows is what counts. So the
-   memory is small, and a condition that somebody has wiped out is written again at the next attempt.
+   memory is small, and a condition that somebody has wiped out is written again at the next attempt. That a group has
+   been placed is remembered until the group is gone: it is final, whatever is seen, or was decided before.
 3. **Groups go before pods**, and while binds are under way most writers pause: ten thousand pods that fit nowhere must
    not hold up a gang that fits.
 4. **An event is about something new**: the same words about the same object are one event, counted.
@@ -84,7 +85,7 @@ class Reporter:
     def __init__(
         self,
         connection: Connection,
-        resources: Callable[[Group], Resource | None],
+        known: Callable[[Group], tuple[Group, Resource] | None],
         *,
         now: Callable[[], str],
         instance: str,
@@ -92,9 +93,12 @@ class Reporter:
         calm: Callable[[], Awaitable[object]] = _at_once,
         retry: float = RETRY,
     ) -> None:
-        """Say nothing yet; ``calm`` returns when nothing more important is being written."""
+        """Say nothing yet; ``calm`` returns when nothing more important is being written.
+
+        ``known`` returns a group as it is by now and where it is written, or None where it is gone.
+        """
         self._connection = connection
-        self._resources = resources
+        self._known = known
         self._now = now
         self._instance = instance
         self._log = log
@@ -103,6 +107,8 @@ class Reporter:
         self.later: Callable[[Callable[[], Awaitable[None]]], None] = lambda _: None
         """Called with what can wait until all that matters has been done."""
         self._said: dict[str, Said] = {}
+        self._final: set[str] = set()
+        """The groups, by UID, that have been placed."""
         self._carried: dict[str, Said] = {}
         """What is said of pods together with their nomination, by UID."""
         self._queue: asyncio.PriorityQueue[tuple[int, int, str]] = asyncio.PriorityQueue()
@@ -137,25 +143,23 @@ class Reporter:
 
     def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
         """Say whether the minimum of a group is placed; once it is, that is never taken back."""
-        shown, generation = shown_by(group), group.metadata.generation
-        if shown is not None and shown.status == "True":
-            return
-        words = ("True", REASON_SCHEDULED, "") if scheduled else ("False", reason, message)
-        said, before = Said(*words, generation), self._said.get(group.metadata.uid) or shown
-        if before is not None and (before == said or before.status == "True"):
-            return
-        resource = self._resources(group)
-        if resource is None:
+        known, uid = self._known(group), group.metadata.uid
+        if known is None:
             return  # it is gone
-        self._said[group.metadata.uid] = said
+        words = ("True", REASON_SCHEDULED, "") if scheduled else ("False", reason, message)
+        said = Said(*words, group.metadata.generation)
+        is_final, before = self._is_final(known[0]), self._said.get(uid) or shown_by(known[0])
+        if before == said or (is_final and (not scheduled or said.same_words(before))):
+            return
+        if scheduled:
+            self._final.add(uid)
+        self._said[uid] = said
         is_news = not said.same_words(before)
-        self._put(group.metadata.uid, lambda: self._write_group(group, resource, said, is_news=is_news), urgency=0)
+        self._put(uid, lambda: self._write_group(group, said, is_news=is_news), urgency=0)
 
     def recovered(self, group: Group) -> None:
         """Take back that a group is going as a whole: it has its minimum again."""
-        resource = self._resources(group)
-        if resource is not None:
-            self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, resource), urgency=0)
+        self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group), urgency=0)
 
     def node(self, name: str, message: str) -> None:
         """Say something about a node, in an event alone: its status is its kubelet's."""
@@ -173,6 +177,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """Drop what was said about an object that is gone."""
         self._said.pop(uid, None)
+        self._final.discard(uid)
         self._carried.pop(uid, None)
 
     async def run(self) -> None:
@@ -184,6 +189,13 @@ class Reporter:
     async def drained(self) -> None:
         """Wait until everything has been sent."""
         await self._queue.join()
+
+    def _is_final(self, group: Group) -> bool:
+        """Tell whether a group says that it was placed, or has said so."""
+        shown = shown_by(group)
+        if shown is not None and shown.status == "True":
+            self._final.add(group.metadata.uid)
+        return group.metadata.uid in self._final
 
     def _put(self, uid: str, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
         if not self._is_busy(uid):
@@ -236,7 +248,11 @@ class Reporter:
         event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message)
         await record_event(self._connection, PODS, pod.metadata, event, counted=True)
 
-    async def _write_group(self, group: Group, resource: Resource, said: Said, *, is_news: bool) -> None:
+    async def _write_group(self, group: Group, said: Said, *, is_news: bool) -> None:
+        known = self._known(group)
+        if known is None or (said.status != "True" and self._is_final(known[0])):
+            return
+        group, resource = known
         condition = Condition(
             type=_condition_type(group),
             status=said.status,
@@ -257,7 +273,11 @@ class Reporter:
             event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message)
         await record_event(self._connection, resource, group.metadata, event, counted=True)
 
-    async def _write_recovered(self, group: Group, resource: Resource) -> None:
+    async def _write_recovered(self, group: Group) -> None:
+        known = self._known(group)
+        if known is None:
+            return
+        group, resource = known
         condition = Condition(
             type=DISRUPTION_TARGET,
             status="False",

@@ -23,12 +23,6 @@ from cpg_scheduler.testing.wire import Wire, Write
 NOW = "2026-11-18T12:00:00Z"
 
 
-def _resource(group: Group) -> Resource | None:
-    if group.metadata.name == "gone":
-        return None
-    return CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
-
-
 class Desk:
     """A reporter at work, and what it wrote."""
 
@@ -37,15 +31,27 @@ class Desk:
         self.log = structlog.testing.CapturingLogger()
         self.calm = asyncio.Event()
         self.calm.set()
+        self.stored: dict[str, Group] = {}
         self.reporter = Reporter(
             cast("Connection", self.wire),
-            _resource,
+            self._known,
             now=lambda: NOW,
             instance="me",
             log=structlog.wrap_logger(self.log, processors=[]),
             calm=self.calm.wait,
             retry=0.02,
         )
+
+    def _known(self, group: Group) -> tuple[Group, Resource] | None:
+        if group.metadata.name == "gone":
+            return None
+        resource = CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
+        return self.stored.get(group.metadata.uid, group), resource
+
+    def show(self, group: Group) -> None:
+        """Have the watch show a group."""
+        self.stored[group.metadata.uid] = group
+        self.reporter.saw(group)
 
     def group(self, group: Group, message: str) -> None:
         """Say that a group is not scheduled."""
@@ -224,6 +230,43 @@ async def test_what_is_final_is_never_taken_back(desk: Desk) -> None:
     desk.group(replace(other, metadata=replace(other.metadata, uid="other")), "too few")
     await desk.reporter.drained()
     assert [condition["status"] for condition in desk.conditions()] == ["True"]
+
+
+async def test_who_was_decided_about_before_it_became_final_takes_nothing_back(desk: Desk) -> None:
+    """The watch has shown it, a failed bind speaks of the group as it was, and then another server's watch does."""
+    decided = pod_group("pg")
+    desk.reporter.group(decided, scheduled=True, reason="", message="")
+    await desk.reporter.drained()
+    desk.show(group_shown("True", ""))
+    desk.group(decided, "waiting for a volume")
+    desk.show(decided)
+    desk.group(decided, "refused")
+    await desk.reporter.drained()
+    assert [condition["status"] for condition in desk.conditions()] == ["True"]
+    desk.reporter.forget(decided.metadata.uid)
+    desk.group(decided, "too few")
+    await desk.reporter.drained()
+    assert [condition["status"] for condition in desk.conditions()] == ["True", "False"]
+
+
+async def test_what_has_become_final_is_looked_for_once_more_before_writing(desk: Desk) -> None:
+    """An earlier leader's last word may be seen only now."""
+    desk.group(pod_group("pg"), "too few")
+    desk.show(group_shown("True", ""))
+    await desk.reporter.drained()
+    assert desk.wire.writes == []
+
+
+async def test_what_is_final_and_was_wiped_out_is_said_again(desk: Desk) -> None:
+    """As everything that was wiped out."""
+    for _ in range(2):
+        desk.reporter.group(pod_group("pg"), scheduled=True, reason="", message="")
+        await desk.reporter.drained()
+        desk.show(group_shown("True", ""))
+        desk.reporter.group(pod_group("pg"), scheduled=True, reason="", message="")
+        desk.show(pod_group("pg"))
+    await desk.reporter.drained()
+    assert [condition["status"] for condition in desk.conditions()] == ["True", "True"]
 
 
 async def test_a_status_that_does_not_change_keeps_its_time(desk: Desk) -> None:
