@@ -92,7 +92,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     if refusal is not None:
         reason, message = refusal
         return Refused(reason=reason, message=message, pods=pods, groups=groups)
-    members = {node.key: _members(state, root.flavour, node.key) for node in tree.nodes}
+    members = {node.key: members_of(state, root.flavour, node.key) for node in tree.nodes}
     return Ready(
         unit=tree_unit(tree, members, state.world.ledger),
         pods={pod.metadata.uid: pod for pod in pods},
@@ -108,6 +108,17 @@ def waiting_at(state: State, root: RootKey) -> list[Pod]:
         pod = state.pod_alone(root.key)
         return [pod] if pod is not None and state.is_ours(pod) else []
     return _waiting(state, root.flavour, state.stores[root.flavour].forest.tree_of(root.key))
+
+
+def members_of(state: State, flavour: str, key: GroupKey) -> Members:
+    """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
+    pending, settled = [], []
+    for pod in state.members(flavour, key):
+        if state.is_ours(pod):
+            pending.append(pod)
+        elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
+            settled.append(pod)
+    return Members(pending=pending, settled=settled)
 
 
 def _single(state: State, key: GroupKey) -> Ready | Refused:
@@ -148,17 +159,6 @@ def _leaves(tree: Tree) -> Iterable[GroupKey]:
 
 def _waiting(state: State, flavour: str, tree: Tree) -> list[Pod]:
     return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_ours(pod)]
-
-
-def _members(state: State, flavour: str, key: GroupKey) -> Members:
-    """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
-    pending, settled = [], []
-    for pod in state.members(flavour, key):
-        if state.is_ours(pod):
-            pending.append(pod)
-        elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
-            settled.append(pod)
-    return Members(pending=pending, settled=settled)
 
 
 def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:

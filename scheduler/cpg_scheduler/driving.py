@@ -5,13 +5,13 @@ they are sent, and sending never holds up the next cycle.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import key_of
+from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
@@ -29,7 +29,7 @@ from cpg_scheduler.preempting import SLACK, Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
-from cpg_scheduler.standing import recovered, standing_of
+from cpg_scheduler.standing import bound_of, recovered, standing_of
 from cpg_scheduler.wording import group_messages, pod_messages, refusals
 
 BREATH = 0.02
@@ -69,6 +69,8 @@ class Driver:
         self._clock = clock
         self._log = log
         self._news = asyncio.Event()
+        self._under_way: dict[str, Ready] = {}
+        """Of the pods, by UID, of which it is not known yet whether they are bound: by which attempt they are to be."""
 
     def wake(self) -> None:
         """Tell that the state has changed."""
@@ -153,6 +155,7 @@ class Driver:
         # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
         for bind in decision.binds:
             self._state.assume(bind.uid, bind.node, bind.choices)
+            self._under_way[bind.uid] = ready
         if nodes:
             self._binder.start(
                 BindOrder(
@@ -160,14 +163,14 @@ class Driver:
                     pods={uid: ready.pods[uid] for uid in nodes},
                     nodes=nodes,
                     placed=lambda: self._tell_placed(root, ready, decision, began),
-                    failed=lambda trouble: self._failed(root, ready, trouble),
-                    waits=lambda trouble: self._tell_unbound(ready, trouble),
+                    failed=lambda trouble: self._failed(root, ready, decision, trouble),
+                    waits=lambda trouble: self._tell_unbound(root, ready, decision.explanation, trouble),
                     choices=tuple(choice for bind in decision.binds for choice in bind.choices),
                 )
             )
         elif finding is Finding.PLACED:
             # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
-            self._tell_met(root, ready, decision.explanation)
+            self._tell_met(root)
 
     def _log_attempt(self, root: RootKey, ready: Ready, decision: Decision, *, seconds: float, answer: Answer) -> None:
         preemption = {"preemption": answer.outcome, "victims": answer.victims} if answer.outcome else {}
@@ -234,34 +237,42 @@ class Driver:
             explanation = decide(self._state.world, standing.unit, self._options).explanation
             self._tell(standing, explanation, {}, NOTHING)
             if explanation.finding is Finding.PLACED:
-                self._tell_met(root, standing, explanation)
+                self._tell_met(root)
 
     def _tell_placed(self, root: RootKey, ready: Ready, decision: Decision, began: float) -> None:
         """Report the groups whose minimum is bound now."""
         self._pending.bound(root)
+        self._land(ready, decision)
         top = ready.groups[0] if ready.groups else next(iter(ready.pods.values()))
         kind, created = "podgroup" if ready.groups else "pod", top.metadata.creation_timestamp
         self._metrics.placed(kind, len(decision.binds), seconds=self._clock() - began, created=created)
         self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
         for bind in decision.binds:
             self._announce(ready.pods[bind.uid], bind.node)
-        self._tell_met(root, ready, decision.explanation)
+        self._tell_met(root)
         if len(decision.binds) < len(ready.pods) and self._preemption.could_help(ready):
             # Who was left may evict others, now that nobody of the tree is to be bound in the same cycle.
             self._put(root)
 
-    def _tell_met(self, root: RootKey, ready: Ready, explanation: Explanation) -> None:
-        """Report the groups whose minimum has its nodes."""
-        messages = group_messages(explanation)
-        for group in ready.groups:
-            if not messages.get(key_of(group), "failed"):
-                self._reporter.group(group, scheduled=True, reason="", message="")
-        for group in recovered(self._state, root, self._preemption.awaits):
-            if not messages.get(key_of(group), "failed"):
-                self._reporter.recovered(group)
+    def _land(self, ready: Ready, decision: Decision) -> None:
+        """Note that it is known of all binds of an attempt what has become of them."""
+        for bind in decision.binds:
+            if self._under_way.get(bind.uid) is ready:
+                del self._under_way[bind.uid]
 
-    def _failed(self, root: RootKey, ready: Ready, trouble: Trouble) -> None:
+    def _tell_met(self, root: RootKey) -> Collection[GroupKey]:
+        """Report the groups whose minimum is bound, as they are by now, and return which these are."""
+        bound = bound_of(self._state, root, self._under_way)
+        for group in bound.values():
+            self._reporter.group(group, scheduled=True, reason="", message="")
+        for group in recovered(self._state, root, self._preemption.awaits):
+            if key_of(group) in bound:
+                self._reporter.recovered(group)
+        return bound
+
+    def _failed(self, root: RootKey, ready: Ready, decision: Decision, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
+        self._land(ready, decision)
         order = order_of(self._state, root)
         if order is None:
             self._pending.bound(root)
@@ -269,17 +280,25 @@ class Driver:
             self._pending.put(order)
         else:
             self._pending.retry(order, len(trouble.uids), self._clock())
-        if trouble.message:
-            self._tell_unbound(ready, trouble)
+        self._tell_unbound(root, ready, decision.explanation, trouble)
         self.wake()
 
-    def _tell_unbound(self, ready: Ready, trouble: Trouble) -> None:
-        """Report why pods that have been given a node are not bound to it, or not yet, and so to their groups."""
+    def _tell_unbound(self, root: RootKey, ready: Ready, explanation: Explanation, trouble: Trouble) -> None:
+        """Report why pods that have been given a node are not bound to it, or not yet.
+
+        And so to the groups that would have their minimum with them; what keeps others from it, these have been told.
+        """
+        bound = self._tell_met(root)
+        if not trouble.message:
+            return
         for uid in trouble.uids:
             self._reporter.pod(ready.pods[uid], trouble.reason, trouble.message)
         reason = REASON_SCHEDULER_ERROR if trouble.reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
+        messages = group_messages(explanation)
         for group in ready.groups:
-            self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message)
+            key = key_of(group)
+            if key not in bound and not messages.get(key, "failed"):
+                self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message)
 
     def _put(self, root: RootKey) -> None:
         """Have a root attempted at once, if anybody waits in it."""

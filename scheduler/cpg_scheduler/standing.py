@@ -7,12 +7,13 @@ start. It costs nothing for trees that were placed, whose groups say so for ever
 are looked at until they have their minimum again, and then say that it is over.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
-from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_scheduler.attempting import Ready, Refused, attempt_of, members_of, order_of
 from cpg_scheduler.caches.state import ALONE, State
 from cpg_scheduler.reporting import is_disrupted, shown_by
 from cpg_scheduler.roots import RootKey
@@ -35,6 +36,26 @@ def standing_of(state: State, root: RootKey) -> Ready | Refused | None:
     if not (members or any(map(_is_told, groups))):
         return None
     return attempt_of(state, root)
+
+
+def bound_of(state: State, root: RootKey, unsure: Container[str]) -> dict[GroupKey, Group]:
+    """Return the groups of a tree whose minimum has its nodes: of pods at a leaf, of such child groups above.
+
+    A pod that is assumed to be bound does not count while its bind is ``unsure``, by UID.
+    """
+    if root.flavour == ALONE:
+        return {}
+    nodes = state.stores[root.flavour].forest.tree_of(root.key).nodes
+    found: dict[GroupKey, Group] = {}
+    for node in reversed(nodes):
+        if isinstance(node.group, PodGroup):
+            settled = members_of(state, root.flavour, node.key).settled
+            have = sum(not (state.is_assumed(uid := pod.metadata.uid) and uid in unsure) for pod in settled)
+        else:
+            have = sum(nodes[child].key in found for child in node.children)
+        if have >= max(node.group.minimum, 1):
+            found[node.key] = node.group
+    return dict(reversed(found.items()))
 
 
 def recovered(state: State, root: RootKey, is_going: Callable[[Pod], bool]) -> list[Group]:

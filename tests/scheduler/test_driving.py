@@ -181,6 +181,53 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     assert stage.notebook.groups["pg"][0]
 
 
+DENIED = (False, "SchedulerError", "denied")
+PLACED = (True, "", "")
+
+
+def test_a_gang_that_has_its_minimum_says_so_though_one_more_is_refused() -> None:
+    """However often that is tried: an admission policy may have something against this one pod for ever."""
+    stage = Stage(node("n1"), *gang("pg", size=3))
+    for _ in range(3):
+        stage.now += 60
+        stage.cycles()
+        stage.perform(refused={"pg-2"})
+        assert stage.notebook.groups == {"pg": PLACED}
+    assert stage.notebook.pods == {"pg-2": ("SchedulerError", "denied")}
+
+
+@pytest.mark.parametrize(("minimum", "root"), [(1, PLACED), (2, DENIED)])
+def test_each_group_of_a_tree_is_told_of_the_binds_that_it_lacks(minimum: int, root: tuple[bool, str, str]) -> None:
+    """Who has its minimum says so; who was left out for another reason has been told that one."""
+    stage = Stage(node("n1"), composite("root", gang=minimum))
+    for name, cpu in (("one", 1), ("two", 1), ("big", 99)):
+        stage.put(pod_group(name, gang=2, parent="root"))
+        stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
+    stage.cycles()
+    big = stage.notebook.groups["big"]
+    stage.perform(refused={"two-1"})
+    assert stage.notebook.groups == {"root": root, "one": PLACED, "two": DENIED, "big": big}
+    assert "room for 0 of 2 pods" in big[2]
+    stage.settle(60)
+    assert stage.notebook.groups == {"root": PLACED, "one": PLACED, "two": PLACED, "big": big}
+
+
+def test_binds_that_are_under_way_make_no_minimum() -> None:
+    """A member that came late is bound before the others, and these are refused."""
+    stage = Stage(node("n1"), *gang("pg"))
+    stage.cycles()
+    first = stage.hands.orders.pop()
+    stage.put(pod("late", group="pg", cpu=1))
+    stage.cycles()
+    stage.perform()
+    assert (stage.bound(), stage.notebook.groups) == ({"late": "n1"}, {})
+    stage.hands.orders.append(first)
+    stage.perform(refused={"pg-0", "pg-1"})
+    assert stage.notebook.groups == {"pg": DENIED}
+    stage.settle(60)
+    assert stage.notebook.groups == {"pg": PLACED}
+
+
 def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
     """Neither in the queue nor on the node."""
     stage = Stage(node("n1", cpu=1), pod("p", cpu=1))

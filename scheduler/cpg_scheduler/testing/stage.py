@@ -179,14 +179,21 @@ class Stage:
             count += 1
         return count
 
-    def perform(self) -> None:
-        """Let the binds under way work, and the watch confirm them."""
+    def perform(self, refused: Collection[str] = ()) -> None:
+        """Let the binds under way work, but for those of the pods of these names, and the watch confirm them."""
         orders, self.hands.orders = self.hands.orders, []
         for order in orders:
+            failed = frozenset(uid for uid, pod in order.pods.items() if pod.metadata.name in refused)
             for uid, node in order.nodes.items():
+                if uid in failed:
+                    self.state.unassume(uid)
+                    continue
                 pod = self.pod(order.pods[uid].metadata.name, order.pods[uid].metadata.namespace)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
-            order.placed()
+            if failed:
+                order.failed(Trouble(failed, message="denied"))
+            else:
+                order.placed()
 
     def refuse(self, reason: str = "", message: str = "", *, at_once: bool = False) -> None:
         """Let all binds under way fail, with something to be said about it, or outdated."""
