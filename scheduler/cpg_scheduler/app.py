@@ -181,6 +181,7 @@ def _wired(
         log=log,
         announce=announcer.placed,
     )
+    reporter.waits = driver.waits
     explainer = Explainer(state, pending, preemption, options=options, clock=time.monotonic)
     shell.probes.add(_routes(shell, metrics, explainer, Dumper(state, pending, options, clock=time.monotonic)))
     crowds = Crowds(state, tell=reporter.node, count=metrics.crowded, log=log)

@@ -6,19 +6,20 @@ they are sent, and sending never holds up the next cycle.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import GroupKey, key_of
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of, waiting_at
-from cpg_scheduler.binding import Binder, Trouble
+from cpg_scheduler.binding import REASON_WAITING, Binder, Trouble
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.failing import ANYTHING, Failure
@@ -75,6 +76,13 @@ class Driver:
     def wake(self) -> None:
         """Tell that the state has changed."""
         self._news.set()
+
+    def waits(self, pod: Pod, reason: str) -> bool:
+        """Tell whether it is still true that a pod has no node for this reason."""
+        uid, known = pod.metadata.uid, self._state.pods.get(pod.metadata.uid)
+        if known is None or not known.spec.node_name:
+            return known is not None
+        return reason == REASON_WAITING and uid in self._under_way
 
     async def run(self) -> None:
         """Drive until cancelled."""
@@ -265,10 +273,18 @@ class Driver:
         bound = bound_of(self._state, root, self._under_way)
         for group in bound.values():
             self._reporter.group(group, scheduled=True, reason="", message="")
-        for group in recovered(self._state, root, self._preemption.awaits):
-            if key_of(group) in bound:
-                self._reporter.recovered(group)
+        for key, group in self._back(root).items():
+            self._reporter.recovered(group, partial(self._is_back, root, key))
         return bound
+
+    def _back(self, root: RootKey) -> dict[GroupKey, Group]:
+        """Return the groups that say that they go as a whole, and have their minimum again."""
+        found = {key_of(group): group for group in recovered(self._state, root, self._preemption.awaits)}
+        bound = bound_of(self._state, root, self._under_way) if found else {}
+        return {key: group for key, group in found.items() if key in bound}
+
+    def _is_back(self, root: RootKey, key: GroupKey) -> bool:
+        return key in self._back(root)
 
     def _failed(self, root: RootKey, ready: Ready, decision: Decision, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""

@@ -15,7 +15,6 @@ Writing is behind deciding, and behind binding:
 """
 
 import asyncio
-import functools
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -104,6 +103,8 @@ class Reporter:
         self._log = log
         self._calm = calm
         self._retry = retry
+        self.waits: Callable[[Pod, str], bool] = lambda *_: True
+        """Asked before a pod is told for this reason why it has no node: it may have been given one meanwhile."""
         self.later: Callable[[Callable[[], Awaitable[None]]], None] = lambda _: None
         """Called with what can wait until all that matters has been done."""
         self._said: dict[str, Said] = {}
@@ -115,6 +116,8 @@ class Reporter:
         self._turns = itertools.count()
         self._due: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._sending: set[str] = set()
+        self._failed: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        """What is to be sent again, unless something newer is said before."""
 
     def pod(self, pod: Pod, reason: str, message: str) -> None:
         """Say why a pod has no node."""
@@ -157,9 +160,9 @@ class Reporter:
         is_news = not said.same_words(before)
         self._put(uid, lambda: self._write_group(group, said, is_news=is_news), urgency=0)
 
-    def recovered(self, group: Group) -> None:
-        """Take back that a group is going as a whole: it has its minimum again."""
-        self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group), urgency=0)
+    def recovered(self, group: Group, still: Callable[[], bool]) -> None:
+        """Take back that a group is going as a whole: it has its minimum again, and still has when that is written."""
+        self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, still), urgency=0)
 
     def node(self, name: str, message: str) -> None:
         """Say something about a node, in an event alone: its status is its kubelet's."""
@@ -177,6 +180,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """Drop what was said about an object that is gone."""
         self._said.pop(uid, None)
+        self._failed.pop(uid, None)
         self._final.discard(uid)
         self._carried.pop(uid, None)
 
@@ -201,6 +205,7 @@ class Reporter:
         if not self._is_busy(uid):
             self._queue.put_nowait((urgency, next(self._turns), uid))
         self._due[uid] = write
+        self._failed.pop(uid, None)
 
     def _is_busy(self, uid: str) -> bool:
         return uid in self._due or uid in self._sending
@@ -209,29 +214,40 @@ class Reporter:
         while True:
             await calm()
             urgency, _, uid = await self._queue.get()
-            write, said = self._due.pop(uid), self._said.get(uid)
+            write = self._due.pop(uid)
             self._sending.add(uid)
             try:
                 await write()
             except ClientError as error:
-                if isinstance(error, ApiError) and error.is_not_found:
-                    self.forget(uid)
-                else:
-                    self._log.warning("report failed", uid=uid, error=str(error), retry_in=self._retry)
-                    again = functools.partial(self._again, uid, said, write, urgency)
-                    asyncio.get_running_loop().call_later(self._retry, again)
+                self._not_written(uid, write, urgency, error)
             finally:
                 self._sending.remove(uid)
                 if uid in self._due:
                     self._queue.put_nowait((urgency, next(self._turns), uid))
                 self._queue.task_done()
 
-    def _again(self, uid: str, said: Said | None, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
+    def _not_written(
+        self, uid: str, write: Callable[[], Coroutine[Any, Any, None]], urgency: int, error: ClientError
+    ) -> None:
+        """Have a report that failed sent again after a while, unless nobody is left to say it of."""
+        if isinstance(error, ApiError) and error.is_not_found:
+            self.forget(uid)
+            return
+        self._log.warning("report failed", uid=uid, error=str(error), retry_in=self._retry)
+        if uid not in self._due:
+            self._failed[uid] = write
+            asyncio.get_running_loop().call_later(self._retry, self._again, uid, write, urgency)
+
+    def _again(self, uid: str, write: Callable[[], Coroutine[Any, Any, None]], urgency: int) -> None:
         """Send a failed report once more, unless something newer was said, or nobody is left to say it of."""
-        if said is not None and self._said.get(uid) == said:
+        if self._failed.get(uid) is write:
             self._put(uid, write, urgency)
 
     async def _write_pod(self, pod: Pod, said: Said) -> None:
+        if not self.waits(pod, said.reason):
+            if self._said.get(pod.metadata.uid) is said:
+                del self._said[pod.metadata.uid]
+            return
         await set_pod_status(self._connection, pod.metadata, self._condition(said))
         await self._record_failure(pod, said)
 
@@ -273,9 +289,9 @@ class Reporter:
             event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message)
         await record_event(self._connection, resource, group.metadata, event, counted=True)
 
-    async def _write_recovered(self, group: Group) -> None:
+    async def _write_recovered(self, group: Group, still: Callable[[], bool]) -> None:
         known = self._known(group)
-        if known is None:
+        if known is None or not still():
             return
         group, resource = known
         condition = Condition(

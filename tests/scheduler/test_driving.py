@@ -181,6 +181,21 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     assert stage.notebook.groups["pg"][0]
 
 
+def test_who_is_bound_does_not_wait() -> None:
+    """From the decision on, but for its volumes; not before the bind has failed is there a node to wait for again."""
+    stage = Stage(node("n1"), *gang("pg"))
+    waits, found = stage.driver.waits, stage.pod("pg-0")
+    assert waits(found, "Unschedulable")
+    stage.cycles()
+    assert (waits(found, "Unschedulable"), waits(found, "WaitingForVolumes")) == (False, True)
+    stage.refuse()
+    assert waits(found, "Unschedulable")
+    stage.settle(60)
+    assert not waits(found, "WaitingForVolumes")
+    stage.delete(stage.pod("pg-0"))
+    assert not waits(found, "Unschedulable")
+
+
 DENIED = (False, "SchedulerError", "denied")
 PLACED = (True, "", "")
 

@@ -151,9 +151,10 @@ async def test_a_pod_that_is_to_be_told_otherwise_is_told_in_its_own_write(desk:
 
 
 async def test_a_group_that_is_back_says_so(desk: Desk) -> None:
-    """Of a group that is gone there is nothing to say."""
-    desk.reporter.recovered(pod_group("pg"))
-    desk.reporter.recovered(pod_group("gone"))
+    """Of a group that is gone, or is evicted once more, there is nothing to say."""
+    desk.reporter.recovered(pod_group("pg"), lambda: True)
+    desk.reporter.recovered(pod_group("gone"), lambda: True)
+    desk.reporter.recovered(composite("evicted-again"), lambda: False)
     await desk.reporter.drained()
     (condition,) = desk.conditions()
     assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionTarget", "False", "Rescheduled")
@@ -300,6 +301,31 @@ async def test_what_could_not_be_said_is_said_later(desk: Desk) -> None:
     assert sorted(condition["message"] for condition in desk.conditions())[:2] == ["no room", "still no room"]
 
 
+async def test_whatever_could_not_be_said_is_said_later(desk: Desk) -> None:
+    """Also that a group is back, and what is said of a node: of neither is it remembered what was said."""
+    desk.wire.error = lambda _: ApiError(500, "InternalError", "")
+    desk.reporter.recovered(pod_group("pg"), lambda: True)
+    desk.reporter.node("n1", "over-committed")
+    await desk.reporter.drained()
+    desk.wire.error = lambda _: None
+    await asyncio.sleep(0.1)
+    await desk.reporter.drained()
+    assert [condition["type"] for condition in desk.conditions()] == ["DisruptionTarget"]
+    assert desk.notes() == [("Warning", "OverCommitted", "over-committed")]
+
+
+async def test_an_event_that_could_not_be_written_is_written_later(desk: Desk) -> None:
+    """Though the watch shows the condition already."""
+    desk.wire.error = lambda write: ApiError(500, "InternalError", "") if "/events" in write.path else None
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    desk.reporter.saw(shown(pod("p"), "no room"))
+    desk.wire.error = lambda _: None
+    await asyncio.sleep(0.1)
+    await desk.reporter.drained()
+    assert desk.notes() == [("Warning", "FailedScheduling", "no room")]
+
+
 async def test_what_could_not_be_said_of_the_forgotten_is_dropped(desk: Desk) -> None:
     """There is nobody left to tell."""
     desk.wire.error = lambda _: ApiError(500, "InternalError", "")
@@ -309,6 +335,18 @@ async def test_what_could_not_be_said_of_the_forgotten_is_dropped(desk: Desk) ->
     desk.reporter.forget("uid-default-p")
     await asyncio.sleep(0.1)
     assert desk.statuses() == []
+
+
+async def test_a_pod_that_has_its_node_by_now_is_not_told_that_it_has_none(desk: Desk) -> None:
+    """The API server says of it that it is scheduled; if nothing comes of it, it is told as if for the first time."""
+    desk.reporter.waits = lambda *_: False
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert desk.wire.writes == []
+    desk.reporter.waits = lambda *_: True
+    desk.reporter.pod(pod("p"), "Unschedulable", "no room")
+    await desk.reporter.drained()
+    assert [condition["message"] for condition in desk.conditions()] == ["no room"]
 
 
 async def test_a_group_that_no_store_has_is_not_written(desk: Desk) -> None:

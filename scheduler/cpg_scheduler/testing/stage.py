@@ -82,9 +82,10 @@ class Notebook:
             self.count += 1
             self.groups[group.metadata.name] = (scheduled, reason, message)
 
-    def recovered(self, group: Group) -> None:
+    def recovered(self, group: Group, still: Callable[[], bool]) -> None:
         """Note that a group is back."""
-        self.back.append(group.metadata.name)
+        if still():
+            self.back.append(group.metadata.name)
 
 
 class Bailiff:
