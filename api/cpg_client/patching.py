@@ -125,7 +125,8 @@ async def delete_pod(
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to an object, for people: ``reason`` in one word, ``note`` in a sentence.
 
-    ``action`` is what was being done, ``controller`` who did it, ``instance`` which of its replicas.
+    ``action`` is what was being done, ``controller`` who did it, ``instance`` which of its replicas. Events that are
+    counted are one where their ``cause`` is, or, without one, their note.
     """
 
     type: Literal["Normal", "Warning"]
@@ -134,6 +135,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     controller: str
     instance: str
+    cause: str = ""
 
 
 async def record_event(
@@ -147,8 +149,8 @@ async def record_event(
 ) -> None:
     """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``.
 
-    ``related`` is another object that has to do with it. Where it is ``counted``, the same words about the same object
-    are one event, whoever said them before, for as long as the server keeps it.
+    ``related`` is another object that has to do with it. Where it is ``counted``, the same cause at the same object
+    is one event, whoever told of it before, for as long as the server keeps it.
     """
     namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
     name = {"name": f"{start}.{_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
@@ -191,7 +193,7 @@ async def _count(connection: Connection, path: str) -> None:
 
 
 def _digest(target: ObjectMeta, event: Event) -> str:
-    said = (target.uid, event.type, event.reason, event.action, event.note, event.controller)
+    said = (target.uid, event.type, event.reason, event.action, event.cause or event.note, event.controller)
     return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
 
 

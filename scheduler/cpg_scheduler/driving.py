@@ -31,7 +31,7 @@ from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
 from cpg_scheduler.standing import bound_of, recovered, standing_of
-from cpg_scheduler.wording import group_messages, pod_messages, refusals
+from cpg_scheduler.wording import causes, group_messages, pod_messages, refusals
 
 BREATH = 0.02
 """Seconds of cycles after which the watches and the binds get their turn."""
@@ -198,16 +198,18 @@ class Driver:
         is_contradiction = explanation.finding is Finding.CONTRADICTION
         reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
         told, refused = pod_messages(explanation, answer.outlook), refusals(explanation)
+        why = causes(explanation, answer.outlook)
         for pod in left.values():
             # A pod that is alone is the one that there is a sentence for.
             key = self._state.leaf_of(pod) or explanation.reports[0].key
             say = self._reporter.nominated if pod.metadata.uid in answer.nominated else self._reporter.pod
-            say(pod, reason, refused.get(pod.metadata.uid) or told[key])
+            own = refused.get(pod.metadata.uid)
+            say(pod, reason, own or told[key], cause=own or why[key])
         messages = group_messages(explanation, answer.outlook)
         for group in ready.groups:
-            message = messages.get(key_of(group), "")
-            if message:
-                self._reporter.group(group, scheduled=False, reason=reason, message=message)
+            key = key_of(group)
+            if messages.get(key):
+                self._reporter.group(group, scheduled=False, reason=reason, message=messages[key], cause=why[key])
 
     def _retell(self) -> bool:
         """Tell one root what was found for another that is alike; return whether there was one to be told.
@@ -307,14 +309,15 @@ class Driver:
         bound = self._tell_met(root)
         if not trouble.message:
             return
+        cause = trouble.message.partition(": ")[2]  # after what is said of pods and nodes
         for uid in trouble.uids:
-            self._reporter.pod(ready.pods[uid], trouble.reason, trouble.message)
+            self._reporter.pod(ready.pods[uid], trouble.reason, trouble.message, cause=cause)
         reason = REASON_SCHEDULER_ERROR if trouble.reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
         messages = group_messages(explanation)
         for group in ready.groups:
             key = key_of(group)
             if key not in bound and not messages.get(key, "failed"):
-                self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message)
+                self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message, cause=cause)
 
     def _put(self, root: RootKey) -> None:
         """Have a root attempted at once, if anybody waits in it."""

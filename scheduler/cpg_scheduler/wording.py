@@ -36,6 +36,14 @@ def pod_messages(explanation: Explanation, outlook: str = "") -> dict[GroupKey, 
     return {key: message or sentences.of_others(key) for key, message in told.items()}
 
 
+def causes(explanation: Explanation, outlook: str = "") -> dict[GroupKey, str]:
+    """Return for each group what is wrong, for it and its pods, without the numbers and the names of others.
+
+    So what is wrong stays the same while nodes come and go, and while a thousand members arrive one by one.
+    """
+    return _Sentences(explanation, outlook.partition(" (")[0], counted=False).causes()
+
+
 def refusals(explanation: Explanation) -> dict[str, str]:
     """Return for each pod that nobody could schedule, by UID, what is wrong with it."""
     return {
@@ -96,6 +104,24 @@ class _Sentences:
             return dict.fromkeys(self._reports, _cut(explanation.detail, advice))
         return {key: _cut(self._failed(report), self._outlook + advice) for key, report in self._reports.items()}
 
+    def causes(self) -> dict[GroupKey, str]:
+        """Return what is wrong with each group itself; if nothing is, what is wrong with its tree."""
+        explanation, root = self._explanation, self._explanation.reports[0]
+        if explanation.detail:
+            return dict.fromkeys(self._reports, explanation.detail)
+        is_placed = explanation.finding is Finding.PLACED
+        found = ((key, report if is_placed or self._is_sore(report) else root) for key, report in self._reports.items())
+        return {key: f"{explanation.finding}: {self._cause(report)}{self._outlook}" for key, report in found}
+
+    def _cause(self, report: NodeReport) -> str:
+        """Return why a group is below its minimum, or why its other pods are not placed, without numbers."""
+        reasons = report.candidates[0].reasons if report.candidates else report.reasons
+        parts = [report.status.value, "short" if self._is_short(report) else ""]
+        parts += [str(refused.problems[0]) for refused in report.refused[:1]]
+        parts += sorted(reason.text for reason in reasons)
+        parts += [self._cause(self._reports[blocker]) for blocker in report.blockers[:1]]
+        return ", ".join(filter(None, parts))
+
     def of_others(self, key: GroupKey) -> str:
         """Say why pods beyond the minimum of a group were not placed with it."""
         report = self._reports[key]
@@ -105,11 +131,15 @@ class _Sentences:
     def _failed(self, report: NodeReport) -> str:
         """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
         root = self._explanation.reports[0]
-        counts = report.counts
-        sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
-        if report is root or (sore and report.status is not Status.SUCCESS):
+        if self._is_sore(report):
             return self._own(report)
         return f"{root.key} cannot be placed: {self._own(root)}"
+
+    def _is_sore(self, report: NodeReport) -> bool:
+        """Tell whether something is wrong with a group itself, as it is with the root of a tree that failed."""
+        counts = report.counts
+        sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
+        return report is self._explanation.reports[0] or bool(sore and report.status is not Status.SUCCESS)
 
     def _own(self, report: NodeReport) -> str:
         """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""

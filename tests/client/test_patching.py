@@ -209,3 +209,16 @@ async def test_the_same_words_are_one_event(server: "FakeServer", timed: Connect
         assert msgspec.json.decode(server.seen[-1].body)["series"]["count"] == count
     with pytest.raises(ApiError, match="AlreadyExists"):
         await record_event(timed, PODS, POD, EVENT)
+
+
+async def test_the_same_cause_is_one_event_in_whatever_words(server: "FakeServer", timed: Connection) -> None:
+    """So that a number that changes makes no new event."""
+    names = set()
+    for note, cause in (("1 node is full", "full"), ("2 nodes are full", "full"), ("2 nodes are full", "")):
+        server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
+        event = msgspec.structs.replace(EVENT, note=note, cause=cause)
+        await record_event(timed, PODS, POD, event, counted=True)
+        body = msgspec.json.decode(server.seen[-1].body)
+        names.add(body["metadata"]["name"])
+        assert body["note"] == note
+    assert len(names) == 2

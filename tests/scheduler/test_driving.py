@@ -139,6 +139,32 @@ def test_the_more_important_and_the_older_go_first() -> None:
     assert sorted(stage.notebook.pods) == ["new-0", "new-1", "old-0", "old-1"]
 
 
+@pytest.mark.parametrize("parent", [None, "root"], ids=["gang", "tree"])
+def test_a_gang_that_arrives_member_by_member_has_one_cause_to_wait(parent: str | None) -> None:
+    """However many members there are, and at every level."""
+    stage = Stage(node("n1", cpu=40), pod_group("pg", gang=30, parent=parent))
+    if parent is not None:
+        stage.put(composite(parent, gang=2), pod_group("other", gang=2, parent=parent), pod("o", group="other"))
+    for number in range(29):
+        stage.put(pod(f"p{number}", group="pg"))
+        stage.settle()
+    names = {"pg", "p0"} | ({"root", "o"} if parent else set())
+    assert {name: len(stage.notebook.causes[name]) for name in names} == dict.fromkeys(names, 1)
+
+
+def test_nodes_that_come_and_go_are_no_other_cause() -> None:
+    """The same is wrong with more of them; what else may be wrong is another one."""
+    stage = Stage(node("n0", cpu=1), *gang("pg", cpu=9), pod("big", cpu=9))
+    for number in range(1, 9):
+        stage.put(node(f"n{number}", cpu=1), pod("big", cpu=9 + number))
+        stage.settle(60)
+    told = stage.notebook.causes
+    assert {name: len(causes) for name, causes in told.items()} == dict.fromkeys(("pg", "pg-0", "pg-1", "big"), 1)
+    stage.put(node("off", cpu=20, unschedulable=True), pod("big", cpu=8))
+    stage.settle(60)
+    assert len(told["big"]) == 2
+
+
 # What fails.
 
 

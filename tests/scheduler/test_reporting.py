@@ -40,6 +40,7 @@ class Desk:
             log=structlog.wrap_logger(self.log, processors=[]),
             calm=self.calm.wait,
             retry=0.02,
+            settle=0.02,
         )
 
     def _known(self, group: Group) -> tuple[Group, Resource] | None:
@@ -286,6 +287,46 @@ async def test_an_object_that_is_gone_is_no_trouble(desk: Desk) -> None:
         desk.reporter.pod(pod(name), "Unschedulable", "no room")
     await desk.reporter.drained()
     assert [call.kwargs["uid"] for call in desk.log.calls] == ["uid-default-other"]
+
+
+async def test_a_cause_is_one_event_whatever_the_numbers(desk: Desk) -> None:
+    """A gang arrives member by member: the first words at once, the last when it is there, and few in between."""
+    desk.reporter._settle = 0.3
+    for missing in range(200, 0, -1):
+        words = f"waiting for {missing} more pods"
+        desk.reporter.group(pod_group("pg"), scheduled=False, reason="Unschedulable", message=words, cause="too few")
+        desk.reporter.pod(pod("p"), "Unschedulable", words, cause="too few")
+        if missing % 10 == 0:
+            await desk.reporter.drained()
+    await asyncio.sleep(0.4)
+    await desk.reporter.drained()
+    told = [condition["message"] for condition in desk.conditions()]
+    assert told[-2:] == ["waiting for 1 more pods"] * 2
+    assert len(told) <= 8
+    assert [kind for _, kind, _ in desk.notes()] == ["FailedScheduling"] * 2
+
+
+async def test_the_same_cause_is_the_same_event_to_the_next_process(desk: Desk) -> None:
+    """It does not know what was said, and names the event by its cause."""
+    desk.reporter.pod(shown(pod("p"), "1 node is full"), "Unschedulable", "2 nodes are full", cause="full")
+    desk.reporter.pod(shown(pod("q"), "no nodes"), "Unschedulable", "2 nodes are full")
+    await desk.reporter.drained()
+    desk.reporter.forget("uid-default-p")
+    desk.reporter.pod(shown(pod("p"), "1 node is full"), "Unschedulable", "3 nodes are full", cause="full")
+    await desk.reporter.drained()
+    names = [write.body["metadata"]["name"] for write in desk.wire.writes if "/events" in write.path]
+    assert (len(names), len(set(names))) == (3, 2)
+
+
+async def test_another_cause_is_told_at_once(desk: Desk) -> None:
+    """Also while words about the one before wait for more to come."""
+    for message, cause in (("2 nodes", "full"), ("3 nodes", "full"), ("tainted", "taint")):
+        desk.reporter.pod(pod("p"), "Unschedulable", message, cause=cause)
+        await desk.reporter.drained()
+    assert [condition["message"] for condition in desk.conditions()] == ["2 nodes", "tainted"]
+    await asyncio.sleep(0.1)
+    await desk.reporter.drained()
+    assert [note for _, _, note in desk.notes()] == ["2 nodes", "tainted"]
 
 
 async def test_what_could_not_be_said_is_said_later(desk: Desk) -> None:

@@ -19,6 +19,7 @@ from cpg_engine.verdicts import (
 )
 from cpg_scheduler.wording import (
     LONGEST,
+    causes,
     forbidden_preemption,
     group_messages,
     ongoing_preemption,
@@ -269,6 +270,41 @@ def test_a_sentence_is_not_longer_than_anybody_reads() -> None:
         assert len(message) <= LONGEST
         assert message.endswith(". Next: make room for 2 more pods in r1")
         assert "…" in message or message.startswith(("minCount", "minGroupCount"))
+
+
+def test_a_cause_is_without_numbers_and_names() -> None:
+    """So it is the same while members and nodes come; it has what is wrong, and what preemption does about it."""
+    few = [causes(explanation(Finding.INADMISSIBLE, report(ONE, 5, 0, have)))[ONE] for have in range(5)]
+    assert len(set(few)) == 1
+    outlook = vain_preemption("Pod", Plan(outcome=Outcome.NOT_ENOUGH, considered=9, explanation=_full(2)))
+    full_ones = [causes(_full(have), outlook)[ONE] for have in range(3)]
+    said = "preemption: it would not help to evict all who are less important"
+    reasons = "Insufficient cpu, node(s) had untolerated taint(s)"
+    assert set(full_ones) == {f"Impossible: Unschedulable, {reasons}; {said}"}
+    bad = NodeReport(ONE, Counts(2, 1, 0, 0, 1), refused=(WRONG,), nodes=5, reasons=(CPU,))
+    assert "spec.containers[0]: no amount" in causes(explanation(Finding.IMPOSSIBLE, bad))[ONE]
+
+
+def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
+    """As its sentence: siblings that fail one after the other are no news to who waits for all of them."""
+    for scheduled in (0, 1):
+        found = explanation(
+            Finding.NOT_FOUND, group(ROOT, 3, scheduled, TWO), report(ONE, 2, 2), full(TWO, 3, scheduled)
+        )
+        told = causes(found)
+        assert told[ROOT] == told[ONE] == f"NotFound: Unschedulable, {told[TWO].removeprefix('NotFound: ')}"
+    candidate = Candidate(RACK, 2, 2, 4, 2, (CPU,))
+    near = NodeReport(ONE, Counts(4, 2, 0, 2), candidates=(candidate,), nodes=9, reasons=(TAINT,))
+    assert causes(explanation(Finding.NOT_FOUND, near))[ONE] == "NotFound: Unschedulable, Insufficient cpu"
+    extra = NodeReport(TWO, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
+    placed = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), full(ONE, 3, 1), extra)
+    assert causes(placed)[TWO] == "Placed: Success, Insufficient cpu"
+    torn = explanation(Finding.CONTRADICTION, group(ROOT, 1, 0), report(ONE, 1), detail="torn")
+    assert causes(torn) == {ROOT: "torn", ONE: "torn"}
+
+
+def _full(scheduled: int) -> Explanation:
+    return explanation(Finding.IMPOSSIBLE, full(ONE, 3, scheduled))
 
 
 def test_the_order_of_counts_does_not_matter_to_the_words() -> None:

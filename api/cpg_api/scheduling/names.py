@@ -58,7 +58,7 @@ EVENT_SCHEDULED = "Scheduled"
 """On a group: its minimum has been placed. On a pod: it has been bound, and to which node."""
 
 EVENT_FAILED_SCHEDULING = "FailedScheduling"
-"""On a group or a pod: why it waits, in the words of its condition. The same words again count the same event up."""
+"""On a group or a pod: why it waits, in the words of its condition. The same cause again counts it up."""
 
 EVENT_PREEMPTED = "Preempted"
 """On a pod: it was evicted, for whom, and why just this one."""

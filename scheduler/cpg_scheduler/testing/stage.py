@@ -54,30 +54,34 @@ class Hands:
 
 
 class Notebook:
-    """A reporter that notes what was said last, and how often something was said."""
+    """A reporter that notes what was said last and for which cause, and how often something was said."""
 
     def __init__(self) -> None:
         """Begin with nothing said."""
         self.pods: dict[str, tuple[str, str]] = {}
         self.groups: dict[str, tuple[bool, str, str]] = {}
+        self.causes: dict[str, set[str]] = {}
+        """For which causes something was said of each."""
         self.back: list[str] = []
         """The groups of which it was said that they have their minimum again after they were evicted."""
         self.count = 0
         self.written: Callable[[Pod, str, str], None] = lambda *_: None
 
-    def pod(self, pod: Pod, reason: str, message: str) -> None:
+    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
         """Note why a pod has no node."""
+        self.causes.setdefault(pod.metadata.name, set()).add(cause or message)
         if self.pods.get(pod.metadata.name) != (reason, message):
             self.count += 1
             self.pods[pod.metadata.name] = (reason, message)
             self.written(pod, reason, message)
 
-    def nominated(self, pod: Pod, reason: str, message: str) -> None:
+    def nominated(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
         """Note why a pod has no node, once it is nominated."""
-        self.pod(pod, reason, message)
+        self.pod(pod, reason, message, cause=cause)
 
-    def group(self, group: Group, *, scheduled: bool, reason: str, message: str) -> None:
+    def group(self, group: Group, *, scheduled: bool, reason: str, message: str, cause: str = "") -> None:
         """Note how it stands with a group."""
+        self.causes.setdefault(group.metadata.name, set()).add(cause or message)
         if self.groups.get(group.metadata.name) != (scheduled, reason, message):
             self.count += 1
             self.groups[group.metadata.name] = (scheduled, reason, message)
