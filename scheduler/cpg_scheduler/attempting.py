@@ -4,9 +4,10 @@ This is where the API's objects become the engine's unit. It decides nothing abo
 that can be tried, one that waits for something, and one that is wrong in itself.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
@@ -14,7 +15,7 @@ from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.templates import resolved_priority
-from cpg_api.scheduling.validation import Surroundings, summary, validate, validate_members
+from cpg_api.scheduling.validation import Surroundings, TreeProblem, summary, validate, validate_members
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
 from cpg_engine.gangs.world import World
@@ -27,6 +28,7 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 """What a pod that says nothing about preemption is taken to say, as by the API server."""
 
 NEVER = "Never"
+GATED = "waiting for scheduling gates in its tree to be removed"
 
 
 class Ready(Struct, frozen=True):
@@ -57,12 +59,18 @@ class Ready(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A root that cannot be tried: for every pod and group of it, why."""
+    """A root that cannot be tried: for every pod and group of it, why.
+
+    Its pods are told without counting them: each that is mended or let go would change what all others are told.
+    ``cause`` stays the same meanwhile. Where there is nothing to count, both are the message.
+    """
 
     reason: str
     message: str
-    pods: tuple[Pod, ...]
-    groups: tuple[Group, ...]
+    pods: tuple[Pod, ...] = ()
+    groups: tuple[Group, ...] = ()
+    told: str = ""
+    cause: str = ""
 
 
 def order_of(state: State, root: RootKey) -> Order | None:
@@ -90,8 +98,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     groups = tuple(node.group for node in tree.nodes)
     refusal = _wrong(state, root.flavour, tree) or _gated(pods)
     if refusal is not None:
-        reason, message = refusal
-        return Refused(reason=reason, message=message, pods=pods, groups=groups)
+        return replace(refusal, pods=pods, groups=groups)
     members = {node.key: members_of(state, root.flavour, node.key) for node in tree.nodes}
     return Ready(
         unit=tree_unit(tree, members, state.world.ledger),
@@ -161,24 +168,30 @@ def _waiting(state: State, flavour: str, tree: Tree) -> list[Pod]:
     return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_ours(pod)]
 
 
-def _wrong(state: State, flavour: str, tree: Tree) -> tuple[str, str] | None:
-    """Return what is wrong with a tree, or what it waits for, if anything.
+def _wrong(state: State, flavour: str, tree: Tree) -> Refused | None:
+    """Say what is wrong with a tree, or what it waits for, if anything.
 
     Pods that have come to their end, or are on their way there, can do no more wrong.
     """
     if tree.anchor is Anchor.MISSING:
-        return REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist"
+        return Refused(REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist")
     around = Surroundings(workloads=state.workloads[flavour], classes=state.classes)
     problems = validate(tree, around)
     if problems:
-        return REASON_INVALID, summary([problem.message for problem in problems])
+        return _invalid(problems)
     members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
     living = [(leaf, pod) for leaf, pod in members if not pod.is_terminal and not pod.is_terminating]
     differing = _differing(state, [pod for _, pod in living])
     if differing is not None:
-        return REASON_SCHEDULER_ERROR, differing
+        return Refused(REASON_SCHEDULER_ERROR, differing, cause=differing.partition(": ")[0])
     diverging = validate_members(tree, living, around)
-    return (REASON_INVALID, summary([problem.message for problem in diverging])) if diverging else None
+    return _invalid(diverging) if diverging else None
+
+
+def _invalid(problems: Sequence[TreeProblem]) -> Refused:
+    faults = sorted({problem.fault for problem in problems})
+    message = summary([problem.message for problem in problems])
+    return Refused(REASON_INVALID, message, told=problems[0].message, cause=", ".join(faults))
 
 
 def _differing(state: State, pods: Collection[Pod]) -> str | None:
@@ -204,9 +217,10 @@ def _policy(pod: Pod) -> str:
     return pod.spec.preemption_policy or DEFAULT_POLICY
 
 
-def _gated(pods: Iterable[Pod]) -> tuple[str, str] | None:
+def _gated(pods: Iterable[Pod]) -> Refused | None:
     gated = sorted(pod.metadata.key for pod in pods if pod.spec.scheduling_gates)
     if not gated:
         return None
     others = f" and {len(gated) - 1} more" if len(gated) > 1 else ""
-    return REASON_UNSCHEDULABLE, f"waiting for the scheduling gates of Pod {gated[0]}{others} to be removed"
+    message = f"waiting for the scheduling gates of Pod {gated[0]}{others} to be removed"
+    return Refused(REASON_UNSCHEDULABLE, message, told=GATED, cause=GATED)

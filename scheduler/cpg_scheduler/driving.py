@@ -241,8 +241,7 @@ class Driver:
     def _tell_standing(self, root: RootKey) -> None:
         standing = standing_of(self._state, root)
         if isinstance(standing, Refused):
-            for group in standing.groups:
-                self._reporter.group(group, scheduled=False, reason=standing.reason, message=standing.message)
+            self._tell_refused(standing)
         elif standing is not None:
             explanation = decide(self._state.world, standing.unit, self._options).explanation
             self._tell(standing, explanation, {}, NOTHING)
@@ -351,9 +350,13 @@ class Driver:
         for pod in refused.pods:
             if not pod.spec.scheduling_gates:
                 pod_reason = REASON_UNSCHEDULABLE if refused.reason != REASON_SCHEDULER_ERROR else refused.reason
-                self._reporter.pod(pod, pod_reason, refused.message)
+                self._reporter.pod(pod, pod_reason, refused.told or refused.message, cause=refused.cause)
+        self._tell_refused(refused)
+
+    def _tell_refused(self, refused: Refused) -> None:
+        reason, message, cause = refused.reason, refused.message, refused.cause
         for group in refused.groups:
-            self._reporter.group(group, scheduled=False, reason=refused.reason, message=refused.message)
+            self._reporter.group(group, scheduled=False, reason=reason, message=message, cause=cause)
 
 
 def _failure(ready: Ready, failure: Failure, answer: Answer) -> Failure:

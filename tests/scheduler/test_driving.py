@@ -112,9 +112,33 @@ def test_gated_pods_are_told_by_the_api_server() -> None:
     gated = pod("gated", group="pg", scheduling_gates=(SchedulingGate(name="wait"),))
     stage = Stage(node("n1"), *gang("pg"), gated, replace(gated, metadata=metadata("alone")))
     stage.settle()
+    told = "waiting for scheduling gates in its tree to be removed"
+    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", told))
     said = "waiting for the scheduling gates of Pod default/gated to be removed"
-    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", said))
     assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
+
+
+def test_gates_that_are_removed_one_by_one_are_not_counted_to_the_pods() -> None:
+    """Each pod is told once, and the group how many are left, for the same cause."""
+    gated = [pod(f"p{number}", group="pg", scheduling_gates=(SchedulingGate(name="g"),)) for number in range(30)]
+    stage = Stage(node("n1", cpu=40), pod_group("pg", gang=30), *gated)
+    stage.settle()
+    for found in gated[:29]:
+        stage.put(replace(stage.pod(found.metadata.name), spec=replace(found.spec, scheduling_gates=())))
+        stage.settle()
+    assert (stage.notebook.count, len(stage.notebook.causes["pg"])) == (29 + 30, 1)
+
+
+def test_pods_that_make_a_tree_invalid_are_not_counted_to_the_others() -> None:
+    """The group says how many there are, and there is one cause."""
+    stage = Stage(node("n1"), *gang("pg"))
+    for number in range(9):
+        stage.put(pod(f"x{number}", group="pg", priority=7))
+        stage.settle()
+    assert stage.notebook.groups["pg"][2].endswith("(and 8 more problems)")
+    assert stage.notebook.causes["pg"] == {"PriorityDiverges"}
+    assert len({told for _, told in stage.notebook.pods.values()}) == 1
+    assert stage.notebook.count == len(stage.notebook.pods) + 9
 
 
 @pytest.mark.parametrize(
