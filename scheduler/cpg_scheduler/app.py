@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn
 
 import structlog
@@ -28,8 +29,8 @@ from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import NothingServedError, flavours
 from cpg_client.informers import Informers
-from cpg_client.leading import Shell, identity, live, unless, with_election
-from cpg_client.probing import Route
+from cpg_client.leading import METRICS, Shell, identity, live, unless, with_election
+from cpg_client.probing import Answer
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
 from cpg_client.retrying import Backoff
@@ -51,6 +52,7 @@ from cpg_scheduler.pending import Pending
 from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.settings import Settings
+from cpg_scheduler.stalling import Stalls
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
@@ -157,8 +159,11 @@ def _wired(
     """Return the parts, of which none runs yet; from here on questions about them are answered."""
     settings, log, options = shell.settings, shell.log, shell.settings.options()
     state = State(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
-    metrics = Metrics(settings.scheduler_name, pending, shell.readiness.age)
-    metrics.registry.register(Census(state, pending, wall=time.time, ages=shell.readiness.ages))
+    stalls = Stalls(time.monotonic)
+    tasks.create_task(stalls.run(), name="stalls")
+    metrics = Metrics(settings.scheduler_name, pending, shell.readiness.age, stalled=stalls.longest)
+    census = Census(state, pending, wall=time.time, ages=shell.readiness.ages)
+    metrics.registry.register(census)
     resources_of = partial(_resource, kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
@@ -183,7 +188,14 @@ def _wired(
     )
     reporter.waits = driver.waits
     explainer = Explainer(state, pending, preemption, options=options, clock=time.monotonic)
-    shell.probes.add(_routes(shell, metrics, explainer, Dumper(state, pending, options, clock=time.monotonic)))
+    dumper = Dumper(state, pending, options, clock=time.monotonic)
+    shell.probes.add(
+        {
+            "/metrics": with_election(shell, partial(_measured, metrics, census)),
+            "/debug/explain/": explainer.page,
+            "/debug/dump": dumper.page,
+        }
+    )
     crowds = Crowds(state, tell=reporter.node, count=metrics.crowded, log=log)
     return _Parts(
         state=state,
@@ -266,13 +278,10 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-def _routes(shell: Shell[Settings], metrics: Metrics, explainer: Explainer, dumper: Dumper) -> dict[str, Route]:
-    """Return what only who schedules can answer."""
-    return {
-        "/metrics": with_election(shell, metrics.page),
-        "/debug/explain/": explainer.page,
-        "/debug/dump": dumper.page,
-    }
+def _measured(metrics: Metrics, census: Census, rest: str) -> Answer:
+    """Return the page of metrics; who waits is counted first, a little at a time."""
+    page = (metrics.page(rest).body for _ in range(1))
+    return Answer(b"", content_type=METRICS, pieces=chain(census.counting(), page))
 
 
 def _known(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> tuple[Group, Resource] | None:

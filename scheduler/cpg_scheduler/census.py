@@ -1,8 +1,13 @@
-"""Who waits, where and for what, counted when somebody looks: metrics that are the state of this moment."""
+"""Who waits, where and for what, counted when somebody looks: metrics that are the state of this moment.
+
+With ten thousand trees that takes a while, in which nobody would be scheduled: so it is done a little at a time, and
+what was counted is good for others who ask soon after.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from msgspec import Struct, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,8 +20,33 @@ from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pend
 
 QUEUES = (ACTIVE, WAITING, PARKED, "gated")
 NEW, HELD = "new", "held"
+SLICE = 200
+"""Roots and pods that are counted in one go."""
+FRESH = 5.0
+"""Seconds for which what was counted is good enough."""
 LAST = "9999"
 """Later than any time that an API server writes, all of which begin with a year."""
+
+
+class _Tally(Struct):
+    """What has been counted: pods and roots by queue, pods by reason, and the creation of the oldest of each."""
+
+    pods: Counter[str] = field(default_factory=Counter)
+    entities: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    oldest: dict[str, str] = field(default_factory=dict)
+
+    def add(self, place: Place, waiting: Collection[Pod]) -> None:
+        """Count a root and the pods that wait at it."""
+        gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
+        queue = ACTIVE if place.queue == POPPED else place.queue
+        self.entities[queue, _kind(place)] += 1
+        self.pods[queue] += len(waiting) - gated
+        self.pods["gated"] += gated
+        if queue != BINDING:
+            reason = _reason(place)
+            self.reasons[reason] += len(waiting)
+            self.oldest[reason] = min((self.oldest.get(reason, LAST), *(() if gated else _created(waiting))))
 
 
 class Census(Collector):
@@ -35,23 +65,29 @@ class Census(Collector):
         self._pending = pending
         self._wall = wall
         self._ages = ages
+        self._tally = _Tally()
+        self._counted: float | None = None
+
+    def counting(self) -> Iterator[bytes]:
+        """Count those who wait, unless that has just been done; yield nothing, at moments at which others may work."""
+        if self._is_fresh():
+            return
+        tally, weight = _Tally(), 0
+        for place in self._pending.places():
+            waiting = waiting_at(self._state, place.order.key)
+            tally.add(place, waiting)
+            weight += 1 + len(waiting)
+            if weight >= SLICE:
+                weight = 0
+                yield b""
+        self._tally, self._counted = tally, self._wall()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is counted."""
-        families, places = _families(), self._pending.places()
-        pods, entities, reasons = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
-        oldest: dict[str, str] = {}
-        for place in places:
-            waiting = waiting_at(self._state, place.order.key)
-            gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
-            queue = ACTIVE if place.queue == POPPED else place.queue
-            entities[queue, _kind(place)] += 1
-            pods[queue] += len(waiting) - gated
-            pods["gated"] += gated
-            if queue != BINDING:
-                reason = _reason(place)
-                reasons[reason] += len(waiting)
-                oldest[reason] = min((oldest.get(reason, LAST), *(() if gated else _created(waiting))))
+        """Yield what was counted a moment ago, or is counted now."""
+        for _ in self.counting():
+            pass
+        families, tally = _families(), self._tally
+        pods, entities, reasons, oldest = tally.pods, tally.entities, tally.reasons, tally.oldest
         for queue in QUEUES:
             families["scheduler_pending_pods"].add_metric((queue,), pods[queue])
         for (queue, kind), number in entities.items():
@@ -68,6 +104,9 @@ class Census(Collector):
             families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
         yield from families.values()
         yield _surprises(self._pending.surprises)
+
+    def _is_fresh(self) -> bool:
+        return self._counted is not None and 0.0 <= self._wall() - self._counted < FRESH
 
     def describe(self) -> Iterator[Metric]:
         """Yield what there is to count, without counting."""

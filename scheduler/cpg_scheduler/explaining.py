@@ -4,7 +4,7 @@ A decision is a pure function of the state, so the explanation is not kept but c
 somebody asks. Nothing is bound, and the ledger is afterwards what it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from itertools import islice
 
@@ -30,6 +30,7 @@ USAGE = (
     b"ask for /debug/explain/<flavour>/<namespace>/<name of a group>, or /debug/explain/pod/<namespace>/<name>,\n"
     b"or for all who wait: /debug/explain/\n"
 )
+JSON = "application/json"
 LISTED = 500
 """Roots on the page of all who wait; the others are counted."""
 CANDIDATES = 10
@@ -60,7 +61,7 @@ class Explainer:
     def page(self, path: str) -> Answer:
         """Answer for ``flavour/namespace/name``, or, without any of it, for all who wait."""
         if not path:
-            return _json(self.waiting())
+            return Answer(b"", content_type=JSON, pieces=self._waiting())
         parts = path.split("/")
         if len(parts) != len(("flavour", "namespace", "name")):
             return Answer(USAGE, status=404)
@@ -76,26 +77,27 @@ class Explainer:
             told["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
         return _json(told)
 
-    def waiting(self) -> dict[str, object]:
-        """Return who waits, in the order of the queue, and for what."""
-        now = self._clock()
+    def _waiting(self) -> Iterator[bytes]:
+        """Yield who waits, in the order of the queue, and for what; and before that nothing, while it is looked up."""
+        roots: list[dict[str, object]] = []
+        told = {"waiting": len(self._pending), "counts": self._pending.counts(), "roots": roots}
+        for place in self._pending.foremost(LISTED):
+            roots.append(self._told(place, len(roots) + 1))
+            yield b""
+        yield _encoded(told)
+
+    def _told(self, place: Place, number: int) -> dict[str, object]:
+        root = place.order.key
         return {
-            "waiting": len(self._pending),
-            "counts": self._pending.counts(),
-            "roots": [
-                {
-                    "root": str(place.order.key.key),
-                    "flavour": place.order.key.flavour,
-                    "place": number,
-                    "queue": place.queue,
-                    "priority": -place.order.importance,
-                    "since": place.order.created,
-                    "attempts": place.attempts,
-                    "nextAttempt": _next_attempt(place, now),
-                    "why": self._why(place),
-                }
-                for number, place in enumerate(self._pending.foremost(LISTED), 1)
-            ],
+            "root": str(root.key),
+            "flavour": root.flavour,
+            "place": number,
+            "queue": place.queue,
+            "priority": -place.order.importance,
+            "since": place.order.created,
+            "attempts": place.attempts,
+            "nextAttempt": _next_attempt(place, self._clock()),
+            "why": self._why(place),
         }
 
     def _why(self, place: Place) -> str:
@@ -192,4 +194,8 @@ def _next_attempt(place: Place, now: float) -> str:
 
 
 def _json(told: object) -> Answer:
-    return Answer(msgspec.json.format(msgspec.json.encode(told)) + b"\n", content_type="application/json")
+    return Answer(_encoded(told), content_type=JSON)
+
+
+def _encoded(told: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"

@@ -246,9 +246,15 @@ class Metrics:
     """Everything that is counted."""
 
     def __init__(
-        self, profile: str, pending: Pending, unheard: Callable[[], float], *, wall: Callable[[], float] = time.time
+        self,
+        profile: str,
+        pending: Pending,
+        unheard: Callable[[], float],
+        *,
+        stalled: Callable[[], float] = lambda: 0.0,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """Count from zero; queue lengths and the age of the news are asked for when somebody looks."""
+        """Count from zero; queue lengths, the age of the news and stalls are asked for when somebody looks."""
         # Else each counter has a second series, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has forgotten it
         registry = self.registry = CollectorRegistry()
@@ -257,6 +263,7 @@ class Metrics:
         self._attempts = AttemptMetrics(registry, profile)
         self._binds = BindMetrics(registry)
         self._unheard = unheard
+        self._stalled = stalled
         self._wall = wall
         self._incoming = Counter(
             "scheduler_queue_incoming_entities",
@@ -278,6 +285,12 @@ class Metrics:
         )
         self._age = Gauge(
             "cpg_scheduler_watch_age_seconds", "Seconds since the quietest watch was heard of.", registry=registry
+        )
+
+        self._stall = Gauge(
+            "cpg_scheduler_longest_stall_seconds",
+            "Longest time of the last minute or two for which one piece of work held up all else in the process.",
+            registry=registry,
         )
 
     def crowded(self, nodes: int) -> None:
@@ -324,4 +337,5 @@ class Metrics:
     def page(self, _: str) -> Answer:
         """Return all metrics as Prometheus reads them."""
         self._age.set(self._unheard())
+        self._stall.set(self._stalled())
         return Answer(generate_latest(self.registry), content_type=METRICS)

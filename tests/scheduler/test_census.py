@@ -66,3 +66,33 @@ def test_who_waits_is_as_old_as_its_pods_and_never_if_it_is_gated() -> None:
         'cpg_scheduler_oldest_waiting_seconds{reason="Impossible"} 10.0',
         'cpg_scheduler_oldest_waiting_seconds{reason="held"} 0.0',
     }
+
+
+def test_a_crowd_is_counted_a_little_at_a_time() -> None:
+    """So that others have their turn in between, and whoever may be bound or gone meanwhile does no harm."""
+    stage = Stage(*(pod(f"p{number}") for number in range(1000)))
+    stage.driver._rouser.absorb(0.0)
+    census = Census(stage.state, stage.pending, wall=lambda: 0.0, ages=dict)
+    counting = census.counting()
+    assert next(counting) == b""
+    stage.delete(*(stage.pod(f"p{number}") for number in range(500, 900)))
+    assert 1 < sum(piece == b"" for piece in counting) < 100
+    (pods,) = (family for family in census.collect() if family.name == "scheduler_pending_pods")
+    assert 600 <= {sample.labels["queue"]: sample.value for sample in pods.samples}["active"] < 1000
+
+
+def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
+    """And not for longer; a clock that was set back counts as time that has passed."""
+    stage, now = Stage(pod("p")), [1000.0]
+    census = Census(stage.state, stage.pending, wall=lambda: now[0], ages=dict)
+
+    def active() -> float:
+        (pods,) = (family for family in census.collect() if family.name == "scheduler_pending_pods")
+        return next(sample.value for sample in pods.samples if sample.labels["queue"] == "active")
+
+    assert active() == 0
+    for later, expected in ((4.0, 0), (6.0, 3), (-60.0, 4)):
+        stage.put(pod(f"p{later}"))
+        stage.driver._rouser.absorb(0.0)
+        now[0] += later
+        assert active() == expected

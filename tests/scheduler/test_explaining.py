@@ -30,7 +30,7 @@ def ask(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return what is answered."""
     answer = explainer(stage).page(path)
     assert answer.status == 200
-    return json.loads(answer.body)
+    return json.loads(answer.body + b"".join(answer.pieces))
 
 
 @pytest.mark.parametrize("path", ["crd/default/root", "crd/default/leaf", "pod/default/m"])
@@ -92,6 +92,18 @@ def test_all_who_wait_are_listed_with_their_reasons(stage: Stage) -> None:
         ("PodGroup default/nobody", "unschedulable", "when something happens that may help it", held),
     ]
     assert (told["waiting"], told["counts"]["backoff"], told["roots"][1]["attempts"]) == (4, 2, 1)
+
+
+def test_a_long_list_is_made_a_little_at_a_time(stage: Stage) -> None:
+    """So that others have their turn in between; who has gone meanwhile is told of as far as that is known."""
+    stage.put(*(pod(f"p{number}", cpu=9) for number in range(20)))
+    stage.cycles()
+    pieces = iter(explainer(stage).page("").pieces)
+    assert next(pieces) == b""
+    stage.delete(*(stage.pod(f"p{number}") for number in range(20)))
+    *before, last = pieces
+    assert set(before) == {b""}
+    assert len(json.loads(last)["roots"]) == len(before) + 1 > 20
 
 
 @pytest.mark.parametrize("path", ["a", "a/b", "a/b/c/d"])

@@ -16,7 +16,7 @@ def lines(metrics: Metrics) -> set[str]:
 
 def test_attempts_are_counted_by_result() -> None:
     """By upstream's names and words, and by how the search ended."""
-    metrics = Metrics("mine", Pending(Backoff()), lambda: 2.5)
+    metrics = Metrics("mine", Pending(Backoff()), lambda: 2.5, stalled=lambda: 0.5)
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
     metrics.held("Invalid")
@@ -36,6 +36,7 @@ def test_attempts_are_counted_by_result() -> None:
         'cpg_scheduler_binds_total{result="gone"} 0.0',
         "cpg_scheduler_mistakes_total 2.0",
         "cpg_scheduler_watch_age_seconds 2.5",
+        "cpg_scheduler_longest_stall_seconds 0.5",
     } < found
 
 
