@@ -117,6 +117,14 @@ def waiting_at(state: State, root: RootKey) -> list[Pod]:
     return _waiting(state, root.flavour, state.stores[root.flavour].forest.tree_of(root.key))
 
 
+def is_incomplete(state: State, root: RootKey) -> bool:
+    """Tell whether a root waits for an object: the group that its pods name, or one above."""
+    if root.flavour == ALONE:
+        pod = state.pod_alone(root.key)
+        return pod is not None and membership(pod).group is not None
+    return state.stores[root.flavour].anchor(root.key) not in state.stores[root.flavour]
+
+
 def members_of(state: State, flavour: str, key: GroupKey) -> Members:
     """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
     pending, settled = [], []

@@ -13,12 +13,13 @@ from prometheus_client.registry import Collector
 
 from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
-from cpg_scheduler.attempting import waiting_at
+from cpg_scheduler.attempting import is_incomplete, waiting_at
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.metrics import age_of
 from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pending, Place
 
-QUEUES = (ACTIVE, WAITING, PARKED, "gated")
+GATED, INCOMPLETE = "gated", "incomplete"
+QUEUES = (ACTIVE, WAITING, PARKED, GATED, INCOMPLETE)
 NEW, HELD = "new", "held"
 SLICE = 200
 """Roots and pods that are counted in one go."""
@@ -36,13 +37,15 @@ class _Tally(Struct):
     reasons: Counter[str] = field(default_factory=Counter)
     oldest: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: Place, waiting: Collection[Pod]) -> None:
-        """Count a root and the pods that wait at it."""
+    def add(self, place: Place, waiting: Collection[Pod], *, incomplete: bool) -> None:
+        """Count a root and the pods that wait at it, be it for an object that is missing."""
         gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
         queue = ACTIVE if place.queue == POPPED else place.queue
+        if incomplete and queue != BINDING:
+            queue = INCOMPLETE
         self.entities[queue, _kind(place)] += 1
         self.pods[queue] += len(waiting) - gated
-        self.pods["gated"] += gated
+        self.pods[GATED] += gated
         if queue != BINDING:
             reason = _reason(place)
             self.reasons[reason] += len(waiting)
@@ -74,8 +77,9 @@ class Census(Collector):
             return
         tally, weight = _Tally(), 0
         for place in self._pending.places():
-            waiting = waiting_at(self._state, place.order.key)
-            tally.add(place, waiting)
+            root = place.order.key
+            waiting = waiting_at(self._state, root)
+            tally.add(place, waiting, incomplete=is_incomplete(self._state, root))
             weight += 1 + len(waiting)
             if weight >= SLICE:
                 weight = 0
@@ -142,7 +146,7 @@ def _families() -> dict[str, GaugeMetricFamily]:
     told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (
             "scheduler_pending_pods",
-            "Pods of ours without a node, by queue: active, backoff, unschedulable (until something may help), gated.",
+            "Pods of ours without a node, by queue: active, backoff, unschedulable, gated, incomplete (lacks a group).",
             ("queue",),
         ),
         (

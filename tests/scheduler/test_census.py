@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from cpg_api.core.pod import SchedulingGate
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine.testing.builders import metadata, node, pod, pod_group
-from cpg_scheduler.census import Census
+from cpg_scheduler.census import QUEUES, Census
 from cpg_scheduler.testing.stage import Stage
 
 
@@ -29,12 +29,14 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
     assert lines(stage) == {
         'scheduler_pending_pods{queue="active"} 1.0',
         'scheduler_pending_pods{queue="backoff"} 0.0',
-        'scheduler_pending_pods{queue="unschedulable"} 4.0',
+        'scheduler_pending_pods{queue="unschedulable"} 3.0',
+        'scheduler_pending_pods{queue="incomplete"} 1.0',
         'scheduler_pending_pods{queue="gated"} 1.0',
         'scheduler_queued_entities{queue="binding",type="pod"} 1.0',
         'scheduler_queued_entities{queue="active",type="pod"} 1.0',
         'scheduler_queued_entities{queue="unschedulable",type="pod"} 2.0',
-        'scheduler_queued_entities{queue="unschedulable",type="podgroup"} 2.0',
+        'scheduler_queued_entities{queue="unschedulable",type="podgroup"} 1.0',
+        'scheduler_queued_entities{queue="incomplete",type="podgroup"} 1.0',
         'cpg_scheduler_waiting_pods{reason="new"} 1.0',
         'cpg_scheduler_waiting_pods{reason="held"} 2.0',
         'cpg_scheduler_waiting_pods{reason="Impossible"} 3.0',
@@ -96,3 +98,15 @@ def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
         stage.driver._rouser.absorb(0.0)
         now[0] += later
         assert active() == expected
+
+
+def test_whose_group_or_its_parent_is_missing_is_incomplete() -> None:
+    """Also where the API server knows no groups; not who waits for a pod, nor who is gated."""
+    stage = Stage(pod_group("child", gang=1, parent="nobody"), pod_group("short", gang=2), pod("s", group="short"))
+    stage.put(pod("c", group="child"), pod("gated", group="none", scheduling_gates=(SchedulingGate(name="wait"),)))
+    stage.cycles()
+    pending = {line for line in lines(stage) if line.startswith("scheduler_pending_pods") and not line.endswith(" 0.0")}
+    assert pending == {f'scheduler_pending_pods{{queue="{queue}"}} 1.0' for queue in QUEUES[2:]}
+    alone = Stage(pod("c", group="child"), pod("p"), flavours=())
+    alone.cycles()
+    assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in lines(alone)
