@@ -17,9 +17,10 @@ HEADER = """\
 
 <!-- Generated from the code by `python tools/generate_reference.py`. Do not edit. -->
 
-What a group or pod is told stands in its conditions, and what is new in it is an event as well. Messages are for
-people and may change; types and reasons are what programs may rely on. Nothing is ever silent: the API server itself
-gives a new group the first condition, with the reason `Pending`.
+What a group or pod is told stands in its conditions, and what is new in it is an event as well. Where a number in a
+message is all that changes, it follows within seconds, and is no event. Messages are for people and may change; types
+and reasons are what programs may rely on. Nothing is ever silent: the API server itself gives a new group the first
+condition, with the reason `Pending`.
 
 | on | condition | says whether |
 | --- | --- | --- |
