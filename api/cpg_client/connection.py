@@ -206,17 +206,22 @@ class Connection:
         content_type: str = JSON,
         params: Params | None = None,
     ) -> bytes:
-        """Send, and send again as long as ``retrying`` allows; the body is encoded once."""
+        """Send, and send again as long as ``retrying`` allows; the body is encoded once.
+
+        Who is refused gets one other token for a request: a program that makes a new one each time has no last one.
+        """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        sent, waited = 0, 0.0
+        sent, waited, renewed = 0, 0.0, False
         while True:
             try:
                 sent += 1
                 return await self._send(method, path, data=data, headers=headers, params=params)
             except ApiError as error:
-                if error.status == HTTPStatus.UNAUTHORIZED and await self._renew_token():
-                    continue
+                if error.status == HTTPStatus.UNAUTHORIZED and not renewed:
+                    renewed = await self._renew_token()
+                    if renewed:
+                        continue
                 wait = self._settings.retries.wait_before_next(method, error, sent=sent, waited=waited)
                 if wait is None:
                     raise

@@ -159,3 +159,17 @@ async def test_requests_carry_the_token(tls_server: "FakeServer", tls_endpoint: 
         with pytest.raises(ApiError, match="401"):
             await anext(connection.stream("/x", silence=5))
     assert [seen.headers["Authorization"][-1] for seen in tls_server.seen] == ["1", "2", "2"]
+
+
+async def test_who_is_refused_with_every_token_is_told_so(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints
+) -> None:
+    """One more token is tried for a request, though the program would never run out of them."""
+    tls_server.answers("GET", "/x", status=401)
+    async with (
+        asyncio.timeout(20),
+        Connection(replace(tls_endpoint, credentials=endpoint(answer()).credentials)) as one,
+    ):
+        with pytest.raises(ApiError, match="401"):
+            await one.get("/x")
+    assert [seen.headers["Authorization"][-1] for seen in tls_server.seen] == ["1", "2"]
