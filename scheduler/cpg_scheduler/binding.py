@@ -30,7 +30,7 @@ from cpg_engine.decisions import VolumeChoice
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.furnishing import BACKOFF, Furnisher, is_final, named
 from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.rechecking import objection
+from cpg_scheduler.rechecking import Grudges, grudges, objection
 from cpg_scheduler.roots import RootKey
 
 REASON_WAITING = "WaitingForVolumes"
@@ -72,11 +72,13 @@ class Order(Struct, frozen=True):
 class _Flight(Struct, eq=False):
     """An order under way; ``refused`` says why of each pod that was not bound.
 
-    ``before`` is the one that its root had under way when it came, until it is known what becomes of that.
+    ``before`` is the one that its root had under way when it came, until it is known what becomes of that. ``borne`` is
+    what its pods had against their places from the beginning.
     """
 
     order: Order
     disturbances: int
+    borne: Grudges
     left: int
     before: "_Flight | None"
     furnishing: asyncio.Task[None] | None = None
@@ -129,7 +131,9 @@ class Binder:
         """Begin to bind; who waits for the outcome is told by the order's callbacks."""
         self.under_way += 1
         before = self._latest.get(order.root)
-        flight = self._latest[order.root] = _Flight(order, self._state.disturbances, len(order.nodes), before)
+        borne = grudges(self._state, order.nodes)
+        flight = _Flight(order, self._state.disturbances, borne, len(order.nodes), before)
+        self._latest[order.root] = flight
         if self._furnisher.unbound(order.pods.values()) or (before is not None and before.furnishing is not None):
             flight.furnishing = self._tasks.create_task(self._furnish(flight))
         else:
@@ -222,7 +226,7 @@ class Binder:
             return "an earlier order of this tree came to nothing"
         if self._state.disturbances == flight.disturbances:
             return ""
-        return objection(self._state, flight.order.nodes)
+        return objection(self._state, flight.order.nodes, flight.borne)
 
     async def _serve(self, job: _Job) -> None:
         """Make a bind, or put it off for as long as nobody can say what has become of it."""

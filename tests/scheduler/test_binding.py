@@ -9,12 +9,14 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
+from cpg_api.core.affinity import TopologySpreadConstraint
+from cpg_api.meta import LabelSelector
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.retrying import Backoff
 from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeChoice
-from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.storing import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler import binding
 from cpg_scheduler.binding import REASON_WAITING, Binder, Order, Trouble
@@ -341,6 +343,22 @@ async def test_an_order_with_which_nothing_is_wrong_goes_on() -> None:
         office.start()
         office.stage.put(node("n2"), pod("running", cpu=1, node_name="n1"))
     assert office.told == ["placed abc"]
+
+
+async def test_pods_that_never_quite_suited_each_other_are_bound_all_the_same() -> None:
+    """What the decision itself brought about is no news; it would be given back and decided so again for ever."""
+    rule = TopologySpreadConstraint(
+        topology_key="kubernetes.io/hostname",
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector({"app": "web"}),
+    )
+    async with opened() as office:
+        hosts = (node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2"))
+        first, second = (metadata(name, app="web") for name in "ab")
+        office.stage.put(*hosts, pod("a", meta=first, topology_spread_constraints=(rule,)), pod("b", meta=second))
+        office.start("ab")
+        office.stage.put(pod("running", node_name="n2"))
+    assert office.told == ["placed ab"]
 
 
 async def test_an_order_is_not_looked_at_again_after_its_first_bind() -> None:
