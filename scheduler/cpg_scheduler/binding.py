@@ -5,7 +5,7 @@
 2. **One more look.** What has arrived since the decision may speak against it; then the whole order is given back, and
    its root is attempted again at once. So are later orders of the root, which were decided because this one was.
 3. **No guesses.** A bind without an answer may have worked. The pod is read until it says so, for as long as it takes,
-   and counts as bound meanwhile. Only a refusal ends it.
+   and counts as bound meanwhile. Only a refusal ends it. It holds up nobody, and is told of when it takes long.
 4. **No undoing.** Binding the pods of a tree is not one transaction in Kubernetes. Who is bound stays; the rest is
    given back, and the root is attempted again after a while. Its bound members then pin the tree's domains, and
    the rest is placed beside them.
@@ -22,7 +22,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.parsing import Rejected, parse_object
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_client.connection import Connection
-from cpg_client.errors import ApiError, ClientError, UnreadableAnswerError
+from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
 from cpg_client.retrying import Backoff
@@ -35,6 +35,8 @@ from cpg_scheduler.roots import RootKey
 
 REASON_WAITING = "WaitingForVolumes"
 """A pod has been given a node, and waits there for its volumes; a new node would not help."""
+REASON_IN_DOUBT = "BindInDoubt"
+"""A pod has been given a node, and the API server does not say what has become of the bind; it is asked on."""
 GONE = "it is gone, or about to go"
 ALWAYS = -1
 """A count of disturbances that is never up to date."""
@@ -42,7 +44,7 @@ INTERNAL_ERROR = 500
 FAILURES = 2
 """Times that an internal error has to come again before it counts as an answer: some are of the moment."""
 SLOW = 5.0
-"""Seconds of waiting for volumes after which it is worth a word."""
+"""Seconds of waiting for volumes, or for an answer, after which it is worth a word."""
 
 
 class Trouble(Struct, frozen=True):
@@ -88,12 +90,14 @@ class _Flight(Struct, eq=False):
 
 
 class _Job(Struct, eq=False):
-    """A bind to make; it is in doubt once it has been sent, until there is an answer to go by."""
+    """A bind to make, and since when; it is in doubt once it has been sent, until there is an answer to go by."""
 
     flight: _Flight
     uid: str
     failures: int = 0
+    since: float = 0.0
     in_doubt: bool = False
+    is_told: bool = False
 
 
 class Binder:
@@ -123,7 +127,8 @@ class Binder:
         self._jobs: deque[_Job] = deque()
         self._latest: dict[RootKey, _Flight] = {}
         self.under_way = 0
-        self._binding = 0
+        self._busy = 0
+        """Binds that are lined up or being made."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -140,7 +145,7 @@ class Binder:
             self._launch(flight)
 
     async def drained(self) -> None:
-        """Wait until no binds are under way; who only waits for volumes yet can be left to the next leader."""
+        """Wait until no binds are to be made now; who waits for volumes or answers can be left to the next leader."""
         await self._idle.wait()
 
     # Before the binds.
@@ -180,10 +185,13 @@ class Binder:
 
     def _launch(self, flight: _Flight) -> None:
         """Line up the binds of an order, and put workers to work on them."""
-        self._binding += 1
+        self._line_up(*(_Job(flight, uid) for uid in flight.order.nodes))
+
+    def _line_up(self, *jobs: _Job) -> None:
+        self._busy += len(jobs)
         self._idle.clear()
-        self._jobs.extend(_Job(flight, uid) for uid in flight.order.nodes)
-        for _ in range(min(flight.left, self._free)):
+        self._jobs.extend(jobs)
+        for _ in range(min(len(jobs), self._free)):
             self._employ()
 
     def _end(self, flight: _Flight) -> None:
@@ -191,12 +199,6 @@ class Binder:
         self.under_way -= 1
         if self._latest.get(flight.order.root) is flight:
             del self._latest[flight.order.root]
-
-    def _land(self) -> None:
-        """Note that all binds of an order have come to an end."""
-        self._binding -= 1
-        if not self._binding:
-            self._idle.set()
 
     def _employ(self) -> None:
         self._free -= 1
@@ -208,6 +210,9 @@ class Binder:
             job = self._jobs.popleft()
             if self._stands(job.flight):
                 await self._serve(job)
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
         self._free += 1
 
     def _stands(self, flight: _Flight) -> bool:
@@ -218,7 +223,6 @@ class Binder:
             flight.before = None
             if why:
                 self._abandon(flight, why)
-                self._land()
         return not flight.is_over
 
     def _objection(self, flight: _Flight) -> str:
@@ -230,6 +234,7 @@ class Binder:
 
     async def _serve(self, job: _Job) -> None:
         """Make a bind, or put it off for as long as nobody can say what has become of it."""
+        job.since = job.since or self._connection.timing.clock()
         try:
             why = await self._outcome(job)
         except ClientError as error:
@@ -237,6 +242,7 @@ class Binder:
             wait = self._backoff.wait(job.failures, error)
             tell = self._log.warning if job.failures == 1 else self._log.debug
             tell("bind in doubt", pod=self._pod(job).metadata.key, error=str(error), retry_in=wait)
+            self._tell_in_doubt(job, error)
             self._tasks.create_task(self._put_off(job, wait))
         else:
             self._settle(job, why)
@@ -244,9 +250,15 @@ class Binder:
     async def _put_off(self, job: _Job, wait: float) -> None:
         """Line a bind up again after a while, in which its place is another's."""
         await self._connection.timing.sleep(wait)
-        self._jobs.append(job)
-        if self._free:
-            self._employ()
+        self._line_up(job)
+
+    def _tell_in_doubt(self, job: _Job, error: ClientError) -> None:
+        """Say once that there has been no answer to go by for long."""
+        if job.is_told or self._connection.timing.clock() - job.since < SLOW:
+            return
+        job.is_told, order = True, job.flight.order
+        message = f"not known yet whether the bind to node {order.nodes[job.uid]} has worked: {_said(error)}"
+        order.waits(Trouble(frozenset({job.uid}), REASON_IN_DOUBT, message))
 
     async def _outcome(self, job: _Job) -> str:
         """Return why a pod is not bound, empty if it is; raise while that cannot be told."""
@@ -298,7 +310,6 @@ class Binder:
         if flight.left:
             return
         self._end(flight)
-        self._land()
         if flight.refused:
             flight.order.failed(_trouble(flight))
         else:
@@ -306,6 +317,13 @@ class Binder:
 
     def _pod(self, job: _Job) -> Pod:
         return job.flight.order.pods[job.uid]
+
+
+def _said(error: ClientError) -> str:
+    """Return what was answered, if anything, without what was asked: that would differ from pod to pod."""
+    if isinstance(error, ConnectionFailedError):
+        return error.why
+    return str(error).removeprefix(f"{error.request}: ") if isinstance(error, ApiError) else str(error)
 
 
 def _trouble(flight: _Flight) -> Trouble:

@@ -19,7 +19,7 @@ from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.storing import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler import binding
-from cpg_scheduler.binding import REASON_WAITING, Binder, Order, Trouble
+from cpg_scheduler.binding import REASON_IN_DOUBT, REASON_WAITING, Binder, Order, Trouble
 from cpg_scheduler.furnishing import Furnisher
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.testing.wire import Wire
@@ -102,7 +102,7 @@ async def opened(**options: Any) -> AsyncIterator[Office]:
     async with asyncio.TaskGroup() as tasks:
         office = Office(tasks, **options)
         yield office
-        await office.binder.drained()
+        await until(lambda: not office.binder.under_way)
 
 
 async def turns(count: int = 20) -> None:
@@ -279,6 +279,31 @@ async def test_an_internal_error_that_stays_is_an_answer() -> None:
         office.fail("b", *[error] * 2)
         office.start()
     assert office.told == ["placed abc"]
+
+
+async def test_a_bind_that_stays_in_doubt_is_told_of_and_holds_up_nobody() -> None:
+    """In what was answered last, once for a pod, when it takes long; who waits for the binder does not wait for it."""
+    async with opened() as office:
+        now, gate = [100.0], asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            now[0] += seconds
+            office.waits.append(seconds)
+            if len(office.waits) == 5:
+                await gate.wait()
+
+        office.wire.timing = Timing(sleep=sleep, clock=lambda: now[0])
+        asked = "POST /api/v1/namespaces/default/pods/b/binding"
+        office.fail("b", SILENCE, *[ApiError(503, "ServiceUnavailable", "overloaded", request=asked)] * 6)
+        office.start()
+        await until(lambda: len(office.waits) == 5)
+        message = "not known yet whether the bind to node n1 has worked: 503 ServiceUnavailable: overloaded"
+        assert office.said == [Trouble(frozenset({"uid-default-b"}), REASON_IN_DOUBT, message)]
+        async with asyncio.timeout(1):
+            await office.binder.drained()
+        assert (office.told, office.assumed(), office.binder.under_way) == ([], ["a", "b", "c"], 1)
+        gate.set()
+    assert (office.told, len(office.said)) == (["placed abc"], 1)
 
 
 async def test_a_bind_in_doubt_takes_no_place() -> None:

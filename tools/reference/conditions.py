@@ -71,6 +71,7 @@ CONDITIONS = (
             ("False", Told(names, "REASON_UNSCHEDULABLE")),
             ("False", Told(names, "REASON_SCHEDULER_ERROR")),
             ("False", Told(binding, "REASON_WAITING")),
+            ("False", Told(binding, "REASON_IN_DOUBT")),
         ),
     ),
     Condition(
