@@ -2,7 +2,8 @@
 
 They are the least of what there is to write, and as many as there are binds and evictions. So they wait until none of
 those is under way, few are written at a time, and of too many the oldest are dropped, as are those that the server
-refuses: the pods themselves say where they are, and those that had to go were told why beforehand.
+refuses: the pods themselves say where they are, and those that had to go were told why beforehand. Where binds never
+end they are written all the same, one after the other: beside all the binds in flight that is one more request.
 """
 
 import asyncio
@@ -19,8 +20,14 @@ from cpg_client.resources import PODS
 from cpg_scheduler.reporting import MANAGER
 
 WRITERS = 8
+STEADY = 1
+"""Writers that go on while binds and evictions are under way."""
 MOST = 10_000
 """Announcements that are kept until there is time for them."""
+
+
+async def _at_once() -> None:
+    """Wait for nothing."""
 
 
 class Announcer:
@@ -54,13 +61,13 @@ class Announcer:
     async def run(self) -> None:
         """Write until cancelled; what has not been written then never is."""
         async with asyncio.TaskGroup() as writers:
-            for _ in range(WRITERS):
-                writers.create_task(self._write())
+            for number in range(WRITERS):
+                writers.create_task(self._write(_at_once if number < STEADY else self._calm))
 
-    async def _write(self) -> None:
+    async def _write(self, calm: Callable[[], Awaitable[object]]) -> None:
         while True:
+            await calm()
             await self._news.acquire()
-            await self._calm()
             if self._due:  # else it was dropped
                 with contextlib.suppress(ClientError):
                     await self._due.popleft()()

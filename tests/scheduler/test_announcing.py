@@ -56,12 +56,26 @@ async def test_a_pod_that_was_bound_is_told_of_in_the_words_of_kube_scheduler(bo
     assert event["regarding"]["name"] == "worker-0"
 
 
-async def test_nothing_is_told_while_there_is_more_important_to_write(booth: Booth) -> None:
-    """Binds come first; what waits is told when they have ended."""
-    booth.announcer.placed(pod("worker-0"), "node-1")
-    assert await booth.told() == []
+async def test_little_is_told_while_there_is_more_important_to_write(booth: Booth) -> None:
+    """Binds come first; one event at a time is told beside them, however long they go on, and the rest afterwards."""
+    booth.wire.open.clear()
+    await booth.told()
+    for number in range(20):
+        booth.announcer.placed(pod(f"worker-{number}"), "node-1")
+    await booth.told()
+    assert booth.wire.in_flight == 1
+    booth.wire.open.set()
+    while len(await booth.told()) < 20:
+        assert booth.wire.most_in_flight == 1
+    booth.wire.open.clear()
     booth.calm.set()
-    assert len(await booth.told()) == 1
+    for number in range(20):
+        booth.announcer.placed(pod(f"late-{number}"), "node-1")
+    await booth.told()
+    assert booth.wire.in_flight == announcing.WRITERS
+    booth.wire.open.set()
+    while len(await booth.told()) < 40:
+        pass
 
 
 async def test_of_too_many_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
