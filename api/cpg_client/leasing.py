@@ -169,6 +169,7 @@ class Elector:
         self._told: str | None = None
         self._leads_until = 0.0
         self._failing_since: float | None = None
+        self._writing: asyncio.Task[Observed] | None = None
 
     @property
     def leader(self) -> str:
@@ -195,8 +196,16 @@ class Elector:
         When the lead is lost, the work is cancelled and ``LeadershipLostError`` raised once it has ended. When the
         work ends or is cancelled from outside, the lease is released after it, so that two never work at once.
         """
-        self._leads_until = await self._acquire() + self._settings.renew_deadline
-        self.leading = True
+        try:
+            self._leads_until = await self._acquire() + self._settings.renew_deadline
+            self.leading = True
+            return await self._lead(work)
+        finally:
+            self.leading = False
+            await self._release()
+
+    async def _lead(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work and renew, until one of the two ends; both have ended then."""
         working = asyncio.create_task(work(), name="work of the leader")
         renewing = asyncio.create_task(self._keep(), name="renewal of the lease")
         try:
@@ -214,7 +223,6 @@ class Elector:
             self.leading = False
             await end(working)
             await end(renewing)
-            await self._release()
 
     async def _acquire(self) -> float:
         """Return, once we hold the lease, when the request that got it was sent."""
@@ -244,7 +252,11 @@ class Elector:
         try:
             done = await self._timing.within(seconds, action())
         except (ClientError, TimeoutError) as error:
-            if not _is_lost_race(error):
+            if self._writing is not None:
+                await end(self._writing)
+            if _is_lost_race(error):
+                self._writing = None
+            else:
                 self._on_failure(error)
                 self._failing_since = self._failing_since or self._timing.clock()
             self._fresh = False
@@ -258,20 +270,32 @@ class Elector:
             self._observe(await self._store.read())
         observed = self._observed
         if observed is None:
-            self._observe(await self._store.create(self._record(None)))
+            await self._write(self._store.create(self._record(None)))
         elif self._may_take(observed.record):
-            self._observe(await self._store.replace(observed.version, self._record(observed.record)))
+            await self._write(self._store.replace(observed.version, self._record(observed.record)))
         else:
             return False
         self._fresh = True
         return True
 
+    async def _write(self, request: Coroutine[Any, Any, Observed]) -> None:
+        """Write the record; who is told to end meanwhile leaves the request alone, to hear what became of it."""
+        self._writing = asyncio.create_task(request, name="write of the lease")
+        self._observe(await asyncio.shield(self._writing))
+        self._writing = None
+
     async def _release(self) -> None:
-        """Say that nobody leads, if we are still the one who does; failing that, the lease runs out by itself."""
-        if self._observed is None or not self._is_ours(self._observed.record):
+        """Say that nobody leads, if we are the one who does; failing that, the lease runs out by itself.
+
+        It may be ours although nobody has heard so: if the write by which we took it has not been answered.
+        """
+        writing, observed = self._writing, self._observed
+        if writing is None and (observed is None or not self._is_ours(observed.record)):
             return
 
         async def clear() -> bool:
+            if writing is not None:
+                await asyncio.wait({writing})
             observed = await self._store.read()
             if observed is not None and self._is_ours(observed.record):
                 ours = msgspec.structs.replace(observed.record, holder_identity="", lease_duration_seconds=1)

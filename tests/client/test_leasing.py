@@ -1,8 +1,8 @@
 """Who leads, when time passes and things go wrong. All in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -390,3 +390,57 @@ async def test_a_server_that_cannot_be_asked_is_known(one: Candidate, virtual: "
     one.reach.cut = False
     await virtual.advance(1.5)
     assert one.elector.failing_for(virtual.now) == 0
+
+
+class Slow:
+    """A shelf a little way off: what was sent arrives whoever waits for it, and the answer takes its time, too."""
+
+    def __init__(self, shelf: Shelf, time: "VirtualTime") -> None:
+        self.read = shelf.read
+        self._shelf = shelf
+        self._time = time
+
+    async def create(self, record: LeaseRecord) -> Observed:
+        """Write the first record."""
+        return await asyncio.shield(asyncio.create_task(self._after(self._shelf.create(record))))
+
+    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+        """Write another record."""
+        return await asyncio.shield(asyncio.create_task(self._after(self._shelf.replace(version, record))))
+
+    async def _after(self, write: Coroutine[Any, Any, Observed]) -> Observed:
+        await self._time.timing.sleep(0.2)
+        found = await write
+        await self._time.timing.sleep(0.2)
+        return found
+
+
+@pytest.mark.parametrize("after", [0.1, 0.3], ids=["on its way", "written, unheard"])
+@pytest.mark.parametrize("before", [None, LeaseRecord("", 1, None, None, 7)], ids=["first", "free"])
+async def test_who_is_told_to_end_while_he_takes_the_lease_gives_it_back(
+    shelf: Shelf, virtual: "VirtualTime", after: float, before: LeaseRecord | None
+) -> None:
+    """The request may succeed with nobody to hear of it: no work begins, and nobody has to wait for the dead."""
+    if before is not None:
+        shelf._keep(before)
+    began = list[float]()
+
+    async def work() -> None:
+        began.append(virtual.now)
+
+    task = asyncio.create_task(Elector(Slow(shelf, virtual), "one", timing=virtual.timing).run(work))
+    await virtual.advance(after)
+    task.cancel()
+    await virtual.advance(1.5)
+    assert (task.cancelled(), began, shelf.holder()) == (True, [], "")
+    assert "one" in [record.holder_identity for record in shelf.writes]
+
+
+async def test_who_only_waits_asks_nothing_at_the_end(two: Candidate, virtual: "VirtualTime") -> None:
+    """A replica that never wrote has nothing to give back, and ends though nobody can be reached."""
+    await virtual.advance(20)
+    two.reach.cut = True
+    two.task.cancel()
+    await virtual.advance(0)
+    assert two.task.cancelled()
+    assert two.failures == []
