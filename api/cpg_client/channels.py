@@ -32,6 +32,8 @@ class Channel(asyncio.Protocol):
     def __init__(self) -> None:
         """Begin unconnected."""
         self.idle_since = 0.0
+        self.made_by: SSLContext | None = None
+        """Whom we trusted, and who we said to be, when it was opened."""
         self.served = 0
         """Answers that have come over this channel."""
         self._transport: asyncio.Transport | None = None
@@ -163,11 +165,11 @@ class Channel(asyncio.Protocol):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where the server is: TLS where there is a context, under a name to ask for and to verify."""
+    """Where the server is: TLS where there is a context for it by now, under a name to ask for and to verify."""
 
     host: str
     port: int
-    tls: SSLContext | None = None
+    tls: Callable[[], SSLContext] | None = None
     name: str | None = None
 
     @property
@@ -177,7 +179,10 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Channels:
-    """The channels to one place: so many at the most, the latest used first, and none that has been idle for long."""
+    """The channels to one place: so many at the most, the latest used first, and none that has been idle for long.
+
+    When the context is another one, those that were opened by the old one end with what they are about.
+    """
 
     def __init__(self, place: Place, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
         """Begin with none."""
@@ -188,6 +193,13 @@ class Channels:
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
         self._clock = asyncio.get_running_loop().time
+        self._context: SSLContext | None = None
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Ask for the context of now; tell whether it is another one than before."""
+        before, self._context = self._context, self._place.tls() if self._place.tls else None
+        return self._context is not before
 
     async def take(self, *, fresh: bool = False) -> Channel:
         """Return a channel for one request, an idle one if there is any and it need not be new; give it back after."""
@@ -224,7 +236,8 @@ class Channels:
         return None
 
     def _lives(self, channel: Channel) -> bool:
-        return channel.is_open and self._clock() - channel.idle_since < self._idle_timeout
+        is_current = channel.made_by is self._context
+        return channel.is_open and is_current and self._clock() - channel.idle_since < self._idle_timeout
 
     def _drop(self, channel: Channel) -> None:
         self._all.discard(channel)
@@ -232,14 +245,16 @@ class Channels:
 
     async def _opened(self) -> Channel:
         place, channel = self._place, Channel()
+        self.refresh()
+        channel.made_by = context = self._context
         try:
             async with asyncio.timeout(self._connect_timeout):
                 await asyncio.get_running_loop().create_connection(
                     lambda: channel,
                     place.host,
                     place.port,
-                    ssl=place.tls,
-                    server_hostname=(place.name or place.host) if place.tls else None,
+                    ssl=context,
+                    server_hostname=(place.name or place.host) if context else None,
                     happy_eyeballs_delay=RACE if place.has_choice else None,
                 )
         except TimeoutError as error:

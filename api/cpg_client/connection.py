@@ -10,6 +10,7 @@ bytes.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ import msgspec
 
 from cpg_client import kubeconfig, tls
 from cpg_client.channels import BrokenChannelError, Channel, Channels, Place
-from cpg_client.endpoint import Endpoint
+from cpg_client.endpoint import Endpoint, Identity
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.http1 import Head
 from cpg_client.http1 import request as request_of
@@ -92,6 +93,8 @@ class Connection:
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)
         self._plugin = PluginTokens.of(endpoint, timing)
+        self._contexts = tls.Contexts(endpoint)
+        self._identity: Identity | None = None
         self._url = urlsplit(endpoint.server.rstrip("/"))
         self._secure = self._url.scheme == "https"
         self._headers = (
@@ -118,7 +121,7 @@ class Connection:
             Place(
                 host=self._url.hostname or "",
                 port=self._url.port or (443 if self._secure else 80),
-                tls=tls.context_for(endpoint) if self._secure else None,
+                tls=(lambda: self._contexts.current(self._identity)) if self._secure else None,
                 name=endpoint.tls_server_name,
             ),
             limit=settings.limit,
@@ -183,7 +186,7 @@ class Connection:
                 yield piece
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
-                await self._renew_token()
+                await self._renew()
             raise
         finally:
             channels.give_back(channel)
@@ -208,7 +211,7 @@ class Connection:
     ) -> bytes:
         """Send, and send again as long as ``retrying`` allows; the body is encoded once.
 
-        Who is refused gets one other token for a request: a program that makes a new one each time has no last one.
+        Who is refused tries one other token or certificate: a program that makes new ones has no last one.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
@@ -219,7 +222,7 @@ class Connection:
                 return await self._send(method, path, data=data, headers=headers, params=params)
             except ApiError as error:
                 if error.status == HTTPStatus.UNAUTHORIZED and not renewed:
-                    renewed = await self._renew_token()
+                    renewed = await self._renew()
                     if renewed:
                         continue
                 wait = self._settings.retries.wait_before_next(method, error, sent=sent, waited=waited)
@@ -283,6 +286,8 @@ class Connection:
         except TimeoutError as error:
             raise ConnectionFailedError(server, about, silence) from error
         except BrokenChannelError as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                self._contexts.doubt()
             raise ConnectionFailedError(server, about, str(error)) from error
 
     def _open_channels(self) -> Channels:
@@ -293,12 +298,25 @@ class Connection:
     async def _authorization(self) -> dict[str, str]:
         if not self._secure:
             return {}
-        token = await self._plugin.current() if self._plugin else self._tokens.current()
+        if self._plugin is None:
+            token = self._tokens.current()
+        else:
+            token = await self._plugin.current()
+            self._show(self._plugin.certificate)
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    async def _renew_token(self) -> bool:
-        """Look for another token, because the one in use was refused; tell whether there is one."""
-        return await self._plugin.renew() if self._plugin else self._tokens.renew()
+    async def _renew(self) -> bool:
+        """Look for another token or certificate, because ours were refused; tell whether there are any."""
+        if self._plugin is not None:
+            return await self._plugin.renew()
+        has_token = self._tokens.renew()
+        return self._open_channels().refresh() or has_token
+
+    def _show(self, identity: Identity | None) -> None:
+        """Show the certificate that a program gave, on channels that are opened from now on."""
+        if identity != self._identity:
+            self._identity = identity
+            self._open_channels().refresh()
 
 
 def _refuse(head: Head, body: bytes, about: str) -> None:

@@ -4,19 +4,31 @@ A kubeconfig, the files of a pod's service account and a test all produce an ``E
 ``tls`` and ``connection`` consume it. That keeps the ways of finding a server apart from the one way
 of talking to it.
 
-Certificates and keys are ``Path | bytes``: a file to read at connection time, or PEM text held in
-memory. Secrets stay out of ``repr`` so that an endpoint can be logged.
+Certificates and keys are ``Path | bytes``: a file to read at connection time, again when it has changed, or PEM text
+held in memory. Secrets stay out of ``repr`` so that an endpoint can be logged.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Identity(NamedTuple):
+    """A client certificate and its key, as PEM text."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        """Keep the key to ourselves."""
+        return "Identity(...)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A program that gives tokens (exec credential plugin): how the clouds and OIDC do it.
+    """A program that gives tokens or certificates (exec credential plugin): how the clouds and OIDC do it.
 
-    ``cluster_info`` says whether the program wants to be told which cluster the token is for.
+    ``cluster_info`` says whether the program wants to be told which cluster it is for.
     """
 
     api_version: str

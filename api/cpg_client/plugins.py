@@ -1,10 +1,7 @@
-"""Tokens from a program: the exec credential plugins of a kubeconfig.
+"""Tokens and client certificates from a program: the exec credential plugins of a kubeconfig.
 
-The program runs when the first token is needed, when its token is about to expire, and when the server refused the
-token; never twice at once. It has no terminal to ask a person at, but what it says there is seen.
-
-Client certificates from a plugin are not supported: they would mean a new TLS context, and new connections for all
-requests under way, for a kind of plugin that hardly anybody has.
+The program runs when the first request is sent, when what it gave is about to expire, and when the server refused that;
+never twice at once. It has no terminal to ask a person at, but what it says there is seen.
 """
 
 import asyncio
@@ -16,17 +13,19 @@ from typing import Any, Self
 
 import msgspec
 
-from cpg_client.endpoint import Endpoint, Plugin
+from cpg_client.endpoint import Endpoint, Identity, Plugin
 from cpg_client.errors import EndpointError
 from cpg_client.timing import Timing
 
 _LONGEST_RUN = 60.0
 _EARLY = 10.0
-"""Seconds before its end at which a token counts as expired: it has to get there first."""
+"""Seconds before its end at which what a program gave counts as expired: it has to get there first."""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
     expiration_timestamp: dt.datetime | None = None
 
 
@@ -37,12 +36,16 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PluginTokens:
-    """Answers which token to send now, by running the program when that is not known."""
+    """Answers which token to send now, by running the program when that is not known.
+
+    ``certificate`` is the client certificate with its key, as PEM text, that came with it or instead of it.
+    """
 
     def __init__(self, plugin: Plugin, info: str, timing: Timing) -> None:
         self._plugin = plugin
         self._info = info
         self._timing = timing
+        self.certificate: Identity | None = None
         self._token = ""
         self._expires = float("inf")
         self._runs = 0
@@ -57,19 +60,19 @@ class PluginTokens:
         return cls(credentials.plugin, _info(credentials.plugin, endpoint), timing)
 
     async def current(self) -> str:
-        """Return the token; raise ``EndpointError`` where the program gives none."""
+        """Return the token, empty for a certificate alone; raise ``EndpointError`` where the program gives neither."""
         async with self._one_at_a_time:
-            if not self._token or self._timing.wall() >= self._expires - _EARLY:
+            if not self._runs or self._timing.wall() >= self._expires - _EARLY:
                 await self._run()
             return self._token
 
     async def renew(self) -> bool:
-        """Run the program, because its token was refused, unless it has run meanwhile; tell whether that helped."""
-        before, runs = self._token, self._runs
+        """Run the program, because we were refused, unless it has run meanwhile; tell whether that helped."""
+        before, runs = (self._token, self.certificate), self._runs
         async with self._one_at_a_time:
             if self._runs == runs:
                 await self._run()
-            return self._token != before
+            return (self._token, self.certificate) != before
 
     async def _run(self) -> None:
         try:
@@ -81,10 +84,15 @@ class PluginTokens:
             raise self._problem("its output is no ExecCredential", error) from error
         if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
             raise self._problem(f"it wrote a {answer.api_version} {answer.kind}")
-        if not answer.status.token:
-            raise self._problem("it gave no token, and certificates are not supported")
-        expires = answer.status.expiration_timestamp
-        self._token = answer.status.token
+        status = answer.status
+        certificate, key = status.client_certificate_data.encode(), status.client_key_data.encode()
+        if bool(certificate) != bool(key):
+            raise self._problem("a certificate and its key must come together")
+        if not status.token and not certificate:
+            raise self._problem("it gave neither a token nor a certificate")
+        expires = status.expiration_timestamp
+        self._token = status.token
+        self.certificate = Identity(certificate, key) if certificate else None
         self._expires = expires.timestamp() if expires else float("inf")
         self._runs += 1
 

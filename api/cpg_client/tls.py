@@ -1,11 +1,74 @@
-"""From an endpoint's certificates to an ``ssl.SSLContext``."""
+"""From an endpoint's certificates to an ``ssl.SSLContext``, and to another one when they are rotated."""
 
 import ssl
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.endpoint import Credentials, Endpoint, Identity
 from cpg_client.errors import EndpointError
+
+
+class Contexts:
+    """The context of now: made anew when a file that it is made of has changed, or a program gave another certificate.
+
+    It is asked for when a connection is opened: that costs a look at each file, beside a handshake nothing.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        credentials = endpoint.credentials
+        self._files = [one for one in (endpoint.ca, credentials.certificate, credentials.key) if isinstance(one, Path)]
+        self._context: ssl.SSLContext | None = None
+        self._identity: Identity | None = None
+        self._stamps: list[object] | None = None
+
+    def current(self, identity: Identity | None = None) -> ssl.SSLContext:
+        """Return the context; what a program gave counts unless the endpoint itself has a certificate.
+
+        Files that cannot be used, as in the middle of a rotation, leave the last good context in use.
+        """
+        stamps = [_stamp(file) for file in self._files]
+        if self._context is not None and stamps == self._stamps and identity == self._identity:
+            return self._context
+        try:
+            self._context = context_for(_identified(self._endpoint, identity))
+        except EndpointError:
+            if self._context is None or identity != self._identity:
+                raise
+        else:
+            self._stamps, self._identity = stamps, identity
+        return self._context
+
+    def doubt(self) -> None:
+        """Make the context anew when it is asked for next: the server and we did not trust each other."""
+        self._stamps = None
+
+
+def take_up(context: ssl.SSLContext, endpoint: Endpoint, identity: Identity | None = None) -> None:
+    """Have a context that others hold trust what is in the endpoint's files by now, too, and say who we are by now."""
+    try:
+        if isinstance(endpoint.ca, Path):
+            context.load_verify_locations(cafile=endpoint.ca)
+        _identify(context, _identified(endpoint, identity).credentials)
+    except (OSError, ValueError) as error:
+        raise _problem(endpoint, error) from error
+
+
+def _identified(endpoint: Endpoint, identity: Identity | None) -> Endpoint:
+    credentials = endpoint.credentials
+    if identity is None or credentials.certificate is not None:
+        return endpoint
+    return replace(endpoint, credentials=replace(credentials, certificate=identity.certificate, key=identity.key))
+
+
+def _stamp(file: Path) -> object:
+    """Return what tells a file from the one that replaces it."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def context_for(endpoint: Endpoint) -> ssl.SSLContext:
@@ -22,8 +85,12 @@ def context_for(endpoint: Endpoint) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_NONE
         _identify(context, endpoint.credentials)
     except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise EndpointError(f"{endpoint.server}: certificates cannot be used: {error}") from error
+        raise _problem(endpoint, error) from error
     return context
+
+
+def _problem(endpoint: Endpoint, error: Exception) -> EndpointError:
+    return EndpointError(f"{endpoint.server}: certificates cannot be used: {error}")
 
 
 def _trusting(ca: Path | bytes | None) -> ssl.SSLContext:

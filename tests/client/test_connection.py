@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from cpg_client.retrying import Retries
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer, Naps, Pki
+    from tests.client.conftest import FakeServer, Naps, Pair, Pki
 
 NO_RETRIES = ConnectionSettings(retries=Retries(attempts=1))
 
@@ -381,6 +382,46 @@ async def test_a_token_is_not_sent_in_the_clear(server: "FakeServer") -> None:
     async with Connection(endpoint) as connection:
         await connection.get("/x")
     assert "Authorization" not in server.seen[0].headers
+
+
+async def test_a_rotated_client_certificate_is_shown(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, pki: "Pki", tmp_path: Path
+) -> None:
+    """On channels that are opened after it came, and at once when the old one is refused: files are read again."""
+    certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
+
+    def become(pair: "Pair") -> None:
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+
+    become(pki.client)
+    for status in (200, 200, 401, 200, 401):
+        tls_server.answers("GET", "/x", status=status)
+    mine = replace(tls_endpoint, credentials=Credentials(certificate=certificate, key=key))
+    async with Connection(mine, NO_RETRIES) as connection:
+        await connection.get("/x")
+        become(pki.server)
+        await connection.get("/x")
+        await connection.get("/x")
+        with pytest.raises(ApiError, match="401"):
+            await connection.get("/x")
+    assert [seen.peer for seen in tls_server.seen] == ["alice", "alice", "alice", "api.test", "api.test"]
+
+
+async def test_a_rotated_authority_is_trusted(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, pki: "Pki", tmp_path: Path
+) -> None:
+    """As soon as its file has changed, and at the latest when a server was not trusted; the old one no more."""
+    tls_server.answers("GET", "/x", b"hello")
+    file = tmp_path / "ca.crt"
+    file.write_bytes(pki.server.certificate.ljust(4096, b"\n"))  # it vouches for nobody
+    async with Connection(replace(tls_endpoint, ca=file), NO_RETRIES) as connection:
+        with pytest.raises(ConnectionFailedError, match="certificate verify failed"):
+            await connection.get("/x")
+        before = file.stat()
+        file.write_bytes(pki.ca.ljust(4096, b"\n"))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert await connection.get("/x") == b"hello"
 
 
 @pytest.mark.parametrize("kind", ["bytes", "file"])

@@ -1,16 +1,21 @@
 """A session for somebody else, who then asks as we would."""
 
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import aiohttp
+import msgspec
 import pytest
 
+from cpg_client import tls
 from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.errors import EndpointError
 from cpg_client.lending import lent_session, lent_token
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer
+    from tests.client.conftest import FakeServer, Pki
 
 
 async def test_requests_bear_the_token_of_now(tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path) -> None:
@@ -55,3 +60,34 @@ async def test_a_token_is_lent_wherever_it_comes_from(tmp_path: Path) -> None:
     sources = (Credentials(token="given"), Credentials(token_file=file), Credentials(plugin=plugin), Credentials())  # noqa: S106  # none of them opens anything
     found = [await lent_token(Endpoint(server="https://server", credentials=one)) for one in sources]
     assert found == ["given", "filed", "made", None]
+
+
+async def test_a_lent_session_takes_up_what_is_new(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path, pki: "Pki"
+) -> None:
+    """An authority after it was missed, and a certificate from a plugin before the first request."""
+    tls_server.answers("GET", "/version")
+    ca, program = tmp_path / "ca.crt", tmp_path / "program"
+    ca.write_bytes(pki.server.certificate)  # it vouches for nobody
+    status = {"clientCertificateData": pki.client.certificate.decode(), "clientKeyData": pki.client.key.decode()}
+    api = "client.authentication.k8s.io/v1"
+    (tmp_path / "answer").write_bytes(
+        msgspec.json.encode({"apiVersion": api, "kind": "ExecCredential", "status": status})
+    )
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    program.chmod(0o755)
+    plugin = Plugin(api_version=api, command=str(program))
+    endpoint = replace(tls_endpoint, ca=ca, credentials=Credentials(plugin=plugin))
+    async with lent_session(endpoint) as session:
+        with pytest.raises(aiohttp.ClientSSLError):
+            await session.get(f"{endpoint.server}/version")
+        ca.write_bytes(pki.ca)
+        with pytest.raises(aiohttp.ClientSSLError):
+            await session.get(f"{endpoint.server}/version")
+        async with session.get(f"{endpoint.server}/version") as answer:
+            assert answer.status == 200
+    assert [seen.peer for seen in tls_server.seen] == ["alice"]
+    with pytest.raises(EndpointError, match="a certificate alone"):
+        await lent_token(endpoint)
+    with pytest.raises(EndpointError, match="certificates cannot be used"):
+        tls.take_up(ssl.create_default_context(), replace(endpoint, ca=tmp_path / "none"))

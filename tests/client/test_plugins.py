@@ -1,4 +1,4 @@
-"""How tokens come from a program."""
+"""How tokens and certificates come from a program."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ from cpg_client.plugins import PluginTokens
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer, VirtualTime
+    from tests.client.conftest import FakeServer, Pki, VirtualTime
 
 V1 = "client.authentication.k8s.io/v1"
 COUNTING = """
@@ -117,7 +117,9 @@ async def test_simpler_means_come_first(endpoint: Endpoints) -> None:
         ("<html>", COUNTING, "its output is no ExecCredential: "),
         (answer() | {"kind": "Pod"}, COUNTING, f"it wrote a {V1} Pod"),
         (answer() | {"apiVersion": "v1"}, COUNTING, "it wrote a v1 ExecCredential"),
-        (answer(""), COUNTING, "it gave no token, and certificates are not supported"),
+        (answer(""), COUNTING, "it gave neither a token nor a certificate"),
+        (answer(clientCertificateData="c"), COUNTING, "a certificate and its key must come together"),
+        (answer(clientKeyData="k"), COUNTING, "a certificate and its key must come together"),
         ("", "raise SystemExit(3)", "it failed with exit code 3"),
     ],
 )
@@ -173,3 +175,34 @@ async def test_who_is_refused_with_every_token_is_told_so(
         with pytest.raises(ApiError, match="401"):
             await one.get("/x")
     assert [seen.headers["Authorization"][-1] for seen in tls_server.seen] == ["1", "2"]
+
+
+IN_TURN = """
+import pathlib, sys
+runs = pathlib.Path(sys.argv[1])
+number = len(runs.read_text()) + 1 if runs.exists() else 1
+runs.write_text("x" * number)
+print((runs.parent / f"answer-{number}").read_text())
+"""
+
+
+async def test_a_certificate_is_shown_until_it_expires_or_is_refused(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints, tmp_path: Path, pki: "Pki"
+) -> None:
+    """It may come without a token; the next one is shown on new channels, though the old ones are still open."""
+    now = [1_800_000_000.0]
+    ends = {"expirationTimestamp": "2027-01-15T08:01:00Z"}
+    for number, (pair, more) in enumerate([(pki.client, ends), (pki.server, {}), (pki.client, {})], 1):
+        given = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+        tmp_path.joinpath(f"answer-{number}").write_bytes(msgspec.json.encode(answer("", **given, **more)))
+    for status in (200, 200, 200, 401, 200):
+        tls_server.answers("GET", "/x", status=status)
+    mine = replace(tls_endpoint, credentials=endpoint("", IN_TURN).credentials)
+    async with Connection(mine, timing=Timing(wall=lambda: now[0])) as connection:
+        await connection.get("/x")
+        await connection.get("/x")
+        now[0] += 60
+        await connection.get("/x")
+        await connection.get("/x")
+    assert [seen.peer for seen in tls_server.seen] == ["alice", "alice", "api.test", "api.test", "alice"]
+    assert not any("Authorization" in seen.headers for seen in tls_server.seen)

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from cpg_client import tls
-from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.endpoint import Credentials, Endpoint, Identity
 from cpg_client.errors import EndpointError
 
 if TYPE_CHECKING:
@@ -67,3 +67,55 @@ def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
     credentials = Credentials(certificate=pki.client.certificate, key=key)
     with pytest.raises(EndpointError, match="the client key is encrypted"):
         tls.context_for(replace(SOMEWHERE, credentials=credentials))
+
+
+# What changes.
+
+
+@pytest.fixture
+def files(pki: "Pki", tmp_path: Path) -> Endpoint:
+    """Return an endpoint that is made of files."""
+    made = {"ca": pki.ca, "certificate": pki.client.certificate, "key": pki.client.key}
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
+    credentials = Credentials(certificate=tmp_path / "certificate", key=tmp_path / "key")
+    return replace(SOMEWHERE, ca=tmp_path / "ca", credentials=credentials)
+
+
+def test_a_context_is_kept_until_a_file_changes(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
+    """Or until somebody doubts it."""
+    contexts = tls.Contexts(files)
+    first = contexts.current()
+    assert contexts.current() is first
+    (tmp_path / "ca").write_bytes(pki.ca + b"\n")
+    second = contexts.current()
+    assert second is not first
+    contexts.doubt()
+    assert contexts.current() is not second
+
+
+def test_a_rotation_under_way_leaves_the_last_good_context(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
+    """A key that does not fit yet, or a file that is gone for a moment, is looked at again the next time."""
+    contexts = tls.Contexts(files)
+    first = contexts.current()
+    (tmp_path / "certificate").write_bytes(pki.server.certificate)
+    assert contexts.current() is first
+    (tmp_path / "key").unlink()
+    assert contexts.current() is first
+    (tmp_path / "key").write_bytes(pki.server.key)
+    assert contexts.current() is not first
+    with pytest.raises(EndpointError, match="certificates cannot be used"):
+        tls.Contexts(replace(files, ca=tmp_path / "none")).current()
+
+
+def test_what_a_program_gave_makes_another_context(files: Endpoint, pki: "Pki") -> None:
+    """Unless it cannot be used, which is the program's fault and no rotation; whose endpoint names one has that."""
+    contexts = tls.Contexts(replace(files, credentials=Credentials()))
+    first, given = contexts.current(), Identity(pki.client.certificate, pki.client.key)
+    second = contexts.current(given)
+    assert second is not first
+    assert contexts.current(Identity(given.certificate, given.key)) is second
+    assert pki.client.key.decode() not in repr(given)
+    with pytest.raises(EndpointError, match="certificates cannot be used"):
+        contexts.current(Identity(pki.client.certificate, pki.server.key))
+    tls.Contexts(files).current(Identity(b"unread", b"unread"))
