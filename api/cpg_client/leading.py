@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -86,6 +87,10 @@ class Shell(Generic[S]):
 
 
 Work = Callable[[Connection], Coroutine[Any, Any, None]]
+Leading = Callable[[], Coroutine[Any, Any, None]]
+"""What is done while leading."""
+StandingBy = Callable[[Connection], AbstractAsyncContextManager[Leading]]
+"""What runs from the beginning, whoever leads, and gives what is to be done once we do."""
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 """The type of a page of metrics as Prometheus reads it."""
 ELECTION = """\
@@ -96,7 +101,19 @@ leader_election_master_status{{name="{name}"}} {leads}
 
 
 async def live(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
-    """Answer probes, and do the work while leading, until told to end; the work sees to its own end in order.
+    """Answer probes, and do the work while leading, until told to end; the work sees to its own end in order."""
+
+    @asynccontextmanager
+    async def nothing_before(connection: Connection) -> AsyncIterator[Leading]:
+        yield lambda: work(connection)
+
+    await live_warm(endpoint, shell, nothing_before)
+
+
+async def live_warm(endpoint: Endpoint, shell: Shell[S], standing_by: StandingBy) -> None:
+    """Live as ``live`` has it, but prepare from the beginning for the moment in which the lease is ours.
+
+    Who stands by may read as much as he likes; the fence lets nothing pass that writes.
 
     No task dies in silence: a mistake in any of them comes out of here, and the process ends with it. The next one
     rebuilds from the API what was known, which is safer than to go on with a part of it.
@@ -114,10 +131,10 @@ async def live(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(shell.probes.serve(*address)) if address else None
         if shell.settings.leader_elect:
-            await _lead(endpoint, shell, work)
+            await _lead(endpoint, shell, standing_by)
         else:
-            async with Connection(endpoint) as connection:
-                await work(connection)
+            async with Connection(endpoint) as connection, standing_by(connection) as work:
+                await work()
         if serving is not None:
             serving.cancel()
 
@@ -135,7 +152,7 @@ def with_election(shell: Shell[S], page: Route) -> Route:
     return answer
 
 
-async def _lead(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
+async def _lead(endpoint: Endpoint, shell: Shell[S], standing_by: StandingBy) -> None:
     """Work while holding the lease; until it is held, the process can end at any moment."""
     settings, log = shell.settings, shell.log
     async with Connection(endpoint) as lease_connection:
@@ -147,8 +164,8 @@ async def _lead(endpoint: Endpoint, shell: Shell[S], work: Work) -> None:
             on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
         )
         shell.readiness.elector = elector
-        async with Connection(endpoint, fence=elector.check) as connection:
-            leading = asyncio.create_task(elector.run(lambda: work(connection)))
+        async with Connection(endpoint, fence=elector.check) as connection, standing_by(connection) as work:
+            leading = asyncio.create_task(elector.run(work))
             waiting = asyncio.create_task(shell.ended.wait())
             try:
                 await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)

@@ -1,10 +1,14 @@
-"""The scheduler, wired together: reflectors into the state, the driver over it, binder and reporter behind."""
+"""The scheduler, wired together: reflectors into the state, the driver over it, binder and reporter behind.
+
+The reflectors run from the beginning, so that who stands by knows the cluster when the lease becomes his, and decides
+at once; all the others, and with them all that is written or told of, begin when he leads.
+"""
 
 import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -29,7 +33,7 @@ from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import NothingServedError, flavours
 from cpg_client.informers import Informers
-from cpg_client.leading import METRICS, Shell, identity, live, unless, with_election
+from cpg_client.leading import METRICS, Leading, Shell, identity, live_warm, unless, with_election
 from cpg_client.probing import Answer
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
@@ -64,8 +68,28 @@ LOOK = 60.0
 """Seconds between two looks at which kinds the API server serves."""
 
 
+SETTLE = 1.0
+"""Seconds after which a watch that was in trouble has brought what was missed."""
+UNREAD = 10_000
+"""News that are gathered while there is nobody to act on them; once there is, all that is known is news."""
+
+
 class KindsChangedError(ClientError):
     """The API server serves other kinds of groups than at the start."""
+
+
+async def _well_informed(informers: Informers) -> None:
+    """Wait until all has been read, and what was missed in an outage: who stood by may know what was true before it."""
+    await informers.wait_synced()
+    was_well = is_well = not informers.failing_for(time.monotonic())
+    while not (was_well and is_well):
+        await asyncio.sleep(SETTLE)
+        was_well, is_well = is_well, not informers.failing_for(time.monotonic())
+
+
+async def _done(known: asyncio.Future[Any]) -> None:
+    """Wait until something is known; who does not wait any longer leaves it to others."""
+    await asyncio.shield(known)
 
 
 class _EndedError(Exception):
@@ -75,7 +99,7 @@ class _EndedError(Exception):
 async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Schedule until the process is told to end, or until something fails that must not."""
     shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
-    await live(endpoint, shell, lambda connection: _schedule(connection, shell))
+    await live_warm(endpoint, shell, lambda connection: _standing_by(connection, shell))
 
 
 async def _flavours(connection: Connection, shell: Shell[Settings]) -> dict[str, dict[type, Resource]]:
@@ -109,9 +133,8 @@ async def _watch_flavours(
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    """What runs, each with the others that it needs."""
+    """What runs while we lead, each with the others that it needs."""
 
-    state: State
     binder: Binder
     evictor: Evictor
     reporter: Reporter
@@ -120,54 +143,111 @@ class _Parts:
     crowds: Crowds
 
 
-async def _schedule(connection: Connection, shell: Shell[Settings]) -> None:
+@dataclass(kw_only=True)
+class _Scene:
+    """What is known, and who acts on it, if we lead."""
+
+    state: State
+    kinds: dict[str, dict[type, Resource]]
+    parts: _Parts | None = None
+
+    def saw(self, change: Change[Any], kind: type[Any]) -> None:
+        """Tell those who act of a change, or let nobody be told of ever more."""
+        news, parts = self.state.news, self.parts
+        if parts is None:
+            if len(news.touched) + len(news.eased) + len(news.gone) > UNREAD:
+                self.state.take_news()
+            return
+        if kind in {Pod, Node}:
+            parts.crowds.saw(change)
+        if isinstance(change, Deleted):
+            parts.reporter.forget(change.old.metadata.uid)
+        elif isinstance(change, Modified) and kind in TOLD:
+            parts.reporter.saw(change.new)
+        parts.driver.wake()
+
+
+@contextlib.asynccontextmanager
+async def _standing_by(connection: Connection, shell: Shell[Settings]) -> AsyncIterator[Leading]:
+    """Learn what there is, for as long as the block runs; give what is to be done once we lead."""
+    known = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks, Informers() as informers:
+        learning = tasks.create_task(_learn(connection, shell, informers, known), name="watch over the kinds")
+        try:
+            yield lambda: _schedule(connection, shell, informers, known)
+        finally:
+            learning.cancel()
+
+
+async def _learn(
+    connection: Connection, shell: Shell[Settings], informers: Informers, known: asyncio.Future[_Scene]
+) -> None:
+    """Reflect what is served, as soon as the API server can be asked, and watch over what that is."""
+    settings, kinds = shell.settings, await _flavours(connection, shell)
+    state = State(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
+    scene = _Scene(state=state, kinds=kinds)
+    for reflector in _reflectors(connection, scene, shell.log):
+        informers.start(reflector)
+    shell.readiness.informers = informers
+    known.set_result(scene)
+    await _watch_flavours(connection, shell, kinds)
+
+
+async def _schedule(
+    connection: Connection, shell: Shell[Settings], informers: Informers, known: asyncio.Future[_Scene]
+) -> None:
     """Run everything until told to end, or until something fails that must not."""
-    settings, log, ended, readiness = shell.settings, shell.log, shell.ended, shell.readiness
-    kinds = await unless(ended, _flavours(connection, shell))
-    if kinds is None:
+    log, ended, pending = shell.log, shell.ended, Pending(shell.settings.backoff)
+    await unless(ended, _done(known))
+    if not known.done():
         return
-    pending = Pending(settings.backoff)
+    scene = known.result()
+    state = scene.state
     try:
         async with asyncio.TaskGroup() as tasks:
-            parts = _wired(connection, shell, kinds, pending=pending, tasks=tasks)
-            async with Informers(*_reflectors(connection, parts, kinds, log)) as informers:
-                readiness.informers = informers
-                await unless(ended, informers.wait_synced())
-                nodes = len(parts.state.world.ledger.cluster.row_of)
-                log.info("ready" if informers.synced else "ended early", pods=len(parts.state.pods), nodes=nodes)
-                driving = tasks.create_task(parts.driver.run(), name="driver")
-                tasks.create_task(parts.reporter.run(), name="reporter")
-                tasks.create_task(parts.announcer.run(), name="announcer")
-                tasks.create_task(_watch_flavours(connection, shell, kinds), name="watch over the kinds")
-                await ended.wait()
-                readiness.is_ending = True
-                log.info("ending", pending=len(pending), binding=parts.binder.under_way)
-                driving.cancel()
-                await _drain(parts)
+            parts = _wired(connection, shell, scene, pending=pending, tasks=tasks)
+            await unless(ended, _well_informed(informers))
+            log.info(
+                "ready" if informers.synced else "ended early",
+                pods=len(state.pods),
+                nodes=len(state.world.ledger.cluster.row_of),
+            )
+            scene.parts = parts
+            state.tell_all()
+            parts.crowds.look_around()
+            driving = tasks.create_task(parts.driver.run(), name="driver")
+            tasks.create_task(parts.reporter.run(), name="reporter")
+            tasks.create_task(parts.announcer.run(), name="announcer")
+            await ended.wait()
+            shell.readiness.is_ending = True
+            log.info("ending", pending=len(pending), binding=parts.binder.under_way)
+            driving.cancel()
+            await _drain(parts)
     except* _EndedError:
         log.info("ended", pending=len(pending))
+    finally:
+        scene.parts = None
 
 
 def _wired(
     connection: Connection,
     shell: Shell[Settings],
-    kinds: dict[str, dict[type, Resource]],
+    scene: _Scene,
     *,
     pending: Pending,
     tasks: asyncio.TaskGroup,
 ) -> _Parts:
     """Return the parts, of which none runs yet; from here on questions about them are answered."""
-    settings, log, options = shell.settings, shell.log, shell.settings.options()
-    state = State(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
+    log, options, state = shell.log, shell.settings.options(), scene.state
     stalls = Stalls(time.monotonic)
     tasks.create_task(stalls.run(), name="stalls")
-    metrics = Metrics(settings.scheduler_name, pending, shell.readiness.age, stalled=stalls.longest)
+    metrics = Metrics(shell.settings.scheduler_name, pending, shell.readiness.age, stalled=stalls.longest)
     census = Census(state, pending, wall=time.time, ages=shell.readiness.ages)
     metrics.registry.register(census)
-    resources_of = partial(_resource, kinds, state)
+    resources_of = partial(_resource, scene.kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
-    reporter = _reporter(connection, partial(_known, kinds, state), shell, calm=lambda: _calm(evictor, binder))
+    reporter = _reporter(connection, partial(_known, scene.kinds, state), shell, calm=lambda: _calm(evictor, binder))
     announcer = Announcer(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
     evictor.later = reporter.later = announcer.later
     evictor.nominate = reporter.nominate
@@ -198,7 +278,6 @@ def _wired(
     )
     crowds = Crowds(state, tell=reporter.node, count=metrics.crowded, log=log)
     return _Parts(
-        state=state,
         binder=binder,
         evictor=evictor,
         reporter=reporter,
@@ -298,12 +377,10 @@ def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group
     return known[1] if known is not None else None
 
 
-def _reflectors(
-    connection: Connection, parts: _Parts, kinds: dict[str, dict[type, Resource]], log: FilteringBoundLogger
-) -> list[Reflector[Any, Any]]:
+def _reflectors(connection: Connection, scene: _Scene, log: FilteringBoundLogger) -> list[Reflector[Any, Any]]:
     """Return who brings the news: of what takes room from everywhere, of how to place pods from where these are."""
-    state = parts.state
-    reflect = partial(_reflector, connection, parts, log)
+    state = scene.state
+    reflect = partial(_reflector, connection, scene, log)
     found = [
         reflect(resources.NODES, Node, state.on_node),
         reflect(resources.NAMESPACES, Namespace, state.on_namespace),
@@ -316,7 +393,7 @@ def _reflectors(
     ]
     for space in sorted(state.namespaces) or (None,):
         found.append(reflect(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, state.on_budget, namespace=space))
-        for flavour, there in kinds.items():
+        for flavour, there in scene.kinds.items():
             for kind, resource in there.items():
                 take = state.on_workload(flavour) if kind is Workload else state.on_group(flavour)
                 found.append(reflect(resource, kind, take, namespace=space))
@@ -325,7 +402,7 @@ def _reflectors(
 
 def _reflector(
     connection: Connection,
-    parts: _Parts,
+    scene: _Scene,
     log: FilteringBoundLogger,
     resource: Resource,
     kind: type[Any],
@@ -334,19 +411,13 @@ def _reflector(
     project: Callable[[Any], Any] = whole,
     namespace: str | None = None,
 ) -> Reflector[Any, Any]:
-    """Return who brings news into the state, wakes the driver, and drops what was said about what is gone."""
+    """Return who brings news into the state, and from there to whoever acts on them."""
 
     def on_change(change: Change[Any]) -> None:
         if isinstance(change, Rejection):
             log.warning("object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)])
         take(change)
-        if kind in {Pod, Node}:
-            parts.crowds.saw(change)
-        if isinstance(change, Deleted):
-            parts.reporter.forget(change.old.metadata.uid)
-        elif isinstance(change, Modified) and kind in TOLD:
-            parts.reporter.saw(change.new)
-        parts.driver.wake()
+        scene.saw(change, kind)
 
     def on_failure(error: ClientError, wait: float) -> None:
         log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)

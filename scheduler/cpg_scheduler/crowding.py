@@ -48,6 +48,11 @@ class Crowds:
         elif isinstance(change, Added) or (isinstance(change, Modified) and _matters(change.old, change.new)):
             self._look(_node_of(change.new))
 
+    def look_around(self) -> None:
+        """Look at all nodes: others may have been filled before there was anybody to tell."""
+        for name in self._state.world.ledger.cluster.row_of:
+            self._look(name)
+
     def _look(self, name: str) -> None:
         lacking = self._lacking(name)
         if name in self._known:

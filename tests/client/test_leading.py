@@ -1,13 +1,22 @@
-"""What a process says of itself whether it leads or stands by."""
+"""What a process says of itself and does whether it leads or stands by."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 import structlog
 
-from cpg_client.leading import METRICS, Shell, with_election
-from cpg_client.leasing import Elector
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Endpoint
+from cpg_client.leading import METRICS, LeaderElection, Leading, Shell, live_warm, with_election
+from cpg_client.leasing import Elector, LeadershipLostError
 from cpg_client.probing import Answer
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
 
 
 def page(_: str) -> Answer:
@@ -26,3 +35,72 @@ def test_every_replica_tells_whether_it_leads() -> None:
         assert last == f'leader_election_master_status{{name="mine"}} {leads:d}'
         assert told("").body.startswith(b"a_metric 1\n# HELP")
         assert told("").content_type == METRICS
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
+
+
+class Prepared:
+    """What runs from the beginning, what is done while leading, and what came of both."""
+
+    def __init__(self, ended: asyncio.Event) -> None:
+        self.seen: list[str] = []
+        self._ended = ended
+
+    @asynccontextmanager
+    async def __call__(self, connection: Connection) -> AsyncIterator[Leading]:
+        """Read something, and try to write."""
+        self.seen.append((await connection.get("/there")).decode())
+        try:
+            await connection.post("/there", {})
+        except LeadershipLostError:
+            self.seen.append("held back")
+
+        async def work() -> None:
+            self.seen.append((await connection.post("/there", {})).decode())
+            await self._ended.wait()
+
+        yield work
+        self.seen.append("ended")
+
+    async def until(self, *seen: str) -> None:
+        """Wait until this is what has come of it."""
+        async with asyncio.timeout(10):
+            while self.seen != [*seen]:  # noqa: ASYNC110  # a server's doing
+                await asyncio.sleep(0.01)
+
+
+async def lives(server: "FakeServer", *seen: str, elects: bool = True) -> None:
+    """Live until this has been seen, and then to the end."""
+    settings = SimpleNamespace(
+        leader_elect=elects,
+        lease_namespace="default",
+        lease_name="mine",
+        leader_election=LeaderElection(),
+        address=lambda: None,
+    )
+    server.answers("GET", "/there", b"read")
+    server.answers("POST", "/there", b"written")
+    shell: Shell[Any] = Shell(settings=settings, log=structlog.get_logger(), identity="me")
+    prepared = Prepared(shell.ended)
+    living = asyncio.create_task(live_warm(Endpoint(server=server.url), shell, prepared))
+    await prepared.until(*seen)
+    shell.ended.set()
+    await living
+    assert prepared.seen == [*seen, "ended"]
+
+
+@pytest.mark.parametrize(("holder", "does"), [("", ("written",)), ("other", ())], ids=["free", "taken"])
+async def test_who_stands_by_reads_and_does_not_write(server: "FakeServer", holder: str, does: tuple[str, ...]) -> None:
+    """With the lease he does the work that he had prepared; what was prepared ends after the work."""
+    lease = {"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10}}
+    ours = {"metadata": {"resourceVersion": "8"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 10}}
+    server.answers("GET", LEASE, lease)
+    server.answers("PATCH", LEASE, ours)
+    await lives(server, "read", "held back", *does)
+    assert [seen.path for seen in server.seen if seen.method == "POST"] == ["/there"] * len(does)
+
+
+async def test_without_an_election_the_work_begins_at_once(server: "FakeServer") -> None:
+    """Nothing holds back what is written before."""
+    await lives(server, "read", "written", elects=False)

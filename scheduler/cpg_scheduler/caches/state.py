@@ -199,6 +199,16 @@ class State:
         news, self.news = self.news, News()
         return news
 
+    def tell_all(self) -> None:
+        """Make news of everything that is known, for who begins to act on it now; what was news before is among it."""
+        self.take_news()
+        self.news.moved = True
+        for pod in self.pods.values():
+            if self.leaf_of(pod) is not None or self.is_ours(pod):
+                self.news.touched.add(self.root_of(pod))
+        for flavour, store in self.stores.items():
+            self._touch(flavour, map(key_of, store))
+
     def assume(self, uid: str, node: str, choices: tuple[VolumeChoice, ...] = ()) -> None:
         """Take a pod as bound, with what was chosen for its claims, until the watch says so or the bind has failed."""
         pod = self.pods[uid]
