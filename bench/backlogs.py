@@ -34,13 +34,17 @@ class Size:
 
 @dataclass(frozen=True)
 class Case:
-    """A case by the name that it is chosen by; ``goal`` is how many times faster than the peer ours is to be."""
+    """A case by the name that it is chosen by; ``goal`` is how many times faster than the peer ours is to be.
+
+    ``share`` is how much of the limit of binds ours is to reach.
+    """
 
     name: str
     title: str
     goal: float
     full: Size
     quick: Size
+    share: float = 0.0
 
 
 def pod(name: str, scheduler: str, requests: dict[str, str], **spec: object) -> Item:
@@ -130,9 +134,9 @@ LARGE = NodePool.parse("10 blocks x 5 racks x 100 nodes, cpu=4, memory=16Gi, pod
 SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, pods=110")
 
 
-def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog) -> Case:
+def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *, share: float = 0.6) -> Case:
     """Return a case without preemption: 5,000 nodes, or a tenth."""
-    return Case(name, title, goal, Size(LARGE, full), Size(SMALLER, quick))
+    return Case(name, title, goal, Size(LARGE, full), Size(SMALLER, quick), share)
 
 
 def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], quick: tuple[int, int, int]) -> Case:
@@ -146,7 +150,7 @@ def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], q
 
 
 CASES = (
-    placing("plain", "3,000 plain pods", 1.3, plain(3000), plain(300)),
+    placing("plain", "3,000 plain pods", 1.3, plain(3000), plain(300), share=0.0),
     placing("small-gangs", "1,000 gangs x 3", 4, gangs(1000, 3), gangs(100, 3)),
     placing("large-gangs", "3 gangs x 1,000", 20, gangs(3, 1000), gangs(3, 100)),
     placing("rack-gangs", "750 gangs x 4, rack", 15, gangs(750, 4, RACK), gangs(75, 4, RACK)),

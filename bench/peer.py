@@ -11,8 +11,9 @@ import time
 from statistics import median
 
 from backlogs import CASES
+from keeping import code
 from racing import BARE, OURS, PEER, Outcome, Show, race
-from tables import HEADING, keep, row
+from tables import HEADING, keep, row, shortfalls
 
 from cpg_lab.progress import Display, Progress
 
@@ -25,7 +26,11 @@ def main() -> int:
     if unknown := set(names) - {case.name for case in CASES}:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     turns = [one for _ in range(given.rounds) for one in given.only or (OURS, PEER)]
-    display = Display()
+    if given.check and given.only:
+        parser.error("--check needs both: leave --only out")
+    display, measured, short = Display(), code(), list[str]()
+    if measured.warning:
+        print(measured.warning, flush=True)
 
     def run(title: str, contenders: list[str], number: int) -> list[Outcome]:
         outcomes = []
@@ -44,8 +49,11 @@ def main() -> int:
         if case.name in names:
             found[case.name] = run(case.title, turns, number)
             print(row(case, found[case.name], limit), flush=True)
-    print(f"raw results: {keep(found, quick=given.quick)}")
-    return 0
+            short += shortfalls(case, found[case.name], limit)
+    keep(found, quick=given.quick, measured=measured)
+    for one in short if given.check else ():
+        print(f"BELOW ITS GOAL: {one}")
+    return int(given.check and bool(short))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=2, help="runs of each, in turns; medians are shown (default: 2)")
     parser.add_argument("--patience", type=float, default=240.0, help="seconds until one is given up (default: 240)")
     parser.add_argument("--only", action="append", choices=(OURS, PEER), help="measure one of the two")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a goal is missed, naming each")
     return parser
 
 

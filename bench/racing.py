@@ -19,6 +19,8 @@ from pathlib import Path
 
 import msgspec
 from backlogs import FILLER, NAMESPACE, Item, Size
+from keeping import cpu_seconds, load, peak_mb
+from phases import phases_of
 
 from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
@@ -48,7 +50,10 @@ PATH = PODS.path(NAMESPACE)
 
 @dataclass
 class Outcome:
-    """What was measured; of one that was given up, ``bound`` is less than ``pods`` and ``seconds`` is the patience."""
+    """What was measured; of one that was given up, ``bound`` is less than ``pods`` and ``seconds`` is the patience.
+
+    ``phases`` are seconds from the start of ours until something was so.
+    """
 
     contender: str
     pods: int
@@ -58,7 +63,9 @@ class Outcome:
     peak_mb: float = 0.0
     cpu_seconds: float = 0.0
     server_cpu_seconds: float = 0.0
-    load_before: float = field(default_factory=lambda: os.getloadavg()[0])
+    etcd_cpu_seconds: float = 0.0
+    load_before: float = field(default_factory=load)
+    phases: dict[str, float] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -120,8 +127,8 @@ async def _timed(
     """Start a scheduler on its backlog, and wait until all pods have a node, or patience is at its end."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         outcome = Outcome(contender, await _create(connection, size.backlog(contender)))
-        server = cluster.processes["apiserver"].pid
-        used = _cpu_seconds(server)
+        server, etcd = (cluster.processes[name].pid for name in ("apiserver", "etcd"))
+        used = cpu_seconds(server), cpu_seconds(etcd)
         complete = asyncio.Event()
         began = 0.0
 
@@ -134,7 +141,7 @@ async def _timed(
                 complete.set()
 
         async with _watching(connection, contender, on_bind):
-            began = time.monotonic()
+            began, at = time.monotonic(), time.time()
             log = cluster.kubeconfig.with_name(f"{contender}.log")
             process = await asyncio.to_thread(Process, contender, command, log=log, env=_environment())
             while not complete.is_set() and process.alive and time.monotonic() < began + patience:
@@ -145,9 +152,13 @@ async def _timed(
             raise LabError(f"{contender} ended with {process.exit_code}:\n{process.tail()}")
         if not complete.is_set():
             outcome.seconds = time.monotonic() - began
-        outcome.server_cpu_seconds = _cpu_seconds(server) - used
-        outcome.cpu_seconds = _cpu_seconds(process.pid)
-        outcome.peak_mb = _peak_mb(process.pid)
+        outcome.server_cpu_seconds = cpu_seconds(server) - used[0]
+        outcome.etcd_cpu_seconds = cpu_seconds(etcd) - used[1]
+        outcome.cpu_seconds = cpu_seconds(process.pid)
+        outcome.peak_mb = peak_mb(process.pid)
+        if contender == OURS:
+            binds = {"first_bind": outcome.first_bind, "last_bind": outcome.seconds}
+            outcome.phases = {**phases_of(process.output(), at), **binds}
         await asyncio.to_thread(process.stop, 5.0)
         return outcome
 
@@ -194,15 +205,3 @@ async def _bare(cluster: Cluster, size: Size, show: Show) -> Outcome:
                 crew.create_task(work())
         outcome.seconds = time.monotonic() - began
         return outcome
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mb(pid: int) -> float:
-    """Return the most memory that a process has held."""
-    lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

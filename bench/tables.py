@@ -1,21 +1,15 @@
-"""What is shown and kept of the outcomes: a row for a case, and all figures with what is known of the machine."""
+"""What is shown and kept of the outcomes: a row for a case, what falls short of its goal, and all figures."""
 
-import json
-import os
-import platform
-import subprocess
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 from backlogs import Case
+from keeping import Code
+from keeping import keep as keep_all
 from racing import OURS, PEER, Outcome
 
-from cpg_lab.versions import BY_NAME
-
-RESULTS = Path(__file__).parent / "results"
 HEADING = (
     f"{'case':<25}{'ours':>16}{'kube-scheduler':>24}{'ratio':>9}"
     f"{'goal':>7}{'binds/s':>9}{'of limit':>10}{'peak MB':>12}"
@@ -24,10 +18,10 @@ HEADING = (
 
 def row(case: Case, outcomes: Sequence[Outcome], limit: float) -> str:
     """Return a row of the table: medians, and of one that was given up how far it came."""
-    ours, peer = ([one for one in outcomes if one.contender == contender] for contender in (OURS, PEER))
+    ours, peer = _sides(outcomes)
     told = f"{case.title:<25}{_time(ours):>16}{_time(peer):>24}"
     if ours and peer:
-        is_bound = ">" if any(one.bound < one.pods for one in peer) else ""
+        is_bound = ">" if _is_given_up(peer) else ""
         told += f"{f'{is_bound}{_median(peer) / _median(ours):.1f}x':>9}"
     else:
         told += f"{'-':>9}"
@@ -36,35 +30,35 @@ def row(case: Case, outcomes: Sequence[Outcome], limit: float) -> str:
     return f"{told}{f'{case.goal:g}x':>7}{rate:>9.0f}{rate / limit:>10.0%}{memory:>12}"
 
 
-def keep(found: Mapping[str, Sequence[Outcome]], *, quick: bool) -> Path:
-    """Write the raw results, and what is known of the machine, to a file of their own."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],  # noqa: S607  # whichever git there is
-        cwd=RESULTS.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    record = {
-        "machine": {
-            "cores": os.cpu_count(),
-            "memory_gb": round(memory / 1024**3, 1),
-            "kernel": platform.release(),
-            "architecture": platform.machine(),
-        },
-        "versions": {
-            "commit": commit.stdout.strip(),
-            "python": platform.python_version(),
-            **{name: BY_NAME[name].version for name in ("kube-apiserver", "kube-scheduler", "etcd")},
-        },
-        "quick": quick,
-        "outcomes": {name: [asdict(one) for one in some] for name, some in found.items()},
-    }
-    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-peer.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    return path
+def shortfalls(case: Case, outcomes: Sequence[Outcome], limit: float) -> Iterator[str]:
+    """Yield what of a case falls short of its goals; what was not measured does."""
+    ours, peer = _sides(outcomes)
+    if not ours or not peer:
+        yield f"{case.name}: no ratio, since both have to be measured"
+        return
+    ratio, share = _median(peer) / _median(ours), median(one.rate for one in ours) / limit
+    if _is_given_up(ours):
+        yield f"{case.name}: given up with {min(one.bound for one in ours)} of {ours[0].pods} pods bound"
+    elif ratio < case.goal:
+        at_least = "at least " if _is_given_up(peer) else ""
+        yield f"{case.name}: {at_least}{ratio:.2f}x, and the goal is {case.goal:g}x"
+    if share < case.share:
+        yield f"{case.name}: {share:.0%} of the limit of binds, and the goal is {case.share:.0%}"
+
+
+def keep(found: Mapping[str, Sequence[Outcome]], *, quick: bool, measured: Code) -> Path:
+    """Write the raw results to a file of their own."""
+    outcomes = {name: [asdict(one) for one in some] for name, some in found.items()}
+    return keep_all("peer", {"quick": quick, "outcomes": outcomes}, measured=measured)
+
+
+def _sides(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+    ours, peer = ([one for one in outcomes if one.contender == contender] for contender in (OURS, PEER))
+    return ours, peer
+
+
+def _is_given_up(outcomes: Sequence[Outcome]) -> bool:
+    return any(one.bound < one.pods for one in outcomes)
 
 
 def _median(outcomes: Sequence[Outcome]) -> float:

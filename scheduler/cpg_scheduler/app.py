@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -99,6 +100,7 @@ class _EndedError(Exception):
 async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Schedule until the process is told to end, or until something fails that must not."""
     shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
+    shell.log.info("starting", version=version("kube-cpg"))
     await live_warm(endpoint, shell, lambda connection: _standing_by(connection, shell))
 
 
