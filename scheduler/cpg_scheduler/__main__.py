@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import structlog
 
 from cpg_client.errors import ClientError
@@ -16,16 +17,22 @@ from cpg_client.incluster import endpoint_from
 from cpg_client.logs import log_json
 from cpg_client.settings import SettingsError
 from cpg_scheduler import app
+from cpg_scheduler.replaying import ReplayError, replay
 from cpg_scheduler.settings import load, merged
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the scheduler; return the exit code."""
-    given = _parser().parse_args(arguments)
+    """Run the scheduler, or replay a dump; return the exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.root and not given.replay:
+        parser.error("--root goes with --replay")
     log_json(given.log_level)
     try:
+        if given.replay:
+            return _replay(given.replay, given.root)
         settings = merged(
             load(given.config),
             scheduler_name=given.scheduler_name,
@@ -35,11 +42,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             listen=given.listen,
         )
         asyncio.run(app.run(endpoint_from(given.kubeconfig), settings))
-    except (SettingsError, ClientError) as problem:
+    except (SettingsError, ClientError, ReplayError) as problem:
         sys.stderr.write(f"cpg-scheduler: {problem}\n")
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it is
         return _died(error)
+    return 0
+
+
+def _replay(file: Path, root: str) -> int:
+    """Print what becomes of whoever waits in a dump, a line of JSON for each."""
+    number = 0
+    for number, told in enumerate(replay(file, root), 1):  # noqa: B007 - counted
+        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+    if not number:
+        sys.stderr.write("cpg-scheduler: nobody waits in this dump\n")
     return 0
 
 
@@ -64,6 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--namespace", action="append", help="whose pods to place; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
     parser.add_argument("--listen", help="host:port of probes, metrics and explanations; empty for none")
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        metavar="FILE",
+        help="decide about all who wait in a dump of /debug/dump, without a cluster, print why, and end",
+    )
+    parser.add_argument(
+        "--root", default="", metavar="NAMESPACE/NAME", help="with --replay: only the tree of this group or pod"
+    )
     parser.add_argument("--version", action="version", version=f"cpg-scheduler {version('kube-cpg')}")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="what is logged at least (info)")
     return parser

@@ -8,8 +8,9 @@ All objects are frozen, so a dump is consistent though it is encoded piece by pi
 it holds is settled when it is begun.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -100,13 +101,32 @@ class Dump(Struct, frozen=True, rename="camel"):
     queue: Sequence[Waiting]
     scope: tuple[str, ...] = ()
     """The namespaces that are ours to write in; none for all."""
+    taken: float = 0.0
+    """When it was, by the time of day."""
+
+
+class Loaded(NamedTuple):
+    """What a dump is read as: a state that decides as the one did that was dumped, by which options, and its time."""
+
+    state: State
+    options: Options
+    taken: float
 
 
 class Dumper:
     """Answers with a dump."""
 
-    def __init__(self, state: State, pending: Pending, options: Options, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        state: State,
+        pending: Pending,
+        options: Options,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         """Dump this state and queue."""
+        self._wall = wall
         self._state = state
         self._pending = pending
         self._options = options
@@ -114,11 +134,11 @@ class Dumper:
 
     def page(self, _: str) -> Answer:
         """Answer with everything as it is now."""
-        found = dump(self._state, self._options, self._pending.places(), self._clock())
+        found = dump(self._state, self._options, self._pending.places(), self._clock(), taken=self._wall())
         return Answer(b"", content_type="application/json", pieces=encoded(found))
 
 
-def dump(state: State, options: Options, queue: Sequence[Place] = (), now: float = 0.0) -> Dump:
+def dump(state: State, options: Options, queue: Sequence[Place] = (), now: float = 0.0, *, taken: float = 0.0) -> Dump:
     """Take everything there is, as it is now, whole: what is not to be told is left out when it is encoded."""
     cluster, stored = state.world.ledger.cluster, state.storage.objects
     return Dump(
@@ -149,6 +169,7 @@ def dump(state: State, options: Options, queue: Sequence[Place] = (), now: float
         nominations=[Nomination(uid, found) for uid, found in state.nominations.items()],
         queue=[_waiting(place, now) for place in queue],
         scope=tuple(sorted(state.namespaces)),
+        taken=taken,
     )
 
 
@@ -168,15 +189,15 @@ def encoded(found: Dump) -> Iterator[bytes]:
     yield b"}\n"
 
 
-def load(data: bytes) -> tuple[State, Options]:
-    """Return a state that decides as the one did that was dumped, and by which options."""
+def load(data: bytes) -> Loaded:
+    """Read a dump."""
     try:
         found = msgspec.json.decode(data, type=Dump)
     except msgspec.DecodeError as error:
         raise UnreadableDumpError(f"this is no dump of a scheduler: {error}") from error
     if found.format != FORMAT:
         raise UnreadableDumpError(f"a dump of format {found.format}, and this version reads format {FORMAT}")
-    return restored(found), found.options
+    return Loaded(restored(found), found.options, found.taken)
 
 
 def restored(found: Dump) -> State:

@@ -65,7 +65,7 @@ class Explainer:
         parts = path.split("/")
         if len(parts) != len(("flavour", "namespace", "name")):
             return Answer(USAGE, status=404)
-        root = self._root(*parts)
+        root = self.root_of(*parts)
         if root is None:
             similar = get_close_matches(parts[-1], self._names(*parts[:-1]))
             instead = f"; there is {', '.join(similar)}" if similar else ""
@@ -131,6 +131,18 @@ class Explainer:
             "preemption": self._plan(root, attempt, decision),
         }
 
+    def root_of(self, flavour: str, namespace: str, name: str) -> RootKey | None:
+        """Return the root of what is asked for: a pod, or a group by its name, the composite one first."""
+        if flavour == "pod":
+            pod = self._pod(namespace, name)
+            return self._state.root_of(pod) if pod is not None else None
+        store = self._state.stores.get(flavour)
+        for kind in (CompositePodGroup.kind, PodGroup.kind):
+            key = GroupKey(kind, namespace, name)
+            if store is not None and key in store:
+                return RootKey(flavour, store.anchor(key))
+        return None
+
     def _plan(self, root: RootKey, attempt: Ready, decision: Decision) -> dict[str, object]:
         """Return the plan that is under way for a root, or the one that would be made now."""
         record = self._preemption.record(root)
@@ -156,18 +168,6 @@ class Explainer:
                 for eviction in evictions
             ],
         }
-
-    def _root(self, flavour: str, namespace: str, name: str) -> RootKey | None:
-        """Return the root of what is asked for: a pod, or a group by its name, the composite one first."""
-        if flavour == "pod":
-            pod = self._pod(namespace, name)
-            return self._state.root_of(pod) if pod is not None else None
-        store = self._state.stores.get(flavour)
-        for kind in (CompositePodGroup.kind, PodGroup.kind):
-            key = GroupKey(kind, namespace, name)
-            if store is not None and key in store:
-                return RootKey(flavour, store.anchor(key))
-        return None
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
         pods = self._state.pods.values()

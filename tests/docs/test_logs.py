@@ -20,9 +20,14 @@ def logged(folder: Path) -> Iterator[tuple[str, set[str]]]:
         if "testing" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_logging(node.func):
                 keys = {"exception" if one.arg == "exc_info" else one.arg for one in node.keywords if one.arg}
                 yield from ((event, keys) for event in _events(node.args[:1]))
+
+
+def _is_logging(called: ast.Attribute) -> bool:
+    """Tell a word to the log from one that ends a command line."""
+    return called.attr in LEVELS and not (isinstance(called.value, ast.Name) and called.value.id == "parser")
 
 
 def _events(first: list[ast.expr]) -> Iterator[str]:

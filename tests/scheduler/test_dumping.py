@@ -70,14 +70,14 @@ def test_every_decision_is_the_same_from_the_dump(
         stage.driver._cycle()
     if confirms:
         stage.perform()
-    again, options = load(written(stage))
+    again, options, _ = load(written(stage))
     assert (answers(again), options) == (answers(stage.state), OPTIONS)
 
 
 def test_the_dump_of_what_was_loaded_is_the_same_document() -> None:
     """But for the queue, which is not a part of the state."""
     stage = everything()
-    again, _ = load(written(stage))
+    again, *_ = load(written(stage))
     first, second = json.loads(written(stage)), json.loads(b"".join(encoded(dump(again, OPTIONS))))
     queue = {one["name"]: one["queue"] for one in first.pop("queue")}
     assert queue == {"assumed": "binding", "waits": "unschedulable"}
