@@ -140,7 +140,7 @@ async def _timed(
             if outcome.bound == outcome.pods:
                 complete.set()
 
-        async with _watching(connection, contender, on_bind):
+        async with watching(connection, contender, on_bind):
             began, at = time.monotonic(), time.time()
             log = cluster.kubeconfig.with_name(f"{contender}.log")
             process = await asyncio.to_thread(Process, contender, command, log=log, env=_environment())
@@ -164,7 +164,7 @@ async def _timed(
 
 
 @contextlib.asynccontextmanager
-async def _watching(connection: Connection, scheduler: str, on_bind: Callable[[], None]) -> AsyncIterator[None]:
+async def watching(connection: Connection, scheduler: str, on_bind: Callable[[], None]) -> AsyncIterator[None]:
     """Tell of pods that come to have a node: only these cross the wire, and nothing of them is decoded."""
     selected = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName!="}
     version = (await list_all(connection, PATH, selected)).resource_version
