@@ -11,10 +11,12 @@ from prometheus_client.registry import Collector
 
 from cpg_engine.gangs.world import new_world
 from cpg_operator.metrics import Metrics as OperatorMetrics
+from cpg_scheduler.blaming import Blame
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.census import Census
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
+from cpg_scheduler.traffic import Traffic
 
 FILE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 HEADER = """\
@@ -29,8 +31,8 @@ chart's alerts and board make of them is told in [monitoring](../operations/moni
 SCHEDULER = """
 ## Scheduler
 
-What begins with `scheduler_` has the name and the meaning that kube-scheduler gives it, so that boards and alerts carry
-over; what begins with `cpg_scheduler_` is our own. A whole tree counts as one `podgroup`.
+What begins with `scheduler_` or `rest_client_` has the name and the meaning that kube-scheduler gives it, so that
+boards and alerts carry over; what begins with `cpg_scheduler_` is our own. A whole tree counts as one `podgroup`.
 
 """
 OPERATOR = """
@@ -49,8 +51,9 @@ ELECTED = """\
 def rendered() -> str:
     """Return what the file ought to hold."""
     pending = Pending(Backoff())
-    scheduler = Metrics("", pending, lambda: 0.0).registry
-    scheduler.register(Census(State(new_world(), (), ""), pending, wall=lambda: 0.0, ages=dict))
+    scheduler, state = Metrics("", pending, lambda: 0.0).registry, State(new_world(), (), "")
+    for collector in (Census(state, pending, wall=lambda: 0.0, ages=dict), Blame(state, pending, ""), Traffic(dict)):
+        scheduler.register(collector)
     parts = ((SCHEDULER, scheduler), (OPERATOR, OperatorMetrics().registry))
     return HEADER + "".join(told + COLUMNS + "".join(sorted([*_rows(registry), ELECTED])) for told, registry in parts)
 

@@ -29,6 +29,7 @@ from cpg_client.endpoint import Endpoint, Identity
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.http1 import Head
 from cpg_client.http1 import request as request_of
+from cpg_client.observing import Observer
 from cpg_client.plugins import PluginTokens
 from cpg_client.retrying import Retries
 from cpg_client.timing import REAL, Timing
@@ -89,6 +90,7 @@ class Connection:
     ) -> None:
         self.endpoint = endpoint
         self.timing = timing
+        self.observer = Observer()
         self._fence = fence
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)
@@ -228,6 +230,7 @@ class Connection:
                 wait = self._settings.retries.wait_before_next(method, error, sent=sent, waited=waited)
                 if wait is None:
                     raise
+                self.observer.repeated(method, error.status)
             waited += wait
             await self.timing.sleep(wait)
 
@@ -251,6 +254,15 @@ class Connection:
         return body
 
     async def _ask(self, method: str, message: bytes, *, streaming: bool = False) -> tuple[Channel, Head]:
+        began, status = self.timing.clock(), 0
+        try:
+            channel, head = await self._exchange(method, message, streaming=streaming)
+            status = head.status
+        finally:
+            self.observer.answered(method, status, self.timing.clock() - began)
+        return channel, head
+
+    async def _exchange(self, method: str, message: bytes, *, streaming: bool) -> tuple[Channel, Head]:
         """Send a request and wait for the answer; the channel is to be given back.
 
         An idle channel may turn out to have been closed meanwhile: what only reads is then sent once more on a new one.

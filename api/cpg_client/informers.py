@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self
 
-from cpg_client.reflecting import Reflector
+from cpg_client.reflecting import Counts, Reflector
 
 
 class Informers:
@@ -67,6 +67,10 @@ class Informers:
         """Return for how many seconds each of them has heard nothing, by the path that it watches."""
         heard = {one.source.path: one.last_heard for one in self._reflectors}
         return {path: float("inf") if at is None else now - at for path, at in heard.items()}
+
+    def counts(self) -> dict[str, Counts]:
+        """Return what each of them has seen, by the path that it watches."""
+        return {one.source.path: one.counts for one in self._reflectors}
 
     def failing_for(self, now: float) -> float:
         """Return for how many seconds the one that has been in trouble the longest has been so; 0 where all is well."""

@@ -42,7 +42,9 @@ from cpg_client.retrying import Backoff
 from cpg_client.stores import Change, Deleted, Modified, Rejection, whole
 from cpg_engine.gangs.world import new_world
 from cpg_scheduler.announcing import Announcer
+from cpg_scheduler.attempting import waiting_at
 from cpg_scheduler.binding import Binder
+from cpg_scheduler.blaming import Blame
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.caches.storage import needed
 from cpg_scheduler.census import Census
@@ -58,6 +60,7 @@ from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.settings import Settings
 from cpg_scheduler.stalling import Stalls
+from cpg_scheduler.traffic import Traffic
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
@@ -241,10 +244,8 @@ def _wired(
 ) -> _Parts:
     """Return the parts, of which none runs yet; from here on questions about them are answered."""
     log, options, state = shell.log, shell.settings.options(), scene.state
-    stalls = Stalls(time.monotonic)
-    tasks.create_task(stalls.run(), name="stalls")
-    metrics = Metrics(shell.settings.scheduler_name, pending, shell.readiness.age, stalled=stalls.longest)
     census = Census(state, pending, wall=time.time, ages=shell.readiness.ages)
+    metrics = _metrics(connection, shell, state, pending, tasks=tasks)
     metrics.registry.register(census)
     resources_of = partial(_resource, scene.kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
@@ -287,6 +288,23 @@ def _wired(
         driver=driver,
         crowds=crowds,
     )
+
+
+def _metrics(
+    connection: Connection, shell: Shell[Settings], state: State, pending: Pending, *, tasks: asyncio.TaskGroup
+) -> Metrics:
+    """Return what counts, with all that is counted when somebody looks."""
+    profile, readiness = shell.settings.scheduler_name, shell.readiness
+    stalls = Stalls(time.monotonic)
+    tasks.create_task(stalls.run(), name="stalls")
+    metrics = Metrics(
+        profile, pending, readiness.age, stalled=stalls.longest, size=lambda root: len(waiting_at(state, root))
+    )
+    traffic = Traffic(lambda: readiness.informers.counts() if readiness.informers is not None else {})
+    connection.observer = traffic
+    metrics.registry.register(Blame(state, pending, profile))
+    metrics.registry.register(traffic)
+    return metrics
 
 
 def _binder(

@@ -19,9 +19,11 @@ from prometheus_client import (
 from cpg_client.leading import METRICS
 from cpg_client.probing import Answer
 from cpg_engine.decisions import Tries
+from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import Outcome, Plan
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.pending import Pending
+from cpg_scheduler.roots import RootKey
 
 BUCKETS = tuple(0.001 * 2**power for power in range(15))
 RESULTS = {
@@ -183,8 +185,8 @@ class AttemptMetrics:
     def tried(self, tries: Tries) -> None:
         """Count the domains that a search looked at."""
         self._generated.labels(self._profile).inc(tries.offered)
-        self._evaluations.labels("feasible", self._profile).inc(tries.feasible)
-        self._evaluations.labels("infeasible", self._profile).inc(tries.infeasible)
+        for result, number in (("feasible", tries.feasible), ("infeasible", tries.infeasible)):
+            self._evaluations.labels(result, self._profile).inc(number)
 
     def ended(self, result: str, seconds: float) -> None:
         """Count an attempt as a whole."""
@@ -253,8 +255,12 @@ class Metrics:
         *,
         stalled: Callable[[], float] = lambda: 0.0,
         wall: Callable[[], float] = time.time,
+        size: Callable[[RootKey], int] = lambda _: 1,
     ) -> None:
-        """Count from zero; queue lengths, the age of the news and stalls are asked for when somebody looks."""
+        """Count from zero; the age of the news and stalls are asked for when somebody looks.
+
+        ``size`` tells how many pods wait at a root.
+        """
         # Else each counter has a second series, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has forgotten it
         registry = self.registry = CollectorRegistry()
@@ -265,13 +271,20 @@ class Metrics:
         self._unheard = unheard
         self._stalled = stalled
         self._wall = wall
+        self._size = size
+        self._incoming_pods = Counter(
+            "scheduler_queue_incoming_pods",
+            "Pods of the roots that came into a queue, by queue and the event that brought them there.",
+            ("queue", "event"),
+            registry=registry,
+        )
         self._incoming = Counter(
             "scheduler_queue_incoming_entities",
             "Roots that came into a queue, by queue, the event that brought them there, and type.",
             ("queue", "event", "type"),
             registry=registry,
         )
-        pending.entered = lambda queue, event, kind: self._incoming.labels(queue, event, kind).inc()
+        pending.entered = self._entered
         Gauge(
             "cpg_scheduler_build_info",
             "Always 1; the labels tell what runs here.",
@@ -292,6 +305,11 @@ class Metrics:
             "Longest time of the last minute or two for which one piece of work held up all else in the process.",
             registry=registry,
         )
+
+    def _entered(self, queue: str, event: str, root: RootKey) -> None:
+        """Count a root that came into a queue."""
+        self._incoming.labels(queue, event, "pod" if root.key.kind == POD else "podgroup").inc()
+        self._incoming_pods.labels(queue, event).inc(self._size(root))
 
     def crowded(self, nodes: int) -> None:
         """Note how many nodes are over-committed."""

@@ -99,8 +99,8 @@ class Pending:
         self.stirs = 0
         """How often there have been news so far, by which a lot knows which of them came after its failure."""
         self.surprises = 0
-        self.entered: Callable[[str, str, str], None] = lambda *_: None
-        """Told whenever a root comes into a queue: which, by which event, and of which type it is."""
+        self.entered: Callable[[str, str, RootKey], None] = lambda *_: None
+        """Told whenever a root comes into a queue: into which, by which event, and which root."""
         self._untold: dict[Hashable, Lot] = {}
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ class Pending:
             entry.lot.leave(order.key)
         entry.order, entry.called = order, ""
         self._activate(entry)
-        self._enter(ACTIVE, CHANGED, order.key)
+        self.entered(ACTIVE, CHANGED, order.key)
 
     def drop(self, key: RootKey) -> None:
         """Forget a root: it has nothing left to place, or is gone."""
@@ -227,7 +227,7 @@ class Pending:
             self._untold[lot.key] = lot
         lot.failure = failure
         self._park(lot)
-        self._enter(PARKED, FAILED, key)
+        self.entered(PARKED, FAILED, key)
 
     def bind(self, key: RootKey) -> None:
         """Keep a root in mind all of whose pods have been placed: it may have to be retried."""
@@ -346,7 +346,7 @@ class Pending:
         lot.leader = order.key if order is not None else None
         if order is not None:
             self._entries[order.key].called = called
-            self._enter(ACTIVE, called, order.key)
+            self.entered(ACTIVE, called, order.key)
             self._activate(self._entries[order.key])
 
     def _park(self, lot: Lot) -> None:
@@ -367,10 +367,7 @@ class Pending:
         else:
             lot.place = WAITING
             self._waiting.put(lot.not_before, lot)
-            self._enter(WAITING, HOPE, next(iter(lot.members), NOBODY))
-
-    def _enter(self, queue: str, event: str, key: RootKey) -> None:
-        self.entered(queue, event, "pod" if key.key.kind == POD else "podgroup")
+            self.entered(WAITING, HOPE, next(iter(lot.members), NOBODY))
 
 
 def _place_of(entry: _Entry) -> str:

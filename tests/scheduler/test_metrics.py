@@ -6,6 +6,7 @@ from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
+from cpg_scheduler.roots import Order, RootKey
 from cpg_scheduler.testing.stage import Stage
 
 
@@ -79,7 +80,20 @@ def test_what_comes_into_a_queue_is_counted() -> None:
         'scheduler_queue_incoming_entities_total{event="change",queue="active",type="pod"} 1.0',
         'scheduler_queue_incoming_entities_total{event="failure",queue="unschedulable",type="pod"} 1.0',
         'scheduler_queue_incoming_entities_total{event="hope",queue="backoff",type="pod"} 1.0',
+        'scheduler_queue_incoming_pods_total{event="hope",queue="backoff"} 1.0',
     } < lines(stage.metrics)
+
+
+def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
+    """As many as wait at its root."""
+    pending = Pending(Backoff())
+    metrics = Metrics("mine", pending, lambda: 0.0, size=lambda root: len(root.key.name))
+    pending.put(Order(0, "", RootKey("crd", GroupKey("PodGroup", "default", "four"))))
+    pending.put(Order(0, "", RootKey("", GroupKey("Pod", "default", "p"))))
+    assert {
+        'scheduler_queue_incoming_entities_total{event="change",queue="active",type="podgroup"} 1.0',
+        'scheduler_queue_incoming_pods_total{event="change",queue="active"} 5.0',
+    } < lines(metrics)
 
 
 def test_every_metric_is_explained() -> None:
