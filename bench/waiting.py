@@ -19,7 +19,7 @@ from statistics import median
 import msgspec
 from arriving import SPEC, Arrival, arrive, create, rest, started
 from backlogs import NAMESPACE, pod
-from keeping import code, keep, load
+from keeping import code, cpu_seconds, keep, load
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.names import SCHEDULER_NAME
@@ -41,10 +41,11 @@ ALONE, CROWDED = "alone", "crowded"
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One gang: where it arrived, how long it took, and how busy the machine was."""
+    """One gang: where it arrived, how long it took, what it cost the scheduler, and how busy the machine was."""
 
     where: str
     arrival: Arrival
+    cpu_seconds: float
     load_before: float
 
 
@@ -69,14 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     medians = {
         where: median(turn.arrival.since_created for turn in turns if turn.where == where) for where in (ALONE, CROWDED)
     }
+    cpu = {where: median(turn.cpu_seconds for turn in turns if turn.where == where) for where in (ALONE, CROWDED)}
     ratio = medians[CROWDED] / medians[ALONE]
     print(
         f"a gang of {GANG}: {medians[ALONE]:.3f} s alone, {medians[CROWDED]:.3f} s beside {given.crowd:,} that wait,"
         f" {ratio:.2f} times as long (load {min(turn.load_before for turn in turns):g}"
-        f" to {max(turn.load_before for turn in turns):g})"
+        f" to {max(turn.load_before for turn in turns):g}); {cpu[ALONE]:.2f} and {cpu[CROWDED]:.2f} s of CPU"
     )
     size = {"nodes": len(NODES), "crowd": given.crowd, "gang": GANG}
-    outcome = {"medians": medians, "ratio": ratio, "turns": msgspec.to_builtins(turns)}
+    outcome = {"medians": medians, "ratio": ratio, "cpu_medians": cpu, "turns": msgspec.to_builtins(turns)}
     keep("waiting", {**size, **outcome}, measured=measured)
     if ratio > MOST:
         print(f"FAILED: {ratio:.2f} is more than {MOST:.2f}")
@@ -102,8 +104,11 @@ async def measure(clusters: dict[str, Cluster], folder: Path, rounds: int, crowd
             for where, site in sites.items():
                 for each in sites.values():
                     await rest(each.replica)
-                before = load()
-                turns.append(Turn(where, await arrive(site.connection, f"gang-{number}", GANG), before))
+                before, pid = load(), site.replica.process.pid
+                used = cpu_seconds(pid)
+                arrival = await arrive(site.connection, f"gang-{number}", GANG)
+                await rest(site.replica)
+                turns.append(Turn(where, arrival, cpu_seconds(pid) - used, before))
                 sys.stderr.write(f"{where}: {turns[-1].arrival.since_created:.3f} s\n")
         for site in sites.values():
             await asyncio.to_thread(site.replica.process.stop, 20.0)
