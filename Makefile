@@ -71,8 +71,8 @@ bench-peer: $(READY) ## measure ours and kube-scheduler side by side (PEER="--qu
 crash: $(READY) ## kill the scheduler twenty times in the middle of binding a tree, and take the API server away for 30 s
 	CRASHES=20 OUTAGE=30 $(PYTEST) tests/e2e/scheduler/crashes/test_kills.py tests/e2e/scheduler/crashes/test_outages.py
 
-soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes)
-	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800)
+soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes, API=native)
+	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)
 
 lock: $(READY) ## resolve the dependencies anew and pin them with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
