@@ -14,7 +14,7 @@ from pathlib import Path
 
 from arriving import SPEC, arrive, create, rest, started
 from backlogs import FILLER, LARGE, Item, pod
-from keeping import Code, code, keep, load, peak_mb, resident_mb
+from keeping import Code, code, cpu_seconds, keep, load, peak_mb, resident_mb
 from phases import phases_of
 
 from cpg_client.connection import Connection
@@ -49,9 +49,9 @@ async def hold(cluster: Cluster, folder: Path, pods: int) -> dict[str, float]:
         figures, at = {"load_before": load()}, time.time()
         replica = started(cluster, folder)
         await asyncio.to_thread(replica.await_said, "ready", PATIENCE)
-        figures |= phases_of(replica.process.output(), at)
-        await rest(replica, PATIENCE)
         pid = replica.process.pid
+        figures |= {**phases_of(replica.process.output(), at), "lists_cpu_seconds": cpu_seconds(pid)}
+        await rest(replica, PATIENCE)
         figures |= {"resident_mb": resident_mb(pid), "peak_mb": peak_mb(pid)}
         arrival = await arrive(connection, "late", GANG)
         await rest(replica, PATIENCE)
@@ -77,6 +77,7 @@ def told(figures: dict[str, float], pods: int, measured: Code) -> int:
     peak = figures["peak_mb_after"]
     print(
         f"{len(LARGE):,} nodes, {pods:,} pods: ready after {figures['lists_done']:.1f} s,"
+        f" {figures['lists_cpu_seconds']:.1f} s of CPU,"
         f" {figures['resident_mb']:.0f} MB at rest, {peak:.0f} MB at most;"
         f" a gang of {GANG} bound in {figures['gang_seconds']:.2f} s"
         f" (load {figures['load_before']:g} to {figures['load_after']:g})"
