@@ -5,8 +5,7 @@ else has changed the object meanwhile (a conflict), or removed it (not found), i
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 import structlog
@@ -57,29 +56,58 @@ class Door:
         self.refusals: dict[TreeKey, str] = {}
         """Why something could not be created: there is no object yet whose status could say so."""
         self._due: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
-        self._flying: dict[tuple[str, str], Write] = {}
-        self._under_way: Counter[TreeKey] = Counter()
+        self._due_of: dict[TreeKey, set[tuple[str, str]]] = {}
+        self._flying: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
         self._stirred: set[TreeKey] = set()
         self._lanes: list[asyncio.Queue[tuple[str, str]]] = [asyncio.Queue() for _ in range(in_flight)]
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def submit(self, tree: TreeKey, write: Write) -> None:
-        """Have something written, unless it was written already for this very state, or is being written."""
+    def want(self, tree: TreeKey, writes: Iterable[Write]) -> None:
+        """Have this written about a tree and nothing else: it is all that a look at it wants.
+
+        What waits from an earlier look and is no longer wanted is not sent. Where it is being sent already the tree is
+        looked at again after it: that look will find it wrong.
+        """
+        self._stirred.discard(tree)
+        wanted = {write.place for write in writes if self._submit(tree, write)}
+        for place in self._due_of.get(tree, set()) - wanted:
+            self._drop(place)
+        for place, (flying_for, _) in self._flying.items():
+            if flying_for == tree and place not in wanted:
+                self._stir(tree)
+
+    def _submit(self, tree: TreeKey, write: Write) -> bool:
+        """Have something written unless it is so; tell whether, after what is sent or waits now, it will be."""
         place = write.place
-        if self._expected.met(write) or self._flying.get(place) == write:
-            return
+        _, flying = self._flying.get(place, (tree, None))
+        if flying == write:
+            self._drop(place)
+            return True
+        if self._expected.met(write):
+            return False
         if write.verb is Verb.CREATE and (left := self._creations.left(place[0])) > 0:
             self._dirty.mark_in(tree, left)
-            return
-        replaced = self._due.get(place)
+            return False
+        replaced = self._drop(place)
         self._due[place] = (tree, write)
-        self._under_way[tree] += 1
-        if replaced is not None:
-            self._finish(replaced[0])
-        else:
+        self._due_of.setdefault(tree, set()).add(place)
+        if replaced is None:
             self._lanes[hash(place[0]) % len(self._lanes)].put_nowait(place)
+        else:
+            self._finish(replaced[0])
+        return True
+
+    def _drop(self, place: tuple[str, str]) -> tuple[TreeKey, Write] | None:
+        """Return what waits to be sent to a place, which waits no longer."""
+        found = self._due.pop(place, None)
+        if found is not None:
+            places = self._due_of[found[0]]
+            places.remove(place)
+            if not places:
+                del self._due_of[found[0]]
+        return found
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered of an object that is gone."""
@@ -99,23 +127,20 @@ class Door:
     async def _work(self, lane: asyncio.Queue[tuple[str, str]]) -> NoReturn:
         while True:
             place = await lane.get()
-            tree, write = self._due.pop(place)
-            self._flying[place] = write
-            try:
-                await self._try(tree, write)
-            finally:
-                del self._flying[place]
-                self._finish(tree)
-                lane.task_done()
+            if (found := self._drop(place)) is not None:
+                self._flying[place] = found
+                try:
+                    await self._try(*found)
+                finally:
+                    del self._flying[place]
+                    self._finish(found[0])
+            lane.task_done()
 
     def _finish(self, tree: TreeKey) -> None:
         """Note that a write has ended; after the last about a tree is it looked at again, where there is a reason."""
-        self._under_way[tree] -= 1
-        if not self._under_way[tree]:
-            del self._under_way[tree]
-            if tree in self._stirred:
-                self._stirred.remove(tree)
-                self._dirty.mark(tree)
+        if tree in self._stirred and tree not in self._due_of and all(one != tree for one, _ in self._flying.values()):
+            self._stirred.remove(tree)
+            self._dirty.mark(tree)
 
     def _stir(self, tree: TreeKey) -> None:
         """Have a tree looked at when all that is to be written about it has been, or after a while."""

@@ -90,12 +90,12 @@ class Reconciler:
         tree = self._view.anchored(key)
         if tree != key:  # it has become part of another tree, of which there may be more news to come
             self._forget(key)
+            self._door.want(key, ())
             self._dirty.mark(tree)
             return
         try:
             outcomes = list(self._outcomes(tree))
-            for write in folded(write for outcome in outcomes for write in outcome.writes):
-                self._door.submit(tree, write)
+            self._door.want(tree, folded(write for outcome in outcomes for write in outcome.writes))
             for outcome in outcomes:
                 if outcome.again_in is not None:
                     self._dirty.mark_in(tree, outcome.again_in)

@@ -127,8 +127,7 @@ async def test_each_verb_has_its_request(door: Door, wire: Wire) -> None:
 
 async def done(door: Door, *writes: Write) -> None:
     """Have writes done."""
-    for one in writes:
-        door.submit(TREE, one)
+    door.want(TREE, writes)
     await door.drained()
 
 
@@ -148,24 +147,23 @@ async def test_a_tree_is_looked_at_again_after_the_last_of_its_writes(
     """Once, however many of them have brought news; but not after a second, should one of them hang."""
     wire.stirs = True
     wire.open.clear()
-    for part in ("health", "validity"):
-        door.submit(TREE, write(part=part))
-    door.submit(TREE, write(part="validity", version="2"))
+    door.want(TREE, [write(part=part) for part in ("health", "validity")])
+    door.want(TREE, [write(), write(part="validity", version="2")])
     door._stir(TREE)
     assert dirty.wait() == pytest.approx(STIRRED_WAIT)
     wire.open.set()
     await door.drained()
     assert dirty.wait() == pytest.approx(0.25)
-    assert not door._under_way
+    assert not door._due_of
 
 
 async def test_what_was_written_is_not_written_again_until_there_is_news(door: Door, wire: Wire) -> None:
     """Nor while it is being written; a newer state or another body is another write."""
     wire.open.clear()
-    door.submit(TREE, write())
+    door.want(TREE, [write()])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    door.submit(TREE, write())
+    door.want(TREE, [write()])
     assert len(door) == 0
     wire.open.set()
     await door.drained()
@@ -182,11 +180,68 @@ async def test_what_was_written_is_not_written_again_until_there_is_news(door: D
 async def test_of_two_writes_that_wait_the_later_is_sent(door: Door, wire: Wire) -> None:
     """A burst becomes one request; different parts of an object go one after the other."""
     for number in range(10):
-        door.submit(TREE, write(body={"x": number}))
-    door.submit(TREE, write(part="validity", body={"y": 1}))
+        door.want(TREE, [write(body={"x": number}), write(part="validity", body={"y": 1})])
     assert len(door) == 2
     await door.drained()
     assert [body[0]["status"] for _, _, body in wire.sent] == [{"x": 9}, {"y": 1}]
+
+
+async def test_what_is_no_longer_wanted_is_not_sent(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
+    """Of this tree alone; the place may be written again, and a tree that has handed on its part has nothing to end."""
+    other = TreeKey("crd", GroupKey("PodGroup", "default", "b"))
+    door.want(other, [write(part="validity")])
+    door.want(TREE, [write()])
+    door.want(TREE, [])
+    assert len(door) == 1
+    door._stir(other)
+    door.want(TREE, [write(part="validity", version="2")])
+    assert dirty.wait() == pytest.approx(0.25)
+    door.want(TREE, [write(version="3"), write(part="validity", version="2")])
+    await door.drained()
+    assert [body[0]["status"] for _, _, body in wire.sent] == [{"x": 1}] * 2
+    assert not door._due_of
+
+
+@pytest.mark.parametrize(("wanted", "wait"), [("health", None), (None, 0.25), ("validity", 0.25)])
+async def test_what_turns_out_wrong_while_it_is_sent_has_its_tree_looked_at_again(
+    door: Door, wire: Wire, dirty: Dirty[TreeKey], *, wanted: str | None, wait: float | None
+) -> None:
+    """The look had nothing to set right yet; one that wants the very same again has nothing to look for."""
+    wire.open.clear()
+    door.want(TREE, [write()])
+    await asyncio.sleep(0.01)
+    door.want(TREE, [write(part=wanted)] if wanted else [])
+    wire.open.set()
+    await door.drained()
+    assert dirty.wait() == (None if wait is None else pytest.approx(wait))
+
+
+async def test_of_what_is_wanted_once_more_while_it_is_sent_nothing_else_follows(door: Door, wire: Wire) -> None:
+    """One, another, and the first again: what waited is wrong by then."""
+    wire.open.clear()
+    door.want(TREE, [write()])
+    await asyncio.sleep(0.01)
+    door.want(TREE, [write(body={"x": 2})])
+    door.want(TREE, [write()])
+    wire.open.set()
+    await door.drained()
+    assert [body[0]["status"] for _, _, body in wire.sent] == [{"x": 1}]
+
+
+async def test_what_is_so_already_takes_the_place_of_what_waits(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
+    """And of what is being sent, by another look after it."""
+    await done(door, write())
+    door.want(TREE, [write(body={"x": 2})])
+    door.want(TREE, [write()])
+    await door.drained()
+    assert len(wire.sent) == 1
+    wire.open.clear()
+    door.want(TREE, [write(body={"x": 2})])
+    await asyncio.sleep(0.01)
+    door.want(TREE, [write()])
+    wire.open.set()
+    await door.drained()
+    assert dirty.wait() == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

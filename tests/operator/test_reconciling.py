@@ -1,6 +1,7 @@
 """Looks at trees: what is due is looked at, and a mistake about one tree does not stop the others."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import cast
 
 import pytest
@@ -29,12 +30,14 @@ class Taken:
 
     def __init__(self) -> None:
         """Begin with nothing."""
+        self.wanted: list[str] = []
         self.writes: list[tuple[str, str]] = []
         self.refusals: dict[TreeKey, str] = {}
 
-    def submit(self, tree: TreeKey, write: Write) -> None:
-        """Take a write."""
-        self.writes.append((tree.anchor.name, write.part))
+    def want(self, tree: TreeKey, writes: Iterable[Write]) -> None:
+        """Take what a look wants."""
+        self.wanted.append(tree.anchor.name)
+        self.writes += [(tree.anchor.name, write.part) for write in writes]
 
 
 class Rig:
@@ -90,7 +93,7 @@ async def test_a_look_hands_on_what_the_steps_want() -> None:
 
 
 async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:
-    """A leaf that has found its root is looked at as part of it."""
+    """A leaf that has found its root is looked at as part of it, and what was to be written about it alone is not."""
     rig = Rig(wanting)
     rig.ground.put(pod_group("a"))
     leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
@@ -98,6 +101,7 @@ async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:
     rig.ground.view.drop(CRD, pod_group("a"))
     rig.ground.put(*small_tree())
     rig.reconciler.look(leaf)
+    assert rig.door.wanted == ["a", "a"]
     assert rig.dirty.pop() == ROOT
     rig.reconciler.look(ROOT)
     assert rig.door.writes == [("a", "p"), ("root", "p")]
