@@ -139,6 +139,7 @@ class Operator:
             instance=self._shell.identity,
             metrics=metrics,
             answered=view.answered,
+            missed=view.missed,
             in_flight=settings.writes_in_flight,
         )
         hearing = Hearing(connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=metrics)

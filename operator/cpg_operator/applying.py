@@ -1,7 +1,7 @@
 """The one door: every write of the operator goes through here, in order for each object, a bounded number at a time.
 
 Nothing is retried here. What fails marks its tree again, and the next look writes what is right then; that somebody
-else has changed the object meanwhile (a conflict), or removed it (not found), is no failure but news under way.
+else has changed the object meanwhile (a conflict), or removed it (not found), is no failure but news.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import NoReturn
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.meta import ObjectMeta
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, merge, record_event
@@ -39,17 +40,20 @@ class Door:
         instance: str,
         metrics: Metrics,
         answered: Callable[[str, Resource, bytes], bool],
+        missed: Callable[[str, Resource, ObjectMeta], None],
         in_flight: int = 16,
     ) -> None:
         """Write nothing yet.
 
         ``answered`` is told the flavour, where it is served, and the object as it is; it says whether to look again.
+        ``missed`` is told of an object that is not there any more.
         """
         self._connection = connection
         self._dirty = dirty
         self._instance = instance
         self._metrics = metrics
         self._answered = answered
+        self._missed = missed
         self._log: FilteringBoundLogger = structlog.get_logger()
         self._expected = Expectations()
         self._creations = Creations(connection.timing.clock)
@@ -173,6 +177,8 @@ class Door:
 
     def _refused(self, tree: TreeKey, write: Write, error: ApiError) -> str:
         if error.is_not_found:
+            if f'"{write.target.name}"' in error.message:  # else it is the whole resource that is not served
+                self._missed(tree.flavour, write.resource, write.target)
             return "gone"
         if error.is_conflict:
             self._dirty.mark_in(tree, CONFLICT_WAIT)

@@ -2,7 +2,8 @@
 
 Kopf says what happens but not what has happened while it was not listening: an object deleted between a watch that was
 refused (410) and the list that follows is never heard of again. A sweep compares the view with what is there. The first
-one fills it, so that no tree is judged before all of it is known; Kopf's own listing then brings no news.
+one fills it, so that no tree is judged before all of it is known; Kopf's own listing then brings no news. What is heard
+to have gone while a list is under way stays gone, though the list may have it: Kopf will not say it twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Sweeper:
 
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:
         before = self._view.known(flavour, kind)
+        self._view.dropped.clear()
         listing = await list_all(self._connection, resource.path(namespace))
         there: set[str] = set()
         wrong = 0
@@ -47,7 +49,8 @@ class Sweeper:
                 self._refuse(kind, found)
                 continue
             there.add(found.metadata.uid)
-            wrong += self._view.put(flavour, found)
+            if found.metadata.uid not in self._view.dropped:
+                wrong += self._view.put(flavour, found)
         for uid, known in before.items():
             if uid not in there and namespace in {None, known.metadata.namespace}:
                 wrong += self._view.drop(flavour, known)

@@ -79,6 +79,8 @@ class View:
         self.labels: dict[str, Labels] = {}
         self.knows_classes = True
         """Whether priority classes can be read at all: who may not see them knows nothing of missing ones."""
+        self.dropped: set[str] = set()
+        """UIDs of what has gone since the last list was asked for, which may still have it."""
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._mark = mark
@@ -145,6 +147,8 @@ class View:
             return False
         if echo and (known is None or known.metadata.uid != found.metadata.uid):
             return False  # it has gone since: the answer was overtaken by the watch
+        if known is not None and known.metadata.uid != found.metadata.uid:
+            self.dropped.add(known.metadata.uid)
         if isinstance(found, Workload):
             self.workloads[flavour][place] = found
             self._mark_made_from(flavour, place)
@@ -167,14 +171,25 @@ class View:
 
         What does not fit its type is told by the watch.
         """
-        kind = next((kind for kind, one in self.kinds[flavour].items() if one == resource), None)
+        kind = self._kind(flavour, resource)
         if kind is None:
             return False
         found: Object | Rejected = parse_object(Raw(answer), cast("type[Object]", kind))
         return not isinstance(found, Rejected) and self.put(flavour, found, echo=True)
 
+    def missed(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
+        """Forget what a write of ours has not found."""
+        kind = self._kind(flavour, resource)
+        known = self._known(flavour, kind, target.namespace, target.name) if kind is not None else None
+        if known is not None and known.metadata.uid == target.uid:
+            self.drop(flavour, known)
+
+    def _kind(self, flavour: str, resource: Resource) -> type | None:
+        return next((kind for kind, one in self.kinds[flavour].items() if one == resource), None)
+
     def drop(self, flavour: str, found: Object) -> bool:
         """Forget a group or Workload, but not one that has taken its name since; tell whether it was known."""
+        self.dropped.add(found.metadata.uid)
         if isinstance(found, Workload):
             place = (found.metadata.namespace, found.metadata.name)
             old = self.workloads[flavour].get(place)

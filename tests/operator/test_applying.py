@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
@@ -35,12 +36,17 @@ class Wire:
         self.open = asyncio.Event()
         self.open.set()
         self.heard: list[tuple[str, str, bytes]] = []
+        self.missing: list[tuple[str, str, str]] = []
         self.stirs = False
 
     def answered(self, flavour: str, resource: Resource, answer: bytes) -> bool:
         """Note what a view would be told; say whether it wants another look."""
         self.heard.append((flavour, resource.plural, answer))
         return self.stirs
+
+    def missed(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
+        """Note what a view would be told not to be there."""
+        self.missing.append((flavour, resource.plural, target.uid))
 
     async def patch(self, path: str, body: object, *_: object, params: object = None) -> bytes:
         """Take a patch."""
@@ -87,7 +93,15 @@ def metrics() -> Metrics:
 @pytest.fixture
 async def door(wire: Wire, dirty: Dirty[TreeKey], metrics: Metrics) -> AsyncIterator[Door]:
     """Return a door that works."""
-    found = Door(cast("Connection", wire), dirty, instance="test", metrics=metrics, answered=wire.answered, in_flight=4)
+    found = Door(
+        cast("Connection", wire),
+        dirty,
+        instance="test",
+        metrics=metrics,
+        answered=wire.answered,
+        missed=wire.missed,
+        in_flight=4,
+    )
     working = asyncio.create_task(found.run())
     yield found
     await end(working)
@@ -274,6 +288,22 @@ async def test_what_fails_is_looked_at_again(
     del wire.errors[f"{GROUP}/status"]
     await done(door, write())
     assert len(wire.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "missing"),
+    [
+        ('podgroups.scheduling.cpg.dev "a" not found', [("crd", "podgroups", "uid-default-a")]),
+        ("404 page not found", []),
+    ],
+)
+async def test_what_is_not_there_is_told(
+    door: Door, wire: Wire, message: str, missing: list[tuple[str, str, str]]
+) -> None:
+    """The watch may have said so long ago; but not where the whole resource is not served for a moment."""
+    wire.errors[f"{GROUP}/status"] = ApiError(404, "NotFound", message, request="PATCH")
+    await done(door, write())
+    assert wire.missing == missing
 
 
 async def test_what_could_not_be_created_is_remembered(door: Door, wire: Wire) -> None:

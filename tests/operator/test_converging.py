@@ -148,7 +148,10 @@ class Rig:
         self.dirty: Dirty[TreeKey] = Dirty(self.api.timing.clock, quiet=0.25, longest=1.0)
         self.view = self._view()
         metrics, connection = Metrics(), cast("Connection", self.api)
-        self.door = Door(connection, self.dirty, instance="test", metrics=metrics, answered=self.view.answered)
+        view = self.view
+        self.door = Door(
+            connection, self.dirty, instance="test", metrics=metrics, answered=view.answered, missed=view.missed
+        )
         self.reconciler = Reconciler(
             self.view,
             self.dirty,

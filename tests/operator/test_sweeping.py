@@ -1,6 +1,6 @@
 """A comparison of the view with what is there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -26,10 +26,12 @@ class Server:
         """Have nothing."""
         self.items: dict[str, list[Any]] = {}
         self.asked: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Answer a list."""
         self.asked.append(path)
+        self.meanwhile()
         return msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": self.items.get(path, [])})
 
 
@@ -93,6 +95,28 @@ async def test_a_newer_state_in_view_stands(rig: Rig) -> None:
     rig.view.put(CRD, group("a", "5"))
     rig.there([group("a", "4")])
     assert await rig.sweeper.sweep() == 0
+
+
+async def test_what_goes_while_a_list_is_under_way_stays_gone(rig: Rig) -> None:
+    """The list may be older than its end, which Kopf does not tell twice; so with one that was never heard of."""
+    known, unknown, again = group("known"), group("unknown"), group("again", uid="first")
+    rig.view.put(CRD, known)
+    rig.view.put(CRD, again)
+    rig.there([known, unknown, again, group("there")])
+
+    def gone() -> None:
+        rig.view.drop(CRD, known)
+        rig.view.drop(CRD, unknown)
+        rig.view.put(CRD, group("again", uid="second"))
+
+    rig.server.meanwhile = gone
+    assert await rig.sweeper.sweep() == 1
+    assert rig.names() == {"default/again", "default/there"}
+    assert "second" in rig.view.known(CRD, PodGroup)
+    rig.server.meanwhile = lambda: None
+    rig.there([group("again", uid="second")])
+    assert await rig.sweeper.sweep() == 1
+    assert rig.names() == {"default/again"}
 
 
 async def test_what_does_not_fit_is_told_and_not_there(rig: Rig) -> None:

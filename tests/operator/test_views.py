@@ -116,6 +116,19 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
     assert ground.view.known(CRD, PodGroup) == {}
 
 
+def test_what_a_write_has_not_found_is_forgotten(ground: Ground) -> None:
+    """With it goes what it held; a namesake, or what no view has, is nobody's loss."""
+    ground.put(composite("root"), pod_group("a", parent="root", meta=at("10")))
+    ground.taken()
+    ground.view.missed(CRD, CPG_POD_GROUPS, at("10", uid="other"))
+    ground.view.missed(CRD, CPG_POD_GROUPS, at("10", name="b"))
+    ground.view.missed(CRD, PODS, at("10"))
+    assert ground.taken() == set()
+    ground.view.missed(CRD, CPG_POD_GROUPS, at("10"))
+    assert ground.taken() == {"root"}
+    assert ground.view.known(CRD, PodGroup) == {}
+
+
 def test_a_namesake_is_another_object(ground: Ground) -> None:
     """It takes the place whatever its version, and the end of the former does not end it."""
     ground.put(pod_group("a", meta=at("10", uid="old")))
