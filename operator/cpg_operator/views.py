@@ -157,10 +157,10 @@ class View:
             self.stores[flavour].put(found)
             return bool(_without_ours(known) != _without_ours(found))
         key = key_of(found)
-        side = self._flavour(key)
+        side, was_anchor = self._flavour(key), self._is_anchor(flavour, key)
         for anchor in self.stores[flavour].put(found):
-            # Who was not there was no tree either, unless others waited below.
-            if known is not None or anchor != key or self._is_anchor(flavour, anchor):
+            # Who was not there was no tree either, unless others waited below; of that tree this may be the end.
+            if anchor != key or was_anchor or self._is_anchor(flavour, anchor):
                 self._mark(TreeKey(flavour, anchor))
         self._mark_sides(key, side)
         self._mark_source(flavour, found)

@@ -5,15 +5,17 @@ from collections.abc import Iterable
 from typing import cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cpg_api.meta import Condition
-from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_api.scheduling.repairing import PARTIAL, RELEASE_ANNOTATION
 from cpg_client.flavours import CRD
 from cpg_client.timing import Timing, end
-from cpg_engine.testing.builders import metadata, pod_group
+from cpg_engine.testing.builders import composite, metadata, pod_group
 from cpg_operator.applying import Door
 from cpg_operator.dirty import Dirty
 from cpg_operator.metrics import Facts, Metrics
@@ -106,6 +108,51 @@ async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:
     rig.reconciler.look(ROOT)
     assert rig.door.writes == [("a", "p"), ("root", "p")]
     assert list(rig.reconciler.states) == [ROOT]
+
+
+KEYS = [GroupKey("CompositePodGroup", "default", name) for name in "abc"] + [GroupKey("PodGroup", "default", "leaf")]
+groups = st.tuples(st.just("put"), st.sampled_from(KEYS), st.sampled_from([None, *"abc"]))
+ends = st.tuples(st.just("drop"), st.sampled_from(KEYS), st.none())
+looks = st.tuples(st.just("look"), st.none(), st.none())
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(groups, groups, ends, looks, looks), min_size=4, max_size=20))
+def test_what_is_told_of_are_the_trees_of_now(story: list[tuple[str, GroupKey | None, str | None]]) -> None:
+    """In whatever order groups come, find their parents, change places and go: no tree is missed, and none stays."""
+    rig = Rig(lambda _: NOTHING)
+    rig.ground.pods(*members("leaf", 1))
+    for number, (deed, key, parent) in enumerate([*story, ("look", None, None)]):
+        if key is None:
+            for marked in (*rig.ground.marked,):
+                rig.dirty.mark(marked)
+            rig.ground.marked.clear()
+            while (due := rig.dirty.pop()) is not None:
+                rig.reconciler.look(due)
+            continue
+        meta = replace(metadata(key.name), resource_version=str(number), uid=f"{key.kind}-{parent}")
+        build = composite if key.kind == "CompositePodGroup" else pod_group
+        if deed == "put":
+            rig.ground.put(build(key.name, parent=parent, meta=meta))
+        elif (there := rig.ground.view.stores[CRD].forest.groups.get(key)) is not None:
+            rig.ground.view.drop(CRD, there)
+    anchors = {rig.ground.view.stores[CRD].anchor(key_of(group)) for group in rig.ground.view.stores[CRD]}
+    assert {key.anchor for key in rig.reconciler.states} == anchors
+
+
+async def test_a_middle_that_comes_with_its_parent_ends_the_tree_that_waited_for_it() -> None:
+    """Who waits below is part of a whole tree from then on, and no half of one any more."""
+    rig = Rig(lambda _: NOTHING)
+    rig.ground.put(composite("root", gang=1), pod_group("a", gang=2, parent="mid"))
+    rig.ground.pods(*members("a", 1))
+    rig.reconciler.look(TreeKey(CRD, GroupKey("CompositePodGroup", "default", "mid")))
+    assert 'state="Partial"} 1.0' in rig.page()
+    rig.ground.marked.clear()
+    rig.ground.put(composite("mid", gang=1, parent="root"))
+    rig.ground.pods(*list(members("a", 2))[1:])
+    for key in rig.ground.marked:
+        rig.reconciler.look(key)
+    assert rig.reconciler.states == {ROOT: "MinimumMet"}
 
 
 async def test_a_mistake_about_one_tree_stops_no_other() -> None:
