@@ -28,9 +28,9 @@ class Health(StrEnum):
     STARTING = "Starting"
     """Enough pods have a node, but not enough of them run."""
     PARTIAL = "Partial"
-    """Some pods have a node, and too few: half a gang, which holds room and does no work."""
+    """Some pods hold a node, and too few: half a gang, which holds room and does no work."""
     PENDING = "Pending"
-    """No pod has a node."""
+    """No pod holds a node, and too few have succeeded."""
 
 
 class Standing(Struct, frozen=True):
@@ -48,6 +48,7 @@ class _Fare(Struct, frozen=True):
 
     standing: Standing
     enough_placed: bool
+    is_holding: bool
     cause: str
     nodes: frozenset[str]
 
@@ -60,6 +61,11 @@ def is_counted(pod: Pod) -> bool:
 def is_placed(pod: Pod) -> bool:
     """Tell whether a pod that counts has a node, or needed one and has done its work."""
     return bool(pod.spec.node_name) or pod.status.phase == "Succeeded"
+
+
+def holds_node(pod: Pod) -> bool:
+    """Tell whether a pod that counts takes up room on a node: one that has succeeded no longer does."""
+    return is_counted(pod) and bool(pod.spec.node_name) and not pod.is_terminal
 
 
 def standings(
@@ -87,14 +93,15 @@ def _leaf(node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[
     short = group.minimum - counts.running
     message = f"{counts.running} of {counts.desired} pods running{_short(short)}"
     nodes = frozenset(pod.spec.node_name for pod in placed if pod.spec.node_name)
-    enough = counts.scheduled >= group.minimum
+    enough, is_holding = counts.scheduled >= group.minimum, any(holds_node(pod) for pod in placed)
     standing = Standing(
-        health=_health(met=short <= 0, enough_placed=enough, scheduled=counts.scheduled),
+        health=_health(met=short <= 0, enough_placed=enough, is_holding=is_holding),
         message=message,
         pods=counts,
         domain=_domain(group, nodes, labels),
     )
-    return _Fare(standing=standing, enough_placed=enough, cause=f"{_named(node.key)}: {message}", nodes=nodes)
+    cause = f"{_named(node.key)}: {message}"
+    return _Fare(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
 
 
 def _inner(node: TreeNode, minimum: int, children: list[_Fare], labels: Mapping[str, Labels]) -> _Fare:
@@ -113,22 +120,23 @@ def _inner(node: TreeNode, minimum: int, children: list[_Fare], labels: Mapping[
         message = f"{message}: {failing}"
     nodes = frozenset[str]().union(*(child.nodes for child in children))
     enough = sum(child.enough_placed for child in children) >= minimum
+    is_holding = any(child.is_holding for child in children)
     standing = Standing(
-        health=_health(met=short <= 0, enough_placed=enough, scheduled=pods.scheduled),
+        health=_health(met=short <= 0, enough_placed=enough, is_holding=is_holding),
         message=message,
         pods=pods,
         groups=counts,
         domain=_domain(node.group, nodes, labels),
     )
-    return _Fare(standing=standing, enough_placed=enough, cause=cause, nodes=nodes)
+    return _Fare(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
 
 
-def _health(*, met: bool, enough_placed: bool, scheduled: int) -> Health:
+def _health(*, met: bool, enough_placed: bool, is_holding: bool) -> Health:
     if met:
         return Health.MINIMUM_MET
     if enough_placed:
         return Health.STARTING
-    return Health.PARTIAL if scheduled else Health.PENDING
+    return Health.PARTIAL if is_holding else Health.PENDING
 
 
 def _short(missing: int) -> str:

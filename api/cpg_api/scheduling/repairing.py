@@ -18,10 +18,10 @@ RELEASE_ANNOTATION = f"{GROUP}/release-partial-after"
 """On the root of a tree: a duration such as ``10m``, or ``default`` for the operator's own."""
 
 PARTIAL = "Partial"
-"""The condition of a root while some of its pods have a node, and too few; it is not there otherwise."""
+"""The condition of a root while some of its pods hold a node, and too few; it is not there otherwise."""
 
 REASON_BELOW_MINIMUM = "BelowMinimum"
-"""Fewer pods have a node than the tree needs; the message says what is done about it."""
+"""Fewer pods hold a node than the tree needs; the message says what is done about it."""
 
 _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?P<seconds>\d{1,6})s)?")
 

@@ -2,7 +2,7 @@
 
 from cpg_api.conditions import stands_since
 from cpg_api.scheduling.forest import Anchor
-from cpg_api.scheduling.health import Health, is_counted
+from cpg_api.scheduling.health import Health, holds_node
 from cpg_api.scheduling.names import EVENT_RELEASED
 from cpg_api.scheduling.repairing import PARTIAL, chosen_release
 from cpg_client.resources import PODS
@@ -22,7 +22,7 @@ def release(scene: Scene) -> Outcome:
     left = since + after - scene.now
     if left > 0:
         return Outcome(again_in=left)
-    holding = [pod for _, pod in scene.pods() if is_counted(pod) and pod.spec.node_name and not pod.is_terminal]
+    holding = [pod for _, pod in scene.pods() if holds_node(pod)]
     note = f"below its minimum for {scene.now - since:.0f} s: {scene.standings[0].message}; {len(holding)} pods deleted"
     told = Write(
         verb=Verb.TELL,

@@ -85,10 +85,16 @@ def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, Standing]:
             "1 of 1 pods running, 1 short",
             PodCounts(desired=1, scheduled=1, running=1),
         ),
+        (
+            [member("g", node="n1", phase="Succeeded"), member("g", 1, node="n1", phase="Failed")],
+            Health.PENDING,
+            "1 of 1 pods running, 1 short",
+            PodCounts(desired=1, scheduled=1, running=1),
+        ),
     ],
 )
 def test_a_gang_is_held_against_its_minimum(pods: list[Pod], health: Health, message: str, counts: PodCounts) -> None:
-    """Pods that have failed or are being deleted do not count; those that have succeeded do."""
+    """Pods that have failed or are being deleted do not count; those that have succeeded do, and hold no node."""
     assert fares([pod_group("g", gang=2)], *pods) == {"g": Standing(health=health, message=message, pods=counts)}
 
 
@@ -113,6 +119,15 @@ def test_the_one_at_the_bottom_is_named_however_deep() -> None:
     """A message does not grow with the depth of the tree."""
     groups: list[Group] = [composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid")]
     assert fares(groups)["root"].message == "0 of 1 groups ready, 1 short: PodGroup leaf: 0 of 0 pods running, 1 short"
+
+
+def test_a_tree_whose_pods_have_ended_is_no_half_gang() -> None:
+    """It will never be whole, but holds no room; one pod that runs on does."""
+    done = member("a", node="n1", phase="Succeeded")
+    failed = member("b", node="n2", phase="Failed")
+    assert fares(two_gangs(), done, failed)["root"].health is Health.PENDING
+    wider = [*two_gangs(), pod_group("c", gang=2, parent="root")]
+    assert fares(wider, done, failed, member("c", node="n1", phase="Running"))["root"].health is Health.PARTIAL
 
 
 def test_groups_that_are_not_there_are_short_as_well() -> None:
@@ -201,10 +216,19 @@ def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: i
     assert {name: one.health is Health.MINIMUM_MET for name, one in found.items()} == ready
     leaves = [found[name].pods for name in "abc"]
     assert found["root"].pods.scheduled == sum(one.scheduled for one in leaves)
+    below = {"root": "abc", "mid": "bc", "a": "a", "b": "b", "c": "c"}
     for name, one in found.items():
+        holding = [
+            pod
+            for pod in pods
+            if pod.metadata.name[0] in below[name]
+            and pod.spec.node_name
+            and not pod.is_terminating
+            and pod.status.phase not in {"Succeeded", "Failed"}
+        ]
+        assert one.health is not (Health.PENDING if holding else Health.PARTIAL)
         partial = one.health in {Health.PARTIAL, Health.PENDING}
         assert partial == (not ready[name] and "STARTING" not in one.health.name)
-        assert (one.pods.scheduled > 0) or one.health in {Health.PENDING, Health.STARTING}, name
 
 
 def test_a_cycle_fares_as_well_as_it_can() -> None:

@@ -82,6 +82,14 @@ def test_a_tree_that_is_whole_again_is_left_alone(ground: Ground) -> None:
     assert release(ground.scene()) == NOTHING
 
 
+def test_a_gang_that_has_ended_in_part_has_nobody_to_release(ground: Ground) -> None:
+    """However long ago, and however often it is looked at: nothing is deleted, and nothing told."""
+    ground.put(root("1s", ago(601)), pod_group("a", gang=2, parent="root"))
+    done, failed = members("a", 2, phase="Succeeded")
+    ground.pods(done, replace(failed, status=PodStatus(phase="Failed")))
+    assert release(ground.scene()) == NOTHING
+
+
 def test_a_tree_without_its_top_is_left_alone(ground: Ground) -> None:
     """Nobody can have chosen anything on it."""
     ground.put(pod_group("a", gang=2, parent="root"))
