@@ -68,8 +68,13 @@ class Hearing:
 
     def _empty(self) -> None:
         while self._inbox:
-            self._heard(*self._inbox[0])
-            self._inbox.popleft()
+            flavour, kind, event, found = self._inbox.popleft()
+            try:
+                self._heard(flavour, kind, event, found)
+            except Exception:  # noqa: BLE001  # a mistake about one object must not deafen us to the others
+                self._metrics.mistaken()
+                name = found.name if isinstance(found, Rejected) else found.metadata.key
+                self._log.exception("not heard", kind=kind.__name__, name=name)
 
     def _heard(self, flavour: str, kind: type, event: str | None, found: Object | Rejected) -> None:
         if isinstance(found, Rejected):

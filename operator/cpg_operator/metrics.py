@@ -65,7 +65,7 @@ class Metrics:
         )
         self._mistakes = Counter(
             "cpg_operator_mistakes",
-            "Looks and writes that failed in our own code; any is a defect: report it.",
+            "Looks, writes and news that failed in our own code; any is a defect: report it.",
             registry=registry,
         )
         self._refused = Counter(
@@ -102,7 +102,7 @@ class Metrics:
         self._seconds.observe(seconds)
 
     def mistaken(self) -> None:
-        """Count a look that ended in a mistake of ours."""
+        """Count what ended in a mistake of ours."""
         self._mistakes.inc()
 
     def refused(self, kind: str) -> None:

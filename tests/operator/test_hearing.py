@@ -62,15 +62,12 @@ def plain(name: str, **more: Any) -> dict[str, Any]:  # as JSON is
     return {**dump(pod_group(name, meta=metadata(name))), **more}
 
 
-async def test_what_kopf_hears_in_its_thread_gets_into_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Listed, added, deleted; what does not fit is refused, and a null is a field that is not there."""
-    rig = Rig()
+async def hear(rig: Rig, monkeypatch: pytest.MonkeyPatch, *events: tuple[str | None, Any]) -> None:
+    """Have Kopf hear this in its thread."""
 
     def hear(take: Any) -> None:  # noqa: ANN401  # Kopf's end of it
-        take(CRD, PodGroup, None, plain("a"))
-        take(CRD, PodGroup, "ADDED", plain("b", status=None))
-        take(CRD, PodGroup, "MODIFIED", plain("bad", spec=7))
-        take(CRD, PodGroup, "DELETED", plain("a"))
+        for event, found in events:
+            take(CRD, PodGroup, event, found)
 
     async def run(registry: Any, *_: object) -> None:  # noqa: ANN401  # what stands in for Kopf's
         thread = threading.Thread(target=hear, args=(registry,))
@@ -81,9 +78,34 @@ async def test_what_kopf_hears_in_its_thread_gets_into_the_view(monkeypatch: pyt
     monkeypatch.setattr(module, "run_kopf", run)
     await rig.hearing.kopf()
     await asyncio.sleep(0)
+
+
+async def test_what_kopf_hears_in_its_thread_gets_into_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed, added, deleted; what does not fit is refused, and a null is a field that is not there."""
+    rig = Rig()
+    added, unfitting = plain("b", status=None), plain("bad", spec=7)
+    events = ((None, plain("a")), ("ADDED", added), ("MODIFIED", unfitting), ("DELETED", plain("a")))
+    await hear(rig, monkeypatch, *events)
     assert [one.metadata.name for one in rig.view.known(CRD, PodGroup).values()] == ["b"]
     assert rig.gone == [metadata("a").uid]
     assert 'cpg_operator_refused_objects_total{kind="PodGroup"} 1.0' in rig.page()
+
+
+async def test_a_mistake_about_one_thing_heard_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what comes with it nor what comes later; it is counted."""
+    rig = Rig()
+    put = rig.view.put
+
+    def broken(flavour: str, found: Any, **more: bool) -> bool:  # noqa: ANN401  # an object
+        if found.metadata.name == "bad":
+            raise ValueError("a mistake of ours")
+        return put(flavour, found, **more)
+
+    monkeypatch.setattr(rig.view, "put", broken)
+    await hear(rig, monkeypatch, ("ADDED", plain("a")), ("ADDED", plain("bad")), ("ADDED", plain("b")))
+    await hear(rig, monkeypatch, ("ADDED", plain("c")))
+    assert {one.metadata.name for one in rig.view.known(CRD, PodGroup).values()} == {"a", "b", "c"}
+    assert "cpg_operator_mistakes_total 1.0" in rig.page()
 
 
 async def test_everything_is_reflected_where_everything_may_be_seen() -> None:
