@@ -60,15 +60,15 @@ async def apply_status(
 
 async def merge_status(
     connection: Connection, resource: Resource, target: ObjectMeta, *, status: object, unchanged: bool = False
-) -> None:
-    """Change these fields of a status; lists are replaced whole.
+) -> bytes:
+    """Change these fields of a status; lists are replaced whole, and what is null is taken away, whoever wrote it.
 
     With ``unchanged`` only if nobody has written the object since the state that ``target`` is from: who replaces
     a list must have seen it.
     """
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {"metadata": _identity(target) | version, "status": status}
-    await _patch_guarded(connection, _path(resource, target, STATUS), body, MERGE_PATCH)
+    return await _patch_guarded(connection, _path(resource, target, STATUS), body, MERGE_PATCH)
 
 
 async def merge(

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.meta import ObjectMeta
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
-from cpg_client.patching import Event, apply_status, merge, record_event
+from cpg_client.patching import Event, apply_status, merge, merge_status, record_event
 from cpg_client.resources import Resource
 from cpg_operator.creations import SHOWN_WITHIN, Creations
 from cpg_operator.dirty import Dirty
@@ -202,6 +202,8 @@ class Door:
                 answer = await apply_status(
                     connection, resource, target, status=write.body, manager=write.manager, unchanged=write.unchanged
                 )
+            case Verb.MERGE_STATUS:
+                answer = await merge_status(connection, resource, target, status=write.body, unchanged=write.unchanged)
             case Verb.MERGE:
                 answer = await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
             case Verb.CREATE:

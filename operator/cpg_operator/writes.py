@@ -30,6 +30,8 @@ class Verb(Enum):
     """The ways to write."""
 
     APPLY_STATUS = "apply status"
+    MERGE_STATUS = "merge status"
+    """Takes away what others have written: of a manager's own, what it applies no more goes by itself."""
     MERGE = "merge"
     CREATE = "create"
     DELETE = "delete"
@@ -99,7 +101,8 @@ def folded(writes: Iterable[Write]) -> list[Write]:
     at_once = []
     for write in others:
         merge = merges.get(write.place[0])
-        if merge is not None and write.verb is Verb.APPLY_STATUS and (write.unchanged or "spec" in merge.body):
+        is_status = write.verb in {Verb.APPLY_STATUS, Verb.MERGE_STATUS}
+        if merge is not None and is_status and (write.unchanged or "spec" in merge.body):
             merges[write.place[0]] = replace(merge, again=True)
         else:
             at_once.append(write)

@@ -68,9 +68,10 @@ async def test_an_object_is_merged(
 async def test_a_status_is_merged(
     server: "FakeServer", connection: Connection, version: dict[str, str], *, unchanged: bool
 ) -> None:
-    """On demand only into the version that was seen."""
-    server.answers("PATCH", GROUP)
-    await merge_status(connection, CPG_POD_GROUPS, POD, status={"pods": 3}, unchanged=unchanged)
+    """On demand only into the version that was seen; the object as it is then comes back."""
+    server.answers("PATCH", GROUP, {"kind": "PodGroup"})
+    answer = await merge_status(connection, CPG_POD_GROUPS, POD, status={"pods": 3}, unchanged=unchanged)
+    assert answer == b'{"kind":"PodGroup"}'
     assert sent(server) == {"metadata": {"uid": "u-1"} | version, "status": {"pods": 3}}
     assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
 

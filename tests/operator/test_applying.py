@@ -135,6 +135,9 @@ async def test_each_verb_has_its_request(door: Door, wire: Wire) -> None:
         "DELETE /api/v1/namespaces/default/pods/a",
         f"POST {EVENTS}",
     ]
+    await done(door, write(Verb.MERGE_STATUS, part="health", body={"domain": None}, unchanged=True))
+    assert wire.paths()[-1] == f"PATCH {GROUP}/status"
+    assert wire.sent[-1][2][0]["status"] == {"domain": None}
     assert wire.sent[1][2][0] == {"spec": {"priority": 1}, "metadata": {"uid": "uid-default-a"}}
     assert wire.sent[3][2]["preconditions"] == {"uid": "uid-default-a"}
 

@@ -1,4 +1,4 @@
-"""Looks, writes, pods and the watch in any order: in the end the API says what is so."""
+"""Looks, writes, pods, strangers and the watch in any order: in the end the API says what is so."""
 
 import asyncio
 import copy
@@ -33,6 +33,13 @@ Plain: TypeAlias = dict[str, Any]
 Fate: TypeAlias = Literal["works", "fails", "works unheard"]
 LONG = 300
 """Rounds after which everything must have come to rest."""
+LIES: tuple[Plain, ...] = (
+    {"domain": {"key": "rack", "value": "wrong"}},
+    {"pods": {"desired": 7, "scheduled": 7, "running": 7}},
+    {"conditions": [{"type": "Partial", "status": "True", "reason": "Lie", "lastTransitionTime": STAMP}]},
+    {"conditions": [{"type": "Healthy", "status": "True", "reason": "Lie", "lastTransitionTime": STAMP}]},
+)
+GROUPS = ("root", "a", "b")
 
 
 class Api:
@@ -195,6 +202,10 @@ class Rig:
             self.api.waiting.popleft().set_result(fate)
         await settle()
 
+    def lie(self, name: str, lie: Plain) -> None:
+        """Have a stranger write a status."""
+        self.api.apply(name, lie, "stranger")
+
     async def rest(self) -> None:
         """Let everything come to its end."""
         for _ in range(LONG):
@@ -228,7 +239,8 @@ async def settle() -> None:
 pods = st.tuples(st.just("pod"), st.sampled_from("ab"), st.sampled_from(["", "n1", "n2"]))
 looks = st.tuples(st.just("look"), st.sampled_from([0.3, 2.0]))
 fates = st.tuples(st.just("land"), st.sampled_from(["works", "works", "fails", "works unheard"]))
-stories = st.lists(st.one_of(pods, pods, looks, looks, fates, st.just(("hear",))), min_size=4, max_size=30)
+lies = st.tuples(st.just("lie"), st.sampled_from(GROUPS), st.sampled_from(LIES))
+stories = st.lists(st.one_of(pods, pods, looks, looks, fates, lies, st.just(("hear",))), min_size=4, max_size=30)
 
 
 async def played(story: list[tuple[Any, ...]]) -> list[str]:
@@ -251,7 +263,7 @@ async def played(story: list[tuple[Any, ...]]) -> list[str]:
 @settings(deadline=None, max_examples=200)
 @given(stories)
 def test_in_the_end_the_api_says_what_is_so(story: list[tuple[Any, ...]]) -> None:
-    """However looks, writes and their fates, pods that come and go and a late watch interleave."""
+    """However looks, writes and their fates, pods that come and go, strangers and a late watch interleave."""
     assert asyncio.run(played(story)) == []
 
 

@@ -45,9 +45,11 @@ def test_a_status_waits_for_what_would_make_it_wrong() -> None:
     target = ObjectMeta(uid="a")
     health = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="health")
     validity = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="validity", unchanged=True)
+    surplus = Write(verb=Verb.MERGE_STATUS, resource=CPG_POD_GROUPS, target=target, part="health", unchanged=True)
     event = Write(verb=Verb.TELL, resource=CPG_POD_GROUPS, target=target, part="told")
     priority = merge("a", "priority", {"spec": {"priority": 1}})
     finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}})
     assert folded([priority, health, validity, event]) == [replace(priority, again=True), event]
     assert folded([finalizers, health, validity]) == [replace(finalizers, again=True), health]
+    assert folded([finalizers, surplus]) == [replace(finalizers, again=True)]
     assert folded([finalizers, health]) == [finalizers, health]

@@ -14,32 +14,48 @@ from cpg_operator.writes import Outcome, Verb, Write
 
 def report(scene: Scene) -> Outcome:
     """Bring the status of every group to what is so now."""
-    writes = []
-    for place, (node, standing) in enumerate(zip(scene.tree.nodes, scene.standings, strict=True)):
-        group = node.group
-        wanted = [_healthy(group, standing)]
-        if place == 0 and standing.health is Health.PARTIAL:
-            wanted.append(_partial(group, standing, scene.partial_after))
-        merged, _ = merge_conditions(group.status.conditions, wanted, scene.stamp)
-        conditions = [find_condition(merged, one.type) for one in wanted]
-        has_partial = find_condition(group.status.conditions, PARTIAL) is not None
-        if (
-            all(one in (group.status.conditions or ()) for one in conditions)
-            and has_partial == (len(wanted) > 1)
-            and (not scene.ours or _stands(group, standing))
-        ):
-            continue
-        body = {"conditions": conditions, **(_counts(standing) if scene.ours else {})}
-        writes.append(
-            Write(
-                verb=Verb.APPLY_STATUS,
-                resource=scene.resource(group),
-                target=group.metadata,
-                part="health",
-                body=body,
-            )
-        )
-    return Outcome(writes=tuple(writes))
+    writes = (
+        _due(scene, node.group, standing, is_top=place == 0)
+        for place, (node, standing) in enumerate(zip(scene.tree.nodes, scene.standings, strict=True))
+    )
+    return Outcome(writes=tuple(write for write in writes if write is not None))
+
+
+def _due(scene: Scene, group: Group, standing: Standing, *, is_top: bool) -> Write | None:
+    """Return what brings the status of a group to what is so.
+
+    What we applied goes with the next apply that leaves it out; what stands on after it is somebody else's, and taken
+    away from the very state in which it was seen.
+    """
+    wanted = [_healthy(group, standing)]
+    if is_top and standing.health is Health.PARTIAL:
+        wanted.append(_partial(group, standing, scene.partial_after))
+    merged, _ = merge_conditions(group.status.conditions, wanted, scene.stamp)
+    conditions = [find_condition(merged, one.type) for one in wanted]
+    surplus = _surplus(group, standing, wants_partial=len(wanted) > 1)
+    stands = all(one in (group.status.conditions or ()) for one in conditions)
+    stands = stands and (not scene.ours or _counts_stand(group, standing))
+    if stands and not surplus:
+        return None
+    return Write(
+        verb=Verb.MERGE_STATUS if stands else Verb.APPLY_STATUS,
+        resource=scene.resource(group),
+        target=group.metadata,
+        part="health",
+        body=surplus if stands else {"conditions": conditions, **(_counts(standing) if scene.ours else {})},
+        unchanged=stands,
+        again=bool(surplus) and not stands,
+    )
+
+
+def _surplus(group: Group, standing: Standing, *, wants_partial: bool) -> dict[str, Any]:
+    """Return what is in the status of a group and should not be, as a merge would take it away."""
+    status, found = group.status, dict[str, Any]()
+    if not wants_partial and find_condition(status.conditions, PARTIAL) is not None:
+        found["conditions"] = [one for one in status.conditions or () if one.type != PARTIAL]
+    if standing.domain is None and status.domain is not None:
+        found["domain"] = None
+    return found
 
 
 def _healthy(group: Group, standing: Standing) -> Condition:
@@ -68,11 +84,12 @@ def _partial(group: Group, standing: Standing, default: float) -> Condition:
     )
 
 
-def _stands(group: Group, standing: Standing) -> bool:
-    """Tell whether counts and domain are in the status already."""
+def _counts_stand(group: Group, standing: Standing) -> bool:
+    """Tell whether counts are in the status already, and the domain, where there is one."""
     status = group.status
     groups = None if isinstance(group, PodGroup) else group.status.groups
-    return (status.pods, groups, status.domain) == (standing.pods, standing.groups, standing.domain)
+    domain = status.domain if standing.domain is not None else None
+    return (status.pods, groups, domain) == (standing.pods, standing.groups, standing.domain)
 
 
 def _counts(standing: Standing) -> dict[str, Any]:

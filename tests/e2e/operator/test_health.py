@@ -190,6 +190,26 @@ async def test_who_writes_over_us_is_corrected(stage: "Stage") -> None:
     await stage.until(waiting, lambda: standing(stage, "PodGroup", "a"))
 
 
+async def test_what_others_add_to_what_is_ours_is_taken_away(stage: "Stage") -> None:
+    """A domain that nobody asked for, and a half gang that is none, whoever goes on owning other fields."""
+    await stage.group("a", 1)
+    await stage.pod("p", "a", "n1")
+    await stage.running("p")
+    met = ("MinimumMet", "1 of 1 pods running", 1, 1)
+    await stage.until(met, lambda: standing(stage, "PodGroup", "a"))
+    lie = {"status": "True", "reason": "Lie", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{"type": "Partial", **lie}, {"type": "Other", **lie}]
+    domain = {"key": "rack", "value": "wrong"}
+    await stage.apply_status("PodGroup", "a", {"conditions": conditions, "domain": domain}, "somebody")
+
+    async def left() -> tuple[object, list[str]]:
+        status = (await stage.get("PodGroup", "a"))["status"]
+        return status.get("domain"), sorted(one["type"] for one in status["conditions"])
+
+    await stage.until((None, ["Healthy", "Other", "PodGroupInitiallyScheduled"]), left)
+    assert await standing(stage, "PodGroup", "a") == met
+
+
 async def test_rubbish_concerns_nobody_else(stage: "Stage") -> None:
     """Pods that name two groups, none, or one that is not there; a group that is its own parent."""
     await stage.composite("own", parent="own")

@@ -18,6 +18,7 @@ from cpg_engine.testing.builders import composite, metadata, node, pod_group
 from cpg_operator.scenes import Scene
 from cpg_operator.steps.health import report
 from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
+from cpg_operator.writes import Verb
 
 
 @pytest.fixture
@@ -102,6 +103,24 @@ def test_partial_goes_when_it_is_over(ground: Ground) -> None:
     assert "root" not in written(ground.scene())
     ground.gone(*members("a", 1))
     assert [one["type"] for one in written(ground.scene())["root"]["conditions"]] == ["Healthy"]
+    assert [one.again for one in report(ground.scene()).writes if one.target.name == "root"] == [True]
+
+
+def test_what_is_not_ours_to_leave_out_is_taken_away(ground: Ground) -> None:
+    """A domain and a condition that others have written, once what we say stands, from the very state that was seen."""
+    for flavour, foreign in ((CRD, {"domain": {"key": "rack", "value": "r1"}}), (NATIVE, {})):
+        group = pod_group("a", gang=1)
+        ground.put(group, flavour=flavour)
+        found = written(ground.scene("a", kind="PodGroup", flavour=flavour))["a"]
+        healthy, *_ = found["conditions"]
+        others = [healthy | {"type": "Other"}, healthy | {"type": "Partial", "status": "True"}]
+        ground.put(after(group, {**found, **foreign, "conditions": [healthy, *others]}), flavour=flavour)
+        (write,) = report(ground.scene("a", kind="PodGroup", flavour=flavour)).writes
+        assert (write.verb, write.unchanged, write.again) == (Verb.MERGE_STATUS, True, False)
+        assert set(write.body) == {"conditions", *foreign}
+        assert [one.type for one in write.body["conditions"]] == ["Healthy", "Other"]
+        assert write.body.get("domain") is None
+        ground.view.drop(flavour, group)
 
 
 @pytest.mark.parametrize(
