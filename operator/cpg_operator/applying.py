@@ -55,7 +55,7 @@ class Door:
         self._answered = answered
         self._missed = missed
         self._log: FilteringBoundLogger = structlog.get_logger()
-        self._expected = Expectations()
+        self._expected = Expectations(connection.timing.clock)
         self._creations = Creations(connection.timing.clock)
         self.refusals: dict[TreeKey, str] = {}
         """Why something could not be created: there is no object yet whose status could say so."""

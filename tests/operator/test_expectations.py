@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_engine.testing.builders import metadata
-from cpg_operator.expectations import Expectations
+from cpg_operator.expectations import REMEMBERED, Expectations
 from cpg_operator.writes import Verb, Write
 
 
@@ -16,7 +16,7 @@ def write(part: str = "health", version: str = "1", **body: int) -> Write:
 
 def test_a_write_is_met_for_the_state_that_it_was_made_from() -> None:
     """Not for a newer one, nor with another body, nor of another part."""
-    expected = Expectations()
+    expected = Expectations(lambda: 0.0)
     assert not expected.met(write(pods=1))
     expected.note(write(pods=1))
     assert expected.met(write(pods=1))
@@ -27,8 +27,26 @@ def test_a_write_is_met_for_the_state_that_it_was_made_from() -> None:
 
 def test_what_is_gone_is_forgotten() -> None:
     """A process that runs for months must not remember all that ever was."""
-    expected = Expectations()
+    expected = Expectations(lambda: 0.0)
     expected.note(write(pods=1))
     expected.forget(write().target.uid)
     expected.forget("never seen")
+    assert not expected.met(write(pods=1))
+
+
+def test_what_nobody_says_is_gone_is_forgotten_after_a_while() -> None:
+    """Pods, what a sweep misses, and what was noted after its end; but not what was written to again meanwhile."""
+    now = 0.0
+    expected = Expectations(lambda: now)
+    for number in range(1000):
+        expected.note(replace(write(pods=1), target=metadata(f"gone-{number}")))
+    expected.note(write(pods=1))
+    now = REMEMBERED
+    assert expected.met(write(pods=1))
+    expected.note(write("priority", pods=1))
+    now = REMEMBERED + 1.0
+    expected.note(write("priority", pods=2))
+    assert len(expected) == 1
+    assert expected.met(write(pods=1))
+    now += REMEMBERED + 1.0
     assert not expected.met(write(pods=1))
