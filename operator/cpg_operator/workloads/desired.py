@@ -62,6 +62,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     resize: tuple[Group, ...] = ()
     remove: tuple[Group, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    is_silent: bool = False
+    """Whether an obstacle may go without this Workload's hearing of it: a group that does not name it."""
 
 
 def is_marked(workload: Workload) -> bool:
@@ -78,12 +80,13 @@ def plan(
     workload: Workload, groups: Mapping[GroupKey, Group], made: Iterable[GroupKey], *, api_version: str, native: bool
 ) -> Plan:
     """Compare the groups that a Workload asks for with all that are there; ``made`` are those that name it."""
+    made = set(made)
     owned = {key for key in made if owns(workload, groups[key])}
     if (count := count_groups(workload)) > MAX_GROUPS:
         message = f"its replicas multiply to {count} groups; at most {MAX_GROUPS} are made of one Workload"
         return Plan(wanted=count, obstacles=(Obstacle(Reason.TOO_MANY_GROUPS, message),))
     wanted = {key_of(group): group for group in desired(workload, api_version=api_version, native=native)}
-    create, resize, obstacles = [], [], []
+    create, resize, obstacles, is_silent = [], [], [], False
     closed: set[GroupKey | None] = set()
     for key, group in wanted.items():
         there = groups.get(key)
@@ -93,6 +96,7 @@ def plan(
             create.append(group)
         elif (obstacle := _obstacle(key, there, group, owned=key in owned, native=native)) is not None:
             obstacles.append(obstacle)
+            is_silent = is_silent or key not in made
             if obstacle.reason is not Reason.IMMUTABLE:
                 closed.add(key)
         elif there.minimum != group.minimum:
@@ -105,6 +109,7 @@ def plan(
         resize=tuple(resize),
         remove=tuple(group for group in surplus if group.metadata.deletion_timestamp is None),
         obstacles=tuple(sorted(obstacles)),
+        is_silent=is_silent,
     )
 
 

@@ -31,7 +31,7 @@ REFUSED = "Refused"
 """The API server will not have some of them, by a quota for instance."""
 
 LOOK_AGAIN = 15.0
-"""Seconds after which an obstacle is looked at again: a stranger that goes says nothing to this Workload."""
+"""Seconds after which an obstacle is looked at again that says nothing to this Workload when it goes, as a stranger."""
 
 MOST_TOLD = 5
 """Obstacles that are spelled out; the others are counted."""
@@ -71,7 +71,7 @@ def instantiation(view: View, key: TreeKey, *, stamp: str, refusal: str = "") ->
             ),
             *_told(workload, kinds[Workload], _condition(workload, found, refusal), ours=ours, stamp=stamp),
         ),
-        again_in=LOOK_AGAIN if found.obstacles else None,
+        again_in=LOOK_AGAIN if found.is_silent else None,
     )
 
 

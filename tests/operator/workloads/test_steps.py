@@ -12,7 +12,7 @@ from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import inner_template, leaf_template, metadata, pod_group, workload
 from cpg_operator.views import View
 from cpg_operator.workloads.desired import desired
-from cpg_operator.workloads.steps import instantiation, workload_key
+from cpg_operator.workloads.steps import LOOK_AGAIN, instantiation, workload_key
 from cpg_operator.writes import Verb, Write
 
 NOW = "2026-01-01T00:00:05Z"
@@ -149,6 +149,33 @@ def test_a_conflict_is_told_and_nothing_is_overwritten() -> None:
     assert message.endswith("; and 2 more")
     assert status.word is not None
     assert status.word.warning
+
+
+def again_in(source: Workload, *groups: Group, flavour: str = CRD) -> float | None:
+    """Return after how many seconds a Workload is looked at again though nothing is heard."""
+    view = View({flavour: KINDS[flavour]}, lambda _: None)
+    view.put(flavour, source)
+    for group in groups:
+        view.put(flavour, group)
+    return instantiation(view, workload_key(flavour, source), stamp=NOW).again_in
+
+
+def test_only_what_says_nothing_when_it_goes_is_asked_after() -> None:
+    """A group that names the Workload is heard of, and so is the Workload itself."""
+    source = marked(TREE)
+    root, leaf = made(source)
+    assert again_in(source, root, leaf) is None
+    stranger = pod_group("w-leaf")
+    unnamed = replace(stranger, spec=replace(stranger.spec, workload_ref=None))
+    assert again_in(source, root, unnamed) == LOOK_AGAIN
+    named = replace(stranger, spec=replace(stranger.spec, workload_ref=leaf.spec.workload_ref))
+    assert again_in(source, root, named) is None
+    leaving = replace(leaf, metadata=replace(leaf.metadata, deletion_timestamp=LATER))
+    assert again_in(source, root, leaving) is None
+    many = replace(inner_template("root", [replace(leaf_template("leaf"), replicas=1000)]), replicas=1000)
+    assert again_in(marked(workload([many]))) is None
+    wider = marked(workload([inner_template("root", [leaf_template("leaf", gang=2)], gang=2)]))
+    assert again_in(wider, *made(source, NATIVE), flavour=NATIVE) is None
 
 
 def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
