@@ -235,8 +235,9 @@ async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Op
 
 
 async def test_there_is_a_way_out_with_kubectl_alone(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
-    """The line in the documentation works as it stands."""
-    await api.group(CPG, "root")
+    """The line in the documentation works as it stands, and takes off our finalizer and no other."""
+    await api.group(CPG, "root", finalizers=[HOLD, FINALIZER])
+    await api.group(PG, "held", "root", finalizers=[FINALIZER, HOLD])
     await api.group(PG, "leaf", "root")
     await api.until("the tree is protected", lambda: protected(api))
     operator.kill()
@@ -246,4 +247,6 @@ async def test_there_is_a_way_out_with_kubectl_alone(api: "Api", operator: "Oper
     shell = await asyncio.create_subprocess_exec("/bin/sh", "-ec", line, env=environment)
     assert await shell.wait() == 0
     left = [one["metadata"].get("finalizers") for kind in (CPG, PG) for one in await api.list(kind)]
-    assert left == [None, None]
+    assert left == [[HOLD], [HOLD], None]
+    await api.merge(CPG, "root", {"metadata": {"finalizers": None}})
+    await api.merge(PG, "held", {"metadata": {"finalizers": None}})
