@@ -39,13 +39,13 @@ class Door:
         *,
         instance: str,
         metrics: Metrics,
-        answered: Callable[[str, Resource, bytes], bool],
+        answered: Callable[[str, Write, bytes], bool],
         missed: Callable[[str, Resource, ObjectMeta], None],
         in_flight: int = 16,
     ) -> None:
         """Write nothing yet.
 
-        ``answered`` is told the flavour, where it is served, and the object as it is; it says whether to look again.
+        ``answered`` is told the flavour, what was written, and the object as it is then; it says whether to look again.
         ``missed`` is told of an object that is not there any more.
         """
         self._connection = connection
@@ -213,7 +213,7 @@ class Door:
                 await connection.delete(resource.path(target.namespace or None, target.name), options)
             case Verb.TELL:
                 pass
-        if answer and self._answered(tree.flavour, resource, answer):
+        if answer and self._answered(tree.flavour, write, answer):
             self._stir(tree)
         if write.word is not None:
             await self._tell(write, write.word)

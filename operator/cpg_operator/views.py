@@ -8,29 +8,32 @@ arrival, and news that say nothing new mark nothing.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+import msgspec
 from msgspec import Raw
 
-from cpg_api.conditions import stands_since
+from cpg_api.conditions import find_condition, stands_since
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected, parse_object
+from cpg_api.scheduling.compositepodgroup import CompositePodGroupStatus
 from cpg_api.scheduling.forest import Group, GroupKey, Tree, key_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.health import HEALTHY, Labels
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
-from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.repairing import PARTIAL
 from cpg_api.scheduling.workload import Workload
 from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_operator.workloads.desired import is_marked
-from cpg_operator.writes import TreeKey
+from cpg_operator.writes import MANAGER, TreeKey, Verb, Write
 
 Object: TypeAlias = Group | Workload
+Status: TypeAlias = PodGroupStatus | CompositePodGroupStatus
 T = TypeVar("T")
 
 
@@ -136,16 +139,16 @@ class View:
             return self.workloads[flavour].get((namespace, name))
         return self.stores[flavour].forest.groups.get(GroupKey(kind.__name__, namespace, name))
 
-    def put(self, flavour: str, found: Object, *, echo: bool = False) -> bool:
+    def put(self, flavour: str, found: Object, *, echo: Write | None = None) -> bool:
         """Take the state of a group or Workload, unless as new a one is known; tell whether it was news.
 
-        What is an ``echo`` of a write of ours to a group marks nothing, and is no news where it only has our own words.
+        What is the ``echo`` of a write of ours to a group marks nothing, and is no news where only the write is in it.
         """
         place = (found.metadata.namespace, found.metadata.name)
         known = self._known(flavour, type(found), *place)
         if known is not None and not _is_news(known.metadata, found.metadata):
             return False
-        if echo and (known is None or known.metadata.uid != found.metadata.uid):
+        if echo is not None and (known is None or known.metadata.uid != found.metadata.uid):
             return False  # it has gone since: the answer was overtaken by the watch
         if known is not None and known.metadata.uid != found.metadata.uid:
             self.dropped.add(known.metadata.uid)
@@ -153,9 +156,10 @@ class View:
             self.workloads[flavour][place] = found
             self._mark_made_from(flavour, place)
             return True
-        if echo and not isinstance(known, Workload | None):
+        if echo is not None and not isinstance(known, Workload | None):
             self.stores[flavour].put(found)
-            return bool(_without_ours(known) != _without_ours(found))
+            is_more = _without_ours(known) != _without_ours(found)
+            return is_more or _ours(found.status) != _ours(_expected(known, echo))
         key = key_of(found)
         side, was_anchor = self._flavour(key), self._is_anchor(flavour, key)
         for anchor in self.stores[flavour].put(found):
@@ -166,16 +170,16 @@ class View:
         self._mark_source(flavour, found)
         return True
 
-    def answered(self, flavour: str, resource: Resource, answer: bytes) -> bool:
-        """Take what was answered to a write of ours; tell whether there is more in it than health and counts.
+    def answered(self, flavour: str, write: Write, answer: bytes) -> bool:
+        """Take what was answered to a write of ours; tell whether there is more in it than was written.
 
         What does not fit its type is told by the watch.
         """
-        kind = self._kind(flavour, resource)
+        kind = self._kind(flavour, write.resource)
         if kind is None:
             return False
         found: Object | Rejected = parse_object(Raw(answer), cast("type[Object]", kind))
-        return not isinstance(found, Rejected) and self.put(flavour, found, echo=True)
+        return not isinstance(found, Rejected) and self.put(flavour, found, echo=write)
 
     def missed(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
         """Forget what a write of ours has not found."""
@@ -307,7 +311,7 @@ def _is_news(old: ObjectMeta, new: ObjectMeta) -> bool:
     return int(old.resource_version) < int(new.resource_version)
 
 
-def _without_ours(group: Group) -> Any:  # noqa: ANN401  # some parts of a group, to be compared
+def _without_ours(group: Group) -> tuple[object, ...]:
     """Return what the steps look at in a group, but for what a look would leave as it is: health, counts, finalizer."""
     meta, conditions = group.metadata, group.status.conditions
     return (
@@ -317,6 +321,20 @@ def _without_ours(group: Group) -> Any:  # noqa: ANN401  # some parts of a group
         [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
         stands_since(conditions, PARTIAL),  # from which the time to release it counts
     )
+
+
+def _ours(status: Status) -> tuple[object, ...]:
+    """Return what a status says of health and counts, the operator's part of it."""
+    groups = status.groups if isinstance(status, CompositePodGroupStatus) else None
+    conditions = [find_condition(status.conditions, kind) for kind in (HEALTHY, PARTIAL)]
+    return status.pods, groups, status.domain, conditions
+
+
+def _expected(known: Group, write: Write) -> Status:
+    """Return a status in which our part is as it should be after a write: each apply sends all of it."""
+    if write.verb is Verb.APPLY_STATUS and write.manager == MANAGER:
+        return msgspec.convert(msgspec.to_builtins(write.body), type(known.status))
+    return known.status
 
 
 def _before(change: Change[T]) -> T | None:

@@ -39,9 +39,9 @@ class Wire:
         self.missing: list[tuple[str, str, str]] = []
         self.stirs = False
 
-    def answered(self, flavour: str, resource: Resource, answer: bytes) -> bool:
+    def answered(self, flavour: str, write: Write, answer: bytes) -> bool:
         """Note what a view would be told; say whether it wants another look."""
-        self.heard.append((flavour, resource.plural, answer))
+        self.heard.append((flavour, write.resource.plural, answer))
         return self.stirs
 
     def missed(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:

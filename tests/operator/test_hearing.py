@@ -96,10 +96,10 @@ async def test_a_mistake_about_one_thing_heard_stops_no_other(monkeypatch: pytes
     rig = Rig()
     put = rig.view.put
 
-    def broken(flavour: str, found: Any, **more: bool) -> bool:  # noqa: ANN401  # an object
+    def broken(flavour: str, found: PodGroup) -> bool:
         if found.metadata.name == "bad":
             raise ValueError("a mistake of ours")
-        return put(flavour, found, **more)
+        return put(flavour, found)
 
     monkeypatch.setattr(rig.view, "put", broken)
     await hear(rig, monkeypatch, ("ADDED", plain("a")), ("ADDED", plain("bad")), ("ADDED", plain("b")))

@@ -1,5 +1,7 @@
 """What is known, and which trees each piece of news concerns."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -11,10 +13,10 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.names import FINALIZER
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
-from cpg_api.scheduling.statuses import PodCounts
+from cpg_api.scheduling.statuses import PodCounts, TopologyDomain
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, NATIVE
-from cpg_client.resources import CPG_POD_GROUPS, PODS
+from cpg_client.resources import CPG_POD_GROUPS, PODS, Resource
 from cpg_client.stores import Added, Deleted, Modified, Rejection, Synced
 from cpg_engine.testing.builders import (
     composite,
@@ -28,7 +30,7 @@ from cpg_engine.testing.builders import (
 )
 from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
 from cpg_operator.views import labels_of, slim
-from cpg_operator.writes import TreeKey
+from cpg_operator.writes import TreeKey, Verb, Write
 
 
 @pytest.fixture
@@ -86,6 +88,11 @@ def test_an_older_state_is_no_news(ground: Ground) -> None:
     assert not ground.view.put(CRD, pod_group("a", gang=2, meta=at("opaque"))) or ground.taken()
 
 
+def written(verb: Verb = Verb.APPLY_STATUS, resource: Resource = CPG_POD_GROUPS, **body: Any) -> Write:
+    """Return a write of ours to a group."""
+    return Write(verb=verb, resource=resource, target=at("10"), part="x", body=body)
+
+
 def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground: Ground) -> None:
     """Somebody else's part in it is; and so is nothing of what has gone, or made room for a namesake, since."""
     before = pod_group("a", gang=3, meta=at("10"))
@@ -93,7 +100,8 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
     ground.taken()
 
     def answered(found: PodGroup) -> bool:
-        is_news = ground.view.answered(CRD, CPG_POD_GROUPS, msgspec.json.encode(dump(found)))
+        write = written(**{key: getattr(found.status, key) for key in ("conditions", "pods")})
+        is_news = ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
         assert ground.taken() == set()
         return is_news
 
@@ -111,9 +119,26 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
     ground.view.drop(CRD, replace(ours, metadata=at("15")))
     ground.taken()
     assert not answered(replace(ours, metadata=at("15")))
-    ground.view.answered(CRD, PODS, b"{}")
-    ground.view.answered(CRD, CPG_POD_GROUPS, b'{"spec": 7}')
+    ground.view.answered(CRD, written(resource=PODS), b"{}")
+    ground.view.answered(CRD, written(), b'{"spec": 7}')
     assert ground.view.known(CRD, PodGroup) == {}
+
+
+def test_an_answer_in_which_others_have_written_what_is_ours_is_news(ground: Ground) -> None:
+    """The watch's word of it will be none: that is older than what was answered."""
+    one, wrong = PodCounts(desired=1), TopologyDomain(key="rack", value="wrong")
+    group = pod_group("a", gang=3, meta=at("10"))
+    ground.put(group)
+    for version, write, pods, domain, is_news in (
+        ("11", written(pods={"desired": 1}), one, None, False),
+        ("12", written(Verb.MERGE, metadata={}), one, None, False),
+        ("13", replace(written(conditions=[]), manager="cpg-operator-validation"), one, None, False),
+        ("14", written(pods={"desired": 1}), one, wrong, True),
+        ("15", written(Verb.MERGE, metadata={}), PodCounts(desired=7), wrong, True),
+        ("16", replace(written(conditions=[]), manager="cpg-operator-validation"), one, wrong, True),
+    ):
+        found = replace(group, metadata=at(version), status=PodGroupStatus(pods=pods, domain=domain))
+        assert ground.view.answered(CRD, write, msgspec.json.encode(dump(found))) is is_news, version
 
 
 def test_what_a_write_has_not_found_is_forgotten(ground: Ground) -> None:

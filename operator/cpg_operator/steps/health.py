@@ -44,7 +44,6 @@ def _due(scene: Scene, group: Group, standing: Standing, *, is_top: bool) -> Wri
         part="health",
         body=surplus if stands else {"conditions": conditions, **(_counts(standing) if scene.ours else {})},
         unchanged=stands,
-        again=bool(surplus) and not stands,
     )
 
 

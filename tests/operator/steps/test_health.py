@@ -103,7 +103,6 @@ def test_partial_goes_when_it_is_over(ground: Ground) -> None:
     assert "root" not in written(ground.scene())
     ground.gone(*members("a", 1))
     assert [one["type"] for one in written(ground.scene())["root"]["conditions"]] == ["Healthy"]
-    assert [one.again for one in report(ground.scene()).writes if one.target.name == "root"] == [True]
 
 
 def test_what_is_not_ours_to_leave_out_is_taken_away(ground: Ground) -> None:
@@ -116,7 +115,7 @@ def test_what_is_not_ours_to_leave_out_is_taken_away(ground: Ground) -> None:
         others = [healthy | {"type": "Other"}, healthy | {"type": "Partial", "status": "True"}]
         ground.put(after(group, {**found, **foreign, "conditions": [healthy, *others]}), flavour=flavour)
         (write,) = report(ground.scene("a", kind="PodGroup", flavour=flavour)).writes
-        assert (write.verb, write.unchanged, write.again) == (Verb.MERGE_STATUS, True, False)
+        assert (write.verb, write.unchanged) == (Verb.MERGE_STATUS, True)
         assert set(write.body) == {"conditions", *foreign}
         assert [one.type for one in write.body["conditions"]] == ["Healthy", "Other"]
         assert write.body.get("domain") is None
