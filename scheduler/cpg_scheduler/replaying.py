@@ -37,6 +37,9 @@ class _Idle:
     def clear(self, pods: Iterable[Pod]) -> None:
         """Leave pods nominated."""
 
+    def retract(self, pods: Iterable[Pod]) -> None:
+        """Leave pods with what they were told."""
+
 
 def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
     """Yield the explanation of whoever waits in a dump, in the order of the queue, or of one root, group or pod."""

@@ -77,7 +77,7 @@ def _code(status: int) -> str:
 def _families() -> tuple[CounterMetricFamily, CounterMetricFamily, HistogramMetricFamily]:
     """Return the families of requests, still empty."""
     requests = (
-        f"Requests to the API server, by method and the status of the answer; `{NO_ANSWER}` where there was none."
+        f"Requests to the API server, by method and the status of the answer; `{NO_ANSWER}` where there was no such."
     )
     retries = "Requests that were sent again because the API server asked for it or was not there, by its answer."
     durations = "Time from asking, the wait for a free socket included, to the head of the answer, by method."

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -62,7 +63,7 @@ def verdicts(tree: Path) -> dict[str, str]:
         text=True,
         check=False,
     )
-    found = (line.rsplit(" ", 1) for line in run.stdout.splitlines() if line.endswith((" KEPT", " BROKEN")))
+    found = re.findall(r"(?m)^(.+) (KEPT|BROKEN)(?: \(.+\))?$", run.stdout)
     states = {name.strip(): state for name, state in found}
     assert states.keys() == CONTRACTS, run.stdout + run.stderr
     assert run.returncode == ("BROKEN" in states.values())
