@@ -1,8 +1,8 @@
 """The import contracts of pyproject.toml hold, and each of them can fail."""
 
 import os
-import shutil
 import re
+import shutil
 import subprocess
 import sys
 import tomllib

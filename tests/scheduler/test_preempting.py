@@ -1,7 +1,5 @@
 """Preemption as the scheduler goes about it: when it plans, what it waits for, and what becomes of a plan."""
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -13,37 +11,8 @@ from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
+from cpg_scheduler.testing.rivals import FOUND, ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
-
-FOUND = "pod group preemption: found a placement for podgroup, preempting {} victims"
-ONGOING = "pod group preemption: ongoing preemption on nominated nodes"
-
-
-def low(name: str, where: str = "n1", *, cpu: int = 1, priority: int = 10, **more: Any) -> Pod:
-    """Return a pod that runs and matters little."""
-    return pod(name, cpu=cpu, priority=priority, node_name=where, **more)
-
-
-def gang(name: str = "pg", *, size: int = 2, minimum: int = 2, cpu: int = 1, priority: int = 100) -> list[Any]:
-    """Return a gang of that priority."""
-    members = [pod(f"{name}-{number}", group=name, cpu=cpu, priority=priority) for number in range(size)]
-    return [pod_group(name, gang=minimum, priority=priority), *members]
-
-
-def full(size: int = 2, **more: Any) -> Stage:
-    """Return a stage with a node that lesser pods have filled, and a gang that wants it."""
-    return Stage(node("n1", cpu=size), *(low(f"low-{number}") for number in range(size)), *gang(size=size, **more))
-
-
-def plans(stage: Stage) -> list[dict[str, Any]]:
-    """Return the plans that the log tells of."""
-    return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
-
-
-def messages(stage: Stage, name: str = "pg") -> str:
-    """Return what is said of a group."""
-    return stage.notebook.groups[name][2]
-
 
 # When.
 
@@ -305,15 +274,6 @@ def test_a_plan_ends_with_its_preemptor() -> None:
 # What breaks a plan.
 
 
-def patient(*more: Any, **given: Any) -> Stage:
-    """Return a stage on which victims have been told to go, and take their time."""
-    stage = full(**given)
-    stage.put(*more)
-    stage.patient = True
-    stage.settle()
-    return stage
-
-
 @pytest.mark.parametrize("how", ["deleted", "cordoned"])
 def test_a_plan_breaks_when_its_node_is_lost(how: str) -> None:
     """The next one goes elsewhere; who is going anyway is not evicted twice."""
@@ -449,108 +409,6 @@ def test_a_stuck_victim_is_noticed_without_news() -> None:
     assert sorted(stage.evicted) == ["low-0", "low-1"]
     stage.settle(60)
     assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
-
-
-# After a restart.
-
-
-def restarted(stage: Stage) -> Stage:
-    """Return a stage with the same objects, on which another leader has just begun."""
-    after = Stage(*stage.things())
-    after.patient = stage.patient
-    after.preemption.recover()
-    return after
-
-
-def test_a_new_leader_waits_for_the_victims_of_the_old_one() -> None:
-    """It makes no second plan, keeps the room, and binds when they have gone."""
-    after = restarted(patient())
-    after.put(pod("quick", cpu=1, priority=100))
-    after.settle(60)
-    assert (after.evicted, plans(after)) == ([], [])
-    assert messages(after).endswith(ONGOING)
-    for name in ("low-0", "low-1"):
-        after.delete(after.pod(name))
-    after.settle(60)
-    assert after.bound() == {"pg-0": "n1", "pg-1": "n1"}
-
-
-def interrupted(*things: Any, told: int = 2, **given: Any) -> Stage:
-    """Return a stage whose leader died after it had told so many victims, and before the first had gone."""
-    stage = full(**given)
-    stage.put(*things)
-    stage.cycles()
-    (order,) = stage.bailiff.orders
-    stage.nominate(order)
-    stage.tell_victims(order, *order.victims[:told])
-    return stage
-
-
-def test_a_new_leader_ends_what_the_old_one_began() -> None:
-    """It died after the first of two deletions: half a unit is not left behind, also where it has grown meanwhile."""
-    stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
-    stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
-    stage.cycles()
-    (order,) = stage.bailiff.orders
-    stage.nominate(order)
-    stage.tell_victims(order, *order.victims)
-    stage.delete(stage.pod("w-0"))
-    stage.put(low("w-2", "n2", group="whole"))
-    after = restarted(stage)
-    after.settle(60)
-    assert (sorted(after.evicted), len(after.bound()), plans(after)) == (["w-1", "w-2"], 2, [])
-
-
-@pytest.mark.parametrize("told", [0, 1, 2])
-def test_a_new_leader_plans_anew_where_the_old_one_had_not_begun(told: int) -> None:
-    """Nothing has changed, so it comes to the same."""
-    after = restarted(interrupted(told=told))
-    after.settle(60)
-    assert (sorted(after.evicted), after.bound()) == (["low-0", "low-1"], {"pg-0": "n1", "pg-1": "n1"})
-
-
-def test_a_new_leader_evicts_nobody_where_room_has_appeared() -> None:
-    """Who had been told to go is told to stay."""
-    stage = interrupted()
-    stage.put(node("n9", cpu=4))
-    after = restarted(stage)
-    after.settle(60)
-    assert (after.evicted, {after.bound()[name] for name in ("pg-0", "pg-1")}) == ([], {"n9"})
-    said = [after.pod(name).status.conditions or () for name in ("low-0", "low-1")]
-    assert [[condition.status for condition in conditions] for conditions in said] == [["False"], ["False"]]
-
-
-def test_a_new_leader_evicts_nobody_from_a_node_that_has_been_closed() -> None:
-    """The plan of the old one is as broken as if it had lived to see it."""
-    stage = interrupted()
-    stage.put(node("n1", cpu=2, unschedulable=True))
-    after = restarted(stage)
-    after.settle(60)
-    assert (after.evicted, after.state.nominations.ghosts()) == ([], ())
-
-
-def test_a_new_leader_evicts_nobody_for_a_plan_that_was_dropped() -> None:
-    """The first plan broke before anybody went; the second one is performed."""
-    others = [low(f"b{number}", "n2", priority=20) for number in range(2)]
-    stage = Stage(node("n1", cpu=2), node("n2", cpu=2), low("a0"), low("a1"), *others, *gang())
-    stage.patient = True
-    while stage.cycles():
-        pass
-    stage.put(node("n1", cpu=2, unschedulable=True))
-    stage.settle(20)
-    assert sorted(stage.evicted) == ["b0", "b1"]
-    after = restarted(stage)
-    after.settle(20)
-    assert after.evicted == []
-
-
-def test_nominations_that_lead_nowhere_are_dropped() -> None:
-    """Somebody else's, or of a plan whose victims have gone without there being room."""
-    lost = pod("lost", cpu=9)
-    stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
-    after = restarted(stage)
-    after.settle(60)
-    assert (after.pod("lost").status.nominated_node_name, after.state.nominations.ghosts()) == ("", ())
 
 
 # Budgets.

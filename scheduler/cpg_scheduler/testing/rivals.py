@@ -1,0 +1,45 @@
+"""Those that matter and those that matter less, on a stage that is too small for both."""
+
+from typing import Any
+
+from cpg_api.core.pod import Pod
+from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_scheduler.testing.stage import Stage
+
+FOUND = "pod group preemption: found a placement for podgroup, preempting {} victims"
+ONGOING = "pod group preemption: ongoing preemption on nominated nodes"
+
+
+def low(name: str, where: str = "n1", *, cpu: int = 1, priority: int = 10, **more: Any) -> Pod:
+    """Return a pod that runs and matters little."""
+    return pod(name, cpu=cpu, priority=priority, node_name=where, **more)
+
+
+def gang(name: str = "pg", *, size: int = 2, minimum: int = 2, cpu: int = 1, priority: int = 100) -> list[Any]:
+    """Return a gang of that priority."""
+    members = [pod(f"{name}-{number}", group=name, cpu=cpu, priority=priority) for number in range(size)]
+    return [pod_group(name, gang=minimum, priority=priority), *members]
+
+
+def full(size: int = 2, **more: Any) -> Stage:
+    """Return a stage with a node that lesser pods have filled, and a gang that wants it."""
+    return Stage(node("n1", cpu=size), *(low(f"low-{number}") for number in range(size)), *gang(size=size, **more))
+
+
+def plans(stage: Stage) -> list[dict[str, Any]]:
+    """Return the plans that the log tells of."""
+    return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
+
+
+def messages(stage: Stage, name: str = "pg") -> str:
+    """Return what is said of a group."""
+    return stage.notebook.groups[name][2]
+
+
+def patient(*more: Any, **given: Any) -> Stage:
+    """Return a stage on which victims have been told to go, and take their time."""
+    stage = full(**given)
+    stage.put(*more)
+    stage.patient = True
+    stage.settle()
+    return stage
