@@ -87,12 +87,20 @@ BOARD: dict[str, tuple[Panel, ...]] = {
         ),
     ),
     "Preemption": (
-        Panel("Plans", "ops", {"{{result}}": rate("scheduler_workload_preemption_attempts_total", "result")}),
+        Panel(
+            "Plans",
+            "ops",
+            {
+                "{{result}}": rate("scheduler_workload_preemption_attempts_total", "result"),
+                "for pods of no group": "sum(rate(scheduler_preemption_attempts_total{@}[$__rate_interval]))",
+            },
+        ),
         Panel(
             "Evicted",
             "ops",
             {
-                "pods": "sum(rate(scheduler_workload_preemption_victims_sum{@}[$__rate_interval]))",
+                "pods for groups": "sum(rate(scheduler_workload_preemption_victims_sum{@}[$__rate_interval]))",
+                "pods for pods": "sum(rate(scheduler_preemption_victims_sum{@}[$__rate_interval]))",
                 "units": "sum(rate(scheduler_preemption_workload_disruptions_sum{@}[$__rate_interval]))",
                 "against a budget": "sum(rate(scheduler_preemption_pdb_violations_total{@}[$__rate_interval]))",
                 "reprieved": "sum(rate(cpg_scheduler_preemption_reprieved_total{@}[$__rate_interval]))",

@@ -18,10 +18,10 @@ from cpg_client.probing import Answer
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.allocation import Options
-from cpg_engine.verdicts import Finding
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, order_of
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.pending import ACTIVE, BINDING, PARKED, POPPED, WAITING, Pending, Place
+from cpg_scheduler.plans import is_due
 from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import group_messages, pod_messages
@@ -147,16 +147,19 @@ class Explainer:
         """Return the plan that is under way for a root, or the one that would be made now."""
         record = self._preemption.record(root)
         plan = record.plan if record is not None else None
-        if record is None and not decision.binds and decision.explanation.finding is not Finding.CONTRADICTION:
+        if record is None and attempt.preempts and is_due(decision, attempt.pods):
             plan = self._preemption.explain(root, attempt)
         pods = self._state.pods
         evictions = plan.evictions if plan is not None else ()
         nominated = record.nominations if record is not None else {}
         return {
             "underWay": record is not None,
-            "waitsFor": sorted(pods[uid].metadata.key for uid in (record.victims if record else ())),
-            "nominated": {pods[uid].metadata.key: node for uid, node in nominated.items()},
+            "waitsFor": sorted(pods[uid].metadata.key for uid in (record.victims if record else ()) if uid in pods),
+            "nominated": {pods[uid].metadata.key: node for uid, node in nominated.items() if uid in pods},
             "outcome": plan.outcome if plan is not None else None,
+            "considered": plan.considered if plan is not None else 0,
+            "domains": plan.domains if plan is not None else 0,
+            "outOfBudget": plan is not None and plan.exhausted,
             "evictions": [
                 {
                     "unit": str(eviction.unit.key),

@@ -60,11 +60,26 @@ class PreemptionMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Count from zero."""
+        self._single_attempts = Counter(
+            "scheduler_preemption_attempts", "Plans made for pods of no group.", registry=registry
+        )
+        self._single_victims = Histogram(
+            "scheduler_preemption_victims",
+            "Pods evicted by a plan for a pod of no group.",
+            buckets=COUNTS,
+            registry=registry,
+        )
         self._attempts = Counter(
-            "scheduler_workload_preemption_attempts", "Plans made, by result.", ("result",), registry=registry
+            "scheduler_workload_preemption_attempts",
+            "Plans made for groups, by result.",
+            ("result",),
+            registry=registry,
         )
         self._victims = Histogram(
-            "scheduler_workload_preemption_victims", "Pods evicted by a plan.", buckets=COUNTS, registry=registry
+            "scheduler_workload_preemption_victims",
+            "Pods evicted by a plan for a group.",
+            buckets=COUNTS,
+            registry=registry,
         )
         self._disruptions = Histogram(
             "scheduler_preemption_workload_disruptions",
@@ -75,7 +90,7 @@ class PreemptionMetrics:
         )
         self._evaluation = Histogram(
             "scheduler_preemption_evaluation_duration_seconds",
-            "Time to plan.",
+            "Time to plan; a tree of groups counts as a podgroup, as in kube-scheduler.",
             ("preemptor", "result"),
             buckets=BUCKETS,
             registry=registry,
@@ -99,11 +114,15 @@ class PreemptionMetrics:
 
     def planned(self, preemptor: str, plan: Plan, seconds: float) -> None:
         """Count a plan."""
-        result = STATUSES[plan.outcome]
-        self._attempts.labels(result).inc()
-        self._evaluation.labels(preemptor, result).observe(seconds)
+        result, is_single = STATUSES[plan.outcome], preemptor == "pod"
+        if is_single:
+            self._single_attempts.inc()
+        else:
+            self._attempts.labels(result).inc()
+        self._evaluation.labels("pod" if is_single else "podgroup", result).observe(seconds)
         if plan.outcome is Outcome.PLANNED:
-            self._victims.observe(sum(len(eviction.unit.pods) for eviction in plan.evictions))
+            victims = self._single_victims if is_single else self._victims
+            victims.observe(sum(len(eviction.unit.pods) for eviction in plan.evictions))
             self._disruptions.labels(preemptor).observe(len(plan.evictions))
             self._violations.labels(preemptor).inc(sum(bool(eviction.violates) for eviction in plan.evictions))
             self._reprieved.inc(max(plan.considered - len(plan.evictions), 0))

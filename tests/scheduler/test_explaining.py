@@ -146,3 +146,14 @@ def test_a_plan_is_shown_with_the_reason_for_each_victim() -> None:
     told = ask(stage, "pod/default/high")["preemption"]
     assert (told["underWay"], told["evictions"]) == (True, [expected])
     assert (told["waitsFor"], told["nominated"]) == (["default/low"], {"default/high": "n1"})
+    assert (told["considered"], told["outOfBudget"]) == (1, False)
+    stage.delete(stage.pod("low"))
+    assert ask(stage, "pod/default/high")["preemption"]["waitsFor"] == []
+
+
+def test_no_plan_is_shown_for_who_never_preempts() -> None:
+    """None would be made."""
+    stage = Stage(node("n1", cpu=1), pod("low", cpu=1, node_name="n1"))
+    stage.put(pod("high", cpu=1, priority=9, preemption_policy="Never"))
+    told = ask(stage, "pod/default/high")["preemption"]
+    assert (told["outcome"], told["evictions"]) == (None, [])
