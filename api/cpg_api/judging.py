@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.names import (
@@ -29,7 +30,6 @@ from cpg_api.scheduling.names import (
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members
 
-DEFAULT_POLICY = "PreemptLowerPriority"
 OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES})
 """What can only be said by who sees the priority classes."""
 
@@ -109,7 +109,7 @@ def _differing(pods: list[Pod]) -> str:
     """Say in what the pods of a tree differ that they must have in common."""
     choices: dict[str, Callable[[Pod], str]] = {
         "schedulerName": lambda pod: pod.spec.scheduler_name,
-        "preemptionPolicy": lambda pod: pod.spec.preemption_policy or DEFAULT_POLICY,
+        "preemptionPolicy": lambda pod: pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY,
     }
     for field, chosen in choices.items():
         found = sorted({chosen(pod) for pod in pods})

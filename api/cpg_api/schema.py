@@ -53,7 +53,8 @@ class Mark(Struct, frozen=True, kw_only=True):
     """All that the CRD says of a field beyond its Python type.
 
     A ``required`` field must be there although its Python type has a default; an ``immutable`` one can be neither
-    changed nor set nor cleared after creation; a ``set_once`` one may be filled in later but then stays; a list of
+    changed nor set nor cleared after creation; a ``set_once`` one may be filled in later but then stays; one
+    ``from_template`` may be filled in by the write that fills in the policy, and is immutable otherwise; a list of
     ``fixed_items`` neither gains nor loses one, told apart by the first of its ``map_keys``.
     """
 
@@ -72,6 +73,7 @@ class Mark(Struct, frozen=True, kw_only=True):
     required: bool = False
     immutable: bool = False
     set_once: bool = False
+    from_template: bool = False
     fixed_items: bool = False
     rules: tuple[Rule, ...] = ()
 

@@ -9,6 +9,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree
 from cpg_api.scheduling.health import Standing, standings
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.templates import effective_tree
 from cpg_api.scheduling.validation import Surroundings
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
@@ -17,10 +18,14 @@ from cpg_operator.writes import Outcome, TreeKey
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """A tree at one moment; ``now`` is in seconds of the epoch."""
+    """A tree at one moment, with what it takes from its templates, and as it is ``written``.
+
+    ``now`` is in seconds of the epoch.
+    """
 
     key: TreeKey
     tree: Tree
+    written: Tree
     kinds: Mapping[type, Resource]
     members: Callable[[GroupKey], Iterable[Pod]]
     standings: tuple[Standing, ...]
@@ -52,7 +57,8 @@ Step: TypeAlias = Callable[[Scene], Outcome]
 
 def scene_of(view: View, key: TreeKey, *, now: float, stamp: str, partial_after: float) -> Scene:
     """Set the scene of a tree as it is known now."""
-    tree = view.tree(key)
+    written, workloads = view.tree(key), view.workloads[key.flavour]
+    tree = effective_tree(written, workloads)
 
     def members(group: GroupKey) -> Iterable[Pod]:
         return view.members(key.flavour, group)
@@ -60,10 +66,11 @@ def scene_of(view: View, key: TreeKey, *, now: float, stamp: str, partial_after:
     return Scene(
         key=key,
         tree=tree,
+        written=written,
         kinds=view.kinds[key.flavour],
         members=members,
         standings=standings(tree, members, view.labels),
-        surroundings=Surroundings(workloads=view.workloads[key.flavour], classes=view.classes),
+        surroundings=Surroundings(workloads=workloads, classes=view.classes),
         knows_classes=view.knows_classes,
         now=now,
         stamp=stamp,

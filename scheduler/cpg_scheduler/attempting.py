@@ -10,12 +10,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import resolved_priority
-from cpg_api.scheduling.validation import Surroundings, TreeProblem, summary, validate, validate_members
+from cpg_api.scheduling.templates import effective_tree, resolved_preemption, resolved_priority
+from cpg_api.scheduling.validation import (
+    Surroundings,
+    TreeProblem,
+    summary,
+    validate,
+    validate_members,
+    waits_for,
+)
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
 from cpg_engine.gangs.world import World
@@ -23,9 +31,6 @@ from cpg_engine.verdicts import Finding
 from cpg_scheduler.caches.state import ALONE, State
 from cpg_scheduler.failing import Failure, hope_of, likeness_of
 from cpg_scheduler.roots import Order, RootKey
-
-DEFAULT_POLICY = "PreemptLowerPriority"
-"""What a pod that says nothing about preemption is taken to say, as by the API server."""
 
 NEVER = "Never"
 GATED = "waiting for scheduling gates in its tree to be removed"
@@ -93,7 +98,8 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
     """Return what there is to attempt at a root that has pods waiting."""
     if root.flavour == ALONE:
         return _single(state, root.key)
-    tree = state.stores[root.flavour].forest.tree_of(root.key)
+    workloads = state.workloads[root.flavour]
+    tree = effective_tree(state.stores[root.flavour].forest.tree_of(root.key), workloads)
     pods = tuple(_waiting(state, root.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
     refusal = _wrong(state, root.flavour, tree) or _gated(pods)
@@ -105,7 +111,7 @@ def attempt_of(state: State, root: RootKey) -> Ready | Refused:
         pods={pod.metadata.uid: pod for pod in pods},
         groups=groups,
         priority=_priority_of(state, root.flavour, tree),
-        preempts=NEVER not in {tree.root.spec.preemption_policy, *map(_policy, pods)},
+        preempts=NEVER not in {resolved_preemption(tree.root, workloads, state.classes), *map(_policy, pods)},
     )
 
 
@@ -187,6 +193,9 @@ def _wrong(state: State, flavour: str, tree: Tree) -> Refused | None:
     problems = validate(tree, around)
     if problems:
         return _invalid(problems)
+    waiting = waits_for(tree, around.workloads)
+    if waiting:
+        return Refused(REASON_UNSCHEDULABLE, waiting)
     members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
     living = [(leaf, pod) for leaf, pod in members if not pod.is_terminal and not pod.is_terminating]
     differing = _differing(state, [pod for _, pod in living])
@@ -222,7 +231,7 @@ def _by_key(pod: Pod) -> str:
 
 
 def _policy(pod: Pod) -> str:
-    return pod.spec.preemption_policy or DEFAULT_POLICY
+    return pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY
 
 
 def _gated(pods: Iterable[Pod]) -> Refused | None:

@@ -8,7 +8,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.validation import Surroundings
 from cpg_api.scheduling.workload import Workload
-from cpg_engine.testing.builders import composite, leaf_template, pod_group, priority_class, workload
+from cpg_engine.testing.builders import bare, composite, leaf_template, pod_group, priority_class, workload
 
 CLASSES = PriorityClasses(by_name={"high": priority_class("high", 1000), "low": priority_class("low", 1)})
 
@@ -79,6 +79,11 @@ def test_priorities_that_somebody_has_named_are_refused_where_they_differ() -> N
     assert asked(named("a", "root", "high"), root) == Review()
     assert "has priority 0" in warned(asked(pod_group("a", parent="root", priority=None), root))
     assert "PriorityClass gone, which does not exist" in warned(asked(named("a", "root", "gone"), root))
+
+
+def test_a_group_that_waits_for_its_template_is_welcome() -> None:
+    """Nothing is known of it yet."""
+    assert asked(bare(pod_group("a", parent="root")), composite("root", all_=True, priority=9)) == Review()
 
 
 def test_what_cannot_be_known_is_not_said() -> None:

@@ -10,7 +10,9 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine.testing.builders import (
+    bare,
     composite,
+    constraints,
     inner_template,
     leaf_template,
     metadata,
@@ -276,6 +278,23 @@ def test_who_is_at_the_end_can_do_no_more_wrong(change: dict[str, str]) -> None:
         metadata_ = replace(metadata_, **change)
     stage.put(replace(wrong, metadata=metadata_, status=status))
     assert isinstance(attempt(stage, "one-0"), Ready)
+
+
+def test_a_tree_waits_for_the_templates_that_it_leaves_all_to() -> None:
+    """Until they are there it says so; then it is what they say, with nobody to write it down."""
+    stage = Stage(bare(pod_group("g", workload="w", template="t")), pod("p", group="g", cpu=1, priority=7))
+    stage.put(priority_class("meek", 7))
+    reason, message = refused(stage, "p")
+    assert reason == UNSCHEDULABLE
+    assert message.startswith("waiting for Workload default/w with a template t for a PodGroup")
+    template = replace(
+        leaf_template("t", gang=3), scheduling_constraints=constraints("rack"), preemption_policy="Never"
+    )
+    stage.put(workload([replace(template, priority=7)]))
+    found = attempt(stage, "p")
+    assert isinstance(found, Ready)
+    assert (found.unit.nodes[0].minimum, found.unit.nodes[0].required) == (3, "rack")
+    assert (found.priority, found.preempts) == (7, False)
 
 
 # Trees that are ready.

@@ -21,6 +21,8 @@ def of_field(name: str, mark: Mark, *, required: bool) -> list[Rule]:
         rules.append(_immutable(name, required=required))
     if mark.set_once:
         rules.append(_set_once(name))
+    if mark.from_template:
+        rules.append(_from_template(name))
     if mark.fixed_items:
         rules += _fixed_items(name, mark.map_keys[0])
     return rules
@@ -55,6 +57,16 @@ def _set_once(name: str) -> Rule:
     return Rule(
         expression=f"!has(oldSelf.{name}) || has(self.{name}) && self.{name} == oldSelf.{name}",
         message=f"{FIELD_IS_IMMUTABLE} once set",
+        path=f".{name}",
+    )
+
+
+def _from_template(name: str) -> Rule:
+    unchanged = f"!has(self.{name}) || self.{name} == oldSelf.{name}"
+    filled = "has(self.schedulingPolicy) && !has(oldSelf.schedulingPolicy)"
+    return Rule(
+        expression=f"has(self.{name}) == has(oldSelf.{name}) ? {unchanged} : has(self.{name}) && {filled}",
+        message=FIELD_IS_IMMUTABLE,
         path=f".{name}",
     )
 

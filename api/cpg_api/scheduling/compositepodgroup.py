@@ -3,11 +3,11 @@
 from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
-from cpg_api.scheduling.podgroup import PRIORITY_CLASS_RULE
+from cpg_api.scheduling.podgroup import DISRUPTION_RULE, POLICY_RULE, PRIORITY_CLASS_RULE
 from cpg_api.scheduling.policies import (
-    PREEMPTION_POLICIES,
     CompositePodGroupSchedulingPolicy,
     DisruptionMode,
+    PreemptionPolicy,
     Priority,
     PriorityClassName,
     SchedulingConstraints,
@@ -21,7 +21,7 @@ from cpg_api.structs import ApiStruct
 class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """What is wanted of a group of groups."""
 
-    RULES: ClassVar = (PRIORITY_CLASS_RULE,)
+    RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE)
 
     parent_composite_pod_group_name: Annotated[
         str | None,
@@ -34,25 +34,22 @@ class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         WorkloadReference | None,
         described("The template the group was made from.", required=True, immutable=True),
     ] = None
-    scheduling_policy: Annotated[CompositePodGroupSchedulingPolicy, described("How the child groups are scheduled.")]
+    scheduling_policy: Annotated[
+        CompositePodGroupSchedulingPolicy | None,
+        described(
+            "How the child groups are scheduled. kube-cpg extension: without it the group takes this and all else "
+            "that it leaves empty from its template, and waits for that."
+        ),
+    ] = None
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where all pods below the group may run.", immutable=True)
+        SchedulingConstraints | None, described("Where all pods below the group may run.", from_template=True)
     ] = None
     disruption_mode: Annotated[
-        DisruptionMode | None,
-        described("How the child groups may be disrupted.", default={"single": {}}, immutable=True),
+        DisruptionMode | None, described("How the child groups may be disrupted; empty means single. Immutable.")
     ] = None
     priority_class_name: PriorityClassName = ""
     priority: Priority = None
-    preemption_policy: Annotated[
-        str | None,
-        described(
-            "Whether pods of lower priority may be evicted for the tree.",
-            enum=PREEMPTION_POLICIES,
-            default="PreemptLowerPriority",
-            immutable=True,
-        ),
-    ] = None
+    preemption_policy: PreemptionPolicy = None
 
 
 class CompositePodGroupStatus(ApiStruct, frozen=True):
@@ -90,6 +87,6 @@ class CompositePodGroup(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def minimum(self) -> int:
-        """Return how many child groups have to be placed; a basic group wants one."""
-        gang = self.spec.scheduling_policy.gang
-        return gang.min_group_count if gang else 1
+        """Return how many child groups have to be placed; a basic group wants one, and one without a policy as yet."""
+        policy = self.spec.scheduling_policy
+        return policy.gang.min_group_count if policy and policy.gang else 1

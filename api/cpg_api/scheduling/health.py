@@ -14,6 +14,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree, TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
+from cpg_api.scheduling.templates import awaited
 
 Labels = Mapping[str, str]
 HEALTHY = "Healthy"
@@ -78,7 +79,7 @@ def standings(
         if isinstance(node.group, PodGroup):
             fares[place] = _leaf(node, node.group, members(node.key), labels)
         else:
-            fares[place] = _inner(node, node.group.minimum, [fares[child] for child in node.children], labels)
+            fares[place] = _inner(node, [fares[child] for child in node.children], labels)
     return tuple(fares[place].standing for place in range(len(tree.nodes)))
 
 
@@ -91,7 +92,7 @@ def _leaf(node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[
         running=sum(pod.status.phase in {"Running", "Succeeded"} for pod in placed),
     )
     short = group.minimum - counts.running
-    message = f"{counts.running} of {counts.desired} pods running{_short(short)}"
+    message = awaited(group) or f"{counts.running} of {counts.desired} pods running{_short(short)}"
     nodes = frozenset(pod.spec.node_name for pod in placed if pod.spec.node_name)
     enough, is_holding = counts.scheduled >= group.minimum, any(holds_node(pod) for pod in placed)
     standing = Standing(
@@ -104,7 +105,7 @@ def _leaf(node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[
     return _Fare(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
 
 
-def _inner(node: TreeNode, minimum: int, children: list[_Fare], labels: Mapping[str, Labels]) -> _Fare:
+def _inner(node: TreeNode, children: list[_Fare], labels: Mapping[str, Labels]) -> _Fare:
     below = [child.standing for child in children]
     pods = PodCounts(
         desired=sum(one.pods.desired for one in below),
@@ -112,14 +113,14 @@ def _inner(node: TreeNode, minimum: int, children: list[_Fare], labels: Mapping[
         running=sum(one.pods.running for one in below),
     )
     counts = GroupCounts(desired=len(below), ready=sum(one.health is Health.MINIMUM_MET for one in below))
-    short = minimum - counts.ready
-    message = f"{counts.ready} of {counts.desired} groups ready{_short(short)}"
+    short = node.group.minimum - counts.ready
+    message = awaited(node.group) or f"{counts.ready} of {counts.desired} groups ready{_short(short)}"
     failing = next((child.cause for child in children if child.standing.health is not Health.MINIMUM_MET), "")
     cause = failing or f"{_named(node.key)}: {message}"
     if failing and short > 0:
         message = f"{message}: {failing}"
     nodes = frozenset[str]().union(*(child.nodes for child in children))
-    enough = sum(child.enough_placed for child in children) >= minimum
+    enough = sum(child.enough_placed for child in children) >= node.group.minimum
     is_holding = any(child.is_holding for child in children)
     standing = Standing(
         health=_health(met=short <= 0, enough_placed=enough, is_holding=is_holding),

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.policies import (
-    PREEMPTION_POLICIES,
     DisruptionMode,
     PodGroupResourceClaim,
     PodGroupSchedulingPolicy,
+    PreemptionPolicy,
     Priority,
     PriorityClassName,
     SchedulingConstraints,
@@ -28,6 +28,27 @@ PRIORITY_CLASS_RULE = Rule(
 )
 """The global default's name may be filled in only by the same write that resolves the priority."""
 
+POLICY_RULE = Rule(
+    expression="has(self.schedulingPolicy) || !has(oldSelf.schedulingPolicy)",
+    message="field cannot be cleared once set",
+    path=".schedulingPolicy",
+)
+"""The policy may be filled in from the template, and then stays."""
+
+DISRUPTION_RULE = Rule(
+    expression=(
+        "has(oldSelf.schedulingPolicy) ? "
+        "(has(self.disruptionMode) && has(self.disruptionMode.all)) == "
+        "(has(oldSelf.disruptionMode) && has(oldSelf.disruptionMode.all)) : "
+        "has(self.disruptionMode) == has(oldSelf.disruptionMode) ? "
+        "!has(self.disruptionMode) || self.disruptionMode == oldSelf.disruptionMode : "
+        "has(self.disruptionMode) && has(self.schedulingPolicy)"
+    ),
+    message=FIELD_IS_IMMUTABLE,
+    path=".disruptionMode",
+)
+"""Of a group that has its policy, none is the same as single; before that, none is what the template says."""
+
 
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """What is wanted of a group of pods."""
@@ -39,6 +60,14 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
             reason="FieldValueRequired",
             path=".workloadRef",
         ),
+        Rule(
+            expression="has(self.schedulingPolicy) || has(self.workloadRef)",
+            message="must be set, unless workloadRef names a template to take it from",
+            reason="FieldValueRequired",
+            path=".schedulingPolicy",
+        ),
+        POLICY_RULE,
+        DISRUPTION_RULE,
         PRIORITY_CLASS_RULE,
     )
 
@@ -53,9 +82,15 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         WorkloadReference | None,
         described("The template the group was made from. Required below a parent.", immutable=True),
     ] = None
-    scheduling_policy: Annotated[PodGroupSchedulingPolicy, described("How the pods of the group are scheduled.")]
+    scheduling_policy: Annotated[
+        PodGroupSchedulingPolicy | None,
+        described(
+            "How the pods of the group are scheduled. kube-cpg extension: without it the group takes this and all "
+            "else that it leaves empty from its template, and waits for that."
+        ),
+    ] = None
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where the pods of the group may run.", immutable=True)
+        SchedulingConstraints | None, described("Where the pods of the group may run.", from_template=True)
     ] = None
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
@@ -63,24 +98,15 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
             "The device claims that the pods share. At most 4.",
             max_items=4,
             map_keys=("name",),
-            immutable=True,
+            from_template=True,
         ),
     ] = None
     disruption_mode: Annotated[
-        DisruptionMode | None,
-        described("How pods of the group may be disrupted.", default={"single": {}}, immutable=True),
+        DisruptionMode | None, described("How pods of the group may be disrupted; empty means single. Immutable.")
     ] = None
     priority_class_name: PriorityClassName = ""
     priority: Priority = None
-    preemption_policy: Annotated[
-        str | None,
-        described(
-            "Whether pods of lower priority may be evicted for the group.",
-            enum=PREEMPTION_POLICIES,
-            default="PreemptLowerPriority",
-            immutable=True,
-        ),
-    ] = None
+    preemption_policy: PreemptionPolicy = None
 
 
 class PodGroupResourceClaimStatus(ApiStruct, frozen=True):
@@ -141,6 +167,6 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def minimum(self) -> int:
-        """Return how many pods have to be placed; a basic group wants one."""
-        gang = self.spec.scheduling_policy.gang
-        return gang.min_count if gang else 1
+        """Return how many pods have to be placed; a basic group wants one, and one without a policy as yet."""
+        policy = self.spec.scheduling_policy
+        return policy.gang.min_count if policy and policy.gang else 1

@@ -207,3 +207,12 @@ Priority = Annotated[
     ),
 ]
 PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
+PreemptionPolicy = Annotated[
+    str | None,
+    described(
+        "Whether pods of lower priority may be evicted for the tree; that of its priority class. Filled in once when "
+        "it is empty, immutable from then on.",
+        enum=PREEMPTION_POLICIES,
+        set_once=True,
+    ),
+]

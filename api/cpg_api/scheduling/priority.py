@@ -18,6 +18,12 @@ class PriorityClasses(Struct, frozen=True):
         defaults = [found for found in self.by_name.values() if found.global_default]
         return min(defaults, key=lambda found: (found.value, found.metadata.name), default=None)
 
+    def meant(self, class_name: str, explicit: int | None) -> PriorityClass | None:
+        """Return the class that counts: the one that is named, or the default where there is no number either."""
+        if class_name:
+            return self.by_name.get(class_name)
+        return self.default if explicit is None else None
+
     def resolve(self, class_name: str, explicit: int | None) -> int | None:
         """Return the number to schedule by, or None where the class is not known.
 
@@ -26,7 +32,7 @@ class PriorityClasses(Struct, frozen=True):
         """
         if explicit is not None:
             return explicit
-        if not class_name:
-            return self.default.value if self.default else 0
-        found = self.by_name.get(class_name)
-        return found.value if found else None
+        found = self.meant(class_name, explicit)
+        if found is not None:
+            return found.value
+        return None if class_name else 0

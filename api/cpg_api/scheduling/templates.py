@@ -1,11 +1,19 @@
-"""Where each template of a Workload stands, and what a group takes from its own."""
+"""Where each template of a Workload stands, and what a group takes from its own.
+
+A group without a schedulingPolicy leaves everything to its template that it does not say itself, and waits for it. One
+that has a policy is whole: of its template it takes the priority alone, where it has none. The scheduler reads groups
+as ``effective`` gives them, so that it waits for no one to write down what ``due_fields`` says.
+"""
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import Group, Tree, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
@@ -52,36 +60,126 @@ def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
 Workloads: TypeAlias = Mapping[tuple[str, str], Workload]
 """Workloads by namespace and name."""
 
+COPIED = (
+    "scheduling_policy",
+    "scheduling_constraints",
+    "resource_claims",
+    "disruption_mode",
+    "preemption_policy",
+)
+"""What a group without a policy takes from its template, where it is empty."""
 
-def named_priority(group: PodGroup | CompositePodGroup, workloads: Workloads) -> tuple[str, int | None]:
-    """Return the class and the number that count for a group: those of its template, where it has neither.
 
-    All else that a group may leave empty has a meaning of its own when it is, and may not be set later.
-    """
-    spec, ref = group.spec, group.spec.workload_ref
-    own = spec.priority_class_name, spec.priority
-    if ref is None or own != ("", None):
-        return own
-    workload = workloads.get((group.metadata.namespace, ref.workload_name))
-    place = template_places(workload).get(ref.template_name) if workload is not None else None
+def effective(group: Group, workloads: Workloads) -> Group:
+    """Return a group with what it takes from its template; as it is where it takes nothing, or cannot yet."""
+    copied = _copied(group, workloads)
+    return replace(group, spec=replace(group.spec, **copied)) if copied else group
+
+
+def effective_tree(tree: Tree, workloads: Workloads) -> Tree:
+    """Return a tree of such groups."""
+    if all(node.group.spec.scheduling_policy is not None for node in tree.nodes):
+        return tree
+    nodes = tuple(replace(node, group=effective(node.group, workloads)) for node in tree.nodes)
+    return replace(tree, nodes=nodes)
+
+
+def awaited(group: Group) -> str:
+    """Say what a group waits for that is still without a policy, as ``effective`` gives it; else nothing."""
+    key, ref = key_of(group), group.spec.workload_ref
+    if group.spec.scheduling_policy is not None:
+        return ""
+    if ref is None:
+        return f"{key} has no schedulingPolicy, and no workloadRef to take one from"
+    return (
+        f"waiting for Workload {key.namespace}/{ref.workload_name} with a template {ref.template_name} "
+        f"for a {group.kind}: {key} takes its schedulingPolicy from there"
+    )
+
+
+def named_priority(group: Group, workloads: Workloads) -> tuple[str, int | None]:
+    """Return the class and the number that count for a group: those of its template, where it has neither."""
+    own = group.spec.priority_class_name, group.spec.priority
+    place = _place(group, workloads) if own == ("", None) else None
     return own if place is None else (place.template.priority_class_name, place.template.priority)
 
 
-def resolved_priority(
-    group: PodGroup | CompositePodGroup, workloads: Workloads, classes: PriorityClasses
-) -> int | None:
-    """Return the number that a group is scheduled by, or None where its class is not known."""
+def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
+    """Return the number that a group is scheduled by, or None where its class, or all of it, is not known yet."""
+    if group.spec.scheduling_policy is None and _may_change(group, workloads):
+        return None
     return classes.resolve(*named_priority(group, workloads))
 
 
-def due_priority(
-    group: PodGroup | CompositePodGroup, workloads: Workloads, classes: PriorityClasses
-) -> dict[str, int | str]:
-    """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known."""
+def resolved_preemption(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
+    """Return whether others may be evicted for a group, or None where its class is not known.
+
+    It is what the group says, as ``effective`` gives it, else its class.
+    """
     name, explicit = named_priority(group, workloads)
-    value = classes.resolve(name, explicit)
-    if group.spec.priority is not None or value is None:
+    found = classes.meant(name, explicit)
+    if group.spec.preemption_policy is not None:
+        return group.spec.preemption_policy
+    if found is not None:
+        return found.preempts
+    return None if name else PREEMPT_LOWER_PRIORITY
+
+
+def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
+    """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known.
+
+    Each is filled in once. So nothing is said of a priority that a Workload could still name which is not there.
+    """
+    spec = group.spec
+    if None not in {spec.priority, spec.preemption_policy} and spec.scheduling_policy is not None:
         return {}
-    if explicit is None and not name and classes.default is not None:
-        name = classes.default.metadata.name
+    copied = _copied(group, workloads)
+    names = dict(zip(spec.__struct_fields__, spec.__struct_encode_fields__, strict=True))
+    due: dict[str, Any] = {names[field]: value for field, value in copied.items()}
+    if _may_change(group, workloads):
+        return due
+    whole = effective(group, workloads)
+    if spec.priority is None:
+        due |= _due_priority(group, workloads, classes)
+    policy = resolved_preemption(whole, workloads, classes)
+    if whole.spec.scheduling_policy is not None and whole.spec.preemption_policy is None and policy is not None:
+        due["preemptionPolicy"] = policy
+    return due
+
+
+def _due_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
+    """Return the number of a group that has none, and the name of its class where that is not its own."""
+    name, explicit = named_priority(group, workloads)
+    value, found = classes.resolve(name, explicit), classes.meant(name, explicit)
+    if value is None:
+        return {}
+    if found is not None:
+        name = found.metadata.name
     return {"priority": value, **({"priorityClassName": name} if name != group.spec.priority_class_name else {})}
+
+
+def _copied(group: Group, workloads: Workloads) -> dict[str, Any]:
+    """Return what a group takes from its template, by the names of the fields."""
+    if group.spec.scheduling_policy is not None:
+        return {}
+    place = _place(group, workloads)
+    if place is None:
+        return {}
+    given = {field: getattr(place.template, field, None) for field in COPIED}
+    return {field: value for field, value in given.items() if value is not None and getattr(group.spec, field) is None}
+
+
+def _place(group: Group, workloads: Workloads) -> TemplatePlace | None:
+    """Return the template that a group names, where it is there and for groups of its kind."""
+    ref = group.spec.workload_ref
+    workload = workloads.get((group.metadata.namespace, ref.workload_name)) if ref is not None else None
+    if ref is None or workload is None:
+        return None
+    wanted = (ref.template_name, group.kind)
+    return next((place for place in walk_templates(workload) if (place.template.name, place.kind) == wanted), None)
+
+
+def _may_change(group: Group, workloads: Workloads) -> bool:
+    """Tell whether a group names no priority, and its template, which could, is not there."""
+    own = group.spec.priority_class_name, group.spec.priority
+    return own == ("", None) and group.spec.workload_ref is not None and _place(group, workloads) is None

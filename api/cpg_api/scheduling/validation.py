@@ -19,6 +19,8 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import (
     TemplatePlace,
     Workloads,
+    awaited,
+    effective_tree,
     named_priority,
     resolved_priority,
     template_places,
@@ -68,6 +70,7 @@ def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
     """Return all that is wrong with a tree, sorted; an empty tuple for one that may be scheduled."""
     if tree.anchor is Anchor.CYCLE:
         return (_cycle(tree),)
+    tree = effective_tree(tree, surroundings.workloads)
     problems = [
         *_too_deep(tree),
         *_several_workloads(tree),
@@ -76,6 +79,11 @@ def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
         *_priorities(tree, surroundings),
     ]
     return tuple(sorted(problems))
+
+
+def waits_for(tree: Tree, workloads: Workloads) -> str:
+    """Say what a valid tree waits for that has no template to take its policy from yet; else nothing."""
+    return next(filter(None, (awaited(node.group) for node in effective_tree(tree, workloads).nodes)), "")
 
 
 def validate_members(
@@ -212,9 +220,14 @@ def _is_all(group: Group) -> bool:
     return mode is not None and mode.all is not None
 
 
+def _is_single(group: Group) -> bool:
+    """Tell whether a group is disrupted in parts, which nobody knows of one that waits for its template."""
+    return not _is_all(group) and (group.spec.disruption_mode is not None or not awaited(group))
+
+
 def _all_above_single(tree: Tree) -> Iterator[TreeProblem]:
     for parent, child in _edges(tree):
-        if _is_all(parent.group) and not _is_all(child.group):
+        if _is_all(parent.group) and _is_single(child.group):
             yield TreeProblem(
                 fault=Fault.ALL_ABOVE_SINGLE,
                 group=child.key,
@@ -228,8 +241,8 @@ def _priorities(tree: Tree, surroundings: Surroundings) -> Iterator[TreeProblem]
     """Compare every child with its parent, so that the edge at which the priority changes is named."""
     priorities = {node.key: surroundings.priority(node.group) for node in tree.nodes}
     for node in tree.nodes:
-        if priorities[node.key] is None:
-            name, _ = named_priority(node.group, surroundings.workloads)
+        name, _ = named_priority(node.group, surroundings.workloads)
+        if priorities[node.key] is None and name:
             yield TreeProblem(
                 fault=Fault.PRIORITY_CLASS_UNKNOWN,
                 group=node.key,

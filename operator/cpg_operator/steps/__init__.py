@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from cpg_operator.deletion.steps import protection
 from cpg_operator.scenes import Step
+from cpg_operator.steps.filling import fill
 from cpg_operator.steps.health import report
-from cpg_operator.steps.priority import resolve
 from cpg_operator.steps.repair import release
 from cpg_operator.steps.validity import judge
 
-STEPS: Sequence[Step] = (protection, resolve, judge, report, release)
+STEPS: Sequence[Step] = (protection, fill, judge, report, release)

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from cpg_api.core.node import Node, NodeSpec, NodeStatus, Taint
 from cpg_api.core.pod import Container, Pod, PodSpec, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
+from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
 from cpg_api.scheduling.policies import (
@@ -123,6 +126,12 @@ def composite(
             priority=priority,
         ),
     )
+
+
+def bare(group: Group) -> Group:
+    """Return a group that leaves all to its template."""
+    empty = {"scheduling_policy": None, "disruption_mode": None, "priority": None}
+    return replace(group, spec=replace(group.spec, **empty))
 
 
 def leaf_template(name: str, *, gang: int | None = 1) -> PodGroupTemplate:

@@ -76,8 +76,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.policies import CompositeGangSchedulingPolicy, GangSchedulingPolicy
 from cpg_engine.gangs.allocation import Options
+from cpg_engine.testing.builders import inner_policy, leaf_policy
 from cpg_engine.testing.expectations import Expected, unmet
 from cpg_engine.testing.notation import BudgetForm, Forms, GroupForm, NodeForm, ScenarioError
 from cpg_engine.testing.stage import Stage
@@ -185,9 +185,5 @@ def _demand(stage: Stage, name: str, minimum: int) -> None:
     if not groups:
         raise ScenarioError(f"there is no group {name} to change")
     for group in groups:
-        policy = group.spec.scheduling_policy
-        if isinstance(group, PodGroup):
-            changed = replace(policy, gang=GangSchedulingPolicy(min_count=minimum))
-        else:
-            changed = replace(policy, gang=CompositeGangSchedulingPolicy(min_group_count=minimum))
-        stage.put_group(replace(group, spec=replace(group.spec, scheduling_policy=changed)))
+        policy = leaf_policy(minimum) if isinstance(group, PodGroup) else inner_policy(minimum)
+        stage.put_group(replace(group, spec=replace(group.spec, scheduling_policy=policy)))

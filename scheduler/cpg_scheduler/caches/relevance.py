@@ -7,6 +7,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.templates import Workloads, named_priority
 
 
 def pod_matters(old: Pod, new: Pod) -> bool:
@@ -29,9 +30,7 @@ def node_matters(old: Node, new: Node) -> bool:
     )
 
 
-def asks(group: Group, classes: Iterable[PriorityClass]) -> bool:
-    """Tell whether the priority of a group follows from one of these classes."""
-    if group.spec.priority is not None:
-        return False
-    name = group.spec.priority_class_name
-    return any(found.metadata.name == name if name else found.global_default for found in classes)
+def asks(group: Group, workloads: Workloads, classes: Iterable[PriorityClass]) -> bool:
+    """Tell whether a group has its priority from one of these classes, or has to agree with it."""
+    name, explicit = named_priority(group, workloads)
+    return any(found.metadata.name == name if name else explicit is None and found.global_default for found in classes)

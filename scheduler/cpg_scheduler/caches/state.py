@@ -31,7 +31,7 @@ from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import resolved_priority
+from cpg_api.scheduling.templates import effective, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.decisions import Bind, VolumeChoice
@@ -164,9 +164,7 @@ class State:
             else:
                 workloads[place] = new
             if old is None or new is None or old.spec != new.spec:
-                made = self.stores[flavour].made_from(*place)
-                self._touch(flavour, made)
-                self._regrouped.update(RootKey(flavour, self.stores[flavour].anchor(key)) for key in made)
+                self._regrouped.update(self._touch(flavour, self.stores[flavour].made_from(*place)))
 
         return take
 
@@ -181,7 +179,8 @@ class State:
         if len({(found.value, found.global_default) for found in known}) == len(known):
             self._victims.regroup()
             for flavour, store in self.stores.items():
-                self._touch(flavour, [key_of(group) for group in store if asks(group, known)])
+                workloads = self.workloads[flavour]
+                self._touch(flavour, [key_of(group) for group in store if asks(group, workloads, known)])
 
     def on_budget(self, change: Change[PodDisruptionBudget]) -> None:
         """Take news of a budget; it changes who is evicted, and never whether somebody fits."""
@@ -427,22 +426,25 @@ class State:
         if not members:
             del self._members[pod.metadata.namespace, group]
 
-    def _touch(self, flavour: str, groups: Iterable[GroupKey]) -> None:
+    def _touch(self, flavour: str, groups: Iterable[GroupKey]) -> set[RootKey]:
         store = self.stores[flavour]
-        self.news.touched.update(RootKey(flavour, store.anchor(key)) for key in groups)
+        roots = {RootKey(flavour, store.anchor(key)) for key in groups}
+        self.news.touched.update(roots)
+        return roots
 
     def _lineage(self, leaf: GroupKey) -> Lineage:
         """Return a PodGroup and what is above it, as far as it is there."""
-        groups = self.stores[self._flavour(leaf)].forest.groups
+        flavour = self._flavour(leaf)
+        groups, workloads = self.stores[flavour].forest.groups, self.workloads[flavour]
         found: dict[GroupKey, Group] = {}
         key: GroupKey | None = leaf
         while key is not None and key in groups and key not in found:
-            found[key] = groups[key]
+            found[key] = effective(groups[key], workloads)
             key = parent_of(found[key])
         if not found:
             return Lineage()
         top = list(found.values())[-1]
-        priority = resolved_priority(top, self.workloads[self._flavour(leaf)], self.classes)
+        priority = resolved_priority(top, workloads, self.classes)
         return Lineage(tuple(found.values()), priority or 0)
 
     def _root_at(self, key: GroupKey) -> RootKey:

@@ -137,8 +137,10 @@ def test_every_optional_field_may_be_null(kind: type[PodGroup | CompositePodGrou
     assert not isinstance(found, Rejected)
 
 
-def test_a_group_without_a_policy_is_rejected() -> None:
-    """What neither flavour would let in is not given a meaning here."""
-    found = parse_object(b'{"metadata":{"name":"g"},"spec":{}}', PodGroup)
-    assert isinstance(found, Rejected)
-    assert [str(problem) for problem in found.problems] == ["spec.schedulingPolicy: Missing, but required"]
+@pytest.mark.parametrize("kind", [PodGroup, CompositePodGroup])
+def test_a_group_may_consist_of_a_reference_to_its_template(kind: type[PodGroup | CompositePodGroup]) -> None:
+    """It is read, and wants one of whatever there is until it takes its policy from there."""
+    spec = '{"workloadRef":{"workloadName":"w","templateName":"t"}}'
+    found = parse_object(f'{{"metadata":{{"name":"g"}},"spec":{spec}}}'.encode(), kind)
+    assert not isinstance(found, Rejected)
+    assert (found.spec.scheduling_policy, found.minimum) == (None, 1)

@@ -12,7 +12,7 @@ from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_api.scheduling.health import Health, Standing, standings
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
-from cpg_engine.testing.builders import composite, metadata, pod, pod_group
+from cpg_engine.testing.builders import bare, composite, metadata, pod, pod_group
 
 NODES: Mapping[str, Mapping[str, str]] = {
     "n1": {"block": "b1", "rack": "r1"},
@@ -248,3 +248,13 @@ def test_only_pod_groups_have_members() -> None:
 
     standings(tree, members, NODES)
     assert asked == [GroupKey(PodGroup.kind, "default", "root")]
+
+
+def test_a_group_that_waits_for_its_template_says_so() -> None:
+    """With the Workload's name, at every level; and no minimum is held against what runs."""
+    said = fares([bare(composite("root")), bare(pod_group("g", parent="root"))])
+    assert said["g"].message.startswith("waiting for Workload default/w with a template g for a PodGroup")
+    assert said["root"].message.startswith("waiting for Workload default/w with a template root for a Composite")
+    assert said["g"].health is Health.PENDING
+    running = fares([bare(pod_group("g", workload="w"))], member("g", node="n1", phase="Running"))
+    assert running["g"].health is Health.MINIMUM_MET

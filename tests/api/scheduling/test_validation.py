@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key_of, parent_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Fault, Surroundings, TreeProblem, validate, validate_members
+from cpg_api.scheduling.validation import Fault, Surroundings, TreeProblem, validate, validate_members, waits_for
 from cpg_api.scheduling.workload import Workload
 from cpg_engine.testing.builders import (
+    bare,
     composite,
+    disruption,
     inner_template,
     leaf_template,
     metadata,
@@ -220,6 +222,34 @@ def test_a_pod_with_another_priority_is_named() -> None:
     (problem,) = validate_members(tree, members, surroundings())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
     assert "has priority 7" in problem.message
+
+
+def test_a_tree_is_judged_by_what_its_templates_say() -> None:
+    """As if that had been written down."""
+    whole = replace(leaf_template("a"), disruption_mode=disruption(all_=True), priority=3)
+    source = workload([replace(inner_template("root", [whole]), disruption_mode=disruption(all_=True), priority=3)])
+    groups = [bare(composite("root")), bare(pod_group("a", parent="root"))]
+    assert judged(groups, source) == ()
+    wrong = pod_group("a", parent="root", priority=3)
+    assert found(judged([groups[0], wrong], source)) == [
+        (Fault.ALL_ABOVE_SINGLE, "a", "CompositePodGroup default/root")
+    ]
+
+
+def test_a_tree_that_waits_for_its_templates_is_not_wrong() -> None:
+    """Nothing is guessed of what nobody knows: it waits, and says for what."""
+    groups = [composite("root", all_=True, priority=3), bare(pod_group("a", parent="root"))]
+    assert judged(groups) == ()
+    (tree,) = Forest.of(groups).trees()
+    assert waits_for(tree, {}).startswith("waiting for Workload default/w with a template a for a PodGroup")
+    assert validate_members(tree, [], surroundings()) == ()
+    whole = replace(leaf_template("a"), disruption_mode=disruption(all_=True), priority=3)
+    there = workload([inner_template("root", [whole])])
+    assert waits_for(tree, {("default", "w"): there}) == ""
+    assert judged(groups, there) == ()
+    single = bare(pod_group("a", parent="root"))
+    single = replace(single, spec=replace(single.spec, disruption_mode=disruption(all_=False)))
+    assert [one.fault for one in judged([groups[0], single])] == [Fault.ALL_ABOVE_SINGLE]
 
 
 LETTERS = "abcdef"

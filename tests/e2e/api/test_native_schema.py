@@ -20,12 +20,14 @@ Schema = dict[str, Any]
 FACETS = ("type", "format", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
 """What has to be the same of a field, beside its name."""
 
+POLICY = ".spec.schedulingPolicy: required there"
 MEANT = {
     "Workload": [".status: ours alone"],
-    "PodGroup": [".status.conditions[].message: required there"],
-    "CompositePodGroup": [".status.conditions[].message: required there"],
+    "PodGroup": [POLICY, ".status.conditions[].message: required there"],
+    "CompositePodGroup": [POLICY, ".status.conditions[].message: required there"],
 }
-"""Differences that are meant: a Workload of ours has conditions, and a condition may come without a message."""
+"""Differences that are meant: a Workload of ours has conditions, a condition may come without a message, and a group
+may leave its policy to its template."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 

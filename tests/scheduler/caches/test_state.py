@@ -183,7 +183,7 @@ def test_a_workload_touches_the_trees_that_are_made_from_it(stage: Stage) -> Non
 
 
 def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> None:
-    """By name, or as the default; a number of one's own stands."""
+    """By name, their template's too, or as the default; a number of one's own stands."""
     for name, wanted in (("named", "high"), ("default", "")):
         group = pod_group(name, priority=None)
         stage.put(replace(group, spec=replace(group.spec, priority_class_name=wanted)))
@@ -195,6 +195,9 @@ def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> Non
     assert news(stage, changed(replace(high, value=8), metadata__resource_version="3")).touched == set()
     stage.delete(usual)
     assert stage.state.take_news().touched == {root("default")}
+    stage.put(workload([replace(leaf_template("t"), priority_class_name="late")]), pod_group("late", priority=None))
+    stage.put(pod_group("made", workload="w", template="t", priority=None))
+    assert news(stage, priority_class("late", 3)).touched == {root("made")}
     assert stage.state.classes.resolve("high", None) == 8
 
 

@@ -7,7 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_engine.preemption.values import VictimUnit
-from cpg_engine.testing.builders import composite, node, pod, pod_group, priority_class
+from cpg_engine.testing.builders import (
+    bare,
+    composite,
+    disruption,
+    leaf_template,
+    node,
+    pod,
+    pod_group,
+    priority_class,
+    workload,
+)
 from cpg_scheduler.testing.stage import NATIVE, Stage
 
 EVERYBODY = 2**31
@@ -71,6 +81,16 @@ def test_members_have_the_priority_of_their_root() -> None:
     stage.put(runs("a", "pg", priority=9), priority_class("some", 3, default=True))
     assert {unit.priority for unit in stage.state.victims(EVERYBODY)} == {3}
     stage.put(priority_class("some", 4, default=True))
+    assert {unit.priority for unit in stage.state.victims(EVERYBODY)} == {4}
+
+
+def test_members_go_as_the_template_says() -> None:
+    """Of a group that leaves that to it, as soon as the Workload is there."""
+    stage = Stage(node("n1"), bare(pod_group("pg", workload="w")), runs("a", "pg"), runs("b", "pg"))
+    assert units(stage) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
+    whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True), priority=4)
+    stage.put(workload([whole]))
+    assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
     assert {unit.priority for unit in stage.state.victims(EVERYBODY)} == {4}
 
 

@@ -1,0 +1,30 @@
+"""What a group takes from its template and its priority class, where it has left that empty.
+
+Written down once: the API server holds it from then on, and the scheduler does not wait for it. Of our flavour only;
+the built-in API does this in admission, as far as it does.
+"""
+
+from cpg_api.scheduling.templates import due_fields
+from cpg_operator.scenes import Scene
+from cpg_operator.writes import NOTHING, Outcome, Verb, Write
+
+
+def fill(scene: Scene) -> Outcome:
+    """Fill in what every group has left empty; an unknown class is told as invalid, by another step."""
+    if not scene.ours or not scene.knows_classes:
+        return NOTHING
+    around = scene.surroundings
+    return Outcome(
+        writes=tuple(
+            Write(
+                verb=Verb.MERGE,
+                resource=scene.resource(node.group),
+                target=node.group.metadata,
+                part="fields",
+                body={"spec": due},
+                unchanged=True,
+            )
+            for node in scene.written.nodes
+            if (due := due_fields(node.group, around.workloads, around.classes))
+        )
+    )
