@@ -64,9 +64,11 @@ def _problems(forest: Forest, keys: Iterable[GroupKey], surroundings: Surroundin
 
 
 def _is_for_good(problem: TreeProblem, forest: Forest) -> bool:
-    """Tell whether nothing that comes could mend a problem; a priority that nobody has named is not settled yet."""
+    """Tell whether nothing that comes could mend a problem; what nobody has named is not settled yet."""
+    child = forest.groups[problem.group]
+    if problem.fault is Fault.CLASS_DIVERGES:
+        return bool(child.spec.priority_class_name)
     if problem.fault is not Fault.PRIORITY_DIVERGES:
         return problem.fault in FOR_GOOD
-    child = forest.groups[problem.group]
     ends = [child, *(forest.groups[key] for key in [parent_of(child)] if key is not None)]
     return all(one.spec.priority is not None or one.spec.priority_class_name for one in ends)

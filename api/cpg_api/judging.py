@@ -30,7 +30,7 @@ from cpg_api.scheduling.names import (
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members
 
-OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES})
+OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
 """What can only be said by who sees the priority classes."""
 
 

@@ -243,14 +243,16 @@ class View:
             self.mark_everything()
 
     def on_class(self, change: Change[PriorityClass]) -> None:
-        """Take news of a priority class; trees that have no number of their own may have another one now."""
+        """Take news of a priority class: of trees that have no number of their own, or name it."""
         old, new = _before(change), _after(change)
+        names = {found.metadata.name for found in (old, new) if found is not None}
         if new is not None:
             self._classes[new.metadata.name] = new
         elif old is not None:
             self._classes.pop(old.metadata.name, None)
         for flavour, store in self.stores.items():
-            self._mark_all(flavour, {store.anchor(key_of(group)) for group in store if group.spec.priority is None})
+            asking = (one for one in store if one.spec.priority is None or one.spec.priority_class_name in names)
+            self._mark_all(flavour, {store.anchor(key_of(group)) for group in asking})
 
     def mark_everything(self) -> None:
         """Have every tree looked at."""

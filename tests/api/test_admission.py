@@ -81,6 +81,17 @@ def test_priorities_that_somebody_has_named_are_refused_where_they_differ() -> N
     assert "PriorityClass gone, which does not exist" in warned(asked(named("a", "root", "gone"), root))
 
 
+def test_who_contradicts_the_class_that_it_names_is_refused() -> None:
+    """Neither can change; where the class is the default, or the template's, another may come."""
+    wrong = named("a", "root", "high")
+    wrong = replace(wrong, spec=replace(wrong.spec, priority=5))
+    assert "its PriorityClass high has 1000" in refused(asked(wrong))
+    meek = pod_group("a", priority=None)
+    meek = replace(meek, spec=replace(meek.spec, preemption_policy="Never"))
+    usual = PriorityClasses(by_name={"usual": priority_class("usual", 1, default=True)})
+    assert "its PriorityClass usual has PreemptLowerPriority" in warned(asked(meek, classes=usual))
+
+
 def test_a_group_that_waits_for_its_template_is_welcome() -> None:
     """Nothing is known of it yet."""
     assert asked(bare(pod_group("a", parent="root")), composite("root", all_=True, priority=9)) == Review()

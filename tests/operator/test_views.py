@@ -233,12 +233,14 @@ def test_nodes_that_come_concern_nobody_and_those_that_move_everybody(ground: Gr
 
 
 def test_classes_concern_those_without_a_number(ground: Ground) -> None:
-    """What is resolved stays resolved."""
+    """What is resolved stays resolved, and has to agree with the class that it names."""
     ground.put(composite("resolved", priority=5), composite("open", priority=None))
+    named = composite("named", priority=5)
+    ground.put(replace(named, spec=replace(named.spec, priority_class_name="high")))
     ground.taken()
     high = priority_class("high", 9)
     ground.view.on_class(Added("high", high))
-    assert ground.taken() == {"open"}
+    assert ground.taken() == {"open", "named"}
     assert ground.view.classes.resolve("high", None) == 9
     ground.view.on_class(Deleted("high", high))
     ground.view.on_class(Synced())

@@ -40,6 +40,7 @@ class Fault(StrEnum):
     ALL_ABOVE_SINGLE = "AllAboveSingle"
     PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
     PRIORITY_DIVERGES = "PriorityDiverges"
+    CLASS_DIVERGES = "ClassDiverges"
 
 
 class TreeProblem(Struct, frozen=True, order=True):
@@ -77,6 +78,7 @@ def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
         *_templates(tree, surroundings.workloads),
         *_all_above_single(tree),
         *_priorities(tree, surroundings),
+        *(problem for node in tree.nodes for problem in _of_class(node.group, surroundings)),
     ]
     return tuple(sorted(problems))
 
@@ -258,6 +260,28 @@ def _priorities(tree: Tree, surroundings: Surroundings) -> Iterator[TreeProblem]
                 other=str(parent.key),
                 message=f"{child.key} has priority {below}, its parent {parent.key} has {above}: "
                 "all groups of a tree have one priority",
+            )
+
+
+def _of_class(group: Group, surroundings: Surroundings) -> Iterator[TreeProblem]:
+    """Compare what a group says with its class; one that has come after the group was not there to be asked."""
+    name, number = named_priority(group, surroundings.workloads)
+    found = surroundings.classes.meant(name, number)
+    born = group.metadata.creation_timestamp
+    if found is None or (born and (found.metadata.creation_timestamp or "") > born):
+        return
+    key, other, policy = key_of(group), f"PriorityClass {found.metadata.name}", group.spec.preemption_policy
+    said = (
+        ("priority", number, found.value),
+        ("preemptionPolicy", policy, found.preempts),
+    )
+    for field, own, wanted in said:
+        if own not in {None, wanted}:
+            yield TreeProblem(
+                fault=Fault.CLASS_DIVERGES,
+                group=key,
+                other=other,
+                message=f"{key} has {field} {own}, its {other} has {wanted}: leave {field} empty",
             )
 
 

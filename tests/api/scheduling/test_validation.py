@@ -1,7 +1,9 @@
 """Which trees are invalid, and at which edge."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -222,6 +224,64 @@ def test_a_pod_with_another_priority_is_named() -> None:
     (problem,) = validate_members(tree, members, surroundings())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
     assert "has priority 7" in problem.message
+
+
+CLASSES = PriorityClasses(
+    by_name={
+        "high": priority_class("high", 1000),
+        "meek": replace(priority_class("meek", 5), preemption_policy="Never"),
+        "usual": priority_class("usual", 10, default=True),
+    }
+)
+
+
+def of_class(name: str, **spec: Any) -> PodGroup:
+    """Return a group of a class, with more in its spec."""
+    group = pod_group("g", priority=None)
+    return replace(group, spec=replace(group.spec, priority_class_name=name, **spec))
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        (of_class("high", priority=5), "priority 5, its PriorityClass high has 1000: leave priority empty"),
+        (of_class("high", preemption_policy="Never"), "preemptionPolicy Never, its PriorityClass high has Preempt"),
+        (of_class("meek", preemption_policy="PreemptLowerPriority"), "its PriorityClass meek has Never"),
+        (of_class("", preemption_policy="Never"), "its PriorityClass usual has PreemptLowerPriority"),
+    ],
+)
+def test_a_group_may_not_contradict_its_class(group: PodGroup, words: str) -> None:
+    """L77 and L79: neither by another number nor by another preemption policy, be the class named or the default."""
+    (problem,) = judged([group], classes=CLASSES)
+    assert problem.fault is Fault.CLASS_DIVERGES
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        of_class("high", priority=1000, preemption_policy="PreemptLowerPriority"),
+        of_class("meek", priority=5, preemption_policy="Never"),
+        of_class("", priority=7, preemption_policy="Never"),
+        of_class("gone", priority=7, preemption_policy="Never"),
+    ],
+)
+def test_what_a_class_says_may_be_said_again(group: PodGroup) -> None:
+    """L76; and who has a number without a class, or whose class is gone, is asked nothing."""
+    assert judged([group], classes=CLASSES) == ()
+
+
+def test_a_class_that_was_made_anew_changes_nothing() -> None:
+    """A number that was resolved stands; only a group that has come after the class can have contradicted it."""
+    later = replace(CLASSES.by_name["high"], metadata=metadata("high", created="2026-02-01T00:00:00Z"))
+    classes = PriorityClasses(by_name={"high": later})
+    group = of_class("high", priority=5)
+    assert judged([group], classes=classes) == ()
+    newer = replace(group, metadata=metadata("g", created="2026-02-01T00:00:00Z"))
+    unborn = replace(group, metadata=replace(group.metadata, creation_timestamp=None))
+    assert [one.fault for new in (newer, unborn) for one in judged([new], classes=classes)] == [
+        Fault.CLASS_DIVERGES
+    ] * 2
 
 
 def test_a_tree_is_judged_by_what_its_templates_say() -> None:
