@@ -90,6 +90,8 @@ async def test_mistakes_are_refused_or_warned_of(asked: "Stage", cluster: "Clust
             await asyncio.sleep(0.05)
     assert message.startswith('admission webhook "groups.scheduling.cpg.dev" denied the request: PodGroup ')
     assert "all groups of a tree are made from one Workload" in message
+    contradiction = {"workload": "x", "priorityClassName": "high", "priority": 5}
+    assert "its PriorityClass high has 1000" in await refusal(asked, "PodGroup", "other", **contradiction)
     apply = ("apply", "--namespace", asked.namespace, "-f", "-")
     body, warning = yaml.safe_dump(group("PodGroup", "leaf", template="gone")), ""
     async with asyncio.timeout(PATIENCE):
