@@ -1,16 +1,21 @@
 """Every kind of invalid tree, and its repair, on a real API server."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pytest
 
+from cpg_client.errors import ApiError
+from cpg_client.resources import EVENTS, PRIORITY_CLASSES
+
 if TYPE_CHECKING:
-    from tests.e2e.operator.conftest import Stage
+    from tests.e2e.operator.conftest import Operator, Stage
 
 pytestmark = pytest.mark.e2e
 
-WORKLOAD = {
+WORKLOAD: dict[str, Any] = {
     "compositePodGroupTemplates": [
         {
             "name": "root",
@@ -22,11 +27,11 @@ WORKLOAD = {
 
 
 class Case(NamedTuple):
-    """What is wrong, what is said of it, and how it is mended: by deleting this."""
+    """What is wrong, what is said of it, how a user mends it, and which groups are left then."""
 
     make: "Callable[[Stage], Awaitable[Any]]"
     words: str
-    mend: tuple[str, str]
+    mend: "Callable[[Stage], Awaitable[Any]]"
     groups: tuple[tuple[str, str], ...]
 
 
@@ -60,9 +65,12 @@ async def template_missing(stage: "Stage") -> None:
 
 async def template_kind(stage: "Stage") -> None:
     """Make a PodGroup from a template for CompositePodGroups."""
-    await stage.create("Workload", "w", WORKLOAD)
+    (root,) = WORKLOAD["compositePodGroupTemplates"]
+    inner = [{**root, "name": "inner"}]
+    templates = {**root, "podGroupTemplates": None, "compositePodGroupTemplates": inner}
+    await stage.create("Workload", "w", {"compositePodGroupTemplates": [templates]})
     await stage.composite("root")
-    await stage.group("leaf", parent="root", template="root")
+    await stage.group("leaf", parent="root", template="inner")
 
 
 async def all_above_single(stage: "Stage") -> None:
@@ -98,23 +106,86 @@ async def pod_priority(stage: "Stage") -> None:
     await stage.pod("p1", "leaf", priorityClassName="high")
 
 
+async def pod_policy(stage: "Stage") -> None:
+    """Make two pods of one priority, of which one may evict others and one may not."""
+    for name, policy in (("bold", "PreemptLowerPriority"), ("timid", "Never")):
+        body = {"metadata": {"name": name}, "value": 77, "preemptionPolicy": policy}
+        await stage.connection.post(PRIORITY_CLASSES.path(), body)
+    await stage.composite("root", priorityClassName="bold")
+    await stage.group("leaf", parent="root", priorityClassName="bold")
+    await stage.pod("p1", "leaf", priorityClassName="bold")
+    await stage.pod("p2", "leaf", priorityClassName="timid")
+
+
+def deleting(kind: str, name: str) -> "Callable[[Stage], Awaitable[Any]]":
+    """Return how something is deleted."""
+
+    async def delete(stage: "Stage") -> None:
+        await stage.delete(kind, name)
+
+    return delete
+
+
+async def right_class(stage: "Stage") -> None:
+    """Make the class that the leaf names."""
+    await stage.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "nowhere"}, "value": 1000})
+
+
+async def right_workload(stage: "Stage") -> None:
+    """Make the Workload anew, with templates as the groups need them."""
+    await stage.delete("Workload", "w")
+    (root,) = WORKLOAD["compositePodGroupTemplates"]
+    leaves = [{**root["podGroupTemplates"][0], "name": name} for name in ("leaf", "gone", "inner")]
+    await stage.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "podGroupTemplates": leaves}]})
+
+
+async def right_pod(stage: "Stage") -> None:
+    """Make the second pod anew, like the first."""
+    first = (await stage.get("Pod", "p1"))["spec"]
+    await stage.delete("Pod", "p2")
+    spec = {"schedulerName": first["schedulerName"]}
+    named = {"priorityClassName": first["priorityClassName"]} if "priorityClassName" in first else {}
+    await stage.pod("p2", "leaf", **spec, **named)
+
+
+async def right_leaf(stage: "Stage") -> None:
+    """Make the leaf anew, in everything like its root."""
+    above = (await stage.get(*ROOT))["spec"]
+    fields = {key: above[key] for key in ("disruptionMode", "priorityClassName") if key in above}
+    await stage.delete(*LEAF)
+    await stage.group("leaf", parent="root", **fields)
+
+
 ROOT = ("CompositePodGroup", "root")
 LEAF = ("PodGroup", "leaf")
+TREE = (ROOT, LEAF)
 CASES = [
-    Case(cycle, "form a cycle: other -> root -> other", ("CompositePodGroup", "other"), (ROOT, LEAF)),
-    Case(deep, "is on level 5 of its tree", LEAF, (ROOT,)),
-    Case(several_workloads, "all groups of a tree are made from one Workload", LEAF, (ROOT,)),
-    Case(template_missing, "made from template gone", ("Workload", "w"), (ROOT, LEAF)),
-    Case(template_kind, "which is for a CompositePodGroup", LEAF, (ROOT,)),
-    Case(all_above_single, "what is disrupted as one", LEAF, (ROOT,)),
-    Case(priorities, "all groups of a tree have one priority", LEAF, (ROOT,)),
-    Case(class_unknown, "the PriorityClass nowhere, which does not exist", LEAF, (ROOT,)),
-    Case(schedulers, "all pods of a tree need one schedulerName", ("Pod", "p2"), (ROOT, LEAF)),
-    Case(pod_priority, "give the pod the tree's priorityClassName", ("Pod", "p1"), (ROOT, LEAF)),
+    Case(cycle, "form a cycle: other -> root -> other", deleting("CompositePodGroup", "other"), TREE),
+    Case(deep, "is on level 5 of its tree", deleting(*LEAF), (ROOT,)),
+    Case(several_workloads, "all groups of a tree are made from one Workload", deleting(*LEAF), (ROOT,)),
+    Case(several_workloads, "all groups of a tree are made from one Workload", right_leaf, TREE),
+    Case(template_missing, "made from template gone", deleting("Workload", "w"), TREE),
+    Case(template_missing, "made from template gone", right_workload, TREE),
+    Case(template_kind, "which is for a CompositePodGroup", right_workload, TREE),
+    Case(all_above_single, "what is disrupted as one", right_leaf, TREE),
+    Case(priorities, "all groups of a tree have one priority", right_leaf, TREE),
+    Case(class_unknown, "the PriorityClass nowhere, which does not exist", right_class, TREE),
+    Case(schedulers, "all pods of a tree need one schedulerName", right_pod, TREE),
+    Case(pod_priority, "give the pod the tree's priorityClassName", deleting("Pod", "p1"), TREE),
+    Case(pod_policy, "all pods of a tree need one preemptionPolicy", right_pod, TREE),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.make.__name__)
+@pytest.fixture(autouse=True)
+async def classes(stage: "Stage") -> AsyncIterator[None]:
+    """Take away the classes that a test has made."""
+    yield
+    for name in ("nowhere", "bold", "timid"):
+        with contextlib.suppress(ApiError):
+            await stage.connection.delete(PRIORITY_CLASSES.path(None, name))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.make.__name__}-{case.mend.__name__}")
 async def test_an_invalid_tree_says_so_everywhere_until_it_is_mended(stage: "Stage", case: Case) -> None:
     """Every group is Invalid with the edge that is wrong, told by one event; mended, it is Pending again."""
     await case.make(stage)
@@ -135,12 +206,32 @@ async def test_an_invalid_tree_says_so_everywhere_until_it_is_mended(stage: "Sta
 
     await stage.until(everybody, told)
 
-    await stage.delete(*case.mend)
+    await case.mend(stage)
 
     async def those_left() -> set[object]:
         return {await reason_of(stage, group) for group in case.groups}
 
     await stage.until({"Pending"}, those_left)
+
+
+async def test_an_event_is_told_once_and_not_again_after_a_restart(stage: "Stage", operator: "Operator") -> None:
+    """Neither as a new one nor by counting: what stands in the condition has been told."""
+    await several_workloads(stage)
+    await stage.until(["leaf", "root"], lambda: stage.events("Invalid"))
+    before = await events_of(stage)
+    operator.kill()
+    operator.start()
+    await stage.group("flat", workload="w", priorityClassName="nobody")
+    await stage.until("Invalid", lambda: reason_of(stage, ("PodGroup", "flat")))
+    await stage.until(["flat", "leaf", "root"], lambda: stage.events("Invalid"))
+    after = await events_of(stage)
+    assert {uid: after[uid] for uid in before} == before
+
+
+async def events_of(stage: "Stage") -> dict[str, str]:
+    """Return the versions of all events, by UID."""
+    answer = await stage.connection.get(EVENTS.path(stage.namespace))
+    return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in msgspec.json.decode(answer)["items"]}
 
 
 async def reason_of(stage: "Stage", group: tuple[str, str]) -> object:
