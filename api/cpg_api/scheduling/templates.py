@@ -125,10 +125,11 @@ def resolved_preemption(group: Group, workloads: Workloads, classes: PriorityCla
     return None if name else PREEMPT_LOWER_PRIORITY
 
 
-def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
+def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses | None) -> dict[str, Any]:
     """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known.
 
-    Each is filled in once. So nothing is said of a priority that a Workload could still name which is not there.
+    Each is filled in once. So nothing is said of a priority that a Workload could still name which is not there, nor by
+    who may not see the ``classes``.
     """
     spec = group.spec
     if None not in {spec.priority, spec.preemption_policy} and spec.scheduling_policy is not None:
@@ -136,7 +137,7 @@ def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses) -> 
     copied = _copied(group, workloads)
     names = dict(zip(spec.__struct_fields__, spec.__struct_encode_fields__, strict=True))
     due: dict[str, Any] = {names[field]: value for field, value in copied.items()}
-    if _may_change(group, workloads):
+    if classes is None or _may_change(group, workloads):
         return due
     whole = effective(group, workloads)
     if spec.priority is None:

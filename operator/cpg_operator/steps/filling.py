@@ -11,9 +11,10 @@ from cpg_operator.writes import NOTHING, Outcome, Verb, Write
 
 def fill(scene: Scene) -> Outcome:
     """Fill in what every group has left empty; an unknown class is told as invalid, by another step."""
-    if not scene.ours or not scene.knows_classes:
+    if not scene.ours:
         return NOTHING
-    around = scene.surroundings
+    workloads = scene.surroundings.workloads
+    classes = scene.surroundings.classes if scene.knows_classes else None
     return Outcome(
         writes=tuple(
             Write(
@@ -25,6 +26,6 @@ def fill(scene: Scene) -> Outcome:
                 unchanged=True,
             )
             for node in scene.written.nodes
-            if (due := due_fields(node.group, around.workloads, around.classes))
+            if (due := due_fields(node.group, workloads, classes))
         )
     )

@@ -47,10 +47,14 @@ def test_numbers_are_filled_in_once(ground: Ground) -> None:
     assert all(one.unchanged for one in writes)
 
 
-def test_who_does_not_see_the_classes_fills_in_nothing(ground: Ground) -> None:
-    """A wrong number could never be mended."""
+def test_who_does_not_see_the_classes_fills_in_no_priority(ground: Ground) -> None:
+    """A wrong number could never be mended; what the template says of all else is known."""
     ground.view.knows_classes = False
     assert fill(ground.scene()) == NOTHING
+    ground.put(bare(pod_group("g", workload="v")))
+    ground.view.put(CRD, workload([replace(leaf_template("g", gang=3), priority=7)], name="v"))
+    (write,) = fill(ground.scene("g", kind="PodGroup")).writes
+    assert msgspec.to_builtins(write.body["spec"]) == {"schedulingPolicy": {"gang": {"minCount": 3}}}
 
 
 def test_the_native_flavour_has_its_admission_for_that(ground: Ground) -> None:
