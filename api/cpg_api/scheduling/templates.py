@@ -15,6 +15,7 @@ from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, Tree, key_of
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.policies import DisruptionMode, SingleDisruptionMode
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 
@@ -132,14 +133,16 @@ def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses | No
     who may not see the ``classes``.
     """
     spec = group.spec
-    if None not in {spec.priority, spec.preemption_policy} and spec.scheduling_policy is not None:
+    if None not in {spec.scheduling_policy, spec.disruption_mode, spec.priority, spec.preemption_policy}:
         return {}
     copied = _copied(group, workloads)
     names = dict(zip(spec.__struct_fields__, spec.__struct_encode_fields__, strict=True))
     due: dict[str, Any] = {names[field]: value for field, value in copied.items()}
+    whole = effective(group, workloads)
+    if whole.spec.scheduling_policy is not None and whole.spec.disruption_mode is None:
+        due["disruptionMode"] = DisruptionMode(single=SingleDisruptionMode())
     if classes is None or _may_change(group, workloads):
         return due
-    whole = effective(group, workloads)
     if spec.priority is None:
         due |= _due_priority(group, workloads, classes)
     policy = resolved_preemption(whole, workloads, classes)

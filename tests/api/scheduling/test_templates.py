@@ -241,10 +241,15 @@ def test_what_a_group_says_itself_stands() -> None:
 
 
 def test_a_group_with_a_policy_is_whole() -> None:
-    """What it leaves empty means what it means without a template, but for its priority."""
+    """What it leaves empty means what it does without a template, but for its priority."""
     group = with_spec(BARE, disruption_mode=None)
     assert effective(group, AROUND) is group
-    assert due_fields(group, AROUND, CLASSES) == {"priority": 7, "preemptionPolicy": "PreemptLowerPriority"}
+    assert due_fields(group, AROUND, CLASSES) == {
+        "disruptionMode": disruption(all_=False),
+        "priority": 7,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    assert due_fields(group, {}, CLASSES) == {"disruptionMode": disruption(all_=False)}
 
 
 def test_a_group_without_a_policy_waits_for_its_template() -> None:

@@ -54,7 +54,10 @@ def test_who_does_not_see_the_classes_fills_in_no_priority(ground: Ground) -> No
     ground.put(bare(pod_group("g", workload="v")))
     ground.view.put(CRD, workload([replace(leaf_template("g", gang=3), priority=7)], name="v"))
     (write,) = fill(ground.scene("g", kind="PodGroup")).writes
-    assert msgspec.to_builtins(write.body["spec"]) == {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    assert msgspec.to_builtins(write.body["spec"]) == {
+        "schedulingPolicy": {"gang": {"minCount": 3}},
+        "disruptionMode": {"single": {}},
+    }
 
 
 def test_the_native_flavour_has_its_admission_for_that(ground: Ground) -> None:
