@@ -246,7 +246,7 @@ async def test_a_priority_is_filled_in_once(stage: "Stage") -> None:
     """From the class, or zero without one; what the API server then holds is immutable."""
     await stage.composite("root", priorityClassName="high")
     await stage.group("a", 1, parent="root", priorityClassName="high")
-    await stage.group("alone", 1)
+    await stage.create("PodGroup", "alone", {"schedulingPolicy": {"gang": {"minCount": 1}}})
 
     async def priorities() -> list[object]:
         names = (ROOT, ("PodGroup", "a"), ("PodGroup", "alone"))
