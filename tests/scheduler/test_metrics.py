@@ -117,8 +117,6 @@ def test_plans_are_counted_by_upstreams_names() -> None:
     assert {
         'scheduler_workload_preemption_attempts_total{result="Success"} 1.0',
         "scheduler_preemption_attempts_total 1.0",
-        'scheduler_preemption_evaluation_duration_seconds_count{preemptor="pod",result="UnschedulableAndUnresolvable"}'
-        " 1.0",
         "scheduler_workload_preemption_victims_sum 3.0",
         'scheduler_preemption_workload_disruptions_sum{preemptor="podgroup"} 2.0',
         'scheduler_preemption_pdb_violations_total{preemptor="podgroup"} 1.0',
