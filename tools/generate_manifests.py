@@ -30,10 +30,11 @@ SCHEMA = CHART / "values.schema.json"
 SPACE = "kube-cpg"
 BEGIN, END = "<!-- values: generated -->", "<!-- end of values -->"
 HEADER = f"""\
-# Generated from charts/kube-cpg by `make generate`. Do not edit. To install without Helm:
+# Generated from charts/kube-cpg by `make generate`. Do not edit. To install without Helm, see
+# docs/operations/upgrade.md; the image is one that you have built:
 #
 #   kubectl create namespace {SPACE}
-#   kubectl apply --server-side -f manifests/install.yaml
+#   sed "s#image: kube-cpg:#image: YOUR-REGISTRY/kube-cpg:#" manifests/install.yaml | kubectl apply --server-side -f -
 """
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z]+):(?: (?P<value>.*))?$")
 
@@ -79,9 +80,9 @@ def _strict(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def rendered() -> str:
-    """Return the chart with its default values, without its tests."""
+    """Return the chart with its default values, without its hooks: nobody but Helm knows when they are to be."""
     helm = building.ensure(["helm"])["helm"]
-    command = [str(helm), "template", "kube-cpg", str(CHART), "--namespace", SPACE, "--skip-tests"]
+    command = [str(helm), "template", "kube-cpg", str(CHART), "--namespace", SPACE, "--no-hooks"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
     if done.returncode:
         raise LabError(f"the chart cannot be rendered: {done.stderr.strip()}")

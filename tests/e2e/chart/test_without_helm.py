@@ -1,0 +1,58 @@
+"""The one file for those without Helm, applied as the document says, and applied again for an upgrade."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+INSTALL = (ROOT / "manifests" / "install.yaml").read_text("utf-8")
+SPACE = "kube-cpg"
+GROUP = ROOT / "manifests" / "samples" / "podgroup.yaml"
+Plain = dict[str, Any]
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster with the namespace that is asked for."""
+    with Cluster(ClusterSpec()) as running:
+        running.kubectl("create", "namespace", SPACE)
+        yield running
+
+
+def applied(cluster: Cluster, image: str) -> list[Plain]:
+    """Apply the file with an image in it, and return the Deployments that are there then."""
+    named = INSTALL.replace("image: kube-cpg:", f"image: {image}:")
+    assert named != INSTALL
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=named)
+    told = cluster.kubectl("get", "deployments", "-n", SPACE, "-o", "json").stdout
+    found: list[Plain] = json.loads(told)["items"]
+    return found
+
+
+def test_it_is_applied_and_applied_again(cluster: Cluster, tmp_path: Path) -> None:
+    """Its processes run and look after groups; another image is another apply, and nothing is there that runs once."""
+    with Deployments(cluster.access, applied(cluster, "here/kube-cpg"), folder=tmp_path) as running:
+        assert {name: len(pods) for name, pods in running.pods.items()} == {
+            "kube-cpg-operator": 1,
+            "kube-cpg-scheduler": 2,
+        }
+        cluster.kubectl("create", "-f", str(GROUP))
+        cluster.wait(
+            lambda: (
+                "scheduling.cpg.dev" in cluster.kubectl("get", "-f", str(GROUP), "-o", "jsonpath={..finalizers}").stdout
+            ),
+            what="the operator's finalizers",
+        )
+        running.roll(applied(cluster, "elsewhere/kube-cpg"))
+        assert all(pod.process.alive for pods in running.pods.values() for pod in pods)
+    assert cluster.kubectl("get", "jobs", "-n", SPACE, "-o", "name").stdout == ""
+    assert "release" not in cluster.kubectl("get", "serviceaccounts,clusterroles", "-A", "-o", "name").stdout
