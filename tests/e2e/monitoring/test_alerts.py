@@ -30,14 +30,19 @@ def seconds(text: str) -> float:
     return float(sum(int(number) * worth[unit] for number, unit in re.findall(r"(\d+)([hms])", text)))
 
 
+def place_of(series: str) -> str:
+    """Return where a series comes from: the namespace, and the Service of its process."""
+    part = "operator" if series.startswith("cpg_operator") else "scheduler"
+    return f'namespace="{SPACE}", job="{SPACE}-{part}"'
+
+
 @pytest.fixture(scope="module")
 def told(promcheck: Promcheck, alerts: "Rules") -> Told:
     """Play all histories at once."""
-    place = f'namespace="{SPACE}"'
     return promcheck.ask(
         {
             name: {
-                series.replace("@", place): values
+                series.replace("@", place_of(series)): values
                 for series, values in {**FILE["healthy"], **history.get("series", {})}.items()
             }
             for name, history in HISTORIES.items()

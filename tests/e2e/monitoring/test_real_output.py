@@ -145,7 +145,7 @@ def held(told: Pages, *, grows: str = "nothing") -> dict[str, str]:
     """Return pages as series that stay as they are for two hours, but for ages that grow."""
     found = {}
     for pod, page in told.items():
-        target = dict.fromkeys(TARGET, pod) | {"namespace": SPACE}
+        target = dict.fromkeys(TARGET, pod) | {"namespace": SPACE, "job": pod.rpartition("-")[0]}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 labels = ", ".join(f"{key}={json.dumps(value)}" for key, value in (target | sample.labels).items())
