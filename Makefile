@@ -79,6 +79,8 @@ lock: $(READY) ## resolve the dependencies anew and pin them with hashes
 		--upgrade -o requirements/runtime.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 		--upgrade --group dev -o requirements/dev.lock pyproject.toml
+	echo pip | $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--upgrade -o requirements/image.lock -
 
 clean: ## remove what was built or installed in this checkout (not the per-user cache)
 	rm -rf .venv .lab build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

@@ -1,4 +1,4 @@
-"""Builds the image: wheels by the lock, a bill of materials, a base, and then what the Dockerfile says.
+"""Builds the image: wheels by the locks, a base, and then what the Dockerfile says.
 
 Everything comes out in `build/image/`, which is also the whole of the build's context. The engine is buildah, podman
 or docker, whichever is there. Where no base image can be pulled, `--base stand-in` makes one from Debian's packages.
@@ -6,24 +6,28 @@ What is up to date is not built again.
 """
 
 import argparse
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-import zipfile
 from collections.abc import Callable, Sequence
-from email.parser import Parser
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
+from packaging.markers import Marker
+
 ROOT = Path(__file__).parents[1]
 CONTEXT = ROOT / "build" / "image"
+GIVEN = (ROOT / "docker" / "Dockerfile", ROOT / "tools" / "sbom.py")
+LOCKS = tuple(ROOT / "requirements" / f"{name}.lock" for name in ("runtime", "image"))
 STAND_IN = "localhost/kube-cpg-base"
 PACKAGES = "python3-minimal,python3-venv,ca-certificates"
 ENGINES = ("buildah", "podman", "docker")
+_ENTRY = re.compile(r"(?P<what>[^\s#]+==\S+)(?: ; (?P<when>.+))? \\$")
 
 
 class ImageError(Exception):
@@ -40,11 +44,10 @@ def main() -> int:
             print(f"{given.archive} is up to date.")
             return 0
         print(f"Image {given.tag}, built by {engine}.")
-        step("Wheels by requirements/runtime.lock", lambda: wheels(given.python))
-        step("Bill of materials", bill_of_materials)
+        step("Wheels by their locks", lambda: wheels(given.python))
         if given.base == "stand-in":
             step(f"Stand-in base {STAND_IN}", lambda: stand_in(engine))
-        step("Image", lambda: image(engine, STAND_IN if given.base == "stand-in" else given.base, given.tag))
+        step("Image", lambda: image(engine, given))
         if given.archive:
             step(f"Archive {given.archive}", lambda: archive(engine, given.tag, given.archive))
             _stamp(given).write_text(digest, "utf-8")
@@ -66,58 +69,25 @@ def wheels(python: str) -> None:
     folder = CONTEXT / "wheels"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    wanted = CONTEXT / "wheels.txt"
+    wanted.write_text("".join(chosen(lock.read_text("utf-8"), python) for lock in LOCKS), "utf-8")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    foreign = [] if python == here else ["--python-version", python]
-    lock = str(ROOT / "requirements" / "runtime.lock")
-    run(
-        [
-            *pip,
-            "download",
-            *foreign,
-            "--only-binary=:all:",
-            "--require-hashes",
-            "--no-deps",
-            "-d",
-            str(folder),
-            "-r",
-            lock,
-        ]
-    )
+    exact = ["--python-version", python, "--only-binary=:all:", "--require-hashes", "--no-deps"]
+    run([*pip, "download", *exact, "-d", str(folder), "-r", str(wanted)])
     run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)])
-    run([*pip, "download", "--no-deps", "-d", str(folder), "pip"])
 
 
-def bill_of_materials() -> None:
-    """Write what is in the image as CycloneDX, from the wheels themselves."""
-    parts = [
-        component(wheel) for wheel in sorted((CONTEXT / "wheels").glob("*.whl")) if not wheel.name.startswith("pip-")
-    ]
-    bill = {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "version": 1,
-        "metadata": {"component": {"type": "container", "name": "kube-cpg", "version": version()}},
-        "components": parts,
-    }
-    (CONTEXT / "sbom.json").write_text(json.dumps(bill, indent=2) + "\n", "utf-8")
-
-
-def component(wheel: Path) -> dict[str, object]:
-    """Return a wheel as a component: name, version, licence, hash."""
-    with zipfile.ZipFile(wheel) as packed:
-        place = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
-        told = Parser().parsestr(packed.read(place).decode("utf-8"), headersonly=True)
-    name, number = str(told["Name"]), str(told["Version"])
-    licence = told["License-Expression"] or str(told["License"] or "unknown").partition("\n")[0]
-    return {
-        "type": "library",
-        "name": name,
-        "version": number,
-        "purl": f"pkg:pypi/{name.lower()}@{number}",
-        "licenses": [{"license": {"name": licence}}],
-        "hashes": [{"alg": "SHA-256", "content": sha256(wheel.read_bytes()).hexdigest()}],
-    }
+def chosen(lock: str, python: str) -> str:
+    """Return what of a lock is for a version of Python, without conditions: pip would ask them of its own Python."""
+    there = {"python_version": python, "python_full_version": f"{python}.99"}
+    lines, is_ours = [], True
+    for line in lock.splitlines(keepends=True):
+        entry = _ENTRY.match(line)
+        if entry is not None:
+            is_ours = not entry["when"] or Marker(entry["when"]).evaluate(there)
+        if is_ours:
+            lines.append(line if entry is None else f"{entry['what']} \\\n")
+    return "".join(lines)
 
 
 def stand_in(engine: str) -> None:
@@ -137,12 +107,15 @@ def stand_in(engine: str) -> None:
     (folder / "base.tar").unlink()
 
 
-def image(engine: str, base: str, tag: str) -> None:
+def image(engine: str, given: argparse.Namespace) -> None:
     """Build the image itself."""
-    shutil.copy(ROOT / "docker" / "Dockerfile", CONTEXT / "Dockerfile")
-    arguments = {"BASE": base, "VERSION": version(), "REVISION": revision()}
-    given = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    run([*_build(engine), *given, "-t", tag, str(CONTEXT)])
+    base = STAND_IN if given.base == "stand-in" else given.base
+    for file in GIVEN:
+        shutil.copy(file, CONTEXT)
+    arguments = {"BASE": base, "VERSION": version(), "REVISION": revision(), "CREATED": created()}
+    words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    words += ["--label", f"org.opencontainers.image.source={given.source}"] if given.source else []
+    run([*_build(engine), *words, "-t", given.tag, str(CONTEXT)])
 
 
 def archive(engine: str, tag: str, place: str) -> None:
@@ -162,8 +135,18 @@ def version() -> str:
 
 def revision() -> str:
     """Return the commit that is built, or that it is none."""
-    told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607 - git of the system
-    return told.stdout.strip() or "unknown"
+    return _git("rev-parse", "HEAD") or "unknown"
+
+
+def created() -> str:
+    """Return when what is built was made, however often that is: as the environment says, or its commit."""
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0)
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _git(*words: str) -> str:
+    told = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607 - git of the system
+    return told.stdout.strip()
 
 
 def step(title: str, act: Callable[[], None]) -> None:
@@ -190,8 +173,8 @@ def _digest(given: argparse.Namespace) -> str:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     sources = [path for package in packages["packages"] for path in (ROOT / package).rglob("*") if path.is_file()]
     files = [path for path in sources if "__pycache__" not in path.parts]
-    files += [ROOT / "pyproject.toml", ROOT / "requirements" / "runtime.lock", ROOT / "docker" / "Dockerfile"]
-    digest = sha256(repr((given.base, given.python, given.tag)).encode())
+    files += [ROOT / "pyproject.toml", *LOCKS, *GIVEN]
+    digest = sha256(repr((given.base, given.python, given.tag, given.source)).encode())
     for path in sorted(files):
         digest.update(f"{path.relative_to(ROOT)} {sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
@@ -226,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--tag", default=f"localhost/kube-cpg:{version()}", help="name of the image (default: %(default)s)"
     )
+    parser.add_argument("--source", help="where its sources are, for a label")
     parser.add_argument("--engine", choices=ENGINES, help="who builds (default: the first that is there)")
     parser.add_argument("--archive", help="write the image to this file as well")
     return parser.parse_args()

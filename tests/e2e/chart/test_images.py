@@ -5,10 +5,12 @@ That its processes do their work in containers is shown by `test_installed.py`.
 
 import importlib.metadata
 import json
+import re
 import subprocess
 import tarfile
 import tomllib
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,10 @@ CHART = ROOT / "charts" / "kube-cpg" / "Chart.yaml"
 NOBODY = "65532:65532"
 PROGRAMS = ("cpg-operator", "cpg-scheduler")
 """What the chart starts, each by this name alone."""
+
+PACKED_MEGABYTES = 130
+OURS_MEGABYTES = 130
+"""What the image may come to, compressed as a whole, and unpacked as far as it is ours."""
 
 OPEN_TO_ALL = {"tmp", "var/tmp", "run/lock", "dev/shm"}
 """Folders in which any Linux lets anybody write; the chart's file system is read-only as a whole."""
@@ -41,6 +47,7 @@ class Image:
         self._blobs = folder / "blobs"
         (manifest,) = json.loads((folder / "index.json").read_text())["manifests"]
         layers: Plain = self._read(manifest)
+        self.packed = sum(layer["size"] for layer in layers["layers"])
         self.config: Plain = self._read(layers["config"])["config"]
         for layer in layers["layers"]:
             with tarfile.open(self._blob(layer)) as packed:
@@ -105,12 +112,32 @@ def test_every_program_starts_from_the_image(unpacked: Image) -> None:
 
 def test_the_bill_of_materials_lists_what_is_installed(unpacked: Image) -> None:
     """No more, no less, each with its version, licence and digest."""
-    bill = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())
-    listed = {(one["name"].lower().replace("_", "-"), one["version"]) for one in bill["components"]}
+    components = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())["components"]
+    ours = [one for one in components if one["purl"].startswith("pkg:pypi/")]
+    listed = {(one["name"].lower().replace("_", "-"), one["version"]) for one in ours}
     assert listed == {(one.name.lower().replace("_", "-"), one.version) for one in installed(unpacked)}
-    for one in bill["components"]:
+    for one in ours:
         assert one["licenses"][0]["license"]["name"] not in {"", "unknown"}, one["name"]
         assert len(one["hashes"][0]["content"]) == 64
+
+
+def test_the_bill_of_materials_lists_the_base(unpacked: Image) -> None:
+    """Python as it says itself what it is, and each package that dpkg has installed, with its version."""
+    components = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())["components"]
+    (python,) = (one for one in components if one["purl"].startswith("pkg:generic/python@"))
+    assert unpacked.run("/opt/kube-cpg/bin/python3", "--version").strip() == f"Python {python['version']}"
+    packages = (unpacked.root / "var/lib/dpkg/status").read_text().split("\n\n")
+    found = [dict(re.findall(r"^(Package|Version): (.+)$", one, re.MULTILINE)) for one in packages if one.strip()]
+    listed = {(one["name"], one["version"]) for one in components if one["purl"].startswith("pkg:deb/")}
+    assert listed == {(one["Package"], one["Version"]) for one in found}
+    assert len(listed) > 50
+
+
+def test_it_is_small(unpacked: Image) -> None:
+    """What a node has to pull, and what it takes there; most of it is numpy and the base."""
+    files = [path.lstat().st_size for path in (unpacked.root / "opt").rglob("*") if not path.is_symlink()]
+    assert sum(files) < OURS_MEGABYTES * 2**20
+    assert unpacked.packed < PACKED_MEGABYTES * 2**20
 
 
 def test_the_labels_say_what_it_is(unpacked: Image) -> None:
@@ -119,6 +146,8 @@ def test_the_labels_say_what_it_is(unpacked: Image) -> None:
     assert labels["title"] == "kube-cpg"
     assert labels["licenses"] == "Apache-2.0"
     assert labels["revision"]
+    assert datetime.fromisoformat(labels["created"]).tzinfo is not None
+    assert labels["name"].endswith("kube-cpg-base")
 
 
 def test_nobody_runs_in_it_and_can_write_nothing(unpacked: Image) -> None:

@@ -1,0 +1,69 @@
+"""Writes what is in the image, as CycloneDX: our wheels, Python, and the Debian packages of the base.
+
+It is run by the base's Python while the image is built, where all of these are: ``python3 sbom.py WHEELS VERSION``.
+"""
+
+import json
+import platform
+import sys
+import zipfile
+from collections.abc import Iterator
+from email.parser import Parser
+from hashlib import sha256
+from pathlib import Path
+
+STATUS = Path("/var/lib/dpkg/status")
+
+
+def main() -> None:
+    """Write the bill of materials."""
+    folder, version = sys.argv[1:]
+    packages = STATUS.read_text("utf-8") if STATUS.exists() else ""
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "container", "name": "kube-cpg", "version": version}},
+        "components": [*wheels(Path(folder)), python(), *debian(packages)],
+    }
+    sys.stdout.write(json.dumps(bill, indent=2) + "\n")
+
+
+def wheels(folder: Path) -> Iterator[dict[str, object]]:
+    """Yield each wheel that is installed: name, version, licence, hash."""
+    for wheel in sorted(folder.glob("*.whl")):
+        if wheel.name.startswith("pip-"):
+            continue
+        with zipfile.ZipFile(wheel) as packed:
+            place = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+            told = Parser().parsestr(packed.read(place).decode("utf-8"), headersonly=True)
+        name, version = str(told["Name"]), str(told["Version"])
+        licence = told["License-Expression"] or str(told["License"] or "unknown").partition("\n")[0]
+        yield {
+            "type": "library",
+            "name": name,
+            "version": version,
+            "purl": f"pkg:pypi/{name.lower()}@{version}",
+            "licenses": [{"license": {"name": licence}}],
+            "hashes": [{"alg": "SHA-256", "content": sha256(wheel.read_bytes()).hexdigest()}],
+        }
+
+
+def python() -> dict[str, object]:
+    """Return the Python that all of it runs in."""
+    version = platform.python_version()
+    return {"type": "application", "name": "python", "version": version, "purl": f"pkg:generic/python@{version}"}
+
+
+def debian(status: str) -> Iterator[dict[str, object]]:
+    """Yield each package that is installed, by what dpkg knows of them."""
+    for text in status.split("\n\n"):
+        told = Parser().parsestr(text.lstrip(), headersonly=True)
+        name, version = told["Package"], told["Version"]
+        if name and str(told["Status"]).endswith(" installed"):
+            purl = f"pkg:deb/debian/{name}@{version}?arch={told['Architecture']}"
+            yield {"type": "library", "name": name, "version": version, "purl": purl}
+
+
+if __name__ == "__main__":
+    main()
