@@ -1,9 +1,16 @@
 {{- define "kube-cpg.name" -}}
-{{- if contains .Chart.Name .Release.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
 {{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* The class of its processes; it is the cluster's, so the namespace is in its name. */ -}}
+{{- define "kube-cpg.class" -}}
+{{ include "kube-cpg.name" . }}.{{ .Release.Namespace }}
 {{- end -}}
 
 {{- define "kube-cpg.labels" -}}
@@ -12,6 +19,9 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- /* What follows is about one process; it is given a dict of root (the chart's context), part (its name) and values. */ -}}
@@ -58,7 +68,7 @@ tolerations: {{ toYaml . | nindent 2 }}
 
 {{- /* The image, and no more rights in the container than none. */ -}}
 {{- define "kube-cpg.container" -}}
-image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false

@@ -53,7 +53,7 @@ spec:
         {{- end }}
     spec:
       serviceAccountName: {{ include "kube-cpg.part" . }}
-      {{- $class := $values.priorityClassName | default (ternary (include "kube-cpg.name" $root) "" $root.Values.priorityClass.create) }}
+      {{- $class := $values.priorityClassName | default (ternary (include "kube-cpg.class" $root) "" $root.Values.priorityClass.create) }}
       {{- with $class }}
       priorityClassName: {{ . }}
       {{- end }}
@@ -159,12 +159,17 @@ spec:
         - { port: webhook, protocol: TCP }
     {{- end }}
   egress:
-    - ports:
-        {{- range $root.Values.networkPolicy.apiServerPorts }}
-        - { port: {{ . }}, protocol: TCP }
-        {{- end }}
-    - ports:
-        - { port: 53, protocol: UDP }
-        - { port: 53, protocol: TCP }
+    {{- include "kube-cpg.egress" $root | nindent 4 }}
 {{- end }}
+{{- end -}}
+
+{{- /* Whom our processes talk to: the API server, and who tells where that is. */ -}}
+{{- define "kube-cpg.egress" -}}
+- ports:
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - { port: {{ . }}, protocol: TCP }
+    {{- end }}
+- ports:
+    - { port: 53, protocol: UDP }
+    - { port: 53, protocol: TCP }
 {{- end -}}

@@ -28,6 +28,7 @@ OTHERWISE: Plain = {
     "api": "crd",
     "apiServerPorts": [7],
     "cpu": "7",
+    "digest": f"sha256:{'7' * 64}",
     "env": [{"name": "X", "value": "x"}],
     "for": "7m",
     "interval": "7s",

@@ -1,0 +1,133 @@
+"""Helm's own ways in and out, where what it waits for depends on us; what a kubelet would do is done here."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpg_lab import building
+from cpg_lab.clusters import Cluster
+from cpg_lab.deployments import Deployments, run_job
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "kube-cpg"
+GROUP = ROOT / "examples" / "01-gang" / "objects.yaml"
+SPACE, TEAM = "kube-cpg", "team-a"
+OPERATOR_ALONE = ("--set", "scheduler.enabled=false")
+KINDS_ALONE = ("--set", "scheduler.enabled=false,operator.enabled=false")
+ENDED = {
+    "startTime": "2026-01-01T00:00:00Z",
+    "completionTime": "2026-01-01T00:00:01Z",
+    "succeeded": 1,
+    "conditions": [{"type": name, "status": "True"} for name in ("SuccessCriteriaMet", "Complete")],
+}
+Plain = dict[str, Any]
+Helm = Callable[..., "subprocess.Popen[str]"]
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster without anybody who would make pods."""
+    with Cluster(ClusterSpec()) as running:
+        for name in (SPACE, TEAM, "elsewhere"):
+            running.kubectl("create", "namespace", name)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def helm(cluster: Cluster) -> Helm:
+    """Return helm, at work beside us."""
+    program = building.ensure(["helm"])["helm"]
+
+    def start(*arguments: str, namespace: str = SPACE) -> subprocess.Popen[str]:
+        command = [str(program), "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - built in code
+
+    return start
+
+
+def told(work: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Return the exit code and the words of a helm that comes to its end."""
+    text, _ = work.communicate(timeout=120)
+    return work.returncode, text
+
+
+def got(cluster: Cluster, *names: str) -> Plain:
+    """Return an object, or nothing where there is none."""
+    text = cluster.kubectl("get", *names, "--ignore-not-found", "-o", "json").stdout
+    found: Plain = json.loads(text or "{}")
+    return found
+
+
+def served(cluster: Cluster) -> str:
+    """Return the kinds of ours that the API server serves."""
+    return cluster.kubectl("api-resources", "--api-group", "scheduling.cpg.dev", "-o", "name").stdout
+
+
+def installed(cluster: Cluster, helm: Helm, *arguments: str) -> list[Plain]:
+    """Install the chart, and return its Deployments."""
+    code, text = told(helm("install", "kube-cpg", str(CHART), *arguments))
+    assert code == 0, text
+    found: list[Plain] = got(cluster, "deployments", "-n", SPACE).get("items", [])
+    return found
+
+
+def test_the_charts_own_test_can_be_run_again(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
+    """It fails where nobody schedules, and its pod goes, so that the next finds room; in a namespace that is ours."""
+    deployments = installed(cluster, helm, "--set", f"namespaces={{{TEAM}}}")
+    name = ("-n", TEAM, "pod/kube-cpg-test")
+    operators = [one for one in deployments if "operator" in one["metadata"]["name"]]
+    with Deployments(cluster.access, operators, folder=tmp_path):
+        code, text = told(helm("test", "kube-cpg", "--timeout", "3s"))
+        assert code != 0, text
+        assert got(cluster, "-n", TEAM, "podgroup/kube-cpg-test")["metadata"]["finalizers"]
+        again = helm("test", "kube-cpg", "--timeout", "30s")
+        cluster.wait(lambda: bool(got(cluster, *name)), what="the next test's pod")
+        cluster.kubectl(
+            "patch", *name, "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Succeeded"}}'
+        )
+        assert told(again)[0] == 0
+        cluster.kubectl("delete", *name)
+        cluster.kubectl("delete", "-n", TEAM, "podgroup/kube-cpg-test", "--timeout=20s")
+    assert told(helm("uninstall", "kube-cpg", "--no-hooks"))[0] == 0
+
+
+def test_kinds_that_were_left_are_taken_over(cluster: Cluster, helm: Helm) -> None:
+    """By a release of another name in another namespace, with the option that the document names."""
+    installed(cluster, helm, *KINDS_ALONE)
+    assert told(helm("uninstall", "kube-cpg"))[0] == 0
+    assert "podgroups" in served(cluster)
+    another = ("another", str(CHART), *KINDS_ALONE)
+    code, text = told(helm("install", *another, namespace="elsewhere"))
+    assert (code, "invalid ownership metadata" in text) == (1, True)
+    code, text = told(helm("install", *another, "--take-ownership", namespace="elsewhere"))
+    assert code == 0, text
+    assert told(helm("upgrade", *another, namespace="elsewhere"))[0] == 0
+    assert told(helm("uninstall", "another", namespace="elsewhere"))[0] == 0
+    cluster.kubectl("delete", "crd", "--timeout=20s", *served(cluster).split())
+
+
+def test_kinds_go_with_the_chart_where_that_is_wished(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
+    """Also with groups in use, and by a helm that waits: the operator goes first, then finalizers, then the rest."""
+    deployments = installed(cluster, helm, *OPERATOR_ALONE, "--set", "crds.keep=false")
+    with Deployments(cluster.access, deployments, folder=tmp_path) as running:
+        cluster.kubectl("create", "-f", str(GROUP))
+        cluster.wait(lambda: bool(got(cluster, "podgroup/ring")["metadata"].get("finalizers")), what="finalizers")
+        uninstall = helm("uninstall", "kube-cpg", "--wait", "--timeout", "60s")
+        name = ("-n", SPACE, "job/kube-cpg-release")
+        cluster.wait(lambda: bool(got(cluster, *name)), timeout=20, what="the way out")
+        (operator,) = got(cluster, "deployments", "-n", SPACE).get("items", [])
+        assert operator["spec"]["replicas"] == 0
+        running.stop()
+        run_job(cluster.access, got(cluster, *name), folder=tmp_path)
+        status = json.dumps({"status": ENDED})
+        cluster.kubectl("patch", *name, "--subresource=status", "--type=merge", "-p", status)
+        code, text = told(uninstall)
+    assert code == 0, text
+    assert served(cluster) == ""
