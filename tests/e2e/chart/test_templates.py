@@ -1,0 +1,148 @@
+"""What the chart renders, object by object: what runs has no rights on its node, and what selects selects just that."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpg_lab import charts
+from cpg_lab.clusters import Cluster
+from cpg_lab.errors import LabError
+from cpg_lab.specs import ClusterSpec
+
+CHART = Path(__file__).parents[3] / "charts" / "kube-cpg"
+SPACE = "kube-cpg"
+EVERYTHING = {
+    "crds": {"keep": False},
+    "operator": {"podDisruptionBudget": True},
+    "networkPolicy": {"enabled": True, "apiServerPorts": [443, 6443]},
+    "webhook": {"enabled": True},
+}
+DNS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
+API_SERVER = [{"port": 443, "protocol": "TCP"}, {"port": 6443, "protocol": "TCP"}]
+Plain = dict[str, Any]
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[Plain]:
+    """Return everything that the chart renders."""
+    return charts.render(CHART, EVERYTHING, namespace=SPACE)
+
+
+def of_kind(objects: list[Plain], kind: str) -> list[Plain]:
+    """Return the objects of a kind."""
+    return [one for one in objects if one["kind"] == kind]
+
+
+def templates(objects: list[Plain]) -> dict[str, Plain]:
+    """Return what pods are made from, by the name of their owner; the Deployment that makes none counts as its hook."""
+    owners = [*of_kind(objects, "Deployment"), *of_kind(objects, "Job")]
+    return {
+        f"{one['metadata']['name']}{'-stopped' if one['spec'].get('replicas') == 0 else ''}": one["spec"]["template"]
+        for one in owners
+    }
+
+
+def selected(objects: list[Plain], selector: dict[str, str]) -> set[str]:
+    """Return whose pods have these labels."""
+    found = templates(objects)
+    return {name for name, one in found.items() if selector.items() <= one["metadata"]["labels"].items()}
+
+
+@pytest.fixture(scope="module")
+def cluster(objects: list[Plain]) -> Iterator[Cluster]:
+    """Run a cluster with a namespace in which only restricted pods may be."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": labels}}
+    with Cluster(ClusterSpec()) as running:
+        for one in (space, *of_kind(objects, "PriorityClass")):
+            running.kubectl("create", "-f", "-", input=json.dumps(one))
+        yield running
+
+
+def create(cluster: Cluster, template: Plain) -> str:
+    """Have a pod of a template judged by the API server."""
+    meta = {"name": "one", "namespace": SPACE, "labels": template["metadata"]["labels"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+    return cluster.kubectl("create", "--dry-run=server", "-o", "name", "-f", "-", input=json.dumps(pod)).stdout
+
+
+def test_every_pod_is_taken_where_only_restricted_ones_are(cluster: Cluster, objects: list[Plain]) -> None:
+    """By the API server's own admission, which refuses the same pod with the host's network."""
+    found = templates(objects)
+    assert {*found} == {f"kube-cpg-{name}" for name in ("scheduler", "operator", "operator-stopped", "release")}
+    for template in found.values():
+        assert create(cluster, template).strip() == "pod/one"
+    host = {**found["kube-cpg-scheduler"], "spec": {**found["kube-cpg-scheduler"]["spec"], "hostNetwork": True}}
+    with pytest.raises(LabError, match="violates PodSecurity"):
+        create(cluster, host)
+
+
+def test_nobody_is_root_or_writes_to_it(objects: list[Plain]) -> None:
+    """Of every container of every pod."""
+    for template in templates(objects).values():
+        assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert template["spec"]["securityContext"]["runAsUser"] > 0
+        for container in template["spec"]["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+@pytest.mark.parametrize("part", ["scheduler", "operator"])
+def test_what_is_about_a_process_selects_its_pods_alone(objects: list[Plain], part: str) -> None:
+    """Its Service, its budget, its policy, its spread, and its Deployment."""
+    name = f"kube-cpg-{part}"
+    paths = {
+        "Deployment": ("selector", "matchLabels"),
+        "PodDisruptionBudget": ("selector", "matchLabels"),
+        "NetworkPolicy": ("podSelector", "matchLabels"),
+        "Service": ("selector",),
+    }
+    ours = {name, f"{name}-stopped"} & {*templates(objects)}
+    for kind, path in paths.items():
+        for one in [one for one in of_kind(objects, kind) if one["metadata"]["name"] == name]:
+            selector = one["spec"]
+            for key in path:
+                selector = selector[key]
+            assert selected(objects, selector) == ours, kind
+    for constraint in templates(objects)[name]["spec"]["topologySpreadConstraints"]:
+        assert selected(objects, constraint["labelSelector"]["matchLabels"]) == ours
+
+
+def test_whoever_runs_may_reach_the_api_server_and_nobody_else(objects: list[Plain]) -> None:
+    """Each pod has one policy, the way out too: DNS and the API server's ports go out, and nothing else."""
+    policies = of_kind(objects, "NetworkPolicy")
+    chosen = [selected(objects, one["spec"]["podSelector"]["matchLabels"]) for one in policies]
+    assert sorted(name for names in chosen for name in names) == sorted(templates(objects))
+    for one in policies:
+        assert one["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        assert one["spec"]["egress"] == [{"ports": API_SERVER}, {"ports": DNS}]
+        let_in = [port["port"] for rule in one["spec"].get("ingress", ()) for port in rule["ports"]]
+        assert (
+            let_in
+            == {"scheduler": ["http"], "operator": ["http", "webhook"], "release": []}[
+                one["metadata"]["labels"]["app.kubernetes.io/component"]
+            ]
+        )
+
+
+def test_its_processes_have_its_class(objects: list[Plain]) -> None:
+    """By the name that it has, which no release of another namespace has."""
+    (one,) = of_kind(objects, "PriorityClass")
+    classes = {name: found["spec"].get("priorityClassName") for name, found in templates(objects).items()}
+    assert {classes["kube-cpg-scheduler"], classes["kube-cpg-operator"]} == {one["metadata"]["name"]}
+    (other,) = of_kind(charts.render(CHART, EVERYTHING, namespace="other"), "PriorityClass")
+    assert other["metadata"]["name"] != one["metadata"]["name"]
+
+
+def test_without_an_operator_nobody_strips_groups() -> None:
+    """A release without one has none to end, so its uninstall leaves the groups of others alone."""
+    rendered = charts.render(CHART, {"operator": {"enabled": False}}, namespace=SPACE)
+    assert {*templates(rendered)} == {"kube-cpg-scheduler"}
