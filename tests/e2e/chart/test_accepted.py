@@ -17,19 +17,20 @@ FILES = sorted(Path(__file__).with_name("values").glob("*.yaml"))
 SPACE = "kube-cpg"
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 KINDS = ("servicemonitors", "prometheusrules")
+CERT_MANAGER = Path(__file__).with_name("cert-manager.yaml")
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module", params=["1.37", "1.30"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Run a cluster that serves the Prometheus Operator's own kinds, and has the namespaces that values name."""
+    """Run a cluster with kinds of the Prometheus Operator and of cert-manager, and the namespaces that values name."""
     kinds = sources.folder("prometheus-operator", PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
     with Cluster(ClusterSpec(kubernetes=request.param)) as running:
-        files = [f"--filename={kinds / f'monitoring.coreos.com_{name}.yaml'}" for name in KINDS]
+        files = [f"--filename={CERT_MANAGER}"]
+        files += [f"--filename={kinds / f'monitoring.coreos.com_{name}.yaml'}" for name in KINDS]
         running.kubectl("apply", "--server-side", *files)
-        names = [f"crd/{name}.monitoring.coreos.com" for name in KINDS]
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", *names)
+        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "crd", "--all")
         for name in (SPACE, "limited"):
             running.kubectl("create", "namespace", name)
         yield running
