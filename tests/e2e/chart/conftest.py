@@ -1,6 +1,7 @@
 """The chart as it runs: its pods are containers of our image on real nodes, and place trees on simulated ones."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cpg_lab import building
 from cpg_lab.clusters import Cluster
@@ -21,6 +23,9 @@ ARCHIVE = ROOT / "build" / "image.tar"
 SPACE = "kube-cpg"
 REAL = "lab.cpg.dev/real"
 NODES = "2 blocks x 2 racks x 4 nodes, cpu=4, memory=16Gi"
+LATER_FIELD, LATER_VALUE = "preferredTopology", "userRoles"
+"""What an older chart lacks: of the kinds, and of the values."""
+
 Helm = Callable[..., str]
 Plain = dict[str, Any]
 
@@ -34,6 +39,32 @@ def values() -> list[str]:
         "operator": part,
     }
     return [word for key, value in given.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
+
+
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the chart as it might have been before: one field of the kinds and one value had not been thought of."""
+    folder = tmp_path_factory.mktemp("older") / "kube-cpg"
+    shutil.copytree(CHART, folder)
+    about = folder / "Chart.yaml"
+    about.write_text(
+        about.read_text().replace(f"ersion: {yaml.safe_load(about.read_text())['version']}", "ersion: 0.0.9")
+    )
+    for path in (folder / "files" / "crds").iterdir():
+        path.write_text(yaml.safe_dump(without(yaml.safe_load(path.read_text()), LATER_FIELD), sort_keys=False))
+    schema = folder / "values.schema.json"
+    schema.write_text(json.dumps(without(json.loads(schema.read_text()), LATER_VALUE)))
+    values = folder / "values.yaml"
+    values.write_text(values.read_text().replace(f"\n{LATER_VALUE}: true\n", "\n"))
+    (folder / "templates" / "userroles.yaml").unlink()
+    return folder
+
+
+def without(value: Any, name: str) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """Return plain data without any key of a name."""
+    if isinstance(value, dict):
+        return {key: without(one, name) for key, one in value.items() if key != name}
+    return [without(one, name) for one in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="session")

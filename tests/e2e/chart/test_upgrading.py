@@ -1,0 +1,80 @@
+"""The upgrade from an older chart, by helm as the document has it, and the way back."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cpg_lab import building
+from cpg_lab.clusters import Cluster
+from cpg_lab.errors import LabError
+from cpg_lab.specs import ClusterSpec
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "operations" / "upgrade.md").read_text("utf-8")
+SPACE = "kube-cpg"
+ROLE = "clusterrole/kube-cpg:kube-cpg-view"
+Helm = Callable[..., str]
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster."""
+    with Cluster(ClusterSpec()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def helm(cluster: Cluster) -> Helm:
+    """Return helm, at work in the root of the sources; it fails the test with its own words."""
+    program = building.ensure(["helm"])["helm"]
+
+    def run(*arguments: str) -> str:
+        command = [str(program), "--kubeconfig", str(cluster.kubeconfig), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)  # noqa: S603 - built in code
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def create(cluster: Cluster, name: str) -> None:
+    """Create a group that uses the field which the older kinds do not have."""
+    topology = {"preferredTopology": [{"key": "topology.cpg.dev/rack"}]}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "schedulingConstraints": topology}
+    kind = {"apiVersion": "scheduling.cpg.dev/v1alpha3", "kind": "PodGroup"}
+    group = json.dumps({**kind, "metadata": {"name": name}, "spec": spec})
+    cluster.kubectl("create", "--validate=strict", "-f", "-", input=group)
+
+
+def replicas(cluster: Cluster) -> str:
+    """Return how many schedulers are wanted."""
+    told = cluster.kubectl("get", "deployment", "kube-cpg-scheduler", "-n", SPACE, "-o", "jsonpath={.spec.replicas}")
+    return told.stdout
+
+
+def test_an_upgrade_brings_what_is_new_and_keeps_what_users_have(cluster: Cluster, helm: Helm, older: Path) -> None:
+    """Fields and values that were not there are; the user's own value and the groups stay, on the way back too."""
+    chosen = ("--namespace", SPACE, "--create-namespace", "--set", "scheduler.replicas=3")
+    helm("install", "kube-cpg", str(older), *chosen)
+    cluster.kubectl("create", "-f", str(ROOT / "examples" / "01-gang" / "objects.yaml"))
+    with pytest.raises(LabError, match=r"unknown field.*preferredTopology"):
+        create(cluster, "early")
+    (documented,) = re.findall(r"^helm (upgrade .*) --wait$", DOCUMENT, re.MULTILINE)
+    helm(*documented.split())
+    create(cluster, "new")
+    assert replicas(cluster) == "3"
+    assert cluster.kubectl("get", ROLE, "--ignore-not-found", "-o", "name").stdout
+    helm("rollback", "kube-cpg", "--namespace", SPACE)
+    with pytest.raises(LabError, match=r"unknown field.*preferredTopology"):
+        create(cluster, "late")
+    assert not cluster.kubectl("get", ROLE, "--ignore-not-found", "-o", "name").stdout
+    assert cluster.kubectl("get", "podgroups", "-o", "name").stdout.split() == [
+        f"podgroup.scheduling.cpg.dev/{name}" for name in ("new", "ring")
+    ]
+    assert replicas(cluster) == "3"
