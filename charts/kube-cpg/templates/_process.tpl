@@ -40,11 +40,8 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "kube-cpg.labels" $root | nindent 8 }}
-        app.kubernetes.io/component: {{ .part }}
-        {{- with $values.podLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- $labels := merge (dict "app.kubernetes.io/component" .part) $values.podLabels }}
+        {{- include "kube-cpg.found" (list $root $labels) | nindent 8 }}
       annotations:
         # A changed settings file makes new pods: it is read at the start only.
         kube-cpg.dev/settings: {{ sha256sum $settings }}
