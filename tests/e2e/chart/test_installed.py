@@ -50,6 +50,15 @@ def is_bound(installed: Installed, name: str) -> bool:
     return all(pod["spec"].get("nodeName") for pod in installed.got("pods", "-l", f"gang={name}"))
 
 
+def binds_told(installed: Installed) -> Counter[str]:
+    """Return how often a bind of each pod has been told of, by any replica."""
+    events = installed.got("events.events.k8s.io", "--field-selector", "reason=Scheduled,regarding.kind=Pod")
+    told = Counter[str]()
+    for one in events:
+        told[one["regarding"]["uid"]] += one.get("series", {}).get("count", 1)
+    return told
+
+
 def test_every_process_runs_at_the_first_try(installed: Installed) -> None:
     """All pods are ready, replicas on nodes of their own, and no container was started twice."""
     schedulers, operators = installed.pods_of("scheduler"), installed.pods_of("operator")
@@ -100,6 +109,9 @@ def test_an_upgrade_and_a_rollback_lose_no_gang(installed: Installed) -> None:
         rolled.set()
         coming.join()
     installed.cluster.wait(lambda: all(is_bound(installed, name) for name in names), what="all gangs")
+    uids = {pod["metadata"]["uid"] for pod in installed.got("pods") if pod["metadata"]["labels"].get("gang") in names}
+    installed.cluster.wait(lambda: uids <= {*binds_told(installed)}, what="words about all binds")
+    assert {*binds_told(installed).values()} == {1}
 
 
 def test_what_runs_goes_on_without_the_chart(installed: Installed) -> None:
