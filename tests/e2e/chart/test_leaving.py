@@ -86,7 +86,8 @@ def test_the_charts_own_test_can_be_run_again(cluster: Cluster, helm: Helm, tmp_
     with Deployments(cluster.access, operators, folder=tmp_path):
         code, text = told(helm("test", "kube-cpg", "--timeout", "3s"))
         assert code != 0, text
-        assert got(cluster, "-n", TEAM, "podgroup/kube-cpg-test")["metadata"]["finalizers"]
+        group = ("-n", TEAM, "podgroup/kube-cpg-test")
+        cluster.wait(lambda: bool(got(cluster, *group)["metadata"].get("finalizers")), what="finalizers")
         again = helm("test", "kube-cpg", "--timeout", "30s")
         cluster.wait(lambda: bool(got(cluster, *name)), what="the next test's pod")
         cluster.kubectl(
@@ -94,7 +95,7 @@ def test_the_charts_own_test_can_be_run_again(cluster: Cluster, helm: Helm, tmp_
         )
         assert told(again)[0] == 0
         cluster.kubectl("delete", *name)
-        cluster.kubectl("delete", "-n", TEAM, "podgroup/kube-cpg-test", "--timeout=20s")
+        cluster.kubectl("delete", *group, "--timeout=20s")
     assert told(helm("uninstall", "kube-cpg", "--no-hooks"))[0] == 0
 
 
