@@ -1,6 +1,7 @@
 """What a scenario may expect, held against what there is."""
 
 from collections.abc import Iterator
+from fnmatch import filter as matching
 from typing import Literal
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     victims: tuple[str, ...] | None = None
     plan: dict[str, str] = {}
     because: dict[str, str] = {}
+    conditions: dict[str, str] = {}
 
 
 def unmet(expected: Expected, stage: Stage) -> Iterator[str]:
@@ -45,6 +47,30 @@ def unmet(expected: Expected, stage: Stage) -> Iterator[str]:
         if name not in stage.refused or text not in stage.refused[name]:
             yield f"refused: {name}: {text!r} is not in {stage.refused.get(name)!r}"
     yield from _evicted(expected, stage)
+    yield from _said(expected, stage)
+
+
+def _said(expected: Expected, stage: Stage) -> Iterator[str]:
+    """Compare conditions as far as there is anybody who writes them; the names must be right in any case."""
+    names = {*stage.pods, *(key.name for key in stage.groups)}
+    for pattern, wanted in expected.conditions.items():
+        meant = sorted(matching(names, pattern))
+        if not meant:
+            yield f"conditions: {pattern}: nobody is called that"
+        for name in meant:
+            if stage.said is not None and not _says(wanted, stage.said.get(name, "")):
+                yield f"conditions: {name}: expected {wanted!r}, found {stage.said.get(name)!r}"
+
+
+def _says(wanted: str, found: str) -> bool:
+    """Tell whether status and reason are the same, and the part of the message is in it; without one, it is empty."""
+    *words, part = _parted(wanted)
+    *told, message = _parted(found)
+    return words == told and (part in message if part else not message)
+
+
+def _parted(text: str) -> list[str]:
+    return [*text.split(" ", 2), "", "", ""][:3]
 
 
 def _evicted(expected: Expected, stage: Stage) -> Iterator[str]:

@@ -66,6 +66,11 @@ go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An e
     victims: [low-1, low-2]                 # these pods, and no others, were evicted in this step
     plan: {pg1: NotEnough}                  # of the root's last plan in this step
     because: {low-1: needs its 2 CPU on n1} # why a pod was evicted, and a part of the text
+    conditions: {pg1: True Scheduled, "pg2*": False Unschedulable room for 2 of 3}   # see below
+
+The last is status, reason and a part of the message of the condition that tells whether a pod or group was scheduled;
+where no part is named, the message is empty. A pattern means all pods and groups of such names. The engine alone writes
+no conditions: they are compared where the scenario is played on an API server.
 """
 
 from collections.abc import Iterator, Mapping

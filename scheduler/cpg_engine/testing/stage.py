@@ -60,6 +60,8 @@ class Stage:
         self.held: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.broken: list[str] = []
+        self.said: dict[str, str] | None = None
+        """Status, reason and message of everybody's condition, by name; None where nobody writes any, as here."""
 
     @classmethod
     def of(cls, situation: Situation, options: Options | None = None) -> "Stage":

@@ -14,7 +14,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.dumping import dump
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_api.scheduling.names import EVENT_FAILED_SCHEDULING, POD_GROUP_LABEL, POD_SCHEDULED, SCHEDULER_NAME
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.expectations import Expected, unmet
 from cpg_engine.testing.notation import BudgetForm
@@ -128,7 +128,8 @@ class Live(Stage):
     def await_expected(self, expected: Expected) -> list[str]:
         """Return what is still unmet when nobody is silent any more, or patience has run out.
 
-        A pod that waits must say why: until it does, the scheduler has not spoken.
+        A pod that waits must say why: until it does, the scheduler has not spoken. What groups say must be about them
+        as they are, and whoever is told something anew is told so by one event.
         """
         self.flush()
         places = Expected(
@@ -137,11 +138,14 @@ class Live(Stage):
             together=expected.together,
             victims=expected.victims,
             because=expected.because,
+            conditions=expected.conditions,
         )
         deadline = time.monotonic() + PATIENCE
         while True:
-            silent = self._look()
-            complaints = [*unmet(places, self), *(f"{name} is silent" for name in silent)]
+            outdated = self._look()
+            complaints = [*unmet(places, self), *outdated]
+            if not complaints and expected.conditions:
+                complaints = self._unrecorded()
             if not complaints or time.monotonic() > deadline:
                 self.evicted.clear()
                 return complaints
@@ -157,32 +161,59 @@ class Live(Stage):
             self._cluster.kubectl("delete", "nodes", "--all")
 
     def _look(self) -> list[str]:
-        """Read the pods; return those of ours that wait and have not been told why."""
-        answer = msgspec.json.decode(self._kubectl("get", "pods", "-o", "json"))
-        silent = []
-        gone = self.pods.keys() - {item["metadata"]["name"] for item in answer["items"]}
+        """Read what there is; return who says nothing though he waits, and who speaks of what is no more."""
+        groups = [f"{kind}.{KINDS[self._flavour]}" for kind in ("podgroups", "compositepodgroups")]
+        kinds = ",".join(["pods", *(groups if self.groups else ())])
+        answer = msgspec.json.decode(self._kubectl("get", kinds, "-o", "json"))["items"]
+        pods = {item["metadata"]["name"]: item for item in answer if item["kind"] == "Pod"}
+        gone = self.pods.keys() - pods.keys()
         if gone:
             reasons = self._reasons()
             self.evicted.update((name, reasons.get(name, "")) for name in gone)
             for name in gone:
                 del self.pods[name]
-        for item in answer["items"]:
-            name, node = item["metadata"]["name"], item["spec"].get("nodeName", "")
-            if name not in self.pods:
-                continue
-            pod = self.pods[name]
-            self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=node))
-            told = any(one["type"] == "PodScheduled" for one in item.get("status", {}).get("conditions", ()))
-            if not node and not told and item["spec"].get("schedulerName") == SCHEDULER_NAME:
-                silent.append(name)
-        return silent
+        for name, pod in self.pods.items():
+            self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=pods[name]["spec"].get("nodeName", "")))
+        self.said = said = dict[str, str]()
+        return [complaint for item in answer if (complaint := self._hear(item, said))]
+
+    def _hear(self, item: Plain, said: dict[str, str]) -> str:
+        """Note what an object says; return what is wrong with that, apart from what it says."""
+        kind, meta = item["kind"], item["metadata"]
+        wanted = POD_SCHEDULED if kind == "Pod" else f"{kind}InitiallyScheduled"
+        conditions = item.get("status", {}).get("conditions", ())
+        found: Plain = next((one for one in conditions if one["type"] == wanted), {})
+        status = found.get("status", "Unknown")
+        message = found.get("message", "").replace(f"{self.namespace}/", "default/")
+        said[meta["name"]] = f"{status} {found.get('reason', '')} {message}".rstrip()
+        if kind == "Pod":
+            waits = not item["spec"].get("nodeName") and item["spec"].get("schedulerName") == SCHEDULER_NAME
+            return f"{meta['name']} is silent" if waits and status != "False" else ""
+        about = found.get("observedGeneration", 0)
+        is_old = status != "Unknown" and about != meta.get("generation", 0)  # the built-in kinds count none
+        return f"{meta['name']} speaks of generation {about}" if is_old else ""
+
+    def _unrecorded(self) -> list[str]:
+        """Return of whom what he says is not in exactly one event, said once, however often he was tried."""
+        told: dict[tuple[str, str], list[int]] = {}
+        for name, note, times in self._events(EVENT_FAILED_SCHEDULING):
+            told.setdefault((name, note), []).append(times)
+        said = (self.said or {}).items()
+        failed = ((name, words.split(" ", 2)[2]) for name, words in said if words.startswith("False"))
+        heard = ((name, told.get((name, message), [])) for name, message in failed)
+        return [f"{name} was told what he says {times} times" for name, times in heard if times != [1]]
 
     def _reasons(self) -> dict[str, str]:
         """Return what the events say of those who were evicted."""
+        return {name: note for name, note, _ in self._events("Preempted")}
+
+    def _events(self, reason: str) -> Iterator[tuple[str, str, int]]:
+        """Yield of each event for a reason whom it is about, its words, and how often they were said."""
         found = msgspec.json.decode(self._kubectl("get", "events.events.k8s.io", "-o", "json"))
-        evictions = [event for event in found["items"] if event["reason"] == "Preempted"]
-        home = f"{self.namespace}/"
-        return {event["regarding"]["name"]: event["note"].replace(home, "default/") for event in evictions}
+        for one in found["items"]:
+            if one["reason"] == reason:
+                note = one["note"].replace(f"{self.namespace}/", "default/")
+                yield one["regarding"]["name"], note, (one.get("series") or {}).get("count", 1)
 
     def _prioritise(self, spec: Plain, priority: int | None) -> None:
         """Express a priority, and a pod's preemption policy with it, by a class, as users have to."""

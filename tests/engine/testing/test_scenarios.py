@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cpg_engine.testing.expectations import Expected, unmet
 from cpg_engine.testing.notation import ScenarioError
 from cpg_engine.testing.scenarios import play
 from cpg_engine.verdicts import Finding
@@ -25,6 +26,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "refused": {"pg1-1": "requests"},
     "plan": {"pg1": "Planned", "pg2": "Planned"},
     "because": {"pg1-1": "needs"},
+    "conditions": {"nobody": "True Scheduled"},
 }
 
 
@@ -43,6 +45,28 @@ def test_who_was_evicted_is_told() -> None:
     assert play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": expect}).complaints == ()
     wrong = play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"victims": ["low-1"]}}).complaints
     assert wrong == ("step 0: victims: expected ['low-1'], found ['low-2']",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaints"),
+    [
+        ("False Unschedulable room", 0),
+        ("False Unschedulable rooms", 2),
+        ("False SchedulerError room", 2),
+        ("True Unschedulable room", 2),
+        ("False Unschedulable", 2),
+        ("True Scheduled", 2),
+    ],
+)
+def test_a_condition_is_its_status_its_reason_and_a_part_of_its_message(wanted: str, complaints: int) -> None:
+    """All whom the pattern means are compared; a message that is not expected is a complaint, and so is silence."""
+    stage = play(BASE).stage
+    expected = Expected(conditions={"pg1-*": wanted})
+    assert list(unmet(expected, stage)) == []
+    stage.said = dict.fromkeys(("pg1-1", "pg1-2"), "False Unschedulable there is no room")
+    assert len(list(unmet(expected, stage))) == complaints
+    stage.said = {"pg1-1": "True Scheduled"}
+    assert len(list(unmet(Expected(conditions={"pg1-1": "True Scheduled", "pg1-2": "True Scheduled"}), stage))) == 1
 
 
 def test_a_pod_is_on_no_node_that_is_gone() -> None:
