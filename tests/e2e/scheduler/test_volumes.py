@@ -77,6 +77,29 @@ class Place:
         body = {"metadata": {"name": name}, "spec": spec}
         await self.connection.post(self.path("persistentvolumeclaims"), body)
 
+    async def until_selected(self, name: str) -> str:
+        """Return the node that a claim has been told."""
+        found: list[str] = []
+
+        async def holds() -> bool:
+            claim = await self.get(self.path("persistentvolumeclaims", name))
+            found[:] = filter(None, [claim["metadata"].get("annotations", {}).get(SELECTED)])
+            return bool(found)
+
+        await self.until(holds, f"{name} has no node")
+        return found[0]
+
+    async def make(self, name: str) -> None:
+        """Make the volume of a claim, reachable from everywhere."""
+        claim = await self.get(self.path("persistentvolumeclaims", name))
+        await volume(self.connection, f"made-{claim['metadata']['uid']}", "made", claim=_reference(claim["metadata"]))
+
+    async def intrude(self, name: str, node: str, cpu: str) -> None:
+        """Put a pod of nobody's onto a node."""
+        container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"schedulerName": "nobody", "nodeName": node, "containers": [container]}
+        await self.connection.post(self.path("pods"), {"metadata": {"name": name}, "spec": spec})
+
     async def bound(self) -> dict[str, str]:
         """Return which pods have which node."""
         items = (await self.get(self.path("pods")))["items"]
@@ -154,6 +177,12 @@ async def volume(
     await connection.post("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
 
 
+def _reference(meta: Plain) -> Plain:
+    """Return how a volume names its claim."""
+    kind = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+    return kind | {key: meta[key] for key in ("namespace", "name", "uid")}
+
+
 class Provisioner:
     """Makes volumes for claims that are told a node, or takes the node back."""
 
@@ -181,9 +210,8 @@ class Provisioner:
             path = self._place.path("persistentvolumeclaims", meta["name"])
             await self._place.connection.patch(path, {"metadata": {"annotations": {SELECTED: None}}})
             return
-        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
-        reference |= {key: meta[key] for key in ("namespace", "name", "uid")}
-        await volume(self._place.connection, f"made-{meta['uid']}", self._class, node=node, claim=reference)
+        name = f"made-{meta['uid']}"
+        await volume(self._place.connection, name, self._class, node=node, claim=_reference(meta))
 
 
 @pytest.fixture(scope="module")
@@ -330,6 +358,32 @@ async def test_a_gang_of_which_one_volume_cannot_be_made_stays_unbound_as_a_whol
         assert provisioner.refusals <= before + 3, "it does not back off"
         provisioner.refuses = False
         await place.until_bound("lucky", "unlucky")
+
+
+async def test_a_rival_that_is_bound_while_a_gang_waits_for_its_volumes_sends_it_elsewhere(
+    place: Place, scheduler: Path
+) -> None:
+    """Nothing is added to the nodes that were chosen for it; the whole gang is bound where there is room by then."""
+    await place.group("pg", 2)
+    for number in range(2):
+        await place.claim(f"data-{number}", "made")
+        await place.pod(f"p-{number}", f"data-{number}", group="pg")
+    chosen = [await place.until_selected(f"data-{number}") for number in range(2)]
+    rivals = {f"rival-{node}": node for node in set(chosen)}
+    for name, node in rivals.items():
+        await place.intrude(name, node, cpu="4")
+    await asyncio.sleep(0.3)  # the scheduler hears of pods and claims apart
+    for number in range(2):
+        await place.make(f"data-{number}")
+    nodes = await place.until_bound("p-0", "p-1")
+    assert not {nodes["p-0"], nodes["p-1"]} & set(chosen)
+    assert {name: nodes[name] for name in rivals} == rivals
+    assert any("too full" in line for line in _said(scheduler, "order given back", f"{place.namespace}/pg"))
+
+
+def _said(log: Path, event: str, root: str) -> list[str]:
+    """Return the lines of a log about something of a root."""
+    return [line for line in log.read_text().splitlines() if f'"{event}"' in line and root in line]
 
 
 async def test_a_claim_may_come_after_its_pod(place: Place) -> None:
