@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import time
 from collections import Counter
@@ -26,6 +27,8 @@ from cpg_client.resources import (
     EVENTS,
     LEASES,
     NAMESPACES,
+    NATIVE_COMPOSITE_POD_GROUPS,
+    NATIVE_POD_GROUPS_ALPHA,
     NODES,
     PODS,
     Resource,
@@ -41,12 +44,20 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
 
 BLOCK, RACK = "topology.cpg.dev/block", "topology.cpg.dev/rack"
-CRASHES = int(os.environ.get("CRASHES", "5"))
-"""How often a leader is killed; by ``make crash`` so often that the cluster is exactly full at the end."""
+CRASHES = int(os.environ.get("CRASHES", "3"))
+"""How often a leader is killed in each flavour; by ``make crash`` so often that the cluster is full at the end."""
+
+RESULTS = os.environ.get("CRASH_RESULTS", "")
+"""The folder for a file with what became of the run, if it is to be kept."""
 
 TREES_PER_BLOCK = 4
 Plain = dict[str, Any]
 Made = tuple[str, Plain]
+
+
+def nodes_for(trees: int) -> NodePool:
+    """Return room for so many trees, and no more where these are many."""
+    return NodePool.parse(f"{max(2, -(-trees // TREES_PER_BLOCK))} blocks x 2 racks x 8 nodes, cpu=4")
 
 
 def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str) -> Plain:
@@ -61,7 +72,10 @@ def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str) 
 
 
 class Arena:
-    """One namespace of a cluster, and the replicas that were started for it, with the chart's account and settings."""
+    """One namespace of a cluster, and the replicas that were started for it, with the chart's account and settings.
+
+    Groups are of the flavour that the cluster's gates are for.
+    """
 
     def __init__(
         self, cluster: Cluster, connection: Connection, *, namespace: str, release: Release, folder: Path
@@ -70,13 +84,16 @@ class Arena:
         self.connection = connection
         self.namespace = namespace
         self.replicas: list[Replica] = []
-        self._folder = folder
-        self._kubeconfig = release.kubeconfig("scheduler", folder)
+        self.folder = folder
+        self.kubeconfig = release.kubeconfig("scheduler", folder)
+        self.is_native = cluster.spec.gates == "native"
+        self.pod_groups = NATIVE_POD_GROUPS_ALPHA if self.is_native else CPG_POD_GROUPS
+        self.composites = NATIVE_COMPOSITE_POD_GROUPS if self.is_native else CPG_COMPOSITE_POD_GROUPS
         (files,) = release.of_kind("ConfigMap")
-        self._settings: Plain = yaml.safe_load(files["data"]["settings.yaml"])
-        del self._settings["listen"]
+        self.settings: Plain = yaml.safe_load(files["data"]["settings.yaml"])
+        del self.settings["listen"]
         self._server = cluster.processes["apiserver"].pid
-        self.lease = LEASES.path(self._settings["leaseNamespace"], self._settings["leaseName"])
+        self.lease = LEASES.path(self.settings["leaseNamespace"], self.settings["leaseName"])
         self._numbers = itertools.count()
 
     # What to create.
@@ -84,20 +101,21 @@ class Arena:
     def pod(self, name: str, *, group: str = "", cpu: str = "1", **spec: object) -> Made:
         """Return a pod."""
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-        labels = {POD_GROUP_LABEL: group} if group else {}
+        labels = {POD_GROUP_LABEL: group} if group and not self.is_native else {}
         plain: Plain = {"schedulerName": SCHEDULER_NAME, "containers": [container], **spec}
+        if group and self.is_native:
+            plain["schedulingGroup"] = {"podGroupName": group}
         return PODS.path(self.namespace), {"metadata": {"name": name, "labels": labels}, "spec": plain}
 
     def group(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
         """Return a PodGroup that is a gang."""
         policy = {"gang": {"minCount": size}}
-        return CPG_POD_GROUPS.path(self.namespace), _group(CPG_POD_GROUPS, name, policy, parent, key)
+        return self.pod_groups.path(self.namespace), _group(self.pod_groups, name, policy, parent, key)
 
     def composite(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
         """Return a CompositePodGroup that is a gang."""
         policy = {"gang": {"minGroupCount": size}}
-        kind = CPG_COMPOSITE_POD_GROUPS
-        return kind.path(self.namespace), _group(kind, name, policy, parent, key)
+        return self.composites.path(self.namespace), _group(self.composites, name, policy, parent, key)
 
     def tree(self, name: str, *, leaves: int = 2, size: int = 8) -> list[Made]:
         """Return a tree in one block whose leaves are in one rack each; the pods come last."""
@@ -112,9 +130,9 @@ class Arena:
 
     def start(self, *arguments: str, program: str = "", **settings: object) -> Replica:
         """Start a replica, by default with a lease that runs out quickly."""
-        chosen = {**self._settings, "leaderElection": SHORT_LEASE, **settings}
+        chosen = {**self.settings, "leaderElection": SHORT_LEASE, **settings}
         name = f"replica-{next(self._numbers)}"
-        found = Replica(self._kubeconfig, self._folder, name, *arguments, settings=chosen, program=program)
+        found = Replica(self.kubeconfig, self.folder, name, *arguments, settings=chosen, program=program)
         self.replicas.append(found)
         return found
 
@@ -218,7 +236,7 @@ class Arena:
 
         async def says() -> bool:
             told: dict[str, tuple[str, str]] = {}
-            for kind in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+            for kind in (PODS, self.pod_groups, self.composites):
                 with contextlib.suppress(ApiError):  # a cluster may be without our kinds
                     told |= await self.messages(kind)
             return words in told.get(name, ("", ""))[1]
@@ -258,7 +276,7 @@ class Arena:
             blocks.setdefault(leaf.rpartition("-")[0], set()).add(labels[node][BLOCK])
         found += [f"{leaf} is in {sorted(seen)}" for leaf, seen in racks.items() if len(seen) != 1]
         found += [f"{root} is in {sorted(seen)}" for root, seen in blocks.items() if len(seen) != 1]
-        for resource in (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+        for resource in (self.pod_groups, self.composites):
             said = await self.messages(resource)
             found += [f"{name} says {status} {why}" for name, (status, why) in said.items() if status != "True"]
         return found
@@ -287,23 +305,35 @@ class Arena:
             assert refused == []
         with contextlib.suppress(ApiError):  # no replica may have wanted it
             await self.connection.delete(self.lease)
-        for resource in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS):
+        for resource in (PODS, self.pod_groups, self.composites):
             with contextlib.suppress(ApiError):  # likewise
                 await self.connection.delete(resource.path(self.namespace), {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture(scope="session")
+def record() -> Iterator[Plain]:
+    """Return what is kept of a run: a test adds its part as soon as it begins, and how it ended when it has."""
+    now, parts = time.gmtime(), dict[str, Plain]()
+    yield parts
+    if RESULTS and parts:
+        kept = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "cores": os.cpu_count(), "load": os.getloadavg()[2]}
+        path = Path(RESULTS) / time.strftime("%Y%m%d-%H%M%S-crash.json", now)
+        path.write_text(json.dumps({**kept, "parts": parts}, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="package")
 def ring() -> Iterator[Cluster]:
     """Run a cluster with room for as many trees as are wanted, and no more where these are many."""
-    blocks = max(2, -(-CRASHES // TREES_PER_BLOCK))
-    with Cluster(ClusterSpec(nodes=(NodePool.parse(f"{blocks} blocks x 2 racks x 8 nodes, cpu=4"),))) as cluster:
+    with Cluster(ClusterSpec(nodes=(nodes_for(CRASHES),))) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def release(ring: Cluster, install: "Installer") -> Release:
-    """Return the chart in the ring, with our kinds."""
-    return install(ring, {"api": "crd", "operator": {"enabled": False}})
+    """Return the chart in the ring, with the kinds of its flavour."""
+    is_native = ring.spec.gates == "native"
+    api, kinds = ("native", {"install": False}) if is_native else ("crd", {"install": True})
+    return install(ring, {"api": api, "crds": kinds, "operator": {"enabled": False}})
 
 
 @pytest.fixture

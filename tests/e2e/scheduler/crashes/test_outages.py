@@ -6,7 +6,8 @@ seconds and no further; ``make crash`` has the long one (``OUTAGE``, seconds).
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +21,9 @@ OUTAGE = float(os.environ.get("OUTAGE", "0"))
 NOTICED = 8.0
 
 
-async def test_an_api_server_may_go_and_come_back(arena: "Arena") -> None:
+async def test_an_api_server_may_go_and_come_back(arena: "Arena", record: dict[str, Any]) -> None:
     """Its history is gone, too, so the watches cannot go on: what happened meanwhile is found all the same."""
+    told = record["outage of the API server"] = {"seconds": OUTAGE, "outcome": "not whole"}
     replica = arena.start("--no-leader-elect")
     await arena.until_said(replica, "ready")
     await arena.create(
@@ -34,6 +36,7 @@ async def test_an_api_server_may_go_and_come_back(arena: "Arena") -> None:
     await asyncio.sleep(OUTAGE)
     assert replica.ask("/healthz")[0] == 200
     await asyncio.to_thread(arena.cluster.start_component, "apiserver")
+    back = time.monotonic()
     await arena.delete(PODS, "p")
     await arena.create(*(arena.pod(f"q{number}", group="pg") for number in range(2)), *arena.tree("second"))
     await arena.compact()
@@ -44,10 +47,12 @@ async def test_an_api_server_may_go_and_come_back(arena: "Arena") -> None:
     assert {one["metadata"]["name"] for one in await arena.all(CPG_POD_GROUPS)} >= {"pg", "first-0", "second-1"}
     bound = [line["binds"] for line in replica.said("bound")]
     assert (sum(bound), replica.said("attempt failed"), replica.process.alive) == (34, [], True)
+    told |= {"outcome": "whole", "seconds_until_whole": round(time.monotonic() - back, 2)}
 
 
-async def test_a_store_may_go_and_come_back(arena: "Arena") -> None:
+async def test_a_store_may_go_and_come_back(arena: "Arena", record: dict[str, Any]) -> None:
     """In the middle of a tree: what is refused, or not answered, is tried again; the watches live on meanwhile."""
+    told = record["outage of the store"] = {"seconds": 2, "outcome": "not whole"}
     replica = arena.start("--no-leader-elect", bindsInFlight=2, backoff={"first": 0.2, "most": 1})
     await arena.until_said(replica, "ready")
     await arena.create(*arena.tree("tree", size=12))
@@ -55,8 +60,10 @@ async def test_a_store_may_go_and_come_back(arena: "Arena") -> None:
     await asyncio.to_thread(arena.cluster.kill_component, "etcd")
     await asyncio.sleep(2)
     await asyncio.to_thread(arena.cluster.start_component, "etcd")
+    back = time.monotonic()
     await arena.until_whole(60)
     assert replica.process.alive
+    told |= {"outcome": "whole", "seconds_until_whole": round(time.monotonic() - back, 2)}
 
 
 async def test_a_leader_without_an_api_server_gives_up(arena: "Arena") -> None:
