@@ -131,6 +131,7 @@ def apiserver(setting: Setting) -> list[str]:
         f"--disable-admission-plugins={'' if spec.service_accounts else 'ServiceAccount,'}TaintNodesByCondition",
         *_gates(spec),
         *([f"--runtime-config={','.join(f'{api}=true' for api in NATIVE_APIS)}"] if spec.gates == "native" else []),
+        *([] if spec.watch_cache else ["--watch-cache=false"]),
         *_above_zero("--max-requests-inflight", spec.max_requests_inflight),
         *_above_zero("--max-mutating-requests-inflight", spec.max_mutating_requests_inflight),
     ]

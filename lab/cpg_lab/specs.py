@@ -26,6 +26,8 @@ class ClusterSpec:
     nodes: tuple[NodePool, ...] = ()
     fsync: bool = False
     """Whether etcd waits for the disk; only crashes of etcd itself need it."""
+    watch_cache: bool = True
+    """Whether the API server answers watches from its memory; without, from etcd, which forgets when it compacts."""
     node_lifecycle: bool = False
     """Whether nodes send leases, and the controller manager taints those that stop."""
     service_accounts: bool = False

@@ -58,6 +58,12 @@ def test_etcd_skips_the_disk_unless_told() -> None:
     assert "--unsafe-no-fsync" not in commands.etcd(setting(ClusterSpec(fsync=True)))
 
 
+def test_watches_come_from_memory_unless_told() -> None:
+    """Only where they come from etcd does its compaction end them while the server lives."""
+    assert "--watch-cache=false" in commands.apiserver(setting(ClusterSpec(watch_cache=False)))
+    assert not [part for part in commands.apiserver(setting(ClusterSpec())) if "watch-cache" in part]
+
+
 def test_load_settings_are_passed_only_when_set() -> None:
     """The API server keeps its own bounds unless the spec gives others."""
     flags = {"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500"}

@@ -1,0 +1,88 @@
+"""A scheduler that is stopped for so long that the API server, which lives on, has forgotten what it missed."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_client.resources import PODS
+from cpg_lab import relaying
+from cpg_lab.clusters import Cluster
+from cpg_lab.nodes import NodePool
+from cpg_lab.ports import LOOPBACK, free_port
+from cpg_lab.processes import Process
+from cpg_lab.specs import ClusterSpec
+
+if TYPE_CHECKING:
+    from tests.e2e.scheduler.crashes.conftest import Arena
+
+pytestmark = pytest.mark.e2e
+
+
+class Way:
+    """A way to an API server that can be cut."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._ends = f"{LOOPBACK}:{free_port()}", url.removeprefix("https://")
+        self._log = folder / "way.log"
+        self.url = f"https://{self._ends[0]}"
+        self.open()
+
+    def open(self) -> None:
+        """Carry connections from now on."""
+        self._process = Process("way", [sys.executable, relaying.__file__, *self._ends], log=self._log)
+
+    def cut(self) -> None:
+        """End all connections, and let no others come about."""
+        self._process.kill()
+
+
+@pytest.fixture(scope="module")
+def ring() -> Iterator[Cluster]:
+    """Run a cluster whose API server answers watches from etcd; from its own memory it would for a minute or longer."""
+    nodes = NodePool.parse("2 blocks x 2 racks x 8 nodes, cpu=4")
+    with Cluster(ClusterSpec(nodes=(nodes,), watch_cache=False)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def way(arena: "Arena") -> Iterator[Way]:
+    """Lead the replicas of an arena over a way that can be cut."""
+    found = Way(arena.cluster.url, arena.folder)
+    through = arena.folder / "through.kubeconfig"
+    through.write_text(arena.kubeconfig.read_text().replace(arena.cluster.url, found.url))
+    arena.kubeconfig = through
+    yield found
+    found.cut()
+
+
+async def test_what_was_missed_in_a_pause_is_found(arena: "Arena", way: Way) -> None:
+    """Its watches have expired: what came is placed, what went is forgotten, and who took a name anew is another."""
+    replica = arena.start("--no-leader-elect")
+    await arena.until_said(replica, "ready")
+    await arena.create(
+        *arena.tree("first"), arena.pod("huge", cpu="5"), arena.group("pg", 2), arena.pod("p", group="pg")
+    )
+    await arena.until_bound(16)
+    await arena.until_told("p", "waiting for more pods")
+    await arena.until(lambda: sum(line["binds"] for line in replica.said("bound")) == 16)
+    replica.pause()
+    way.cut()
+    for name in ("p", "huge", "first-0-7"):
+        await arena.delete(PODS, name)
+    await arena.create(
+        arena.pod("first-0-7", group="first-0"),
+        *(arena.pod(f"q{number}", group="pg") for number in range(2)),
+        *arena.tree("second"),
+    )
+    await arena.compact()
+    way.open()
+    replica.resume()
+    await arena.until_bound(34)
+    await arena.until_whole()
+    expired = {line["kind"] for line in replica.said("watch failed") if "410" in line["error"]}
+    assert expired >= {"Node", "Pod", "PodGroup", "CompositePodGroup"}
+    bound = [line["binds"] for line in replica.said("bound")]
+    assert (sum(bound), replica.said("attempt failed"), replica.process.alive) == (35, [], True)
