@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 IN_FLIGHT = 4
+FOLLOWED = 15.0
+"""Seconds after which a leader that dies is followed at the latest, as the chart sets the times."""
 
 
 async def test_the_lead_is_handed_over(arena: "Arena") -> None:
@@ -62,3 +65,19 @@ async def test_a_leader_that_was_paused_binds_no_more(arena: "Arena") -> None:
     assert await arena.bound() == bound
     arena.start()
     await arena.until_whole()
+
+
+async def test_a_leader_that_dies_is_followed_in_time(arena: "Arena", record_property: Callable[..., None]) -> None:
+    """As the chart sets the times, a pod that comes when the leader has just died has its node soon after the lease."""
+    times = arena.settings.get("leaderElection", {})
+    leader = arena.start(leaderElection=times)
+    await arena.until_said(leader, "ready")
+    standby = arena.start(leaderElection=times)
+    await arena.until(lambda: "standing by" in standby.ask("/readyz")[1])
+    leader.process.kill()
+    died = time.monotonic()
+    await arena.create(arena.pod("p"))
+    await arena.until_bound(1, FOLLOWED)
+    taken = time.monotonic() - died
+    record_property("seconds from kill to bind", round(taken, 1))
+    assert 5 < taken < FOLLOWED
