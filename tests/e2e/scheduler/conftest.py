@@ -1,6 +1,7 @@
 """A real API server, our scheduler as a process, and a stage on which scenario files are played there."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,14 +195,11 @@ class Live(Stage):
         return f"{meta['name']} speaks of generation {about}" if is_old else ""
 
     def _unrecorded(self) -> list[str]:
-        """Return of whom what he says is not in exactly one event, said once, however often he was tried."""
-        told: dict[tuple[str, str], list[int]] = {}
-        for name, note, times in self._events(EVENT_FAILED_SCHEDULING):
-            told.setdefault((name, note), []).append(times)
+        """Return of whom what he says is not in exactly one event."""
+        told = Counter((name, note) for name, note, _ in self._events(EVENT_FAILED_SCHEDULING))
         said = (self.said or {}).items()
         failed = ((name, words.split(" ", 2)[2]) for name, words in said if words.startswith("False"))
-        heard = ((name, told.get((name, message), [])) for name, message in failed)
-        return [f"{name} was told what he says {times} times" for name, times in heard if times != [1]]
+        return [f"{one[0]} was told what he says by {told[one]} events" for one in failed if told[one] != 1]
 
     def _reasons(self) -> dict[str, str]:
         """Return what the events say of those who were evicted."""
