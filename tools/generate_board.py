@@ -155,7 +155,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             "s",
             {
                 "{{resource}}": "max by (resource) (cpg_scheduler_watch_silence_seconds{@})",
-                "operator": "max(cpg_operator_watch_age_seconds{@})",
+                "operator {{resource}}": "max by (resource) (cpg_operator_watch_silence_seconds{@})",
             },
             "A healthy watch is heard of every minute.",
         ),

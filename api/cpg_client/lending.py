@@ -6,18 +6,28 @@ refused is the borrower's to notice, who then borrows anew. Only where TLS fails
 authority is trusted by the session that is lent already.
 """
 
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
 import aiohttp
 
 from cpg_client import tls
 from cpg_client.endpoint import Endpoint, Identity
 from cpg_client.errors import EndpointError
+from cpg_client.overheard import Overheard
 from cpg_client.plugins import PluginTokens
 from cpg_client.timing import REAL, Timing
 from cpg_client.tokens import TokenSource
 
 
-def lent_session(endpoint: Endpoint, timing: Timing = REAL) -> aiohttp.ClientSession:
-    """Return a session whose requests are ours as to who asks; the borrower closes it."""
+def lent_session(
+    endpoint: Endpoint, timing: Timing = REAL, overheard: Overheard | None = None
+) -> aiohttp.ClientSession:
+    """Return a session whose requests are ours as to who asks; the borrower closes it.
+
+    What becomes of the requests is ``overheard``.
+    """
     secure = endpoint.server.startswith("https://")
     tokens, plugin = TokenSource(endpoint.credentials, timing.clock), PluginTokens.of(endpoint, timing)
 
@@ -41,11 +51,50 @@ def lent_session(endpoint: Endpoint, timing: Timing = REAL) -> aiohttp.ClientSes
             tls.take_up(context, endpoint, shown)
             raise
 
+    listening = () if overheard is None else (_listener(overheard, urlsplit(endpoint.server).path),)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=context or True),
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=(identify,),
+        middlewares=(*listening, identify),
     )
+
+
+def _listener(overheard: Overheard, root: str) -> aiohttp.ClientMiddlewareType:
+    """Return what notes of each request what becomes of it; ``root`` is where the server's own paths begin."""
+
+    async def listen(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        path = "/" + request.url.path.removeprefix(root).lstrip("/")
+        try:
+            answer = await send(request)
+        except (aiohttp.ClientError, OSError):
+            overheard.failed(path)
+            raise
+        if not answer.ok:
+            overheard.failed(path)
+        elif request.url.query.get("watch") == "true":
+            overheard.heard(path)
+            answer.content = _Stream(answer.content, lambda: overheard.heard(path))  # type: ignore[assignment]
+        else:
+            overheard.heard(path, listed=True)
+        return answer
+
+    return listen
+
+
+class _Stream:
+    """The content of an answer, each piece of which is told of before it is handed on."""
+
+    def __init__(self, content: aiohttp.StreamReader, told: Callable[[], None]) -> None:
+        self._content = content
+        self._told = told
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever it has
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        async for piece in self._content.iter_chunked(size):
+            self._told()
+            yield piece
 
 
 async def lent_token(endpoint: Endpoint, timing: Timing = REAL) -> str | None:

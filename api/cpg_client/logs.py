@@ -5,6 +5,8 @@ import sys
 
 import structlog
 
+from cpg_client.errors import ClientError
+
 
 def log_json(level: str) -> None:
     """Log from this level on, one JSON object per line, whoever it comes from."""
@@ -30,3 +32,18 @@ def log_json(level: str) -> None:
         )
     )
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
+
+
+def died(program: str, error: Exception) -> int:
+    """Say what a process died of: in a word where it is not our mistake, with all that is known where it is.
+
+    Return the exit code. What comes out of a group of tasks is an error in an error; told is the innermost.
+    """
+    cause: BaseException = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, ClientError | OSError):
+        sys.stderr.write(f"{program}: {cause}\n")
+    else:
+        structlog.get_logger().critical("died", error=repr(cause), exc_info=error)
+    return 1

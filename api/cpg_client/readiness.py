@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from cpg_client.informers import Informers
 from cpg_client.leasing import Elector
+from cpg_client.overheard import Overheard
 from cpg_client.probing import Answer
 
 STALE = 90.0
@@ -27,17 +28,20 @@ class Readiness:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin as one that knows nothing."""
         self.informers: Informers | None = None
+        self.overheard: Overheard | None = None
         self.elector: Elector | None = None
         self.is_ending = False
         self._clock = clock
 
     def age(self) -> float:
         """Return for how long the quietest watch has said nothing."""
-        return self.informers.unheard_for(self._clock()) if self.informers is not None else float("inf")
+        now = self._clock()
+        return max(one.unheard_for(now) for one in self._watches()) if self.informers is not None else float("inf")
 
     def ages(self) -> dict[str, float]:
         """Return for how long each watch has said nothing, by what is watched."""
-        return self.informers.unheard(self._clock()) if self.informers is not None else {}
+        now = self._clock()
+        return {path: age for one in self._watches() for path, age in one.unheard(now).items()}
 
     def page(self, _: str) -> Answer:
         """Answer a probe."""
@@ -55,7 +59,10 @@ class Readiness:
             return bool(elector.leader), f"standing by: {elector.leader or 'nobody'} leads"
         if self.informers is None or not self.informers.synced:
             return False, "not all objects have been read yet"
-        failing, age = self.informers.failing_for(self._clock()), self.age()
+        failing, age = max(one.failing_for(self._clock()) for one in self._watches()), self.age()
         if failing >= BROKEN:
             return False, f"a watch has been failing for {failing:.0f} s"
         return (True, "ok") if age < STALE else (False, f"no word from the API server for {age:.0f} s")
+
+    def _watches(self) -> list[Informers | Overheard]:
+        return [one for one in (self.informers, self.overheard) if one is not None]

@@ -13,12 +13,11 @@ from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import endpoint_from
 from cpg_client.lending import lent_token
-from cpg_client.logs import log_json
+from cpg_client.logs import died, log_json
 from cpg_client.settings import SettingsError
 from cpg_operator import app
 from cpg_operator.deletion.clients import client_of
 from cpg_operator.deletion.releasing import NotReleasedError, release_finalizers
-from cpg_operator.embedding import KopfEndedError
 from cpg_operator.settings import Settings, load, merged
 
 RELEASE = "release-finalizers"
@@ -42,9 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _release(endpoint, settings)
         else:
             asyncio.run(app.run(endpoint, settings))
-    except (SettingsError, ClientError, KopfEndedError, NotReleasedError) as problem:
+    except (SettingsError, ClientError, NotReleasedError) as problem:
         sys.stderr.write(f"cpg-operator: {problem}\n")
         return 1
+    except Exception as error:  # noqa: BLE001  # whatever it is
+        return died("cpg-operator", error)
     return 0
 
 

@@ -115,12 +115,14 @@ class Operator:
         async with Informers(*reflectors) as informers:
             if await unless(self._shell.ended, self._filled(informers, parts.sweeper)) is None:
                 return
-            self._shell.readiness.informers, self._gate.view = informers, parts.view
+            readiness = self._shell.readiness
+            readiness.informers, readiness.overheard = informers, parts.hearing.overheard
+            self._gate.view = parts.view
             self._shell.log.info("ready", flavours=sorted(kinds), trees=parts.view.trees())
             async with asyncio.TaskGroup() as tasks:
                 works = (parts.hearing.kopf(), parts.door.run(), parts.reconciler.run())
                 running = [tasks.create_task(work) for work in works]
-                await self._until_other_kinds(kinds, parts.sweeper)
+                await self._until_other_kinds(kinds, parts)
                 running.pop().cancel()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN):
@@ -155,16 +157,22 @@ class Operator:
         await self._insisting(sweeper.sweep)
         return True
 
-    async def _until_other_kinds(self, kinds: Kinds, sweeper: Sweeper) -> None:
-        """Return when the API server serves other kinds than these, or we are told to end; sweep meanwhile."""
+    async def _until_other_kinds(self, kinds: Kinds, parts: "_Parts") -> None:
+        """Return when the API server serves other kinds than these, or we are told to end; sweep meanwhile.
+
+        Where Kopf has listed anew, what was deleted before is known by a sweep alone.
+        """
         clock, ended = self._timing.clock, self._shell.ended
         began = swept = clock()
         while await unless(ended, self._rested(FIRST_LOOK if clock() - began < FIRST_LOOK else LOOK_FOR_KINDS)):
             try:
                 if await flavours(self._connection, self._settings.api) != kinds:
                     return
-                if clock() - swept >= self._settings.sweep_period or clock() - began < SETTLING:
-                    wrong, swept = await sweeper.sweep(), clock()
+                is_due = clock() - swept >= self._settings.sweep_period or parts.hearing.overheard.listed() > swept
+                if is_due or clock() - began < SETTLING:
+                    now = clock()
+                    wrong, swept = await parts.sweeper.sweep(), now
+                    self._metrics.behind(wrong)
                     if wrong:
                         self._shell.log.info("the view was behind", objects=wrong)
             except NothingServedError:
@@ -197,6 +205,7 @@ class Operator:
                 queued=len(parts.dirty),
                 unwritten=len(parts.door),
                 age=self._shell.readiness.age(),
+                silences=self._shell.readiness.ages(),
                 partial=parts.reconciler.partial(),
                 overdue=parts.reconciler.overdue(),
             )

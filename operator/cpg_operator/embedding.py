@@ -2,7 +2,7 @@
 
 Kopf takes the loop that it runs in for its own: at its end it cancels every task that was started after it, and on the
 main thread it takes the signals. In a thread of its own it can do neither to us; what it hears is handed over to our
-loop. When it ends without having been told to, so do we: whoever restarts us restarts it.
+loop. When it ends without having been told to, that is told, and it can be run again.
 """
 
 import asyncio
@@ -34,22 +34,26 @@ async def run_kopf(
 
     def tell(error: BaseException | None) -> None:
         if not ended.done():
-            ended.set_exception(KopfEndedError(f"Kopf has ended: {error or 'without an error'}"))
+            ended.set_exception(KopfEndedError(repr(error) if error else "without an error"))
+
+    async def operate() -> None:
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=settings,
+                namespaces=sorted(namespaces),
+                clusterwide=not namespaces,
+                standalone=True,
+                identity=IDENTITY,
+                stop_flag=stop,
+            )
+        finally:
+            stop.set()  # a thread of Kopf's waits for it, and the end of its loop for that thread
 
     def work() -> None:
         error: BaseException | None = None
         try:
-            asyncio.run(
-                kopf.operator(
-                    registry=registry,
-                    settings=settings,
-                    namespaces=sorted(namespaces),
-                    clusterwide=not namespaces,
-                    standalone=True,
-                    identity=IDENTITY,
-                    stop_flag=stop,
-                )
-            )
+            asyncio.run(operate())
         except BaseException as problem:  # noqa: BLE001  # whatever it is, the other loop has to hear of it
             error = problem
         with contextlib.suppress(RuntimeError):  # the other loop may have closed

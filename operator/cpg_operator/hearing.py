@@ -16,15 +16,22 @@ from cpg_api.parsing import Rejected, convert_object
 from cpg_client import resources
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
+from cpg_client.overheard import Overheard
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
 from cpg_client.stores import Change, Rejection, whole
-from cpg_operator.embedding import run_kopf
+from cpg_operator.embedding import KopfEndedError, run_kopf
 from cpg_operator.main import kopf_settings, registry_of
 from cpg_operator.metrics import Metrics
 from cpg_operator.views import Object, View, labels_of, slim
 
 AnyReflector: TypeAlias = Reflector[Any, Any]
+
+FIRST_RESTART, LONGEST_RESTART = 1.0, 30.0
+"""Seconds after which Kopf is started again when it has ended, doubling in between."""
+
+STEADY = 60.0
+"""Seconds for which Kopf has to have run, so that its end is a new trouble and not the same one again."""
 
 
 class Hearing:
@@ -46,6 +53,13 @@ class Hearing:
         self._gone = gone
         self._metrics = metrics
         self._log: FilteringBoundLogger = structlog.get_logger()
+        self._timing = connection.timing
+        spaces: Sequence[str | None] = namespaces or (None,)
+        watched = (resource for kinds in view.kinds.values() for resource in kinds.values())
+        self.overheard = Overheard(
+            [resource.path(space) for resource in watched for space in spaces], self._timing.clock
+        )
+        """How well Kopf hears, in its thread."""
         self._inbox: deque[tuple[str, type, str | None, Object | Rejected]] = deque()
 
     def refuse(self, kind: type, found: Rejected) -> None:
@@ -54,7 +68,7 @@ class Hearing:
         self._log.warning("object refused", kind=kind.__name__, name=found.name, problems=[*map(str, found.problems)])
 
     async def kopf(self) -> None:
-        """Run Kopf in its thread, and take over what it hears."""
+        """Run Kopf in its thread, and take over what it hears; whatever ends it, it is started again."""
         loop = asyncio.get_running_loop()
 
         def take(flavour: str, kind: type, event: str | None, plain: Any) -> None:  # noqa: ANN401  # as JSON is
@@ -63,8 +77,19 @@ class Hearing:
             if len(self._inbox) == 1:  # waking the other loop costs more than the news; who empties the box takes all
                 loop.call_soon_threadsafe(self._empty)
 
-        registry = registry_of(self._connection.endpoint, self._view.kinds, take, self._view.knows)
-        await run_kopf(registry, kopf_settings(scanning=not self._namespaces), self._namespaces)
+        endpoint, view = self._connection.endpoint, self._view
+        registry = registry_of(endpoint, view.kinds, take=take, knows=view.knows, overheard=self.overheard)
+        failures, clock = 0, self._timing.clock
+        while True:
+            began = clock()
+            try:
+                await run_kopf(registry, kopf_settings(scanning=not self._namespaces), self._namespaces)
+            except KopfEndedError as error:
+                failures = 1 if clock() - began >= STEADY else failures + 1
+                wait = min(FIRST_RESTART * 2.0 ** min(failures - 1, 20), LONGEST_RESTART)
+                self._metrics.kopf_ended()
+                self._log.warning("Kopf has ended", error=str(error), retry_in=wait)
+                await self._timing.sleep(wait)
 
     def _empty(self) -> None:
         while self._inbox:

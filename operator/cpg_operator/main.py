@@ -5,8 +5,9 @@ used: it adds no finalizer and no annotation to anybody's object and writes noth
 start is quadratic.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import kopf
@@ -14,6 +15,7 @@ import kopf
 from cpg_api.scheduling.names import GROUP
 from cpg_client.endpoint import Endpoint
 from cpg_client.lending import lent_session
+from cpg_client.overheard import Overheard
 from cpg_client.resources import Resource
 from cpg_operator.forgetting import NoDiffBase, NoProgress
 
@@ -25,8 +27,24 @@ Knows = Callable[[str, type, Mapping[str, Any]], bool]
 """Tells by flavour, kind and plain metadata whether this very state is known."""
 
 
+class Endless:
+    """The waits of a request that fails, for which there is no last one: with these, Kopf never gives a watch up.
+
+    Whatever it gives up ends all of it, the watches that fare well too.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """Begin anew with every request."""
+        return chain((0.5, 1.0, 2.0, 4.0), repeat(5.0))
+
+
 def registry_of(
-    endpoint: Endpoint, kinds: Mapping[str, Mapping[type, Resource]], take: Take, knows: Knows
+    endpoint: Endpoint,
+    kinds: Mapping[str, Mapping[type, Resource]],
+    *,
+    take: Take,
+    knows: Knows,
+    overheard: Overheard | None = None,
 ) -> kopf.OperatorRegistry:
     """Return what Kopf has to watch: every group and Workload of every flavour that is served.
 
@@ -35,7 +53,7 @@ def registry_of(
     registry = kopf.OperatorRegistry()
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        session = lent_session(endpoint)
+        session = lent_session(endpoint, overheard=overheard)
         return kopf.AiohttpSession(
             server=endpoint.server, default_namespace=endpoint.namespace, aiohttp_session=session
         )
@@ -72,9 +90,9 @@ def kopf_settings(*, scanning: bool) -> kopf.OperatorSettings:
     settings.persistence.finalizer = f"{GROUP}/unused"
     settings.persistence.progress_storage = NoProgress()
     settings.persistence.diffbase_storage = NoDiffBase()
-    settings.networking.error_backoffs = (0.5, 1, 2, 4, 8)
+    settings.networking.error_backoffs = Endless()
     settings.networking.enforce_retry_after = True
-    settings.watching.server_timeout = 300
+    settings.watching.server_timeout = 60  # so that a healthy server is heard of every minute, as by our own watches
     settings.watching.inactivity_timeout = 120
     settings.queueing.idle_timeout = 10.0  # a worker that waits costs less than one that is made for each event
     settings.process.ultimate_exiting_timeout = None  # Kopf is a thread of ours, not its own process

@@ -1,7 +1,7 @@
 """What is counted about the operator."""
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from itertools import product
 from platform import python_version
@@ -26,12 +26,16 @@ RESULTS = ("success", "conflict", "gone", "failure")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is so at the moment somebody looks; ``states`` are flavour and state of every tree, times are in seconds."""
+    """What is so at the moment somebody looks; ``states`` are flavour and state of every tree, times are in seconds.
+
+    ``silences`` are by what is watched.
+    """
 
     states: Iterable[tuple[str, str]]
     queued: int
     unwritten: int
     age: float
+    silences: Mapping[str, float] = {}
     partial: float = 0.0
     overdue: float = 0.0
 
@@ -79,9 +83,7 @@ class Metrics:
         )
         self._queued = Gauge("cpg_operator_queue_length", "Trees that wait to be looked at.", registry=registry)
         self._unwritten = Gauge("cpg_operator_writes_pending", "Writes that wait to be sent.", registry=registry)
-        self._age = Gauge(
-            "cpg_operator_watch_age_seconds", "Seconds since the quietest watch was heard of.", registry=registry
-        )
+        self._heard(registry)
         self._partial = Gauge(
             "cpg_operator_partial_seconds",
             "For how long half a gang has held nodes, of the tree that has done so the longest; 0 where none does.",
@@ -90,6 +92,28 @@ class Metrics:
         self._overdue = Gauge(
             "cpg_operator_release_overdue_seconds",
             "By how much the release of half a gang, which its user asked for, is overdue; 0 where none is.",
+            registry=registry,
+        )
+
+    def _heard(self, registry: CollectorRegistry) -> None:
+        """Make the metrics of how well news come in."""
+        self._age = Gauge(
+            "cpg_operator_watch_age_seconds", "Seconds since the quietest watch was heard of.", registry=registry
+        )
+        self._silence = Gauge(
+            "cpg_operator_watch_silence_seconds",
+            "Seconds since each watch was last heard of, Kopf's included.",
+            ("resource",),
+            registry=registry,
+        )
+        self._behind = Counter(
+            "cpg_operator_view_behind",
+            "Objects that a sweep found otherwise than the watches had told.",
+            registry=registry,
+        )
+        self._restarts = Counter(
+            "cpg_operator_kopf_restarts",
+            "How often Kopf, which watches groups and Workloads, has ended and was started again.",
             registry=registry,
         )
 
@@ -109,6 +133,14 @@ class Metrics:
         """Count an object that does not fit."""
         self._refused.labels(kind).inc()
 
+    def behind(self, objects: int) -> None:
+        """Count what a sweep has found out."""
+        self._behind.inc(objects)
+
+    def kopf_ended(self) -> None:
+        """Count an end of Kopf."""
+        self._restarts.inc()
+
     def page(self, facts: Facts) -> bytes:
         """Return all metrics as Prometheus reads them."""
         self._trees.clear()
@@ -117,6 +149,9 @@ class Metrics:
         self._queued.set(facts.queued)
         self._unwritten.set(facts.unwritten)
         self._age.set(facts.age)
+        self._silence.clear()
+        for resource, seconds in facts.silences.items():
+            self._silence.labels(resource).set(seconds)
         self._partial.set(facts.partial)
         self._overdue.set(facts.overdue)
         return generate_latest(self.registry)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-import structlog
 
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import endpoint_from
-from cpg_client.logs import log_json
+from cpg_client.logs import died, log_json
 from cpg_client.settings import SettingsError
 from cpg_scheduler import app
 from cpg_scheduler.replaying import ReplayError, replay
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cpg-scheduler: {problem}\n")
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it is
-        return _died(error)
+        return died("cpg-scheduler", error)
     return 0
 
 
@@ -58,18 +57,6 @@ def _replay(file: Path, root: str) -> int:
     if not number:
         sys.stderr.write("cpg-scheduler: nobody waits in this dump\n")
     return 0
-
-
-def _died(error: Exception) -> int:
-    """Say what the process died of: in a word where it is not our mistake, with all that is known where it is."""
-    cause: BaseException = error
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, ClientError | OSError):
-        sys.stderr.write(f"cpg-scheduler: {cause}\n")
-    else:
-        structlog.get_logger().critical("died", error=repr(cause), exc_info=error)
-    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import pytest
 
 from cpg_client.informers import Informers
 from cpg_client.leasing import Elector
+from cpg_client.overheard import Overheard
 from cpg_client.readiness import BROKEN, STALE, Readiness
 
 
@@ -69,3 +70,29 @@ def test_who_ends_is_not_ready() -> None:
 def test_nothing_was_heard_before_the_beginning() -> None:
     """The age of no news is endless."""
     assert Readiness().age() == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("overheard", "expected"),
+    [
+        (Heard(), (200, "ok")),
+        (Heard(failing=BROKEN), (503, "a watch has been failing for 5 s")),
+        (Heard(age=STALE), (503, "no word from the API server for 90 s")),
+    ],
+)
+def test_watches_of_others_count_as_ours(overheard: Heard, expected: tuple[int, str]) -> None:
+    """Who hears through somebody else is ready when that one hears."""
+    readiness = Readiness(clock=lambda: 0.0)
+    readiness.informers = cast("Informers", Heard())
+    readiness.overheard = cast("Overheard", overheard)
+    answer = readiness.page("")
+    assert (answer.status, answer.body.decode().strip()) == expected
+
+
+def test_silence_is_told_by_what_is_watched() -> None:
+    """Ours and theirs together."""
+    readiness = Readiness(clock=lambda: 7.0)
+    assert (readiness.ages(), readiness.age()) == ({}, float("inf"))
+    readiness.informers = Informers()
+    readiness.overheard = Overheard(["/groups"], lambda: 5.0)
+    assert (readiness.ages(), readiness.age()) == ({"/groups": 2.0}, 2.0)

@@ -48,3 +48,17 @@ async def test_kopf_does_not_end_in_silence(monkeypatch: pytest.MonkeyPatch) -> 
         task = await run(monkeypatch, operator)
         with pytest.raises(KopfEndedError, match=words):
             await task
+
+
+async def test_kopfs_end_is_not_held_up_by_what_waits_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves a thread behind that waits for the word to end, which is ours to give."""
+
+    async def failing(**given: Any) -> None:  # Kopf's own
+        waiting = asyncio.get_running_loop().run_in_executor(None, given["stop_flag"].wait)
+        await asyncio.wait((waiting,), timeout=0)
+        raise ValueError("broken")
+
+    task = await run(monkeypatch, failing)
+    async with asyncio.timeout(5):
+        with pytest.raises(KopfEndedError, match="broken"):
+            await task

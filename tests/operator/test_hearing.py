@@ -12,9 +12,11 @@ from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS
+from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod_group
 from cpg_operator import hearing as module
-from cpg_operator.hearing import Hearing
+from cpg_operator.embedding import KopfEndedError
+from cpg_operator.hearing import LONGEST_RESTART, STEADY, Hearing
 from cpg_operator.metrics import Facts, Metrics
 from cpg_operator.views import View
 
@@ -25,8 +27,15 @@ class Server:
     endpoint = Endpoint(server="http://localhost")
 
     def __init__(self, **refused: int) -> None:
-        """Refuse some kinds, by plural, with a status."""
+        """Refuse some kinds, by plural, with a status; time passes only by waiting."""
         self._refused = refused
+        self.now = 0.0
+        self.waits: list[float] = []
+        self.timing = Timing(sleep=self._sleep, clock=lambda: self.now)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Answer."""
@@ -34,6 +43,10 @@ class Server:
         if status is not None:
             raise ApiError(status, "Reason", "message", request="GET")
         return b"{}"
+
+
+class Over(Exception):  # noqa: N818  # it is the end of a test and not an error
+    """Kopf is not run any more."""
 
 
 class Rig:
@@ -44,8 +57,9 @@ class Rig:
         self.view = View(KINDS, lambda _: None)
         self.gone: list[str] = []
         self.metrics = Metrics()
+        self.server = Server(**refused)
         self.hearing = Hearing(
-            cast("Connection", Server(**refused)),
+            cast("Connection", self.server),
             self.view,
             namespaces=namespaces,
             gone=self.gone.append,
@@ -73,10 +87,12 @@ async def hear(rig: Rig, monkeypatch: pytest.MonkeyPatch, *events: tuple[str | N
         thread = threading.Thread(target=hear, args=(registry,))
         thread.start()
         await asyncio.to_thread(thread.join)
+        raise Over
 
-    monkeypatch.setattr(module, "registry_of", lambda _endpoint, _kinds, take, _knows: take)
+    monkeypatch.setattr(module, "registry_of", lambda _endpoint, _kinds, **given: given["take"])
     monkeypatch.setattr(module, "run_kopf", run)
-    await rig.hearing.kopf()
+    with pytest.raises(Over):
+        await rig.hearing.kopf()
     await asyncio.sleep(0)
 
 
@@ -106,6 +122,31 @@ async def test_a_mistake_about_one_thing_heard_stops_no_other(monkeypatch: pytes
     await hear(rig, monkeypatch, ("ADDED", plain("c")))
     assert {one.metadata.name for one in rig.view.known(CRD, PodGroup).values()} == {"a", "b", "c"}
     assert "cpg_operator_mistakes_total 1.0" in rig.page()
+
+
+async def test_kopf_is_started_again_whatever_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After waits that double, from the first again where it has run for a while; each is counted."""
+    rig, runs = Rig(), iter([0.0] * 8 + [STEADY, 0.0])
+
+    async def run(*_: object) -> None:
+        if (lasted := next(runs, None)) is None:
+            raise Over
+        rig.server.now += lasted
+        raise KopfEndedError("broken")
+
+    monkeypatch.setattr(module, "run_kopf", run)
+    with pytest.raises(Over):
+        await rig.hearing.kopf()
+    assert rig.server.waits == [1, 2, 4, 8, 16, *[LONGEST_RESTART] * 3, 1, 2]
+    assert "cpg_operator_kopf_restarts_total 10.0" in rig.page()
+
+
+def test_kopfs_watches_are_known() -> None:
+    """One of every kind of every flavour, in each namespace that is watched."""
+    paths = Rig("x", "y").hearing.overheard.unheard(0.0)
+    assert len(paths) == 2 * sum(map(len, KINDS.values()))
+    assert "/apis/scheduling.cpg.dev/v1alpha3/namespaces/x/podgroups" in paths
+    assert "/apis/scheduling.k8s.io/v1beta1/workloads" in Rig().hearing.overheard.unheard(0.0)
 
 
 async def test_everything_is_reflected_where_everything_may_be_seen() -> None:

@@ -1,5 +1,7 @@
 """What Kopf is asked to do, and above all what it is not."""
 
+from collections.abc import Sized
+from itertools import islice
 from typing import Any
 
 import kopf
@@ -12,6 +14,10 @@ from cpg_operator.forgetting import NoDiffBase, NoProgress
 from cpg_operator.main import kopf_settings, registry_of
 
 
+def ignore(*_: object) -> None:
+    """Take nothing."""
+
+
 def unknown(*_: object) -> bool:
     """Know nothing."""
     return False
@@ -20,7 +26,7 @@ def unknown(*_: object) -> bool:
 def test_what_is_known_is_no_news() -> None:
     """But for its end."""
     registry = registry_of(
-        Endpoint(server="http://localhost"), KINDS, lambda *_: None, lambda *found: found[2] == {"x": 1}
+        Endpoint(server="http://localhost"), KINDS, take=ignore, knows=lambda *found: found[2] == {"x": 1}
     )
     handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
     assert handler.when is not None
@@ -39,7 +45,7 @@ def test_what_is_known_is_no_news() -> None:
 
 def test_kopf_watches_and_nothing_else() -> None:
     """Every kind of every flavour by plain events: nothing that would write, index, or poll."""
-    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *_: None, unknown)
+    registry = registry_of(Endpoint(server="http://localhost"), KINDS, take=ignore, knows=unknown)
     watched = {handler.id for handler in registry._watching.get_all_handlers()}
     assert watched == {
         f"{flavour}-{plural}"
@@ -53,7 +59,9 @@ def test_kopf_watches_and_nothing_else() -> None:
 async def test_news_are_handed_on_with_their_flavour_and_kind() -> None:
     """As Kopf calls the handler."""
     heard: list[tuple[Any, ...]] = []
-    registry = registry_of(Endpoint(server="http://localhost"), KINDS, lambda *found: heard.append(found), unknown)
+    registry = registry_of(
+        Endpoint(server="http://localhost"), KINDS, take=lambda *found: heard.append(found), knows=unknown
+    )
     handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
     await handler.fn(event={"type": "ADDED", "object": {"spec": {}}}, param=handler.param)  # type: ignore[misc, call-arg]
     ((flavour, kind, event, plain),) = heard
@@ -62,7 +70,7 @@ async def test_news_are_handed_on_with_their_flavour_and_kind() -> None:
 
 async def test_kopf_asks_as_we_do() -> None:
     """By a session of our own client's."""
-    registry = registry_of(Endpoint(server="http://localhost", namespace="ns"), {}, lambda *_: None, unknown)
+    registry = registry_of(Endpoint(server="http://localhost", namespace="ns"), {}, take=ignore, knows=unknown)
     (handler,) = registry._activities.get_all_handlers()
     found = await handler.fn()  # type: ignore[misc, call-arg]
     assert isinstance(found, kopf.AiohttpSession)
@@ -80,6 +88,15 @@ def test_kopf_keeps_to_itself(*, scanning: bool) -> None:
     assert settings.persistence.finalizer != FINALIZER
     assert isinstance(settings.persistence.diffbase_storage, NoDiffBase)
     assert isinstance(settings.persistence.progress_storage, NoProgress)
+
+
+def test_kopf_never_gives_a_request_up() -> None:
+    """It has no number of attempts, every request begins anew, and none waits longer than our own watches do."""
+    backoffs: Any = kopf_settings(scanning=True).networking.error_backoffs
+    assert not isinstance(backoffs, Sized)
+    for _ in range(2):
+        waits = list(islice(backoffs, 1000))
+        assert (waits[0], max(waits), len(waits)) == (0.5, 5.0, 1000)
 
 
 def test_what_kopf_would_remember_is_forgotten() -> None:

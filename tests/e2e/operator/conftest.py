@@ -260,7 +260,9 @@ async def stage(
     letters = (letter if letter.isalnum() else "-" for letter in request.node.name.lower())
     name = "".join(letters)[-60:].strip("-")
     await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
-    await connection.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    path = f"/api/v1/namespaces/{name}/serviceaccounts/default"  # where controllers run, one makes it too
+    await connection.patch(path, account, APPLY_YAML, params={"fieldManager": "test", "force": "true"})
     return Stage(connection, name)
 
 

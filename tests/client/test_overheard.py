@@ -1,0 +1,106 @@
+"""How well somebody else hears: the words of reflectors, about requests by a lent session."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from cpg_client.endpoint import Endpoint
+from cpg_client.lending import lent_session
+from cpg_client.overheard import Overheard
+
+PATH = "/apis/g/v1/things"
+
+
+class Clock:
+    """A time of day that stands still."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock."""
+    return Clock()
+
+
+@pytest.fixture
+def overheard(clock: Clock) -> Overheard:
+    """Return what is overheard of one collection."""
+    return Overheard([PATH], clock)
+
+
+def test_silence_counts_from_the_start(overheard: Overheard, clock: Clock) -> None:
+    """Who never asks is not heard either; who is heard is silent anew; who fails, fails since the first time."""
+    clock.now = 5.0
+    assert (overheard.unheard(clock.now), overheard.unheard_for(5.0), overheard.failing_for(5.0)) == ({PATH: 5}, 5, 0)
+    overheard.failed(PATH)
+    clock.now = 7.0
+    overheard.failed(PATH)
+    assert (overheard.unheard_for(7.0), overheard.failing_for(7.0)) == (7, 2)
+    overheard.heard(PATH)
+    assert (overheard.unheard_for(7.0), overheard.failing_for(7.0)) == (0, 0)
+
+
+def test_what_is_asked_of_others_is_nothing(overheard: Overheard) -> None:
+    """Only the collections that are named count."""
+    overheard.heard("/version", listed=True)
+    overheard.failed("/version")
+    assert (overheard.listed(), overheard.failing_for(9.0), overheard.unheard_for(9.0)) == (float("-inf"), 0, 9)
+
+
+def test_the_last_list_is_known(overheard: Overheard, clock: Clock) -> None:
+    """Also after a watch has been heard of."""
+    clock.now = 3.0
+    overheard.heard(PATH, listed=True)
+    clock.now = 4.0
+    overheard.heard(PATH)
+    assert overheard.listed() == 3
+
+
+async def test_answers_pieces_and_failures_are_overheard(overheard: Overheard, clock: Clock) -> None:
+    """By a session that is lent, below whatever path the server is; each piece of a stream is a word."""
+    gate = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.json_response({}, status=int(request.query.get("status", 200)))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await gate.wait()
+        await response.write(b"piece")
+        return response
+
+    application = web.Application()
+    application.router.add_get(f"/base{PATH}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server = "http://{}:{}/base/".format(*runner.addresses[0])
+    try:
+        async with lent_session(Endpoint(server=server), overheard=overheard) as session:
+            url = f"{server.rstrip('/')}{PATH}"
+            clock.now = 1.0
+            async with session.get(url, params={"status": "503"}):
+                assert overheard.failing_for(1.0) == 0
+                assert overheard.failing_for(2.0) == 1
+            async with session.get(url) as listed:
+                assert (await listed.json(), overheard.listed(), overheard.failing_for(2.0)) == ({}, 1, 0)
+            clock.now = 2.0
+            async with session.get(url, params={"watch": "true"}) as watched:
+                assert overheard.unheard_for(2.0) == 0
+                clock.now = 9.0
+                gate.set()
+                assert [piece async for piece in watched.content.iter_chunked(99)] == [b"piece"]
+            assert (overheard.unheard_for(9.0), overheard.listed()) == (0, 1)
+    finally:
+        await runner.cleanup()
+    async with lent_session(Endpoint(server=server), overheard=overheard) as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(url)
+    assert overheard.failing_for(10.0) == 1
