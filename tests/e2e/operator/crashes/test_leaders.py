@@ -1,0 +1,67 @@
+"""Two replicas and a lease: whoever leads may die or be stopped in the middle of its writes."""
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
+
+if TYPE_CHECKING:
+    from tests.e2e.operator.crashes.conftest import Replica, Ring
+
+pytestmark = pytest.mark.e2e
+
+MANY = 8
+LEAF = {"name": "leaf", "replicas": MANY, "schedulingPolicy": {"gang": {"minCount": 1}}}
+
+
+async def pair(ring: "Ring") -> tuple["Replica", "Replica"]:
+    """Return one that leads, and one that stands by."""
+    leader = await ring.start(elected=True)
+    await ring.until_leading(leader)
+    return leader, await ring.start(elected=True)
+
+
+async def wanted(ring: "Ring") -> None:
+    """Have a Workload ask for many groups."""
+    await ring.stage.create("Workload", "w", {"podGroupTemplates": [LEAF]}, annotations={INSTANTIATE: "true"})
+
+
+async def whole(ring: "Ring") -> bool:
+    """Tell whether all of them are there, with their health and finalizer."""
+    stage = ring.stage
+    groups = msgspec.json.decode(await stage.connection.get(stage.resource("PodGroup").path(stage.namespace)))["items"]
+    found = 0
+    for group in groups:
+        health = {one["type"] for one in group.get("status", {}).get("conditions", ())}
+        found += "Healthy" in health and group["metadata"].get("finalizers") == [FINALIZER]
+    told = await ring.stage.condition("Workload", "w", "Instantiated")
+    return found == MANY == len(groups) and told.get("reason") == "Instantiated"
+
+
+async def test_the_standby_goes_on_where_a_leader_was_killed(ring: "Ring") -> None:
+    """In the middle of making groups; all of them are there in the end, and said to be."""
+    leader, standby = await pair(ring)
+    leader.line.at(3, leader.process.kill)
+    await wanted(ring)
+    await ring.until_leading(standby)
+    assert not leader.process.alive
+    await ring.until("all groups are there", lambda: whole(ring))
+
+
+async def test_a_leader_that_was_stopped_writes_no_more(ring: "Ring") -> None:
+    """It was stopped with writes in flight; the other has done its work when it wakes up, and it ends."""
+    leader, standby = await pair(ring)
+    leader.line.at(3, lambda: leader.signal(signal.SIGSTOP))
+    await wanted(ring)
+    await ring.until_leading(standby)
+    await ring.until("all groups are there", lambda: whole(ring))
+    written = leader.line.writes
+    leader.signal(signal.SIGCONT)
+    assert await asyncio.to_thread(leader.process.wait, 10)
+    assert leader.process.exit_code == 1
+    assert "cpg-operator: " in leader.process.tail(3)
+    assert leader.line.writes == written
