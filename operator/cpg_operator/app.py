@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -21,6 +21,7 @@ from cpg_client.resources import Resource
 from cpg_client.timing import REAL, Timing
 from cpg_operator.admission import Gate
 from cpg_operator.applying import Door
+from cpg_operator.certifying import Certifier
 from cpg_operator.dirty import Dirty
 from cpg_operator.hearing import Hearing
 from cpg_operator.metrics import PAGE, Facts, Metrics
@@ -120,7 +121,7 @@ class Operator:
             self._gate.view = parts.view
             self._shell.log.info("ready", flavours=sorted(kinds), trees=parts.view.trees())
             async with asyncio.TaskGroup() as tasks:
-                works = (parts.hearing.kopf(), parts.door.run(), parts.reconciler.run())
+                works = (*self._certifying(), parts.hearing.kopf(), parts.door.run(), parts.reconciler.run())
                 running = [tasks.create_task(work) for work in works]
                 await self._until_other_kinds(kinds, parts)
                 running.pop().cancel()
@@ -129,6 +130,12 @@ class Operator:
                         await parts.door.drained()
                 for task in running:
                     task.cancel()
+
+    def _certifying(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield what keeps a certificate, if that is ours to do."""
+        webhook, settings = self._settings.webhook, self._settings
+        if webhook.secret:
+            yield Certifier(self._connection, webhook, settings.lease_namespace, self._timing).run()
 
     def _parts(self, kinds: Kinds) -> "_Parts":
         """Put together what looks after these kinds."""

@@ -10,6 +10,9 @@ from cpg_client.flavours import Api
 from cpg_client.leading import LeaderElection
 from cpg_client.settings import address_of, common_mistakes, no_address, overridden, read
 
+SHORTEST_VALIDITY = 10.0
+"""Seconds of a certificate of our own: there must be time to serve the next one before it expires."""
+
 
 class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How the API server may ask about groups and Workloads before it takes them."""
@@ -18,6 +21,14 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Where questions are answered, over TLS, as host:port; empty for nowhere."""
     certificates: str = ""
     """The folder with `tls.crt` and `tls.key`, which are read anew whenever they change."""
+    secret: str = ""
+    """The Secret, beside the lease, in which the leader keeps a certificate of its own making; empty for none."""
+    configuration: str = ""
+    """The ValidatingWebhookConfiguration that is told to trust it."""
+    host: str = ""
+    """The name by which the API server asks, which is the certificate's."""
+    validity: float = 90 * 24 * 3600.0
+    """For how many seconds a certificate is good; it is replaced after two thirds of them."""
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""
@@ -73,6 +84,10 @@ def _mistakes(settings: Settings) -> Iterator[str]:
     yield from no_address("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"
+    if settings.webhook.secret and not (settings.webhook.configuration and settings.webhook.host):
+        yield "webhook.secret: takes webhook.configuration and webhook.host as well"
+    if not SHORTEST_VALIDITY <= settings.webhook.validity < math.inf:
+        yield f"webhook.validity: must be at least {SHORTEST_VALIDITY:g} seconds"
     if settings.writes_in_flight < 1:
         yield "writesInFlight: must be at least 1"
     for name, number in (("quiet", settings.quiet), ("partialAfter", settings.partial_after)):

@@ -1,18 +1,19 @@
 """The chart, installed as a user would."""
 
+import datetime as dt
 import json
 import subprocess
 import sys
-from base64 import b64decode
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from cpg_lab import building
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
+from cpg_operator.certificates import issue
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg"
@@ -72,23 +73,25 @@ def test_nothing_is_installed_where_that_is_wished(helm: Helm) -> None:
     assert "CustomResourceDefinition" not in helm("template", str(CHART), "--set", "crds.install=false").stdout
 
 
-def test_the_webhooks_certificate_is_for_its_service_and_kept_by_upgrades(helm: Helm, cluster: Cluster) -> None:
-    """So that nobody is asked by an authority of before while the operator has the certificate of now."""
+def test_the_webhooks_certificate_is_the_operators_and_left_alone_by_upgrades(helm: Helm, cluster: Cluster) -> None:
+    """Every render is the same, without a certificate; what the operator has written meanwhile stays."""
     values = ("--set", "webhook.enabled=true,scheduler.enabled=false,operator.releaseOnUninstall=false")
-    seen, place = [], dict[str, str]()
+    first, second = (helm("template", "kube-cpg", str(CHART), *values).stdout for _ in range(2))
+    assert first == second
+    secret = ("secret", "kube-cpg-webhook-certificates")
+    asked = ("validatingwebhookconfiguration", "kube-cpg-webhook.default")
+    made = issue("host", b"", now=dt.datetime(2026, 1, 1, tzinfo=dt.UTC), validity=dt.timedelta(days=1))
+    bundle = b64encode(made.authorities).decode()
+    trusted = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
     for verb in ("install", "upgrade"):
         done = helm(verb, "kube-cpg", str(CHART), *values)
         assert done.returncode == 0, done.stderr
-        secret = json.loads(cluster.kubectl("get", "secret", "kube-cpg-webhook", "-o", "json").stdout)["data"]
-        asked = cluster.kubectl("get", "validatingwebhookconfiguration", "kube-cpg-webhook.default", "-o", "json")
-        (webhook,) = json.loads(asked.stdout)["webhooks"]
-        assert webhook["clientConfig"]["caBundle"] == secret["ca.crt"]
-        assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 2)
-        seen.append(secret)
-        place = webhook["clientConfig"]["service"]
-    assert seen[0] == seen[1]
-    authority, certificate = (load_pem_x509_certificate(b64decode(seen[0][name])) for name in ("ca.crt", "tls.crt"))
-    certificate.verify_directly_issued_by(authority)
-    names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-    assert names.get_values_for_type(DNSName) == [f"{place['name']}.{place['namespace']}.svc"]
+        if verb == "install":
+            assert "data" not in json.loads(cluster.kubectl("get", *secret, "-o", "json").stdout)
+            cluster.kubectl("patch", *secret, "--type=merge", "--patch", json.dumps({"data": {"ca.crt": bundle}}))
+            cluster.kubectl("patch", *asked, "--type=json", "--patch", json.dumps(trusted))
+    assert json.loads(cluster.kubectl("get", *secret, "-o", "json").stdout)["data"] == {"ca.crt": bundle}
+    (webhook,) = json.loads(cluster.kubectl("get", *asked, "-o", "json").stdout)["webhooks"]
+    assert webhook["clientConfig"]["caBundle"] == bundle
+    assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 2)
     assert helm("uninstall", "kube-cpg").returncode == 0

@@ -166,8 +166,8 @@ class Ring:
         self._token = cluster.token_for(*ACCOUNT)
         self._names = itertools.count()
 
-    async def start(self, *, elected: bool = False) -> Replica:
-        """Start an operator, for this namespace and our own flavour alone."""
+    async def start(self, *, elected: bool = False, **further: object) -> Replica:
+        """Start an operator for our own flavour, by default without a lease."""
         line = Line(self.cluster.url, self._token, self._session)
         await line.open()
         settings = {
@@ -177,6 +177,7 @@ class Ring:
             "leaseName": ACCOUNT[0],
             "leaderElection": SHORT_LEASE,
             "longestDelay": 0.5,
+            **further,
         }
         replica = Replica(line, self._folder, f"operator-{next(self._names)}", settings)
         self.replicas.append(replica)
