@@ -161,12 +161,13 @@ def test_a_group_without_a_priority_takes_its_templates() -> None:
 
 @pytest.mark.parametrize(("workload", "template"), [("v", "t"), ("w", "other")])
 def test_no_priority_is_filled_in_while_a_template_may_come_that_has_one(workload: str, template: str) -> None:
-    """It would stand for good. The group is scheduled by the default meanwhile, and one of its own is not in doubt."""
+    """It would stand for good; nor by who sees no classes. One of its own is not in doubt."""
     group = pod_group("g", workload=workload, template=template, priority=None)
     assert prioritised(replace(group, spec=replace(group.spec, priority=3)), priority=7) == {}
     assert prioritised(with_spec(group, priority_class_name="low"), priority=7) == {"priority": 5}
     assert due(group, priority=7) == {}
     assert resolved_priority(group, {}, CLASSES) == 0
+    assert due_fields(BARE, AROUND, None) == {}
 
 
 def test_a_default_is_filled_in_with_its_name() -> None:
