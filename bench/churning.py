@@ -28,7 +28,7 @@ from cpg_lab.nodes import TOPOLOGY, NodePool, manifest
 NAMESPACE = "default"
 BLOCK, RACK = f"{TOPOLOGY}/block", f"{TOPOLOGY}/rack"
 URGENT = "urgent"
-URGENT_AT_ONCE, CORDONED_AT_ONCE, GONE_AT_ONCE = 2, 3, 2
+URGENT_AT_ONCE, CORDONED_AT_ONCE, GONE_AT_ONCE = 5, 3, 2
 SHAPES = ("single", "gang", "gang", "gang", "tree", "tree", "tree", "greedy", URGENT)
 Body = dict[str, Any]
 
@@ -140,7 +140,9 @@ class Churn:
         """Create a tree, now and then one that nothing can hold, or one that others have to make room for."""
         dice = self._dice
         shape = dice.choice(SHAPES)
-        if shape == URGENT and sum(bool(tree.priority) for tree in self.alive.values()) >= URGENT_AT_ONCE:
+        urgent = [tree for tree in self.alive.values() if tree.priority]
+        if shape == URGENT and len(urgent) >= URGENT_AT_ONCE:
+            await self._remove(urgent[0])
             return
         self.made += 1
         tree = Tree(f"{shape}-{self.made}", priority=URGENT if shape == URGENT else "")
@@ -149,7 +151,7 @@ class Churn:
         if shape == "single":
             items.append(self._pod(tree, tree.name, Member("", "", "100m", "")))
         elif shape == URGENT:
-            items += self._leaf(tree, tree.name, dice.randint(4, 8), "", RACK, cpu="7700m")
+            items += self._leaf(tree, tree.name, dice.randint(6, 8), "", RACK, cpu="7700m")
         elif shape in {"gang", "greedy"}:
             cpu = "64" if shape == "greedy" else self._share()
             items += self._leaf(tree, tree.name, dice.randint(2, 12), "", dice.choice((RACK, "")), cpu=cpu)
