@@ -1,5 +1,6 @@
 """A real API server, our scheduler as a process, and a stage on which scenario files are played there."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
 
 PATIENCE = 20.0
+NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
+"""What words about the same cause may differ in."""
 KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
 Plain = dict[str, Any]
 
@@ -195,11 +198,14 @@ class Live(Stage):
         return f"{meta['name']} speaks of generation {about}" if is_old else ""
 
     def _unrecorded(self) -> list[str]:
-        """Return of whom what he says is not in exactly one event."""
-        told = Counter((name, note) for name, note, _ in self._events(EVENT_FAILED_SCHEDULING))
-        said = (self.said or {}).items()
-        failed = ((name, words.split(" ", 2)[2]) for name, words in said if words.startswith("False"))
-        return [f"{one[0]} was told what he says by {told[one]} events" for one in failed if told[one] != 1]
+        """Return who says that he failed and was not told so by an event, and by more than one of a cause."""
+        told = Counter((name, _cause(note)) for name, note, _ in self._events(EVENT_FAILED_SCHEDULING))
+        failed = {name for name, words in (self.said or {}).items() if words.startswith("False")}
+        silent = sorted(failed - {name for name, _ in told})
+        return [
+            *(f"there is no event about {name}" for name in silent),
+            *(f"{name} was told {times} times: {note}" for (name, note), times in told.items() if times > 1),
+        ]
 
     def _reasons(self) -> dict[str, str]:
         """Return what the events say of those who were evicted."""
@@ -262,6 +268,12 @@ class Live(Stage):
 
     def _kubectl(self, *arguments: str, text: str | None = None) -> str:
         return self._cluster.kubectl("-n", self.namespace, *arguments, input=text).stdout
+
+
+def _cause(note: str) -> str:
+    """Return what is wrong without numbers, and what preemption does about it: another plan is news."""
+    lack, _, outlook = note.partition("preemption: ")
+    return NUMBERS.sub("", lack) + outlook.partition(" (")[0]
 
 
 def _plain(found: Node | Pod, version: str, kind: str) -> Plain:
