@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import keeping
 import msgspec
 import pytest
 import yaml
@@ -313,12 +313,10 @@ class Arena:
 @pytest.fixture(scope="session")
 def record() -> Iterator[Plain]:
     """Return what is kept of a run: a test adds its part as soon as it begins, and how it ended when it has."""
-    now, parts = time.gmtime(), dict[str, Plain]()
+    measured, parts = keeping.code(), dict[str, Plain]()
     yield parts
     if RESULTS and parts:
-        kept = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "cores": os.cpu_count(), "load": os.getloadavg()[2]}
-        path = Path(RESULTS) / time.strftime("%Y%m%d-%H%M%S-crash.json", now)
-        path.write_text(json.dumps({**kept, "parts": parts}, indent=1) + "\n", encoding="utf-8")
+        keeping.keep("crash", {"load": keeping.load(), "parts": parts}, measured=measured, folder=Path(RESULTS))
 
 
 @pytest.fixture(scope="package")
