@@ -94,7 +94,8 @@ class NodeReport(Struct, frozen=True):
     ``domain`` is where the group was placed; in a tree that was not, it was so for as long as that attempt lasted.
     ``candidates`` are the domains that were considered, the closest first. ``blockers`` are the children that kept the
     group below its minimum; ``reasons`` say, at a leaf, what was wrong with the nodes for the first pod that found
-    none, out of ``nodes`` looked at.
+    none, out of ``nodes`` looked at. ``lost_with`` is the highest group above it that has no place: whatever was found
+    for those below was taken back.
     """
 
     key: GroupKey
@@ -105,6 +106,7 @@ class NodeReport(Struct, frozen=True):
     nodes: int = 0
     reasons: tuple[Reason, ...] = ()
     refused: tuple[Refused, ...] = ()
+    lost_with: GroupKey | None = None
 
     @property
     def status(self) -> Status:

@@ -96,7 +96,7 @@ class _Sentences:
         explanation = self._explanation
         if explanation.finding is Finding.PLACED:
             return {
-                key: "" if report.status is Status.SUCCESS else _cut(self._own(report), self._outlook)
+                key: "" if _is_placed(report) else _cut(self._failed(report), self._outlook)
                 for key, report in self._reports.items()
             }
         advice = _advice(explanation.next_step)
@@ -105,12 +105,11 @@ class _Sentences:
         return {key: _cut(self._failed(report), self._outlook + advice) for key, report in self._reports.items()}
 
     def causes(self) -> dict[GroupKey, str]:
-        """Return what is wrong with each group itself; if nothing is, what is wrong with its tree."""
-        explanation, root = self._explanation, self._explanation.reports[0]
+        """Return what is wrong with each group itself; if nothing is, with the one that it is lost with."""
+        explanation = self._explanation
         if explanation.detail:
             return dict.fromkeys(self._reports, explanation.detail)
-        is_placed = explanation.finding is Finding.PLACED
-        found = ((key, report if is_placed or self._is_sore(report) else root) for key, report in self._reports.items())
+        found = ((key, self._culprit(report)) for key, report in self._reports.items())
         return {key: f"{explanation.finding}: {self._cause(report)}{self._outlook}" for key, report in found}
 
     def _cause(self, report: NodeReport) -> str:
@@ -129,17 +128,18 @@ class _Sentences:
         return _cut(f"the minimum of {key} is placed, there is no room for more{why}", self._outlook)
 
     def _failed(self, report: NodeReport) -> str:
-        """Say what is wrong with a group itself; if nothing is, what is wrong with its tree."""
-        root = self._explanation.reports[0]
-        if self._is_sore(report):
-            return self._own(report)
-        return f"{root.key} cannot be placed: {self._own(root)}"
+        """Say what is wrong with a group itself; if nothing is, what is wrong with the one that it is lost with."""
+        culprit = self._culprit(report)
+        own = self._own(culprit)
+        return own if culprit is report else f"{culprit.key} cannot be placed: {own}"
 
-    def _is_sore(self, report: NodeReport) -> bool:
-        """Tell whether something is wrong with a group itself, as it is with the root of a tree that failed."""
+    def _culprit(self, report: NodeReport) -> NodeReport:
+        """Return the report that tells why a group has no place: its own, or that of the one that it is lost with."""
         counts = report.counts
         sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
-        return report is self._explanation.reports[0] or bool(sore and report.status is not Status.SUCCESS)
+        if report.lost_with is None or (sore and report.status is not Status.SUCCESS):
+            return report
+        return self._reports[report.lost_with]
 
     def _own(self, report: NodeReport) -> str:
         """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""
@@ -187,6 +187,10 @@ class _Sentences:
     def _has_no_node(self, report: NodeReport) -> bool:
         """Tell whether a group could not even be tried on a node."""
         return not (report.blockers or report.refused or self._is_short(report)) and report.counts.unresolvable > 0
+
+
+def _is_placed(report: NodeReport) -> bool:
+    return report.status is Status.SUCCESS and report.lost_with is None
 
 
 def _closest(candidate: Candidate) -> str:

@@ -1,6 +1,7 @@
 """What people are told, word for word."""
 
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
@@ -46,6 +47,11 @@ def report(
 ) -> NodeReport:
     """Return a report by its counts alone."""
     return NodeReport(key, Counts(minimum, scheduled, remaining, u, uu))
+
+
+def lost(found: NodeReport, above: GroupKey = ROOT) -> NodeReport:
+    """Return the report of a group below one that has no place."""
+    return replace(found, lost_with=above)
 
 
 def full(key: GroupKey, minimum: int, scheduled: int = 0, *, uu: int = 0) -> NodeReport:
@@ -115,7 +121,7 @@ def test_pods_are_told_what_is_missing_without_the_number() -> None:
 def test_a_tree_that_waits_says_for_which_group() -> None:
     """The group that lacks a pod says so, the root names it, and the others name the root."""
     short = NodeReport(ROOT, Counts(2, 0, 1, 0, 1), blockers=(TWO,))
-    found = explanation(Finding.INADMISSIBLE, short, report(ONE, 2, 0, 2), report(TWO, 2, 0, 1))
+    found = explanation(Finding.INADMISSIBLE, short, lost(report(ONE, 2, 0, 2)), lost(report(TWO, 2, 0, 1)))
     own = (
         "waiting for 1 more child group that can be scheduled: minGroupCount is 2, there is 1; "
         "PodGroup ml/two: waiting for 1 more pod: minCount is 2, there is 1"
@@ -180,9 +186,9 @@ def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
     found = explanation(
         Finding.NOT_FOUND,
         group(ROOT, 2, 1, MID),
-        report(ONE, 2, 2),
-        group(MID, 1, 0, TWO),
-        full(TWO, 3, 1),
+        lost(report(ONE, 2, 2)),
+        lost(group(MID, 1, 0, TWO)),
+        lost(full(TWO, 3, 1)),
     )
     two = f"minCount (3) cannot be satisfied: room for 1 of 3 pods; {NODES}"
     mid = f"minGroupCount (1) cannot be satisfied: room for 0 of 1 child group; PodGroup ml/two: {two}"
@@ -246,6 +252,19 @@ def test_running_members_that_contradict_are_told_to_all() -> None:
     assert group_messages(found) == {ROOT: expected, ONE: expected}
 
 
+def test_a_group_that_would_fit_says_with_which_it_is_lost() -> None:
+    """In a tree that is placed, too; neither it nor its pods say that its minimum has its place."""
+    waits = NodeReport(MID, Counts(2, 1, 0, 0, 1), blockers=(TWO,))
+    found = explanation(
+        Finding.PLACED, report(ROOT, 1, 1), waits, lost(report(ONE, 2, 2), MID), lost(full(TWO, 3, uu=3), MID)
+    )
+    two = f"minCount (3) cannot be satisfied: room for 0 of 3 pods; {NODES}"
+    mid = f"minGroupCount (2) cannot be satisfied: room for 1 of 2 child groups; PodGroup ml/two: {two}"
+    one = f"CompositePodGroup ml/mid cannot be placed: {mid}"
+    assert group_messages(found) == {ROOT: "", MID: mid, ONE: one, TWO: two}
+    assert pod_messages(found)[ONE] == one
+
+
 def test_what_is_placed_is_not_talked_about() -> None:
     """A group that was left out says why; pods beyond a minimum are told that it is placed."""
     extra = NodeReport(ONE, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
@@ -289,7 +308,7 @@ def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
     """As its sentence: siblings that fail one after the other are no news to who waits for all of them."""
     for scheduled in (0, 1):
         found = explanation(
-            Finding.NOT_FOUND, group(ROOT, 3, scheduled, TWO), report(ONE, 2, 2), full(TWO, 3, scheduled)
+            Finding.NOT_FOUND, group(ROOT, 3, scheduled, TWO), lost(report(ONE, 2, 2)), lost(full(TWO, 3, scheduled))
         )
         told = causes(found)
         assert told[ROOT] == told[ONE] == f"NotFound: Unschedulable, {told[TWO].removeprefix('NotFound: ')}"

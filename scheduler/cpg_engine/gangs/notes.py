@@ -150,11 +150,15 @@ class Notes:
     def reports(self, outcomes: Mapping[int, Outcome]) -> tuple[NodeReport, ...]:
         """Return the report of every group: of its place where it has one, else what was noted on the way."""
         self._settle(outcomes)
-        found = (self._report(index) for index in range(len(self._unit.nodes)))
-        return tuple(
-            replace(report, refused=node.refused) if node.refused else report
-            for node, report in zip(self._unit.nodes, found, strict=True)
-        )
+        found: list[NodeReport] = []
+        lost, end = None, 0
+        for index, node in enumerate(self._unit.nodes):
+            lost = lost if index < end else None
+            report = self._report(index)
+            found.append(replace(report, refused=node.refused, lost_with=lost) if node.refused or lost else report)
+            if lost is None and report.status is not Status.SUCCESS:
+                lost, end = node.key, node.end
+        return tuple(found)
 
     # Reports.
 

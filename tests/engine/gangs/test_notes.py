@@ -48,6 +48,16 @@ def test_a_placed_leaf_counts_all_its_members() -> None:
     assert (1, (Reason(CPU, 1),)) == (found.report("root").nodes, found.report("root").reasons)
 
 
+def test_who_is_lost_with_a_group_above_is_told() -> None:
+    """By the highest that has no place; what has one, and whoever fails alone, is lost with nobody."""
+    one, two, far = {"gang": 1}, {"gang": 2}, {"pod": "1@far", **NOWHERE}
+    children = {"fits": one, "mid": {"gang": 2, "children": {"low": {"gang": 1, "children": {"fit": one}}, "far": two}}}
+    found = told(["n1 9"], {"gang": 1, "children": children}, ["1@fits", "1@fit", far, far])
+    lost = {name: found.report(name).lost_with for name in ("root", "fits", "mid", "low", "fit", "far")}
+    mid = found.report("mid").key
+    assert lost == {"root": None, "fits": None, "mid": None, "low": mid, "fit": mid, "far": mid}
+
+
 def test_extra_pods_that_nothing_can_help_are_unresolvable() -> None:
     """They are told apart from those that an eviction could help, and from refused ones."""
     pods: list[str | Form] = ["3x1@root", {"pod": "far=1@root", **NOWHERE}, {"pod": "bad=x@root"}]
