@@ -17,7 +17,7 @@ from cpg_client.logs import died, log_json
 from cpg_client.settings import SettingsError
 from cpg_operator import app
 from cpg_operator.deletion.clients import client_of
-from cpg_operator.deletion.releasing import NotReleasedError, release_finalizers
+from cpg_operator.deletion.releasing import Lease, NotReleasedError, release_finalizers
 from cpg_operator.settings import Settings, load, merged
 
 RELEASE = "release-finalizers"
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             namespaces=tuple(given.namespace) if given.namespace else None,
             leader_elect=given.leader_elect,
             listen=given.listen,
+            **_lease(given.lease),
         )
         endpoint = endpoint_from(given.kubeconfig)
         if given.command == RELEASE:
@@ -49,9 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _lease(given: str | None) -> dict[str, str]:
+    if given is None:
+        return {}
+    namespace, _, name = given.partition("/")
+    return {"lease_namespace": namespace, "lease_name": name}
+
+
 def _release(endpoint: Endpoint, settings: Settings) -> None:
     with client_of(endpoint, asyncio.run(lent_token(endpoint))) as client:
-        release_finalizers(client, settings.namespaces)
+        lease = Lease(settings.lease_namespace, settings.lease_name)
+        release_finalizers(client, settings.namespaces, lease=lease)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api", choices=get_args(Api), help="which groups: ours, the built-in ones, or both")
     parser.add_argument("--namespace", action="append", help="a namespace to look after; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
+    parser.add_argument("--lease", help="NAMESPACE/NAME of the lease (kube-system/cpg-operator)")
     parser.add_argument("--listen", help="host:port of probes and metrics; empty for none")
     parser.add_argument("--version", action="version", version=f"cpg-operator {version('kube-cpg')}")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="what is logged at least (info)")

@@ -83,6 +83,8 @@ class Account(NamedTuple):
         if namespace == self.release and self.part != "release":
             found |= {Right("coordination.k8s.io", "leases", "create")}
             found |= {Right("coordination.k8s.io", "leases", verb, self.name) for verb in ("get", "patch")}
+        elif namespace == self.release:
+            found.add(Right("coordination.k8s.io", "leases", "get", "kube-cpg-operator"))
         return found
 
     def _read(self, rules: Iterable[Plain]) -> Iterator[Right]:

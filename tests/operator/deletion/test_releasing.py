@@ -9,8 +9,9 @@ import requests
 
 from cpg_api.scheduling.names import FINALIZER
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
-from cpg_operator.deletion.releasing import NotReleasedError, release_finalizers
+from cpg_operator.deletion.releasing import FREE, Lease, NotReleasedError, release_finalizers
 
+LEASE = Lease("here", "cpg-operator")
 HOLD = "example.com/hold"
 SERVED = (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)
 
@@ -24,6 +25,8 @@ class Server(requests.adapters.BaseAdapter):
         self.groups = groups
         self.now = 0.0
         self.answers: dict[str, list[int]] = {}
+        self.holders: list[tuple[float, str]] = []
+        """Who has held the lease from when on; nobody ever had one without any."""
         self._stubborn = stubborn
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> requests.Response:
@@ -42,7 +45,7 @@ class Server(requests.adapters.BaseAdapter):
         return found
 
     def _status(self, path: str) -> int:
-        if path.startswith("/apis/scheduling.k8s.io"):
+        if path.startswith("/apis/scheduling.k8s.io") or (path.endswith(LEASE.name) and not self.holders):
             return 404
         return self.answers[path].pop() if self.answers.get(path) else 200
 
@@ -52,6 +55,10 @@ class Server(requests.adapters.BaseAdapter):
     def _answer(self, request: requests.PreparedRequest, path: str, query: str) -> dict[str, Any]:
         if path.endswith("/v1alpha3"):
             return {"resources": [{"name": one.plural, "kind": one.kind, "namespaced": True} for one in SERVED]}
+        if path.endswith(LEASE.name):
+            holder = [one for since, one in self.holders if since <= self.now][-1]
+            renewed = {"holderIdentity": holder, "renewTime": str(self.now)} if holder not in {"", "dead"} else {}
+            return {"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, **renewed}}
         if request.method == "PATCH":
             return self._patched(path, request)
         places = [place for place in self.groups if _listed(place, path)]
@@ -90,7 +97,7 @@ def release(server: Server, *namespaces: str, patience: float = 60.0) -> None:
     """Release what a server holds."""
     config = pykube.KubeConfig.from_url("http://server")
     client = pykube.HTTPClient(config, http_adapter=server)
-    release_finalizers(client, namespaces, patience=patience, sleep=server.wait, clock=lambda: server.now)
+    release_finalizers(client, namespaces, lease=LEASE, patience=patience, sleep=server.wait, clock=lambda: server.now)
 
 
 @pytest.fixture
@@ -134,3 +141,30 @@ def test_what_cannot_be_done_is_told(mine: str, status: int, words: str, waited:
         release(server, patience=5.0)
     assert server.now >= waited
     assert (server.now == 0.0) == (waited == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("holders", "least"),
+    [
+        ([(0.0, "")], FREE),
+        ([(0.0, "dead")], 15 + FREE),
+        ([(0.0, "first"), (10.0, ""), (12.0, "second"), (20.0, "")], 20 + FREE),
+        ([(0.0, ""), (FREE + 1, "second"), (20.0, "")], 20 + FREE),
+    ],
+)
+def test_nobody_leads_any_more_before_it_is_done(mine: str, holders: list[tuple[float, str]], least: float) -> None:
+    """Whoever stands by has had time to take over; who died without a word has lost the lease; if one comes, anew."""
+    server = Server({mine: [FINALIZER]})
+    server.holders = holders
+    release(server)
+    assert server.groups == {mine: []}
+    assert server.now >= least
+
+
+def test_who_still_leads_is_told_of(mine: str) -> None:
+    """And nothing is taken off under it."""
+    server = Server({mine: [FINALIZER]})
+    server.holders = [(0.0, "somebody")]
+    with pytest.raises(NotReleasedError, match="somebody holds the lease here/cpg-operator: stop the operator first"):
+        release(server)
+    assert server.groups == {mine: [FINALIZER]}

@@ -13,8 +13,10 @@ import pytest
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
 from cpg_client.patching import bind
+from cpg_lab.deployments import Deployments, run_job
 
 if TYPE_CHECKING:
+    from tests.e2e.conftest import Installer
     from tests.e2e.operator.lifecycle.conftest import Api, Operator
 
     from cpg_lab.clusters import Cluster
@@ -232,6 +234,32 @@ async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Op
     (root,) = await api.list(CPG)
     assert root["metadata"]["finalizers"] == [HOLD]
     await api.merge(CPG, "root", {"metadata": {"finalizers": None}})
+
+
+async def test_the_way_out_outlasts_replicas_that_take_over(
+    api: "Api", operator: "Operator", cluster: "Cluster", install: "Installer", tmp_path: Path
+) -> None:
+    """Of two that are told to end one after the other, the second leads for a while; nothing is held in the end."""
+    operator.kill()
+    release = install(cluster, {"scheduler": {"enabled": False}, "operator": {"replicas": 2}}, f"{api.namespace}-two")
+    (job,) = release.of_kind("Job")
+    running = Deployments(cluster.access, release.deployments, folder=tmp_path)
+    try:
+        (pods,) = (await asyncio.to_thread(running.__enter__)).pods.values()
+        await api.group(PG, "leaf")
+        await api.until("it is protected", lambda: protected(api))
+        said = [(await asyncio.to_thread(pod.ask, "/readyz"))[1] for pod in pods]
+        leader, standby = pods if "standing by" in said[1] else reversed(pods)
+        going = asyncio.create_task(asyncio.to_thread(run_job, cluster.access, job, folder=tmp_path, timeout=60))
+        await asyncio.to_thread(leader.stop)
+        await asyncio.to_thread(standby.await_ready)
+        await asyncio.sleep(3)
+        await asyncio.to_thread(standby.stop)
+        await going
+        (leaf,) = await api.list(PG)
+        assert "finalizers" not in leaf["metadata"]
+    finally:
+        await asyncio.to_thread(running.stop)
 
 
 async def test_there_is_a_way_out_with_kubectl_alone(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
