@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cpg_api.meta import ObjectMeta
-from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, POD_GROUP_LABEL
 from cpg_client.patching import bind
 from cpg_lab.deployments import Deployments, run_job
 
@@ -184,6 +184,48 @@ async def test_a_namespace_goes_with_a_deep_tree_and_running_pods(api: "Api", op
     await api.until("the tree is protected", lambda: protected(api))
     await api.delete("Namespace", api.namespace)
     await api.until("all has gone, leaves first", lambda: gone_leaves_first(api))
+
+    async def vanished() -> bool:
+        return await api.get("Namespace", api.namespace) is None
+
+    await api.until("the namespace has gone", vanished)
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Background", "Orphan"])
+async def test_children_that_a_group_owns_go_before_it(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+    """In the foreground all go; by the others nobody deletes the child while the group is there, which waits for it."""
+    await api.group(CPG, "root")
+    root = await api.get(CPG, "root")
+    assert root is not None
+    owner = {"apiVersion": root["apiVersion"], "kind": CPG, "name": "root", "uid": root["metadata"]["uid"]}
+    await api.group(PG, "leaf", "root", ownerReferences=[owner | {"blockOwnerDeletion": True}])
+    await api.pod("member", "leaf")
+    await api.until("both are protected", lambda: protected(api))
+    await api.delete(CPG, "root", policy=policy)
+    await api.until("the root waits", lambda: leaving(api, CPG, "root"))
+    if policy == "Foreground":
+        await api.until("the leaf waits for its pod", lambda: leaving(api, PG, "leaf"))
+    else:
+        await asyncio.sleep(1)
+        assert await api.names(CPG, PG) == {"root", "leaf"}
+        await api.delete(PG, "leaf")
+    await asyncio.sleep(0.5)
+    assert await api.names(CPG, PG) == {"root", "leaf"}
+    await api.delete("Pod", "member")
+    await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
+
+
+async def test_a_namespace_goes_with_a_workload_that_makes_groups(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Nothing can be made anew in it, whatever goes first; it is not held up by that."""
+    several = {"podGroupTemplates": [LEAF | {"replicas": 8}]}
+    await api.create("Workload", "w", several, annotations={INSTANTIATE: "true"})
+
+    async def made() -> bool:
+        return len(await api.list(PG)) == 8 and await protected(api)
+
+    await api.until("its groups are there", made)
+    await api.pod("member", "w-leaf-3")
+    await api.delete("Namespace", api.namespace)
 
     async def vanished() -> bool:
         return await api.get("Namespace", api.namespace) is None
