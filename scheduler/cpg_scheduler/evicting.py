@@ -9,7 +9,8 @@
    the preemptor, and then deleted. So of a unit that was begun all that is left of it bears the condition.
 
 What fails is tried again. A refusal is final: it ends the plan, units that have not been begun stay, and who has been
-told for nothing is told so. A unit whose first pod goes is carried through, whatever becomes of the plan.
+told for nothing is told so. A unit whose first pod goes is carried through, whatever becomes of the plan. That we lack
+a right says nothing of the pod, and a server that has just begun says it to all: it is believed after a while.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ AGAIN = frozenset({401, 408, 409, 429})
 """Answers that may be another the next time: who we are is looked at anew, and the server was busy or overtaken."""
 UNASKABLE = 400
 """What the server answers to a dry run where a webhook has side effects."""
+DOUBTS = 8
+"""How often it is asked again where we lack a right; by the backoff, half a minute."""
 Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -297,7 +300,7 @@ class Evictor:
 
     async def _insist(self, order: Order, pod: Pod, act: Act, goes_on: Callable[[], bool]) -> bool:
         """Send until it works, or there is no reason to any more; return whether it is done, or the pod gone."""
-        failures = 0
+        failures = doubts = 0
         while goes_on():
             async with self._slots:
                 if not goes_on():
@@ -305,7 +308,8 @@ class Evictor:
                 error = await _outcome(act)
             if error is None:
                 return True
-            if _is_final(error):
+            doubts += _lacks_right(error)
+            if _is_final(error) and not (_lacks_right(error) and doubts <= DOUBTS):
                 self._log.warning("eviction refused", pod=pod.metadata.key, error=str(error))
                 order.refused(pod, error)
                 return False
@@ -349,6 +353,11 @@ def is_told(pod: Pod, preemptor_uid: str) -> bool:
 def _tells_of_another(error: ApiError) -> bool:
     """Tell whether a conflict is about the UID: the server has no code of its own for that."""
     return "uid" in error.message.lower() or "another object has this name" in error.message
+
+
+def _lacks_right(error: ClientError) -> bool:
+    """Tell whether it is said of us that we must not: admission speaks of the pod, authorization of a user."""
+    return isinstance(error, ApiError) and error.is_forbidden and ' is forbidden: User "' in error.message
 
 
 def _is_final(error: ClientError) -> bool:

@@ -25,6 +25,9 @@ PREEMPTOR = Preemptor(GroupKey("PodGroup", "ml", "train"), "uid-train", TREE)
 SAID = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/train uid-train"
 
 
+RIGHTLESS = 'pods "v0" is forbidden: User "me" cannot delete resource "pods" in the namespace "default"'
+
+
 async def no_time(_: float) -> None:
     """Wait for nothing."""
     await asyncio.sleep(0)
@@ -213,11 +216,12 @@ async def test_a_plan_that_does_not_stand_any_more_evicts_nobody() -> None:
     assert not any(write.method == "DELETE" for write in court.wire.writes)
 
 
+@pytest.mark.parametrize("words", ["no", RIGHTLESS])
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
-async def test_a_refusal_ends_it(method: str) -> None:
+async def test_a_refusal_ends_it(method: str, words: str) -> None:
     """The first of a namespace goes ahead, so that what is forbidden there is found out with one."""
     court = Court()
-    forbidden = ApiError(403, "Forbidden", "no")
+    forbidden = ApiError(403, "Forbidden", words)
     court.wire.error = lambda write: forbidden if write.method == method and "/v0" in write.path else None
     await court.perform()
     assert court.refused == ["v0"]
@@ -230,6 +234,7 @@ async def test_a_refusal_ends_it(method: str) -> None:
         ApiError(500, "InternalError", ""),
         ApiError(429, "TooManyRequests", ""),
         ApiError(401, "Unauthorized", ""),
+        ApiError(403, "Forbidden", RIGHTLESS),
         ApiError(409, "Conflict", "the object has been modified"),
         ConnectionFailedError("", "", ""),
     ],
