@@ -30,6 +30,7 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     held: dict[str, str] = {}
     refused: dict[str, str] = {}
     victims: tuple[str, ...] | None = None
+    nominated: tuple[str, ...] | None = None
     plan: dict[str, str] = {}
     because: dict[str, str] = {}
     conditions: dict[str, str] = {}
@@ -76,6 +77,10 @@ def _parted(text: str) -> list[str]:
 def _evicted(expected: Expected, stage: Stage) -> Iterator[str]:
     if expected.victims is not None and set(expected.victims) != stage.evicted.keys():
         yield f"victims: expected {sorted(expected.victims)}, found {sorted(stage.evicted)}"
+    if expected.nominated is not None:
+        wanted = {pod.metadata.name for name in expected.nominated for pod in _pods(stage, name)}
+        if wanted != stage.nominated:
+            yield f"nominated: expected {sorted(wanted)}, found {sorted(stage.nominated)}"
     for name, outcome in expected.plan.items():
         found = str(stage.plans[name].outcome) if name in stage.plans else "no plan"
         if found != outcome:

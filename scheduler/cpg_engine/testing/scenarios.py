@@ -64,6 +64,7 @@ go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An e
     held: {root: gated}                     # missing, gated, or invalid: Cycle
     refused: {p1: requests}                 # pods that nobody could schedule, and a part of the problem
     victims: [low-1, low-2]                 # these pods, and no others, were evicted in this step
+    nominated: [pg1]                        # the pods of these, and no others, had their room kept for them
     plan: {pg1: NotEnough}                  # of the root's last plan in this step
     because: {low-1: needs its 2 CPU on n1} # why a pod was evicted, and a part of the text
     conditions: {pg1: True Scheduled, "pg2*": False Unschedulable room for 2 of 3}   # see below

@@ -55,6 +55,8 @@ class Stage:
         self.pods: dict[str, Pod] = {}
         self.budgets: dict[str, BudgetForm] = {}
         self.evicted: dict[str, str] = {}
+        self.nominated: set[str] = set()
+        """Whose room was kept while victims went."""
         self.plans: dict[str, Plan] = {}
         self.decisions: dict[str, Decision] = {}
         self.held: dict[str, str] = {}
@@ -117,7 +119,7 @@ class Stage:
 
     def settle(self, *, once: bool = False) -> None:
         """Decide about every root in order, again and again until nothing is bound any more."""
-        for told in (self.decisions, self.broken, self.plans, self.evicted):
+        for told in (self.decisions, self.broken, self.plans, self.evicted, self.nominated):
             told.clear()
         while True:
             roots = self.roots()
@@ -221,6 +223,9 @@ class Stage:
         gone = {
             pod.metadata.name: reasons[pod.metadata.uid] for pod in self.pods.values() if pod.metadata.uid in reasons
         }
+        if gone:
+            kept = {nomination.uid for nomination in found.nominations}
+            self.nominated.update(pod.metadata.name for pod in root.pods if pod.metadata.uid in kept)
         for name in gone:
             self.delete(name)
         self.evicted.update(gone)

@@ -1,6 +1,9 @@
 """A real API server, our scheduler as a process, and a stage on which scenario files are played there."""
 
+import asyncio
+import contextlib
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +19,16 @@ from cpg_api.core.pod import Pod
 from cpg_api.dumping import dump
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import EVENT_FAILED_SCHEDULING, POD_GROUP_LABEL, POD_SCHEDULED, SCHEDULER_NAME
+from cpg_api.scheduling.names import (
+    EVENT_FAILED_SCHEDULING,
+    EVENT_PREEMPTED,
+    POD_GROUP_LABEL,
+    POD_SCHEDULED,
+    SCHEDULER_NAME,
+)
+from cpg_client.connection import Connection
+from cpg_client.resources import PODS
+from cpg_client.watching import watch
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.expectations import Expected, unmet
 from cpg_engine.testing.notation import BudgetForm
@@ -30,8 +42,42 @@ if TYPE_CHECKING:
 PATIENCE = 20.0
 NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
 """What words about the same cause may differ in."""
+QUIET = 0.5
+"""Seconds in which nobody more is evicted, where somebody waits who might do it."""
 KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
+PREEMPTED = re.compile(r"Preempted by (pod|podgroup|compositepodgroup) \S+: ")
 Plain = dict[str, Any]
+
+
+class Watcher:
+    """Follows the pods of a namespace on a thread of its own, and notes what nobody could see afterwards."""
+
+    def __init__(self, cluster: Cluster, namespace: str, version: str) -> None:
+        """Begin with what comes after that version."""
+        self.nominated: dict[str, str] = {}
+        """The node to which each pod was nominated last, before it was bound."""
+        self._cluster, self._namespace, self._version = cluster, namespace, version
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._follow())
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    async def _follow(self) -> None:
+        async with Connection.from_kubeconfig(self._cluster.kubeconfig) as connection:
+            async for event in watch(connection, PODS.path(self._namespace), self._version):
+                pod: Plain = msgspec.json.decode(event.object)
+                if pod.get("status", {}).get("nominatedNodeName") and not pod["spec"].get("nodeName"):
+                    self.nominated[pod["metadata"]["name"]] = pod["status"]["nominatedNodeName"]
+
+    def end(self) -> None:
+        """Follow no more."""
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join()
 
 
 class Live(Stage):
@@ -47,6 +93,9 @@ class Live(Stage):
         self._batch: list[Plain] = []
         self._waiting: list[Plain] = []
         self._allowances: dict[str, int] = {}
+        self._preempted: set[str] = set()
+        version = msgspec.json.decode(cluster.kubectl("get", "namespace", namespace, "-o", "json").stdout)
+        self._watcher = Watcher(cluster, namespace, version["metadata"]["resourceVersion"])
 
     def kind(self, name: str) -> str:
         """Return how kubectl knows a kind of the flavour."""
@@ -133,7 +182,7 @@ class Live(Stage):
         """Return what is still unmet when nobody is silent any more, or patience has run out.
 
         A pod that waits must say why: until it does, the scheduler has not spoken. What groups say must be about them
-        as they are, and whoever is told something anew is told so by one event.
+        as they are, and whoever is told something anew, or evicted, is told so by one event.
         """
         self.flush()
         places = Expected(
@@ -141,22 +190,37 @@ class Live(Stage):
             nodes=expected.nodes,
             together=expected.together,
             victims=expected.victims,
+            nominated=expected.nominated,
             because=expected.because,
             conditions=expected.conditions,
         )
         deadline = time.monotonic() + PATIENCE
-        while True:
-            outdated = self._look()
-            complaints = [*unmet(places, self), *outdated]
-            if not complaints and expected.conditions:
-                complaints = self._unrecorded()
-            if not complaints or time.monotonic() > deadline:
-                self.evicted.clear()
-                return complaints
+        while complaints := self._complaints(places):
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.15)
+        if not complaints and expected.victims is not None and self._somebody_waits():
+            time.sleep(QUIET)
+            complaints = self._complaints(places)
+        self._preempted |= self.evicted.keys()
+        self.evicted.clear()
+        self._watcher.nominated.clear()
+        return complaints
+
+    def _complaints(self, places: Expected) -> list[str]:
+        outdated = self._look()
+        self.nominated = set(self._watcher.nominated)
+        misreported = self._misreported() if self.evicted or places.victims is not None else []
+        complaints = [*unmet(places, self), *outdated, *misreported]
+        return complaints or (self._unrecorded() if places.conditions else [])
+
+    def _somebody_waits(self) -> bool:
+        """Tell whether there is somebody left who might evict others."""
+        return any(not pod.spec.node_name for pod in self.pods.values())
 
     def clear(self) -> None:
         """Delete everything that was created."""
+        self._watcher.end()
         self._cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
         self._kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
         for kind in ("podgroups", "compositepodgroups"):
@@ -171,11 +235,9 @@ class Live(Stage):
         answer = msgspec.json.decode(self._kubectl("get", kinds, "-o", "json"))["items"]
         pods = {item["metadata"]["name"]: item for item in answer if item["kind"] == "Pod"}
         gone = self.pods.keys() - pods.keys()
-        if gone:
-            reasons = self._reasons()
-            self.evicted.update((name, reasons.get(name, "")) for name in gone)
-            for name in gone:
-                del self.pods[name]
+        for name in gone:
+            self.evicted[name] = ""
+            del self.pods[name]
         for name, pod in self.pods.items():
             self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=pods[name]["spec"].get("nodeName", "")))
         self.said = said = dict[str, str]()
@@ -207,9 +269,18 @@ class Live(Stage):
             *(f"{name} was told {times} times: {note}" for (name, note), times in told.items() if times > 1),
         ]
 
-    def _reasons(self) -> dict[str, str]:
-        """Return what the events say of those who were evicted."""
-        return {name: note for name, note, _ in self._events("Preempted")}
+    def _misreported(self) -> list[str]:
+        """Note why each victim went; return whom not exactly one event says it of, in the words that users know."""
+        notes: dict[str, list[str]] = {name: [] for name in self.evicted}
+        for name, note, _ in self._events(EVENT_PREEMPTED):
+            if name not in self._preempted:
+                notes.setdefault(name, []).append(note)
+        self.evicted.update((name, notes[name][0]) for name in self.evicted if notes[name])
+        return [
+            f"{name} is gone: {name in self.evicted}, and its eviction is told by {found}"
+            for name, found in notes.items()
+            if name not in self.evicted or len(found) != 1 or not PREEMPTED.match(found[0])
+        ]
 
     def _events(self, reason: str) -> Iterator[tuple[str, str, int]]:
         """Yield of each event for a reason whom it is about, its words, and how often they were said."""
@@ -224,7 +295,7 @@ class Live(Stage):
         spec.pop("priority", None)
         if not priority:
             return
-        policy = spec.pop("preemptionPolicy", None) or "PreemptLowerPriority"
+        policy = spec.get("preemptionPolicy") or "PreemptLowerPriority"
         name = f"p{priority}-{policy.lower()}"
         spec["priorityClassName"] = name
         if name not in self._classes:

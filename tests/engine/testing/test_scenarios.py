@@ -43,8 +43,11 @@ def test_who_was_evicted_is_told() -> None:
     expect = {"victims": ["low-2"], "because": {"low-2": "needs its 1 CPU on n1"}, "plan": {"pg1": "Planned"}}
     plain = {**BASE, "nodes": ["n1 3"], "budgets": {"none": {"labels": {"app": "web"}}}, "pods": ["2x1@pg1", low]}
     assert play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": expect}).complaints == ()
-    wrong = play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"victims": ["low-1"]}}).complaints
-    assert wrong == ("step 0: victims: expected ['low-1'], found ['low-2']",)
+    (wrong,) = play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"victims": ["low-1"]}}).complaints
+    assert wrong == "step 0: victims: expected ['low-1'], found ['low-2']"
+    assert play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"nominated": ["pg1"]}}).complaints == ()
+    (wrong,) = play({**plain, "groups": {"pg1": {"gang": 2}}, "expect": {"nominated": []}}).complaints
+    assert wrong == "step 0: nominated: expected [], found ['pg1-1', 'pg1-2']"
 
 
 @pytest.mark.parametrize(
