@@ -68,8 +68,8 @@ bench-peer: $(READY) ## measure ours and kube-scheduler side by side (PEER="--qu
 	@$(BIN)/cpg-lab build
 	$(BIN)/python bench/peer.py $(PEER)
 
-crash: $(READY) ## kill the scheduler twenty times in each flavour while it binds a tree, and the API server for 30 s
-	CRASHES=20 OUTAGE=30 CRASH_RESULTS=bench/results $(PYTEST) tests/e2e/scheduler/crashes/test_kills.py tests/e2e/scheduler/crashes/test_outages.py
+crash: $(READY) ## kill the scheduler twenty times while it binds a tree, and while it evicts, and the API server for 30 s
+	CRASHES=20 OUTAGE=30 CRASH_RESULTS=bench/results $(PYTEST) $(addprefix tests/e2e/scheduler/crashes/test_,kills.py evictions.py outages.py)
 
 soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)

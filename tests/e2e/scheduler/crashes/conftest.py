@@ -60,12 +60,13 @@ def nodes_for(trees: int) -> NodePool:
     return NodePool.parse(f"{max(2, -(-trees // TREES_PER_BLOCK))} blocks x 2 racks x 8 nodes, cpu=4")
 
 
-def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str) -> Plain:
+def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str, **more: object) -> Plain:
     spec: Plain = {
         "schedulingPolicy": policy,
         "workloadRef": {"workloadName": "absent", "templateName": "any"},
         **({"parentCompositePodGroupName": parent} if parent else {}),
         **({"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}),
+        **more,
     }
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**kind, "metadata": {"name": name}, "spec": spec}
@@ -107,10 +108,10 @@ class Arena:
             plain["schedulingGroup"] = {"podGroupName": group}
         return PODS.path(self.namespace), {"metadata": {"name": name, "labels": labels}, "spec": plain}
 
-    def group(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
+    def group(self, name: str, size: int, *, parent: str = "", key: str = "", **more: object) -> Made:
         """Return a PodGroup that is a gang."""
         policy = {"gang": {"minCount": size}}
-        return self.pod_groups.path(self.namespace), _group(self.pod_groups, name, policy, parent, key)
+        return self.pod_groups.path(self.namespace), _group(self.pod_groups, name, policy, parent, key, **more)
 
     def composite(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
         """Return a CompositePodGroup that is a gang."""
