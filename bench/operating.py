@@ -3,8 +3,9 @@
     .venv/bin/python bench/operating.py [--trees 1000]
 
 The trees are made while the operator runs, then their pods come and run, then nothing happens for a while, then all is
-deleted. Told are the time until every status was right, CPU and memory of the operator, its looks and writes, and its
-CPU while nothing happens. Not part of ``make bench``: it takes some minutes, most of them the API server's.
+deleted. Told and kept are the time until every status was right, CPU and memory of the operator, its looks and writes,
+and its CPU while nothing happens. Fails where a status is wrong, something is left in its queue, or it needs more than
+the limits below. Not part of ``make bench``: it takes some minutes, most of them the API server's.
 """
 
 import argparse
@@ -20,8 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from keeping import code, keep, load
 
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
 from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.creating import create_all
 from cpg_client.listing import list_all
@@ -41,28 +47,13 @@ AT_ONCE = 2000
 """Pods that one request deletes."""
 PATIENCE = 1800.0
 Created = Iterator[tuple[str, object]]
+MOST_IDLE = 1.0
+"""Per cent of a CPU that the operator may take while nothing happens."""
+MOST_MEMORY = 1000.0
+"""MB that it may take at any time."""
 LOOKS, WRITES = "cpg_operator_reconcile_seconds_count", "cpg_operator_writes_total"
 WAITING = ("cpg_operator_queue_length", "cpg_operator_writes_pending")
 COUNTED = (LOOKS, WRITES, *WAITING)
-
-
-class Condition(msgspec.Struct, frozen=True):
-    """As much of a condition as is looked at."""
-
-    type: str
-    reason: str = ""
-
-
-class Status(msgspec.Struct, frozen=True):
-    """As much of a status as is looked at."""
-
-    conditions: tuple[Condition, ...] = ()
-
-
-class Group(msgspec.Struct, frozen=True):
-    """As much of a group as is looked at."""
-
-    status: Status = Status()
 
 
 class Process:
@@ -171,13 +162,43 @@ async def settled(connection: Connection, reason: str) -> float:
 
     async def wrong() -> int:
         found = 0
-        for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS):
-            for item in (await list_all(connection, resource.path(NAMESPACE))).items:
-                status = msgspec.json.decode(item, type=Group).status
-                found += not any(one.type == "Healthy" and one.reason == reason for one in status.conditions)
+        for group in await groups(connection):
+            conditions = group.status.conditions or ()
+            found += not any(one.type == "Healthy" and one.reason == reason for one in conditions)
         return found
 
     return await none_left(wrong, f"groups are not {reason}")
+
+
+async def groups(connection: Connection) -> list[Group]:
+    """Return all groups."""
+    inner = (await list_all(connection, CPG_COMPOSITE_POD_GROUPS.path(NAMESPACE))).items
+    leaves = (await list_all(connection, CPG_POD_GROUPS.path(NAMESPACE))).items
+    return [
+        *(msgspec.json.decode(item, type=CompositePodGroup) for item in inner),
+        *(msgspec.json.decode(item, type=PodGroup) for item in leaves),
+    ]
+
+
+async def mistold(connection: Connection) -> list[str]:
+    """Return of which groups, all of whose pods run, the status is not exactly that, or that are not protected."""
+    return [
+        f"{group.metadata.name}: {group.status}"
+        for group in await groups(connection)
+        if not _is_right(group) or FINALIZER not in (group.metadata.finalizers or ())
+    ]
+
+
+def _is_right(group: Group) -> bool:
+    name = group.metadata.name
+    if isinstance(group, PodGroup):
+        size = SIZES[int(name.rpartition("l")[2])]
+        return group.status.pods == PodCounts(size, size, size)
+    side = name.partition("-")[2]
+    size = sum(SIZES[2 * int(side) :][:2]) if side else sum(SIZES)
+    domain = None if side else TopologyDomain("block", "b")
+    counts = (PodCounts(size, size, size), GroupCounts(2, 2), domain)
+    return (group.status.pods, group.status.groups, group.status.domain) == counts
 
 
 async def delete_all(connection: Connection, trees: int) -> float:
@@ -210,8 +231,9 @@ async def none_left(count: Callable[[], Awaitable[int]], what: str) -> float:
     return time.monotonic() - began
 
 
-async def measure(cluster: Cluster, trees: int, log: Path) -> None:
-    """Do it and tell."""
+async def measure(cluster: Cluster, trees: int, log: Path) -> tuple[dict[str, object], list[str]]:
+    """Do it and tell; return the figures, and what is wrong."""
+    figures: dict[str, object] = {"trees": trees}
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         nodes = ((NODES.path(), {"metadata": {"name": f"n{n}", "labels": {"block": "b"}}}) for n in range(100))
         await make(connection, nodes)
@@ -223,49 +245,68 @@ async def measure(cluster: Cluster, trees: int, log: Path) -> None:
                 ("pods made, with nodes", make(connection, pod_bodies(trees)), settled(connection, "Starting")),
                 ("pods run", run_pods(connection, trees), settled(connection, "MinimumMet")),
             ):
-                await phase(operator, 7 * trees, what, work, reached)
-            await asyncio.sleep(10)
-            before = operator.cpu()
-            await asyncio.sleep(IDLE)
-            print(
-                f"nothing happens: {(operator.cpu() - before) / IDLE * 100:.2f} % of a CPU; {operator.memory():.0f} MB"
-            )
-            await phase(operator, 7 * trees, "all deleted", delete_all(connection, trees), gone(connection))
+                figures[what] = await phase(operator, 7 * trees, what, work, reached)
+            problems = [f"the status is wrong of {one}" for one in (await mistold(connection))[:5]]
+            figures["idle per cent"] = idle = await rested(operator)
+            what = "all deleted"
+            figures[what] = await phase(operator, 7 * trees, what, delete_all(connection, trees), gone(connection))
             await asyncio.sleep(5)
-            waiting = [operator.counted()[name] for name in WAITING]
-            print(f"left in the queue and to be written: {waiting}; {operator.memory():.0f} MB at most")
+            left = sum(operator.counted()[name] for name in WAITING)
+            figures["peak MB"] = memory = operator.memory()
+            print(f"left in the queue and to be written: {left:.0f}; {memory:.0f} MB at most")
         finally:
             operator.end()
+    problems += [f"{left:.0f} are left in the queue or to be written"] if left else []
+    problems += [f"{idle:.2f} % of a CPU while nothing happens"] if idle > MOST_IDLE else []
+    problems += [f"{memory:.0f} MB"] if memory > MOST_MEMORY else []
+    return figures, problems
 
 
-async def phase(operator: Process, groups: int, what: str, work: Awaitable[float], reached: Awaitable[float]) -> None:
-    """Do some work, wait until it is reflected, and tell what that took of the operator."""
+async def rested(operator: Process) -> float:
+    """Return how many per cent of a CPU the operator takes while nothing happens."""
+    await asyncio.sleep(10)
+    before = operator.cpu()
+    await asyncio.sleep(IDLE)
+    idle = (operator.cpu() - before) / IDLE * 100
+    print(f"nothing happens: {idle:.2f} % of a CPU; {operator.memory():.0f} MB")
+    return idle
+
+
+async def phase(
+    operator: Process, number: int, what: str, work: Awaitable[float], reached: Awaitable[float]
+) -> dict[str, float]:
+    """Do some work, wait until it is reflected, and tell what that took of the operator, for so many groups."""
     cpu, counted = operator.cpu(), operator.counted()
     took, after = await work, await reached
     spent, now = operator.cpu() - cpu, operator.counted()
     looks, writes = (now[name] - counted[name] for name in (LOOKS, WRITES))
     print(
         f"{what}: {took:.1f} s, all of it told {after:.1f} s later; "
-        f"CPU {spent:.1f} s, {spent / groups * 1000:.1f} ms a group; {looks:.0f} looks, {writes:.0f} writes",
+        f"CPU {spent:.1f} s, {spent / number * 1000:.1f} ms a group; {looks:.0f} looks, {writes:.0f} writes",
         flush=True,
     )
+    return {"seconds": took, "told_after": after, "cpu_seconds": spent, "looks": looks, "writes": writes}
 
 
-def main() -> None:
-    """Run the command line."""
+def main() -> int:
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=1000)
-    trees = parser.parse_args().trees
+    trees, measured, busy = parser.parse_args().trees, code(), load()
     print(f"{trees} trees: {7 * trees} groups, {sum(SIZES) * trees} pods", flush=True)
     with tempfile.TemporaryDirectory() as folder, Cluster(ClusterSpec()) as cluster:
         crds = str(ROOT / "manifests" / "crds")
         cluster.kubectl("apply", "-f", crds)
         cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
         log = Path(folder, "log")
-        asyncio.run(measure(cluster, trees, log))
+        figures, problems = asyncio.run(measure(cluster, trees, log))
         for line in log.read_text().splitlines()[:5]:
             print(line[:300])
+    keep("operating", {**figures, "load_before": busy, "problems": problems}, measured=measured)
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
