@@ -69,11 +69,10 @@ def test_what_runs_is_scraped_once(values: Plain, expected: dict[str, int]) -> N
 
 
 def test_the_scraper_is_let_in() -> None:
-    """A policy that lets in nobody else lets in who is named, at the port of the metrics, for both processes."""
+    """Policies that let in nobody else let in who is named, at the port of the metrics, for both processes alone."""
     objects = rendered(networkPolicy={"enabled": True, "metricsFrom": SCRAPER})
-    for policy in of_kind(objects, "NetworkPolicy"):
-        (rule,) = policy["spec"]["ingress"]
-        assert rule == {"from": SCRAPER, "ports": [{"port": "http", "protocol": "TCP"}]}
+    rules = [rule for policy in of_kind(objects, "NetworkPolicy") for rule in policy["spec"].get("ingress", ())]
+    assert rules == [{"from": SCRAPER, "ports": [{"port": "http", "protocol": "TCP"}]}] * 2
     selected = [policy["spec"]["podSelector"]["matchLabels"] for policy in of_kind(objects, "NetworkPolicy")]
     for deployment in of_kind(objects, "Deployment"):
         labels = deployment["spec"]["template"]["metadata"]["labels"]
