@@ -7,6 +7,7 @@ what is left being TLS and the event loop.
 """
 
 import asyncio
+from asyncio.sslproto import SSLProtocol
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLContext
@@ -20,6 +21,9 @@ RACE = 0.25
 """Seconds of a head start that each address of a name has."""
 HIGH_WATER = 1 << 20
 """Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
+SSLProtocol.max_size = 1 << 15
+"""Bytes that asyncio sets aside for each connection over TLS; the 256 KiB that it would take make 64 channels cost more
+than the cluster that they tell of, and records have 16 KiB at the most."""
 
 
 class BrokenChannelError(OSError):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import tracemalloc
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -289,6 +290,26 @@ async def test_a_closed_connection_says_so() -> None:
     with pytest.raises(RuntimeError, match="not open"):
         await connection.get("/x")
     await connection.__aexit__(None, None, None)
+
+
+async def test_channels_over_tls_are_cheap(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
+    """Both ends are in this process here; as asyncio has it, each would set 256 KiB aside."""
+    number, beginning = 16, asyncio.Event()
+
+    async def together(_: web.Request) -> web.Response:
+        if len(tls_server.seen) == number:
+            beginning.set()
+        await beginning.wait()
+        return web.Response()
+
+    tls_server.handles("GET", "/x", together)
+    tracemalloc.start()
+    async with Connection(tls_endpoint) as connection:
+        before, _ = tracemalloc.get_traced_memory()
+        await asyncio.gather(*(connection.get("/x") for _ in range(number)))
+        after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / number < 2 * 128 * 1024
 
 
 async def test_a_token_is_sent_over_tls(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
