@@ -61,6 +61,7 @@ def usual(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="module")
 def idle(usual: Deployments) -> Pages:
     """Return the pages of a fresh install, in which nothing has happened yet."""
+    await_leaders(usual)
     return pages(usual)
 
 
@@ -72,6 +73,7 @@ def other(
     assert usual.pods
     release = install(cluster, OTHERS[request.param], namespace=request.param.partition(" ")[0])
     with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
+        await_leaders(running)
         return pages(running)
 
 
@@ -131,6 +133,12 @@ def pages(running: Deployments) -> Pages:
     told = {pod.name: pod.ask("/metrics") for pods in running.pods.values() for pod in pods}
     assert {status for status, _ in told.values()} == {200}
     return {name: page for name, (_, page) in told.items()}
+
+
+def await_leaders(running: Deployments) -> None:
+    """Wait until somebody leads of each kind: a replica that stands by is ready as well."""
+    for part in ("scheduler", "operator"):
+        wait_for(running, rf"cpg_{part}_build_info")
 
 
 def wait_for(running: Deployments, pattern: str) -> None:

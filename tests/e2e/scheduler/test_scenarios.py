@@ -26,6 +26,7 @@ SECONDS = "it depends on who is older, and the API server counts whole seconds"
 ELSEWHERE = {
     "a06-two-gangs-one-fits-the-second": SECONDS,
     "budget-gives-way-at-last": SECONDS,
+    "one-needed-one-evicted": SECONDS,
     "singles-spared-for-a-whole-group": SECONDS,
 }
 
