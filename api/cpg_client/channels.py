@@ -7,7 +7,7 @@ what is left being TLS and the event loop.
 """
 
 import asyncio
-from asyncio.sslproto import SSLProtocol
+import socket
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLContext
@@ -15,32 +15,27 @@ from ssl import SSLContext
 from msgspec import Struct
 
 from cpg_client.http1 import BadAnswerError, Head, Reading
-from cpg_client.sockets import probe
+from cpg_client.lines import Line, connect
 
-RACE = 0.25
-"""Seconds of a head start that each address of a name has."""
 HIGH_WATER = 1 << 20
 """Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
-SSLProtocol.max_size = 1 << 15
-"""Bytes that asyncio sets aside for each connection over TLS; the 256 KiB that it would take make 64 channels cost more
-than the cluster that they tell of, and records have 16 KiB at the most."""
 
 
 class BrokenChannelError(OSError):
     """A channel ended, or brought nonsense, before the answer was complete."""
 
 
-class Channel(asyncio.Protocol):
+class Channel:
     """One connection. It answers one request at a time, and is good for the next when the answer is complete."""
 
-    def __init__(self) -> None:
-        """Begin unconnected."""
+    def __init__(self, connected: socket.socket) -> None:
+        """Begin with a connection that nothing has been asked on."""
         self.idle_since = 0.0
         self.made_by: SSLContext | None = None
         """Whom we trusted, and who we said to be, when it was opened."""
         self.served = 0
         """Answers that have come over this channel."""
-        self._transport: asyncio.Transport | None = None
+        self._line = Line(connected, self._received, self._lost)
         self._reading: Reading | None = None
         self._pieces: deque[bytes] = deque()
         self._held = 0
@@ -54,7 +49,7 @@ class Channel(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether a request may be sent."""
-        return self._transport is not None and self._error is None and not self._transport.is_closing()
+        return self._line.is_open
 
     @property
     def is_reusable(self) -> bool:
@@ -73,13 +68,10 @@ class Channel(asyncio.Protocol):
 
     def ask(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
         """Send a request, if the fence lets it pass: nothing comes between the two."""
-        transport = self._transport
-        if transport is None:
-            raise BrokenChannelError("the channel is closed")
         self._streaming = streaming
         fence()
         self._reading = Reading()
-        transport.write(data)
+        self._line.send(data)
 
     async def head(self) -> Head:
         """Wait for the beginning of the answer; unless it is a stream, for all of it."""
@@ -96,9 +88,9 @@ class Channel(asyncio.Protocol):
             await self._news()
         data = self._pieces.popleft()
         self._held -= len(data)
-        if self._paused and self._held < HIGH_WATER and self._transport is not None:
+        if self._paused and self._held < HIGH_WATER:
             self._paused = False
-            self._transport.resume_reading()
+            self._line.resume()
         return data
 
     def body(self) -> bytes:
@@ -109,9 +101,9 @@ class Channel(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        """Hang up."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Hang up; who waits for an answer is told."""
+        self._line.close()
+        self._fail(BrokenChannelError("the channel was closed"))
 
     async def _news(self) -> None:
         if self._error is not None:
@@ -122,15 +114,9 @@ class Channel(asyncio.Protocol):
         finally:
             self._waiter = None
 
-    # What the loop tells.
+    # What the line tells.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # nothing else is asked for
-        self._transport = transport
-        probe(transport.get_extra_info("socket"))
-
-    def data_received(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
         """Read on."""
         reading = self._reading = self._reading or Reading()
         try:
@@ -142,22 +128,22 @@ class Channel(asyncio.Protocol):
         if piece:
             self._pieces.append(piece)
             self._held += len(piece)
-        if self._streaming and self._held > HIGH_WATER and not self._paused and self._transport is not None:
+        if self._streaming and self._held > HIGH_WATER and not self._paused:
             self._paused = True
-            self._transport.pause_reading()
+            self._line.pause()
         if reading.is_complete:
             self.served += 1
         if reading.is_complete or (self._streaming and reading.head is not None):
             self._wake()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _lost(self, error: Exception | None) -> None:
         """Tell who waits, unless this was the end of the answer."""
         try:
-            if exc is None and self._reading is not None:
+            if error is None and self._reading is not None:
                 self._reading.end()
-        except BadAnswerError as error:
-            exc = error
-        self._fail(exc or BrokenChannelError("Server disconnected"))
+        except BadAnswerError as broken:
+            error = broken
+        self._fail(error or BrokenChannelError("Server disconnected"))
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
@@ -175,11 +161,6 @@ class Place(Struct, frozen=True, kw_only=True):
     port: int
     tls: Callable[[], SSLContext] | None = None
     name: str | None = None
-
-    @property
-    def has_choice(self) -> bool:
-        """Whether there may be several addresses to race between; a race that is cancelled leaks sockets in asyncio."""
-        return not self.host.replace(".", "").isdecimal() and ":" not in self.host
 
 
 class Channels:
@@ -248,26 +229,17 @@ class Channels:
         channel.close()
 
     async def _opened(self) -> Channel:
-        place, channel = self._place, Channel()
+        place = self._place
         self.refresh()
-        channel.made_by = context = self._context
+        context = self._context
+        name = (place.name or place.host) if context else None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: channel,
-                    place.host,
-                    place.port,
-                    ssl=context,
-                    server_hostname=(place.name or place.host) if context else None,
-                    happy_eyeballs_delay=RACE if place.has_choice else None,
-                )
+                channel = Channel(await connect(place.host, place.port, context, name))
         except TimeoutError as error:
-            channel.close()
             raise BrokenChannelError(f"Cannot connect within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise BrokenChannelError(f"Cannot connect: {error}") from error
-        except asyncio.CancelledError:
-            channel.close()  # what was made in the moment in which it was given up takes its leave, and its time
-            raise
+        channel.made_by = context
         self._all.add(channel)
         return channel

@@ -1,4 +1,4 @@
-"""Sockets that notice a dead peer.
+"""Sockets that wait with nothing, and notice a dead peer.
 
 A watch may be silent for a minute and be well, so silence tells late that the other machine has gone. The
 kernel's own probes tell within half a minute, on idle connections and on streams alike, and cost nothing that
@@ -11,8 +11,9 @@ _PROBING = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_
 """Seconds, seconds, probes, and the milliseconds for sent bytes to be acknowledged; not every system has all four."""
 
 
-def probe(connected: socket.socket) -> None:
-    """Have the kernel look after a connection."""
+def prepare(connected: socket.socket) -> None:
+    """Have the kernel send at once, and look after a connection."""
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBING.items():
         option = getattr(socket, name, None)

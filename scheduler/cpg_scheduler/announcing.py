@@ -3,7 +3,7 @@
 They are the least of what there is to write, and as many as there are binds and evictions. So they wait until none of
 those is under way, few are written at a time, and of too many the oldest are dropped, as are those that the server
 refuses: the pods themselves say where they are, and those that had to go were told why beforehand. Where binds never
-end they are written all the same, one after the other: beside all the binds in flight that is one more request.
+end they are written all the same, but no more than some a second: each takes as long as the bind of a pod.
 """
 
 import asyncio
@@ -20,14 +20,10 @@ from cpg_client.resources import PODS
 from cpg_scheduler.reporting import MANAGER
 
 WRITERS = 8
-STEADY = 1
-"""Writers that go on while binds and evictions are under way."""
+PACE = 0.1
+"""Seconds from one to the next while binds and evictions are under way."""
 MOST = 10_000
 """Announcements that are kept until there is time for them."""
-
-
-async def _at_once() -> None:
-    """Wait for nothing."""
 
 
 class Announcer:
@@ -62,7 +58,13 @@ class Announcer:
         """Write until cancelled; what has not been written then never is."""
         async with asyncio.TaskGroup() as writers:
             for number in range(WRITERS):
-                writers.create_task(self._write(_at_once if number < STEADY else self._calm))
+                writers.create_task(self._write(self._calm if number else self._turn))
+
+    async def _turn(self) -> None:
+        """Wait for a while, or until there is time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PACE):
+                await self._calm()
 
     async def _write(self, calm: Callable[[], Awaitable[object]]) -> None:
         while True:

@@ -105,12 +105,15 @@ class _Sentences:
         return {key: _cut(self._failed(report), self._outlook + advice) for key, report in self._reports.items()}
 
     def causes(self) -> dict[GroupKey, str]:
-        """Return what is wrong with each group itself; if nothing is, with the one that it is lost with."""
+        """Return what is wrong with each group itself; if nothing is, with the one that it is lost with.
+
+        What became of the tree is no cause: a gang that gathers does so before and after a sibling of it is placed.
+        """
         explanation = self._explanation
         if explanation.detail:
             return dict.fromkeys(self._reports, explanation.detail)
         found = ((key, self._culprit(report)) for key, report in self._reports.items())
-        return {key: f"{explanation.finding}: {self._cause(report)}{self._outlook}" for key, report in found}
+        return {key: f"{self._cause(report)}{self._outlook}" for key, report in found}
 
     def _cause(self, report: NodeReport) -> str:
         """Return why a group is below its minimum, or why its other pods are not placed, without numbers."""

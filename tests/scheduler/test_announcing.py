@@ -25,14 +25,16 @@ class Booth:
 
     async def told(self) -> list[dict[str, Any]]:
         """Return the events, when all who had something to do have done it."""
+        await asyncio.sleep(0.01)
         for _ in range(100):
             await asyncio.sleep(0)
         return [write.body for write in self.wire.writes]
 
 
 @pytest.fixture
-async def booth() -> AsyncIterator[Booth]:
+async def booth(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Booth]:
     """Let an announcer work for as long as the test lasts."""
+    monkeypatch.setattr(announcing, "PACE", 0.001)
     made = Booth()
     work = asyncio.create_task(made.announcer.run())
     yield made
@@ -57,7 +59,7 @@ async def test_a_pod_that_was_bound_is_told_of_in_the_words_of_kube_scheduler(bo
 
 
 async def test_little_is_told_while_there_is_more_important_to_write(booth: Booth) -> None:
-    """Binds come first; one event at a time is told beside them, however long they go on, and the rest afterwards."""
+    """Binds come first; an event now and then is told beside them, however long they go on, and the rest afterwards."""
     booth.wire.open.clear()
     await booth.told()
     for number in range(20):
@@ -76,6 +78,21 @@ async def test_little_is_told_while_there_is_more_important_to_write(booth: Boot
     booth.wire.open.set()
     while len(await booth.told()) < 40:
         pass
+
+
+async def test_few_are_told_while_there_is_more_important_to_write() -> None:
+    """Each costs the server as much as the bind of a pod: the second has to wait, as long as binds go on."""
+    busy = Booth()
+    work = asyncio.create_task(busy.announcer.run())
+    for number in range(3):
+        busy.announcer.placed(pod(f"worker-{number}"), "node-1")
+    while not await busy.told():
+        pass
+    assert len(await busy.told()) == 1
+    busy.calm.set()
+    assert len(await busy.told()) == 3
+    work.cancel()
+    await asyncio.wait({work})
 
 
 async def test_of_too_many_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,9 +299,18 @@ def test_a_cause_is_without_numbers_and_names() -> None:
     full_ones = [causes(_full(have), outlook)[ONE] for have in range(3)]
     said = "preemption: it would not help to evict all who are less important"
     reasons = "Insufficient cpu, node(s) had untolerated taint(s)"
-    assert set(full_ones) == {f"Impossible: Unschedulable, {reasons}; {said}"}
+    assert set(full_ones) == {f"Unschedulable, {reasons}; {said}"}
     bad = NodeReport(ONE, Counts(2, 1, 0, 0, 1), refused=(WRONG,), nodes=5, reasons=(CPU,))
     assert "spec.containers[0]: no amount" in causes(explanation(Finding.IMPOSSIBLE, bad))[ONE]
+
+
+def test_a_gang_that_gathers_does_so_whether_its_sibling_is_placed_or_not() -> None:
+    """What became of the tree changes no word of what is told to it, so it is no news."""
+    few = report(TWO, 3, 0, 2)
+    waits = explanation(Finding.INADMISSIBLE, group(ROOT, 1, 0), report(ONE, 3, 0, 1), few)
+    goes_on = explanation(Finding.PLACED, report(ROOT, 1, 1), report(ONE, 3, 3), few)
+    assert group_messages(waits)[TWO] == group_messages(goes_on)[TWO] != ""
+    assert causes(waits)[TWO] == causes(goes_on)[TWO]
 
 
 def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
@@ -311,13 +320,13 @@ def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
             Finding.NOT_FOUND, group(ROOT, 3, scheduled, TWO), lost(report(ONE, 2, 2)), lost(full(TWO, 3, scheduled))
         )
         told = causes(found)
-        assert told[ROOT] == told[ONE] == f"NotFound: Unschedulable, {told[TWO].removeprefix('NotFound: ')}"
+        assert told[ROOT] == told[ONE] == f"Unschedulable, {told[TWO]}"
     candidate = Candidate(RACK, 2, 2, 4, 2, (CPU,))
     near = NodeReport(ONE, Counts(4, 2, 0, 2), candidates=(candidate,), nodes=9, reasons=(TAINT,))
-    assert causes(explanation(Finding.NOT_FOUND, near))[ONE] == "NotFound: Unschedulable, Insufficient cpu"
+    assert causes(explanation(Finding.NOT_FOUND, near))[ONE] == "Unschedulable, Insufficient cpu"
     extra = NodeReport(TWO, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
     placed = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), full(ONE, 3, 1), extra)
-    assert causes(placed)[TWO] == "Placed: Success, Insufficient cpu"
+    assert causes(placed)[TWO] == "Success, Insufficient cpu"
     torn = explanation(Finding.CONTRADICTION, group(ROOT, 1, 0), report(ONE, 1), detail="torn")
     assert causes(torn) == {ROOT: "torn", ONE: "torn"}
 

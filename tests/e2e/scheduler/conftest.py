@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 PATIENCE = 20.0
 NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
 """What words about the same cause may differ in."""
-GATHERING = "waiting for"
-"""How the words of a group begin that lacks members: while they arrive on a busy machine, two events were once seen to
-sound alike, and why is not known yet. Of all other causes there is one event."""
 QUIET = 0.5
 """Seconds in which nobody more is evicted, where somebody waits who might do it."""
 KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
@@ -271,11 +268,7 @@ class Live(Stage):
         silent = sorted(failed - {name for name, _ in told})
         return [
             *(f"there is no event about {name}" for name in silent),
-            *(
-                f"{name} was told {times} times: {note}"
-                for (name, note), times in told.items()
-                if times > (2 if note.startswith(GATHERING) else 1)
-            ),
+            *(f"{name} was told {times} times: {note}" for (name, note), times in told.items() if times > 1),
         ]
 
     def _misreported(self) -> list[str]:
