@@ -27,12 +27,25 @@ from cpg_api.scheduling.names import (
     SCHEDULER_NAME,
 )
 from cpg_client.connection import Connection
-from cpg_client.resources import PODS
+from cpg_client.resources import (
+    CPG_COMPOSITE_POD_GROUPS,
+    CPG_POD_GROUPS,
+    EVENTS,
+    NAMESPACES,
+    NATIVE_COMPOSITE_POD_GROUPS,
+    NATIVE_POD_GROUPS_ALPHA,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    STATUS,
+)
 from cpg_client.watching import watch
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.expectations import Expected, unmet
 from cpg_engine.testing.notation import BudgetForm
 from cpg_engine.testing.stage import Stage
+from cpg_lab.asking import Asker
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
@@ -44,7 +57,11 @@ NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
 """What words about the same cause may differ in."""
 QUIET = 0.5
 """Seconds in which nobody more is evicted, where somebody waits who might do it."""
-KINDS = {"crd": "scheduling.cpg.dev", "native": "scheduling.k8s.io"}
+EITHER = (PODS, NODES, EVENTS, POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES)
+KINDS = {
+    "crd": {one.kind: one for one in (*EITHER, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)},
+    "native": {one.kind: one for one in (*EITHER, NATIVE_POD_GROUPS_ALPHA, NATIVE_COMPOSITE_POD_GROUPS)},
+}
 PREEMPTED = re.compile(r"Preempted by (pod|podgroup|compositepodgroup) \S+: ")
 Plain = dict[str, Any]
 
@@ -83,10 +100,11 @@ class Watcher:
 class Live(Stage):
     """A stage whose objects are on an API server, where our scheduler decides about them."""
 
-    def __init__(self, cluster: Cluster, flavour: str, namespace: str) -> None:
-        """Start with an empty namespace."""
+    def __init__(self, cluster: Cluster, server: Asker, flavour: str, namespace: str) -> None:
+        """Start with an empty namespace of that name."""
         super().__init__(Options())
         self._cluster = cluster
+        self.server = server
         self._flavour = flavour
         self.namespace = namespace
         self._classes: set[str] = set()
@@ -94,12 +112,13 @@ class Live(Stage):
         self._waiting: list[Plain] = []
         self._allowances: dict[str, int] = {}
         self._preempted: set[str] = set()
-        version = msgspec.json.decode(cluster.kubectl("get", "namespace", namespace, "-o", "json").stdout)
-        self._watcher = Watcher(cluster, namespace, version["metadata"]["resourceVersion"])
+        made = server.create(NAMESPACES.path(), {"metadata": {"name": namespace}})
+        self._watcher = Watcher(cluster, namespace, made["metadata"]["resourceVersion"])
 
-    def kind(self, name: str) -> str:
-        """Return how kubectl knows a kind of the flavour."""
-        return f"{name}s.{KINDS[self._flavour]}" if name.endswith("podgroup") else name
+    def path(self, kind: str, name: str | None = None, subresource: str | None = None) -> str:
+        """Return where an object of the flavour is, or where all of a kind are."""
+        resource = KINDS[self._flavour][kind]
+        return resource.path(self.namespace if resource.namespaced else None, name, subresource)
 
     def put_node(self, node: Node) -> None:
         """Create a node, ready at once, or change its labels and spec."""
@@ -109,8 +128,7 @@ class Live(Stage):
         if not is_new:
             self.flush()
             changed = {"metadata": {"labels": plain["metadata"].get("labels", {})}, "spec": plain.get("spec", {})}
-            text = msgspec.json.encode(changed).decode()
-            self._cluster.kubectl("patch", "node", node.metadata.name, "--type=merge", "-p", text)
+            self.server.merge(self.path("Node", node.metadata.name), changed)
             return
         plain["status"]["capacity"] = plain["status"]["allocatable"]
         self._create(plain)
@@ -122,9 +140,8 @@ class Live(Stage):
         plain = dump(group, native=self._flavour == "native")
         if not is_new:
             self.flush()
-            patch = msgspec.json.encode({"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}).decode()
-            plural = f"{group.kind.lower()}s.{KINDS[self._flavour]}"
-            self._kubectl("patch", plural, group.metadata.name, "--type=merge", "-p", patch)
+            changed = {"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}
+            self.server.merge(self.path(group.kind, group.metadata.name), changed)
             return
         plain.pop("status", None)
         self._prioritise(plain["spec"], group.spec.priority)
@@ -135,8 +152,8 @@ class Live(Stage):
         if pod.metadata.name in self.pods:
             self.flush()
             self.pods[pod.metadata.name] = pod
-            patch = msgspec.json.encode({"status": {"phase": pod.status.phase}}).decode()
-            self._kubectl("patch", "pod", pod.metadata.name, "--subresource=status", "--type=merge", "-p", patch)
+            ended = {"status": {"phase": pod.status.phase}}
+            self.server.merge(self.path("Pod", pod.metadata.name, STATUS), ended)
             return
         self.pods[pod.metadata.name] = pod
         plain = _plain(pod, "v1", "Pod")
@@ -157,8 +174,7 @@ class Live(Stage):
         """Create a budget; what it allows is set by the test, since no controller runs."""
         self.budgets[name] = budget
         spec = {"selector": {"matchLabels": budget.labels}, "minAvailable": 0}
-        kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
-        self._create({**kind, "metadata": {"name": name}, "spec": spec})
+        self._create({"kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec})
         if budget.allowed:
             self._allowances[name] = budget.allowed
 
@@ -168,15 +184,15 @@ class Live(Stage):
         found = False
         if name in self.nodes:
             del self.nodes[name]
-            self._cluster.kubectl("delete", "node", name)
+            self.server.delete(self.path("Node", name))
             found = True
         if name in self.pods:
             del self.pods[name]
-            self._kubectl("delete", "pod", name, "--grace-period=0", "--force")
+            self.server.delete(self.path("Pod", name), grace=0)
             found = True
         for key in [key for key in self.groups if key.name == name]:
             del self.groups[key]
-            self._kubectl("delete", f"{key.kind.lower()}s.{KINDS[self._flavour]}", name)
+            self.server.delete(self.path(key.kind, name))
             found = True
         return found
 
@@ -200,7 +216,7 @@ class Live(Stage):
         while complaints := self._complaints(places):
             if time.monotonic() > deadline:
                 break
-            time.sleep(0.15)
+            time.sleep(0.05)
         if not complaints and expected.victims is not None and self._somebody_waits():
             time.sleep(QUIET)
             complaints = self._complaints(places)
@@ -223,19 +239,17 @@ class Live(Stage):
     def clear(self) -> None:
         """Delete everything that was created."""
         self._watcher.end()
-        self._cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
-        self._kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
-        for kind in ("podgroups", "compositepodgroups"):
-            self._kubectl("delete", f"{kind}.{KINDS[self._flavour]}", "--all", "--wait=false")
+        self.server.delete(NAMESPACES.path(name=self.namespace))
+        for kind in ("Pod", "PodGroup", "CompositePodGroup"):
+            self.server.delete(self.path(kind), grace=0)
         if self.nodes:
-            self._cluster.kubectl("delete", "nodes", "--all")
+            self.server.delete(self.path("Node"))
 
     def _look(self) -> list[str]:
         """Read what there is; return who says nothing though he waits, and who speaks of what is no more."""
-        groups = [f"{kind}.{KINDS[self._flavour]}" for kind in ("podgroups", "compositepodgroups")]
-        kinds = ",".join(["pods", *(groups if self.groups else ())])
-        answer = msgspec.json.decode(self._kubectl("get", kinds, "-o", "json"))["items"]
-        pods = {item["metadata"]["name"]: item for item in answer if item["kind"] == "Pod"}
+        pods = {pod["metadata"]["name"]: pod for pod in self._list("Pod")}
+        groups = ("PodGroup", "CompositePodGroup") if self.groups else ()
+        found = [("Pod", pod) for pod in pods.values()] + [(kind, item) for kind in groups for item in self._list(kind)]
         gone = self.pods.keys() - pods.keys()
         for name in gone:
             self.evicted[name] = ""
@@ -243,11 +257,11 @@ class Live(Stage):
         for name, pod in self.pods.items():
             self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=pods[name]["spec"].get("nodeName", "")))
         self.said = said = dict[str, str]()
-        return [complaint for item in answer if (complaint := self._hear(item, said))]
+        return [complaint for kind, item in found if (complaint := self._hear(kind, item, said))]
 
-    def _hear(self, item: Plain, said: dict[str, str]) -> str:
+    def _hear(self, kind: str, item: Plain, said: dict[str, str]) -> str:
         """Note what an object says; return what is wrong with that, apart from what it says."""
-        kind, meta = item["kind"], item["metadata"]
+        meta = item["metadata"]
         wanted = POD_SCHEDULED if kind == "Pod" else f"{kind}InitiallyScheduled"
         conditions = item.get("status", {}).get("conditions", ())
         found: Plain = next((one for one in conditions if one["type"] == wanted), {})
@@ -286,8 +300,7 @@ class Live(Stage):
 
     def _events(self, reason: str) -> Iterator[tuple[str, str, int]]:
         """Yield of each event for a reason whom it is about, its words, and how often they were said."""
-        found = msgspec.json.decode(self._kubectl("get", "events.events.k8s.io", "-o", "json"))
-        for one in found["items"]:
+        for one in self._list("Event"):
             if one["reason"] == reason:
                 note = one["note"].replace(f"{self.namespace}/", "default/")
                 yield one["regarding"]["name"], note, (one.get("series") or {}).get("count", 1)
@@ -302,14 +315,9 @@ class Live(Stage):
         spec["priorityClassName"] = name
         if name not in self._classes:
             self._classes.add(name)
-            plain = {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": priority,
-                "preemptionPolicy": policy,
-            }
-            self._cluster.kubectl("apply", "-f", "-", input=msgspec.json.encode(plain).decode())
+            body = {"metadata": {"name": name}, "value": priority, "preemptionPolicy": policy}
+            if self.server.find(self.path("PriorityClass", name)) is None:
+                self.server.create(self.path("PriorityClass"), body)
 
     def _create(self, plain: Plain) -> None:
         for field in ("uid", "creationTimestamp"):
@@ -325,8 +333,8 @@ class Live(Stage):
             self._send(self._batch)
             for name, allowed in self._allowances.items():
                 counts = dict.fromkeys(("currentHealthy", "desiredHealthy", "expectedPods"), 0)
-                status = msgspec.json.encode({"status": {**counts, "disruptionsAllowed": allowed}}).decode()
-                self._kubectl("patch", "pdb", name, "--subresource=status", "--type=merge", "-p", status)
+                status = {"status": {**counts, "disruptionsAllowed": allowed}}
+                self.server.merge(self.path("PodDisruptionBudget", name, STATUS), status)
             self._allowances.clear()
             time.sleep(0.3)  # budgets and pods are watched apart
             self._batch.clear()
@@ -335,12 +343,12 @@ class Live(Stage):
         self._waiting.clear()
 
     def _send(self, objects: list[Plain]) -> None:
-        if objects:
-            text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects}).decode()
-            self._kubectl("create", "-f", "-", text=text)
+        for plain in objects:
+            self.server.create(self.path(plain["kind"]), plain)
 
-    def _kubectl(self, *arguments: str, text: str | None = None) -> str:
-        return self._cluster.kubectl("-n", self.namespace, *arguments, input=text).stdout
+    def _list(self, kind: str) -> list[Plain]:
+        found: list[Plain] = self.server.get(self.path(kind))["items"]
+        return found
 
 
 def _cause(note: str) -> str:
@@ -370,6 +378,13 @@ def cluster(flavour: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
+def server(cluster: Cluster) -> Iterator[Asker]:
+    """Ask the cluster's API server."""
+    with Asker(cluster.access) as asking:
+        yield asking
+
+
+@pytest.fixture(scope="package")
 def scheduler(
     cluster: Cluster, flavour: str, install: "Installer", tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
@@ -380,10 +395,15 @@ def scheduler(
 
 
 @pytest.fixture
-def live(cluster: Cluster, flavour: str, scheduler: Path, request: pytest.FixtureRequest) -> Iterator[Live]:  # noqa: ARG001
+def live(
+    cluster: Cluster,
+    server: Asker,
+    flavour: str,
+    scheduler: Path,  # noqa: ARG001  # it runs
+    request: pytest.FixtureRequest,
+) -> Iterator[Live]:
     """Return an empty stage of its own namespace."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[-50:].strip("-")
-    cluster.kubectl("create", "namespace", name)
-    stage = Live(cluster, flavour, name)
+    stage = Live(cluster, server, flavour, name)
     yield stage
     stage.clear()

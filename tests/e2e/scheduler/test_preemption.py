@@ -61,8 +61,7 @@ def put(live: Live, *things: Any) -> None:
 
 def read(live: Live, kind: str, name: str) -> Plain | None:
     """Return an object, or None."""
-    text = live._kubectl("get", live.kind(kind), name, "-o", "json", "--ignore-not-found")
-    found: Plain | None = msgspec.json.decode(text) if text else None
+    found: Plain | None = live.server.find(live.path(kind, name))
     return found
 
 
@@ -74,24 +73,24 @@ def condition(live: Live, kind: str, name: str, wanted: str) -> Plain:
 
 def node_of(live: Live, name: str) -> str:
     """Return where a pod is bound, or nothing."""
-    return str((read(live, "pod", name) or {}).get("spec", {}).get("nodeName", ""))
+    return str((read(live, "Pod", name) or {}).get("spec", {}).get("nodeName", ""))
 
 
 def nominated(live: Live, name: str) -> str:
     """Return where a pod is nominated, or nothing."""
-    return str((read(live, "pod", name) or {}).get("status", {}).get("nominatedNodeName", ""))
+    return str((read(live, "Pod", name) or {}).get("status", {}).get("nominatedNodeName", ""))
 
 
 def is_going(live: Live, name: str) -> bool:
     """Tell whether a pod has been deleted, if only as far as its finalizer lets it."""
-    found = read(live, "pod", name)
+    found = read(live, "Pod", name)
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def release(live: Live, *names: str) -> None:
     """Let pods go that a finalizer holds."""
     for name in names:
-        live._kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        live.server.merge(live.path("Pod", name), {"metadata": {"finalizers": None}})
 
 
 def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
@@ -105,16 +104,15 @@ def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
 
 def events(live: Live, reason: str) -> list[Plain]:
     """Return the events with that reason."""
-    found = msgspec.json.decode(live._kubectl("get", "events.events.k8s.io", "-o", "json"))
-    return [event for event in found["items"] if event["reason"] == reason]
+    return [event for event in live.server.get(live.path("Event"))["items"] if event["reason"] == reason]
 
 
 def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:
     """By condition and event; the preemptor's pods are nominated before, and bound after."""
     put(live, node("n1", cpu=2), low("low-0", "n1", held=True), low("low-1", "n1"), *gang())
-    uid = until(lambda: read(live, "podgroup", "high"))["metadata"]["uid"]
+    uid = until(lambda: read(live, "PodGroup", "high"))["metadata"]["uid"]
     until(lambda: is_going(live, "low-0") and is_going(live, "low-1"))
-    told = condition(live, "pod", "low-0", "DisruptionTarget")
+    told = condition(live, "Pod", "low-0", "DisruptionTarget")
     said = f"cpg-scheduler: preempting to accommodate a higher priority podgroup {live.namespace}/high {uid}"
     assert (told["status"], told["reason"], told["message"]) == ("True", "PreemptionByScheduler", said)
     assert {nominated(live, "high-0"), nominated(live, "high-1")} == {"n1"}
@@ -135,15 +133,15 @@ def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
     put(live, low("low-0", "n1", group="part"), low("low-1", "n2", group="part"))
     put(live, pod("high", cpu=1, priority=100))
     until(lambda: node_of(live, "high"))
-    assert read(live, "pod", "low-0") is read(live, "pod", "low-1") is None
-    for kind, name in (("compositepodgroup", "victim"), ("podgroup", "part")):
+    assert read(live, "Pod", "low-0") is read(live, "Pod", "low-1") is None
+    for kind, name in (("CompositePodGroup", "victim"), ("PodGroup", "part")):
         told = until(partial(condition, live, kind, name, "DisruptionTarget"))
         assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
         assert "higher priority pod " in told["message"]
     # Its controller makes other pods, and there is room again: then it is over.
     put(live, pod("low-2", group="part", cpu=1, priority=10), node("n3", cpu=2))
     until(lambda: node_of(live, "low-2"))
-    for kind, name in (("compositepodgroup", "victim"), ("podgroup", "part")):
+    for kind, name in (("CompositePodGroup", "victim"), ("PodGroup", "part")):
         until(lambda: condition(live, kind, name, "DisruptionTarget")["status"] == "False")  # noqa: B023 - at once
         assert condition(live, kind, name, "DisruptionTarget")["reason"] == "Rescheduled"
 
@@ -152,17 +150,17 @@ def test_the_group_says_both_what_is_missing_and_what_is_done_about_it(live: Liv
     """F35, and all of it is kept for as long as the victim takes."""
     put(live, node("n1", cpu=1), low("low-1", "n1", held=True), *gang(size=1))
     until(lambda: is_going(live, "low-1"))
-    told = until(lambda: condition(live, "podgroup", "high", "PodGroupInitiallyScheduled"))
+    told = until(lambda: condition(live, "PodGroup", "high", "PodGroupInitiallyScheduled"))
     for part in (
         "minCount (1) cannot be satisfied",
         "pod group preemption: found a placement for podgroup, preempting 1 victims",
     ):
         assert part in told["message"]
-        assert part in condition(live, "pod", "high-0", "PodScheduled")["message"]
+        assert part in condition(live, "Pod", "high-0", "PodScheduled")["message"]
     assert (told["status"], told["reason"]) == ("False", "Unschedulable")
     release(live, "low-1")
     until(lambda: node_of(live, "high-0"))
-    until(lambda: condition(live, "podgroup", "high", "PodGroupInitiallyScheduled")["status"] == "True")
+    until(lambda: condition(live, "PodGroup", "high", "PodGroupInitiallyScheduled")["status"] == "True")
 
 
 def test_nobody_else_is_evicted_while_a_victim_takes_its_time(live: Live) -> None:
@@ -188,7 +186,7 @@ def test_a_plan_whose_node_is_lost_is_made_anew(live: Live) -> None:
     assert nominated(live, "high") == "n1"
     live.delete("n1")
     until(lambda: node_of(live, "high") == "n2")
-    assert read(live, "pod", "second") is None
+    assert read(live, "Pod", "second") is None
     release(live, "first")
 
 

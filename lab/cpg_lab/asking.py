@@ -1,0 +1,79 @@
+"""Asking an API server often, in plain, blocking code: a kubectl costs a tenth of a second, a request a hundredth.
+
+The requests are the client package's, on an event loop in a thread of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from cpg_client.connection import Connection
+from cpg_client.endpoint import Credentials, Endpoint
+from cpg_client.errors import ApiError
+from cpg_lab.access import Access
+
+Plain = dict[str, Any]
+T = TypeVar("T")
+
+
+class Asker:
+    """One connection to a cluster, used as a context; objects are what JSON makes of them, errors are ``ApiError``."""
+
+    def __init__(self, access: Access) -> None:
+        """Connect when entered."""
+        self._connection = Connection(
+            Endpoint(server=access.url, ca=access.ca_file, credentials=Credentials(token=access.token))
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        self._thread.start()
+        self._run(self._connection.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        self._run(self._connection.__aexit__(kind, error, traceback))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def get(self, path: str) -> Plain:
+        """Read an object, or a list of them."""
+        return self._decoded(self._connection.get(path))
+
+    def find(self, path: str) -> Plain | None:
+        """Read an object that may not be there."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.is_not_found:
+                return None
+            raise
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Plain:
+        """Create an object in a collection."""
+        return self._decoded(self._connection.post(path, body))
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> Plain:
+        """Change these fields of an object, or of its status where the path says so."""
+        return self._decoded(self._connection.patch(path, body))
+
+    def delete(self, path: str, *, grace: int | None = None) -> None:
+        """Delete an object, or a collection; with so many seconds of grace, else with what it has itself."""
+        self._run(self._connection.delete(path, None if grace is None else {"gracePeriodSeconds": grace}))
+
+    def _decoded(self, work: Coroutine[Any, Any, bytes]) -> Plain:
+        found: Plain = msgspec.json.decode(self._run(work))
+        return found
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,73 @@
+"""Asking a server from plain, blocking code."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cpg_client.errors import ApiError
+from cpg_lab import ports
+from cpg_lab.access import Access
+from cpg_lab.asking import Asker
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Says what was asked, and that a thing does not exist, or must not be read."""
+
+    codes = {"/none": 404, "/secret": 403}  # noqa: RUF012  # nobody changes it
+
+    def _answer(self) -> None:
+        """Answer."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+        said = {"asked": f"{self.command} {self.path}", "type": self.headers.get("Content-Type"), "body": body}
+        data = msgspec.json.encode(said)
+        self.send_response(self.codes.get(self.path, 200))
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815  # as the library looks for them
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def asker(tmp_path: Path) -> Iterator[Asker]:
+    """Ask a server on loopback."""
+    with http.server.ThreadingHTTPServer((ports.LOOPBACK, 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://{ports.LOOPBACK}:{server.server_port}"
+        nowhere = tmp_path / "nowhere"
+        with Asker(Access(url=url, ca_file=nowhere, token="", kubeconfig=nowhere, kubectl_path=nowhere)) as asking:
+            yield asking
+        server.shutdown()
+        thread.join()
+
+
+def test_each_verb_sends_what_it_says(asker: Asker) -> None:
+    """And gives what came back."""
+    assert asker.get("/one")["asked"] == "GET /one"
+    assert asker.create("/all", {"a": 1})["body"] == '{"a":1}'
+    assert asker.merge("/one/status", {})["type"] == "application/merge-patch+json"
+    asker.delete("/one")
+    asker.delete("/one", grace=0)
+
+
+async def test_it_works_within_a_running_loop(asker: Asker) -> None:
+    """Tests of the scheduler are coroutines."""
+    assert asker.find("/one") == {"asked": "GET /one", "type": None, "body": ""}
+
+
+def test_what_does_not_exist_can_be_looked_for(asker: Asker) -> None:
+    """Any other refusal is an error, and so is this one where it has to be there."""
+    assert asker.find("/none") is None
+    with pytest.raises(ApiError):
+        asker.get("/none")
+    with pytest.raises(ApiError) as refused:
+        asker.find("/secret")
+    assert refused.value.is_forbidden
