@@ -24,13 +24,16 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import DISRUPTION_TARGET, EVENT_PREEMPTED, REASON_PREEMPTION
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, delete_pod, record_event, set_pod_status
 from cpg_client.resources import PODS, Resource
 from cpg_client.retrying import Backoff
+from cpg_engine.gangs.unit import POD
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.reporting import EVICTION_MANAGER
 
@@ -253,10 +256,10 @@ class Evictor:
 
     def _reference(self, preemptor: Preemptor) -> tuple[Resource, ObjectMeta] | None:
         """Return what an event about a victim relates to."""
-        resource = PODS if preemptor.group is None else self._resources(preemptor.group)
+        key = preemptor.key
+        resource = self._resources(preemptor.group) if preemptor.group else PODS if key.kind == POD else None
         if resource is None:
             return None
-        key = preemptor.key
         return resource, ObjectMeta(name=key.name, namespace=key.namespace, uid=preemptor.uid)
 
     async def _mark(self, order: Order, group: Group) -> bool:
@@ -341,13 +344,25 @@ def told(scheduler_name: str, preemptor: Preemptor) -> str:
 
 def is_told(pod: Pod, preemptor_uid: str) -> bool:
     """Tell whether a pod is a victim of that preemptor."""
+    found = telling(pod)
+    return found is not None and found.message.endswith(f" {preemptor_uid}")
+
+
+def telling(pod: Pod) -> PodCondition | None:
+    """Return what a pod was told if it is a victim."""
     found = find_condition(pod.status.conditions, DISRUPTION_TARGET)
-    return (
-        found is not None
-        and found.status == "True"
-        and found.reason == REASON_PREEMPTION
-        and found.message.endswith(f" {preemptor_uid}")
-    )
+    return found if found and (found.status, found.reason) == ("True", REASON_PREEMPTION) else None
+
+
+def whom(scheduler_name: str, message: str) -> Preemptor | None:
+    """Return the preemptor that we have told a victim of; its group may be gone, so it is without."""
+    for kind in (POD, PodGroup.kind, CompositePodGroup.kind):
+        beginning = told(scheduler_name, Preemptor(GroupKey(kind, "", ""), "")).removesuffix("/ ")
+        place, _, uid = message.removeprefix(beginning).partition(" ")
+        namespace, _, name = place.partition("/")
+        if message.startswith(beginning) and name:
+            return Preemptor(GroupKey(kind, namespace, name), uid)
+    return None
 
 
 def _tells_of_another(error: ApiError) -> bool:

@@ -48,7 +48,7 @@ from cpg_scheduler.evicting import Evictor, Order, Victim
 from cpg_scheduler.failing import UNPROVEN
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_due, outlook_of, preemptor_of
-from cpg_scheduler.resuming import left_behind
+from cpg_scheduler.resuming import Orphaned, left_behind, orphaned
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
 
@@ -173,6 +173,8 @@ class Preemption:
                 nominated.setdefault(self._state.root_of(pod), {})[uid] = pod.status.nominated_node_name
         for root, nodes in nominated.items():
             self._take_up(root, nodes)
+        for found in orphaned(self._state, {record.preemptor.uid for record in self._records.values()}):
+            self._carry_through(found)
 
     # A plan begins.
 
@@ -445,6 +447,31 @@ class Preemption:
             self._order(record, victims=found.begun, known=True)
         if found.staying or not self._has_its_nodes(record, nodes.values()):
             self._break(record, "it was interrupted before all its victims had been told to go")
+
+    def _carry_through(self, found: Orphaned) -> None:
+        """End what was begun for a preemptor that is gone: a unit goes whole, or not at all."""
+        self._log.info(
+            "preemption carried through",
+            root=str(found.preemptor.key),
+            victims=sum(len(victim.pods) for victim in found.begun),
+            dropped=len(found.staying),
+        )
+        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods if not pod.is_terminating)
+        self._evictor.retract(found.staying)
+        if not found.begun:
+            return
+        self._evictor.start(
+            Order(
+                preemptor=found.preemptor,
+                victims=found.begun,
+                groups=(),
+                nominations=(),
+                stands=lambda: True,
+                commit=lambda: True,
+                refused=lambda *_: None,
+                known=True,
+            )
+        )
 
 
 def _end_of(pod: Pod) -> float:

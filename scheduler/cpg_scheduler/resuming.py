@@ -3,9 +3,12 @@
 Its preemptor's pods are nominated, and whom it came to has been told. Those who are being deleted go. Of a unit that
 goes whole some may have gone already, which nothing shows; so if anybody of it has been told, it was begun. All others
 are units by themselves, and stay.
+
+Where the preemptor is gone as well, nobody is evicted for nothing: only a unit all of which had been told goes on, for
+only of such a one somebody may have gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -13,9 +16,14 @@ from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.attempting import Ready
 from cpg_scheduler.caches.state import State
-from cpg_scheduler.evicting import Victim, is_told
+from cpg_scheduler.evicting import Preemptor, Victim, is_told, telling, whom
 from cpg_scheduler.plans import Record, preemptor_of
 from cpg_scheduler.roots import RootKey
+
+ABOVE_ALL = 1 << 31
+"""A priority that nobody has."""
+NEVER = "9999"
+"""A time after all others."""
 
 
 class LeftBehind(Struct, frozen=True):
@@ -52,4 +60,45 @@ def left_behind(state: State, root: RootKey, ready: Ready, nodes: Mapping[str, s
         record=record,
         begun=[Victim([state.pods[uid] for uid in unit.pods], why) for unit in units],
         staying=[pod for uid, pod in heard.items() if uid not in victims],
+    )
+
+
+class Orphaned(Struct, frozen=True):
+    """What was begun for a preemptor that is not there any more, and is to be carried through, and who stays."""
+
+    preemptor: Preemptor
+    begun: Sequence[Victim]
+    staying: Sequence[Pod]
+
+
+def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
+    """Find the victims of preemptors whose plans nobody goes on with: of all but those that are known, by UID."""
+    heard: dict[str, tuple[Preemptor, dict[str, Pod]]] = {}
+    for uid, pod in state.pods.items():
+        said = telling(pod)
+        preemptor = said and whom(state.scheduler_name, said.message)
+        if preemptor and preemptor.uid not in known and not pod.is_terminal:
+            heard.setdefault(preemptor.uid, (preemptor, {}))[1][uid] = pod
+    return [_orphaned(state, preemptor, victims) for preemptor, victims in heard.values()]
+
+
+def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) -> Orphaned:
+    times = [said.last_transition_time for pod in victims.values() if (said := telling(pod)) is not None]
+    since = min(filter(None, times), default=NEVER)
+    units = [
+        [state.pods[uid] for uid in unit.pods]
+        for unit in state.victims(ABOVE_ALL)
+        if unit.key.kind != POD and not victims.keys().isdisjoint(unit.pods)
+    ]
+    begun = [pods for pods in units if _is_begun(pods, victims, since)]
+    going = {pod.metadata.uid for pods in begun for pod in pods}
+    staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
+    return Orphaned(preemptor, [Victim(pods, f"{preemptor.key} needed its place") for pods in begun], staying)
+
+
+def _is_begun(pods: Iterable[Pod], victims: Collection[str], since: str) -> bool:
+    """Tell whether all who were of a unit had been told: who has come since does not count."""
+    return all(
+        pod.metadata.uid in victims or pod.is_terminating or (pod.metadata.creation_timestamp or "") >= since
+        for pod in pods
     )

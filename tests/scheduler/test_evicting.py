@@ -15,7 +15,7 @@ from cpg_client.errors import ApiError, ClientError, ConnectionFailedError
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod, pod_group
-from cpg_scheduler.evicting import Evictor, Order, Preemptor, Victim, is_told
+from cpg_scheduler.evicting import Evictor, Order, Preemptor, Victim, is_told, told, whom
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
 from cpg_scheduler.testing.wire import Wire, Write
@@ -323,3 +323,12 @@ def test_a_victim_tells_whose_it_is() -> None:
     assert is_told(victim, "uid-train")
     assert not is_told(victim, "train")
     assert not is_told(pod("v"), "uid-train")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "PodGroup", "CompositePodGroup"])
+def test_a_victim_tells_whom_it_goes_for(kind: str) -> None:
+    """So a leader knows it of the victims of the one before; what others have said is theirs."""
+    preemptor = Preemptor(GroupKey(kind, "ml", "big"), "uid-1")
+    assert whom("cpg-scheduler", told("cpg-scheduler", preemptor)) == preemptor
+    assert whom("cpg-scheduler", told("other-scheduler", preemptor)) is None
+    assert whom("cpg-scheduler", "default-scheduler: preempting to accommodate a higher priority pod") is None

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_scheduler.evicting import Victim
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -55,6 +56,50 @@ def test_a_new_leader_ends_what_the_old_one_began() -> None:
     after = restarted(stage)
     after.settle(60)
     assert (sorted(after.evicted), len(after.bound()), plans(after)) == (["w-1", "w-2"], 2, [])
+
+
+def whole(*, told: int) -> Stage:
+    """Return a stage whose leader has told so many of a unit of three, and whose preemptor has gone since."""
+    stage = Stage(node("n1", cpu=3), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
+    stage.put(*(low(f"w-{number}", group="whole") for number in range(3)))
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    stage.tell_victims(order, Victim(order.victims[0].pods[:told], ""))
+    for name in ("pg-0", "pg-1"):
+        stage.delete(stage.pod(name))
+    return stage
+
+
+def test_a_unit_goes_whole_though_the_preemptor_has_gone() -> None:
+    """The old leader had deleted the first pod of it, and was about to delete the others, and who came since."""
+    stage = whole(told=3)
+    stage.delete(stage.pod("w-0"))
+    late = low("w-3", "n2", group="whole")
+    stage.put(replace(late, metadata=replace(late.metadata, creation_timestamp="2099-01-01T00:00:00Z")))
+    after = restarted(stage)
+    after.settle(60)
+    assert sorted(after.evicted) == ["w-1", "w-2", "w-3"]
+
+
+def test_a_unit_of_which_nobody_can_have_gone_stays_where_the_preemptor_has_gone() -> None:
+    """Not all had been told; who was, is told that it stays."""
+    after = restarted(whole(told=2))
+    after.settle(60)
+    assert after.evicted == []
+    said = [[one.status for one in after.pod(f"w-{number}").status.conditions or ()] for number in range(3)]
+    assert sorted(said) == [[], ["False"], ["False"]]
+
+
+def test_pods_by_themselves_stay_where_the_preemptor_has_gone() -> None:
+    """There is nobody to go for."""
+    stage = interrupted()
+    for name in ("pg-0", "pg-1"):
+        stage.delete(stage.pod(name))
+    after = restarted(stage)
+    after.settle(60)
+    assert after.evicted == []
+    for name in ("low-0", "low-1"):
+        assert [one.status for one in after.pod(name).status.conditions or ()] == ["False"]
 
 
 @pytest.mark.parametrize("told", [0, 1, 2])

@@ -37,6 +37,7 @@ from cpg_scheduler.reporting import Reporter
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
+TOLD = "2026-01-01T12:00:00Z"
 DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 """When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
 
@@ -285,8 +286,13 @@ class Stage:
                 self.state.on_class(cast("Change[PriorityClass]", change))
 
     def _say(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
-        reason = "PreemptionByScheduler"
-        condition = PodCondition(type="DisruptionTarget", status=status, reason=reason, message=message)
+        condition = PodCondition(
+            type="DisruptionTarget",
+            status=status,
+            reason="PreemptionByScheduler",
+            message=message,
+            last_transition_time=TOLD,
+        )
         found = self._things.get(("Pod", CRD, pod.metadata.key))
         if isinstance(found, Pod):
             self.put(replace(found, status=replace(found.status, conditions=(condition,))))
