@@ -45,7 +45,7 @@ unit: $(READY) ## run the tests that need no control plane, with the coverage ga
 
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can
 	@$(BIN)/cpg-lab build
-	$(PYTEST) -m "e2e and not realnode" -n 2 --dist loadfile
+	$(PYTEST) -m "e2e and not realnode" -n 3 --dist loadfile --no-loadscope-reorder
 	@if why=$$(sh tools/realnode.sh); then $(PYTEST) -m realnode; \
 	else echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; fi
 
