@@ -45,9 +45,9 @@ unit: $(READY) ## run the tests that need no control plane, with the coverage ga
 
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can
 	@$(BIN)/cpg-lab build
-	$(PYTEST) -m "e2e and not realnode" -n 3 --dist loadfile --no-loadscope-reorder
-	@if why=$$(sh tools/realnode.sh); then $(PYTEST) -m realnode; \
-	else echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; fi
+	@why=$$(sh tools/realnode.sh) && tests=e2e || tests="e2e and not realnode"; \
+	$(PYTEST) -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
+	{ [ "$$tests" = e2e ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
 
 images: $(READY) ## build the container image (IMAGE="--base stand-in" where none can be pulled, see tools/images.py --help)
 	@$(BIN)/python tools/images.py $(IMAGE)

@@ -9,10 +9,12 @@ import pytest
 
 TOGETHER = re.compile(
     r"(tests/e2e/api|tests/e2e/operator(?:/lifecycle)?)/test_\w+\.py::"
+    r"|(tests/e2e/chart)/test_(?:guidance|images|installed)\.py::"
     r"|(tests/e2e/scheduler)/test_\w+\.py::\w+\[(crd|native)\b"
 )
 """Tests whose files share a cluster: of a folder, or of a flavour in it."""
 LONGEST = (
+    "tests/e2e/chart",
     "tests/e2e/docs/test_commands.py",
     "tests/e2e/scheduler crd",
     "tests/e2e/scheduler native",
