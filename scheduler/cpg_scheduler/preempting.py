@@ -450,13 +450,15 @@ class Preemption:
 
     def _carry_through(self, found: Orphaned) -> None:
         """End what was begun for a preemptor that is gone: a unit goes whole, or not at all."""
+        if not (found.begun or found.staying):
+            return
         self._log.info(
             "preemption carried through",
             root=str(found.preemptor.key),
             victims=sum(len(victim.pods) for victim in found.begun),
             dropped=len(found.staying),
         )
-        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods if not pod.is_terminating)
+        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods)
         self._evictor.retract(found.staying)
         if not found.begun:
             return

@@ -77,7 +77,7 @@ def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
     for uid, pod in state.pods.items():
         said = telling(pod)
         preemptor = said and whom(state.scheduler_name, said.message)
-        if preemptor and preemptor.uid not in known and not pod.is_terminal:
+        if preemptor and preemptor.uid not in known and state.is_writable(pod) and not pod.is_terminal:
             heard.setdefault(preemptor.uid, (preemptor, {}))[1][uid] = pod
     return [_orphaned(state, preemptor, victims) for preemptor, victims in heard.values()]
 
@@ -90,10 +90,11 @@ def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) ->
         for unit in state.victims(ABOVE_ALL)
         if unit.key.kind != POD and not victims.keys().isdisjoint(unit.pods)
     ]
-    begun = [pods for pods in units if _is_begun(pods, victims, since)]
+    begun = [[pod for pod in pods if not pod.is_terminating] for pods in units if _is_begun(pods, victims, since)]
     going = {pod.metadata.uid for pods in begun for pod in pods}
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
-    return Orphaned(preemptor, [Victim(pods, f"{preemptor.key} needed its place") for pods in begun], staying)
+    why = f"{preemptor.key} needed its place"
+    return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying)
 
 
 def _is_begun(pods: Iterable[Pod], victims: Collection[str], since: str) -> bool:

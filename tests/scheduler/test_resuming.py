@@ -81,6 +81,17 @@ def test_a_unit_goes_whole_though_the_preemptor_has_gone() -> None:
     assert sorted(after.evicted) == ["w-1", "w-2", "w-3"]
 
 
+def test_what_goes_already_is_left_to_go_where_the_preemptor_has_gone() -> None:
+    """Also when the leaders change once more: it is not evicted, and told of, a second time."""
+    stage = whole(told=3)
+    stage.patient = True
+    for number in range(3):
+        stage.terminate(stage.pod(f"w-{number}"))
+    after = restarted(stage)
+    after.settle(20)
+    assert (after.evicted, after.bailiff.orders) == ([], [])
+
+
 def test_a_unit_of_which_nobody_can_have_gone_stays_where_the_preemptor_has_gone() -> None:
     """Not all had been told; who was, is told that it stays."""
     after = restarted(whole(told=2))

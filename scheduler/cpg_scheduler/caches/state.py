@@ -236,11 +236,15 @@ class State:
         """Tell whether a pod waits for us: it names us, has no node, and neither its end nor its deletion has come."""
         return (
             pod.spec.scheduler_name == self.scheduler_name
-            and self._is_writable(pod)
+            and self.is_writable(pod)
             and not pod.spec.node_name
             and not pod.is_terminal
             and not pod.is_terminating
         )
+
+    def is_writable(self, pod: Pod) -> bool:
+        """Tell whether a pod is in a namespace in which we may act."""
+        return not self.namespaces or pod.metadata.namespace in self.namespaces
 
     def victims(self, below: int, spared: Collection[str] = ()) -> tuple[VictimUnit, ...]:
         """Return what of lower priority could be evicted, but for the units with a pod that is spared, by UID."""
@@ -303,9 +307,6 @@ class State:
         """Return the pod of a root that is a single pod."""
         return self._singles.get((key.namespace, key.name))
 
-    def _is_writable(self, pod: Pod) -> bool:
-        return not self.namespaces or pod.metadata.namespace in self.namespaces
-
     def _regroup(self) -> None:
         """Have those looked at anew who may have to be evicted with others since their groups have changed."""
         for flavour, anchor in self._regrouped:
@@ -354,7 +355,7 @@ class State:
         version = self.world.ledger.version
         self._account(old, new)
         self.storage.swap(old, new)
-        if (known := new or old) is not None and self._is_writable(known):
+        if (known := new or old) is not None and self.is_writable(known):
             self._victims.swap(old, new)
         self.budgets.swap(old, new)
         self._heed(old, new)
@@ -376,7 +377,7 @@ class State:
 
     def _is_theirs(self, pod: Pod) -> bool:
         """Tell whether a pod waits for somebody else."""
-        is_foreign = pod.spec.scheduler_name != self.scheduler_name or not self._is_writable(pod)
+        is_foreign = pod.spec.scheduler_name != self.scheduler_name or not self.is_writable(pod)
         return is_foreign and not (pod.spec.node_name or pod.is_terminal or pod.is_terminating)
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
