@@ -51,18 +51,23 @@ class Readiness:
     def _judged(self) -> tuple[bool, str]:
         if self.is_ending:
             return False, "ending"
-        elector = self.elector
+        elector, well = self.elector, "ok"
         if elector is not None and not elector.leading:
-            failing = elector.failing_for(self._clock())
+            failing, well = elector.failing_for(self._clock()), f"standing by: {elector.leader or 'nobody'} leads"
             if failing >= BROKEN:
                 return False, f"the lease cannot be read or written for {failing:.0f} s"
-            return bool(elector.leader), f"standing by: {elector.leader or 'nobody'} leads"
+            if not elector.leader or self.informers is None:
+                return bool(elector.leader), well
+        return self._hears(well)
+
+    def _hears(self, well: str) -> tuple[bool, str]:
+        """Tell whether we know what we have to, and hear of what changes; who stands by does, if he reads at all."""
         if self.informers is None or not self.informers.synced:
             return False, "not all objects have been read yet"
         failing, age = max(one.failing_for(self._clock()) for one in self._watches()), self.age()
         if failing >= BROKEN:
             return False, f"a watch has been failing for {failing:.0f} s"
-        return (True, "ok") if age < STALE else (False, f"no word from the API server for {age:.0f} s")
+        return (True, well) if age < STALE else (False, f"no word from the API server for {age:.0f} s")
 
     def _watches(self) -> list[Informers | Overheard]:
         return [one for one in (self.informers, self.overheard) if one is not None]

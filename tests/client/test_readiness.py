@@ -47,6 +47,9 @@ def judged(informers: Heard | None = None, elector: Heard | None = None, *, is_e
         (Heard(failing=BROKEN), None, (503, "a watch has been failing for 5 s")),
         (Heard(age=STALE), None, (503, "no word from the API server for 90 s")),
         (None, Heard(leading=False), (200, "standing by: somebody leads")),
+        (Heard(), Heard(leading=False), (200, "standing by: somebody leads")),
+        (Heard(synced=False), Heard(leading=False), (503, "not all objects have been read yet")),
+        (Heard(failing=BROKEN), Heard(leading=False), (503, "a watch has been failing for 5 s")),
         (None, Heard(leading=False, failing=7), (503, "the lease cannot be read or written for 7 s")),
     ],
 )

@@ -29,7 +29,10 @@ metadata:
   {{- include "kube-cpg.metadata" . | nindent 2 }}
 spec:
   replicas: {{ $values.replicas }}
-  {{- if $values.hostNetwork }}
+  {{- if eq (toString $values.settings.leaderElect) "false" }}
+  # Nobody elects a leader, so an old one has to go before a new one comes.
+  strategy: { type: Recreate }
+  {{- else if $values.hostNetwork }}
   # Two pods cannot have one port of a node, so an old one has to go before a new one comes.
   strategy:
     rollingUpdate: { maxSurge: 0, maxUnavailable: 1 }
@@ -166,6 +169,9 @@ spec:
     {{- range .Values.networkPolicy.apiServerPorts }}
     - { port: {{ . }}, protocol: TCP }
     {{- end }}
+  {{- with .Values.networkPolicy.apiServerTo }}
+  to: {{ toYaml . | nindent 4 }}
+  {{- end }}
 - ports:
     - { port: 53, protocol: UDP }
     - { port: 53, protocol: TCP }

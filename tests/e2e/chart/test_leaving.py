@@ -132,3 +132,4 @@ def test_kinds_go_with_the_chart_where_that_is_wished(cluster: Cluster, helm: He
         code, text = told(uninstall)
     assert code == 0, text
     assert served(cluster) == ""
+    assert got(cluster, "deployments", "-n", SPACE).get("items", []) == []

@@ -133,6 +133,23 @@ def test_whoever_runs_may_reach_the_api_server_and_nobody_else(objects: list[Pla
         )
 
 
+def test_the_way_out_can_be_to_the_api_server_alone() -> None:
+    """Where its addresses are known; who tells names is anywhere."""
+    peers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+    limited = {**EVERYTHING, "networkPolicy": {"enabled": True, "apiServerTo": peers}}
+    for one in of_kind(charts.render(CHART, limited, namespace=SPACE), "NetworkPolicy"):
+        assert one["spec"]["egress"] == [{"ports": API_SERVER, "to": peers}, {"ports": DNS}]
+
+
+def test_without_an_election_the_old_one_goes_before_the_new_one_comes() -> None:
+    """Else both would act at every upgrade; nothing else would stop them."""
+    alone = {"replicas": 1, "settings": {"leaderElect": False}}
+    rendered = charts.render(CHART, {"scheduler": alone, "operator": alone}, namespace=SPACE)
+    assert [one["spec"]["strategy"] for one in of_kind(rendered, "Deployment")] == [{"type": "Recreate"}] * 2
+    elected = charts.render(CHART, {}, namespace=SPACE)
+    assert [one["spec"].get("strategy") for one in of_kind(elected, "Deployment")] == [None, None]
+
+
 def test_its_processes_have_its_class(objects: list[Plain]) -> None:
     """By the name that it has, which no release of another namespace has."""
     (one,) = of_kind(objects, "PriorityClass")

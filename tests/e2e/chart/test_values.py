@@ -27,6 +27,7 @@ OTHERWISE: Plain = {
     "affinity": {"nodeAffinity": {}},
     "api": "crd",
     "apiServerPorts": [7],
+    "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.7/32"}}],
     "cpu": "7",
     "digest": f"sha256:{'7' * 64}",
     "env": [{"name": "X", "value": "x"}],
