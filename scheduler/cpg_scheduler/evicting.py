@@ -4,9 +4,9 @@
    never be left behind.
 2. The preemptor's pods are nominated. The plan is looked at once more. Up to here nobody has been touched, and it can
    be dropped without a trace.
-3. Groups that go as a whole are told. Then unit by unit, many at a time, the first of each namespace ahead of the
-   others, because what forbids it mostly forbids it there: all pods of the unit are told, by a condition that names
-   the preemptor, and then deleted. So of a unit that was begun all that is left of it bears the condition.
+3. Unit by unit, many at a time, the first of each namespace ahead of the others, because what forbids it mostly
+   forbids it there: the groups that go as a whole are told, then all pods of the unit, by a condition that names the
+   preemptor, and then these are deleted. So of a unit that was begun all that is left of it bears the condition.
 
 What fails is tried again. A refusal is final: it ends the plan, units that have not been begun stay, and who has been
 told for nothing is told so. A unit whose first pod goes is carried through, whatever becomes of the plan. That we lack
@@ -71,6 +71,8 @@ class Victim(Struct, frozen=True):
 
     pods: Sequence[Pod]
     reason: str
+    groups: Sequence[Group] = ()
+    """The groups that go as a whole with it."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -81,7 +83,6 @@ class Order(Struct, frozen=True, kw_only=True):
 
     preemptor: Preemptor
     victims: Sequence[Victim]
-    groups: Sequence[Group]
     nominations: Sequence[tuple[Pod, str]]
     stands: Callable[[], bool]
     commit: Callable[[], bool]
@@ -193,7 +194,8 @@ class Evictor:
 
     async def _evict(self, order: Order) -> bool:
         """Evict the victims; return whether that worked for all."""
-        await self._all(self._mark(order, group) for group in order.groups)
+        if order.known:  # all have been begun
+            return await self._all(self._take(order, victim) for victim in order.victims)
         firsts = {victim.pods[0].metadata.namespace: victim for victim in reversed(order.victims)}
         scouts = list(firsts.values())
         rest = [victim for victim in order.victims if firsts[victim.pods[0].metadata.namespace] is not victim]
@@ -207,19 +209,22 @@ class Evictor:
             return order.stands() and await self._go(order, victim)
 
     async def _go(self, order: Order, victim: Victim) -> bool:
-        """Tell all pods of a unit, then delete them; from the first on, it is carried through."""
+        """Tell all groups and pods of a unit, then delete these; from the first on, it is carried through."""
         message = told(self._scheduler_name, order.preemptor)
+        await self._mark(victim.groups, "True", message)
         untold = [pod for pod in victim.pods if not is_told(pod, order.preemptor.uid)]
         telling = [self._insist(order, pod, self._telling(pod, "True", message), order.stands) for pod in untold]
         heard = await asyncio.gather(*telling)
         if not (all(heard) and order.stands()):
-            await self._retract(itertools.compress(untold, heard))
+            await self._retract(itertools.compress(untold, heard), victim.groups)
             return False
         going = (self._insist(order, pod, self._deletion(pod), lambda: True) for pod in victim.pods)
         gone = await asyncio.gather(*going)
         for pod in itertools.compress(victim.pods, gone):
             self._announce(order.preemptor, pod, victim.reason)
-        await self._retract(pod for pod, is_gone in zip(victim.pods, gone, strict=True) if not is_gone)
+        if not all(gone):
+            staying = (pod for pod, is_gone in zip(victim.pods, gone, strict=True) if not is_gone)
+            await self._retract(staying, victim.groups)
         return all(gone)
 
     def _telling(self, pod: Pod, status: Literal["True", "False"], message: str) -> Act:
@@ -232,9 +237,10 @@ class Evictor:
         )
         return lambda: set_pod_status(self._connection, pod.metadata, condition)
 
-    async def _retract(self, pods: Iterable[Pod]) -> None:
-        """Tell pods that they stay after all."""
+    async def _retract(self, pods: Iterable[Pod], groups: Sequence[Group] = ()) -> None:
+        """Tell pods and groups that they stay after all."""
         message = f"{self._scheduler_name}: not evicted after all"
+        await self._mark(groups, "False", message)
         await self._all(self._try(self._telling(pod, "False", message)(), pod.metadata) for pod in pods)
 
     def _announce(self, preemptor: Preemptor, pod: Pod, reason: str) -> None:
@@ -262,22 +268,25 @@ class Evictor:
             return None
         return resource, ObjectMeta(name=key.name, namespace=key.namespace, uid=preemptor.uid)
 
-    async def _mark(self, order: Order, group: Group) -> bool:
-        """Say of a group that goes as a whole that it does."""
-        resource = self._resources(group)
-        if resource is None:
-            return False
+    async def _mark(self, groups: Iterable[Group], status: Literal["True", "False"], message: str) -> None:
+        """Say of groups that they go as a whole, or that they stay."""
+        await self._all(
+            self._try(self._saying(resource, group, status, message), group.metadata)
+            for group in groups
+            if (resource := self._resources(group)) is not None
+        )
+
+    async def _saying(self, resource: Resource, group: Group, status: Literal["True", "False"], message: str) -> None:
         condition = Condition(
             type=DISRUPTION_TARGET,
-            status="True",
+            status=status,
             reason=REASON_PREEMPTION,
-            message=told(self._scheduler_name, order.preemptor),
+            message=message,
             observed_generation=group.metadata.generation,
             last_transition_time=f"{self._connection.timing.timestamp()[:19]}Z",
         )
-        status = {"conditions": [condition]}
-        write = apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
-        return await self._try(write, group.metadata)
+        said = {"conditions": [condition]}
+        await apply_status(self._connection, resource, group.metadata, status=said, manager=EVICTION_MANAGER)
 
     async def _clear(self, pods: Sequence[Pod]) -> None:
         await asyncio.gather(

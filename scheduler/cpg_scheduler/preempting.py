@@ -34,7 +34,6 @@ import numpy as np
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import Group
 from cpg_client.errors import ClientError
 from cpg_engine.decisions import Decision
 from cpg_engine.filters.registry import statically_feasible
@@ -132,6 +131,8 @@ class Preemption:
             record.nominations.pop(uid, None)
         if not record.nominations:
             self._end(record)
+        elif not record.is_committed:
+            self._break(record, "some of its pods have been placed without it")
 
     def end(self, root: RootKey) -> None:
         """Drop the plan of a root that cannot be tried any more."""
@@ -285,12 +286,13 @@ class Preemption:
         plan = record.plan
         if plan is None:
             return
-        pods = self._state.pods
-        groups = [group for eviction in plan.evictions for group in self._state.groups_of(eviction.unit)]
+        state = self._state
         self._order(
             record,
-            victims=[Victim([pods[uid] for uid in eviction.unit.pods], eviction.reason) for eviction in plan.evictions],
-            groups=groups,
+            victims=[
+                Victim([state.pods[uid] for uid in one.unit.pods], one.reason, state.groups_of(one.unit))
+                for one in plan.evictions
+            ],
             nominations=[(left[uid], node) for uid, node in record.nominations.items()],
         )
 
@@ -299,7 +301,6 @@ class Preemption:
         record: Record,
         *,
         victims: Sequence[Victim],
-        groups: Sequence[Group] = (),
         nominations: Sequence[tuple[Pod, str]] = (),
         known: bool = False,
     ) -> None:
@@ -310,9 +311,8 @@ class Preemption:
             Order(
                 preemptor=record.preemptor,
                 victims=victims,
-                groups=groups,
                 nominations=nominations,
-                stands=lambda: self._stands(record),
+                stands=lambda: known or self._stands(record),
                 commit=lambda: known or self._commit(record),
                 refused=refused,
                 known=known,
@@ -367,9 +367,11 @@ class Preemption:
         """Drop the plan: somebody must not be evicted."""
         self._grudges[pod.metadata.uid] = self._clock() + GRUDGE
         record.is_committed = False
-        if self._records.get(record.root) is record:
+        if self._records.get(record.root) is record and not record.is_broken:
             self._break(record, f"Pod {pod.metadata.key} is not to be evicted: {error}", at_once=False)
             self.again(record.root)
+        else:
+            self._abandon(record)  # another plan, of this root or another, may count on the same pods
 
     def _break(self, record: Record, why: str, *, at_once: bool = True) -> None:
         """Keep no room for a plan any more; who is going for it goes."""
@@ -385,7 +387,8 @@ class Preemption:
 
     def _abandon(self, record: Record) -> None:
         """Let those stay that were to be evicted and have not been; who counted on their room must plan anew."""
-        known = ((uid, self._state.pods.get(uid)) for uid in record.evicts & record.victims)
+        known = ((uid, self._state.pods.get(uid)) for uid in record.evicts)
+        record.evicts = frozenset()
         staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
         self._state.budgets.refund(staying)
         self._unwatch(record, record.victims)
@@ -466,11 +469,10 @@ class Preemption:
             Order(
                 preemptor=found.preemptor,
                 victims=found.begun,
-                groups=(),
                 nominations=(),
                 stands=lambda: True,
                 commit=lambda: True,
-                refused=lambda *_: None,
+                refused=lambda pod, _: self._state.budgets.refund((pod.metadata.uid,)),
                 known=True,
             )
         )

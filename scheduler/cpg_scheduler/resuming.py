@@ -8,7 +8,7 @@ Where the preemptor is gone as well, nobody is evicted for nothing: only a unit 
 only of such a one somebody may have gone.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -83,22 +83,22 @@ def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
 
 
 def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) -> Orphaned:
-    times = [said.last_transition_time for pod in victims.values() if (said := telling(pod)) is not None]
-    since = min(filter(None, times), default=NEVER)
     units = [
         [state.pods[uid] for uid in unit.pods]
         for unit in state.victims(ABOVE_ALL)
         if unit.key.kind != POD and not victims.keys().isdisjoint(unit.pods)
     ]
-    begun = [[pod for pod in pods if not pod.is_terminating] for pods in units if _is_begun(pods, victims, since)]
+    begun = [[pod for pod in pods if not pod.is_terminating] for pods in units if _is_begun(pods, victims)]
     going = {pod.metadata.uid for pods in begun for pod in pods}
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
     why = f"{preemptor.key} needed its place"
     return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying)
 
 
-def _is_begun(pods: Iterable[Pod], victims: Collection[str], since: str) -> bool:
+def _is_begun(pods: Collection[Pod], victims: Collection[str]) -> bool:
     """Tell whether all who were of a unit had been told: who has come since does not count."""
+    heard = [said for pod in pods if pod.metadata.uid in victims and (said := telling(pod)) is not None]
+    since = min(filter(None, (said.last_transition_time for said in heard)), default=NEVER)
     return all(
         pod.metadata.uid in victims or pod.is_terminating or (pod.metadata.creation_timestamp or "") >= since
         for pod in pods

@@ -21,6 +21,7 @@ from cpg_scheduler.pending import Backoff, Pending
 from cpg_scheduler.testing.wire import Wire, Write
 
 TREE = pod_group("train", meta=metadata("train", namespace="ml"))
+WHOLE = pod_group("whole", all_=True)
 PREEMPTOR = Preemptor(GroupKey("PodGroup", "ml", "train"), "uid-train", TREE)
 SAID = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/train uid-train"
 
@@ -46,8 +47,10 @@ class Court:
         self.refused: list[str] = []
         self.order = Order(
             preemptor=PREEMPTOR,
-            victims=[Victim([pod(name, node_name="n1")], "its room is needed") for name in ("v0", "v1")],
-            groups=[pod_group("whole", all_=True)],
+            victims=[
+                Victim([pod(name, node_name="n1")], "its room is needed", groups)
+                for name, groups in (("v0", [WHOLE]), ("v1", []))
+            ],
             nominations=[] if known else [(pod("p0"), "n1")],
             stands=lambda: self.committed or not self.falls,
             commit=self._commit,
@@ -82,7 +85,7 @@ class Court:
     def unite(self) -> None:
         """Have both victims go as a whole."""
         pods = [victim.pods[0] for victim in self.order.victims]
-        self.order = replace(self.order, victims=[Victim(pods, "its room is needed")])
+        self.order = replace(self.order, victims=[Victim(pods, "its room is needed", [WHOLE])])
 
     def deleted(self) -> list[str]:
         """Return whom the server was asked to delete in earnest."""
@@ -94,6 +97,11 @@ class Court:
         path = f"pods/{name}/status"
         found = (write.body["status"].get("conditions", ()) for write in self.wire.writes if write.path.endswith(path))
         return [one for conditions in found for one in conditions]
+
+    def marks(self, name: str = "whole") -> list[str]:
+        """Return what was written about a group going, or staying."""
+        found = (one for one in self.wire.writes if one.path.endswith(f"podgroups/{name}/status"))
+        return [one.body["status"]["conditions"][0].status for one in found]
 
     def did(self) -> list[str]:
         """Return what was sent, in short."""
@@ -165,6 +173,19 @@ async def test_a_unit_that_was_begun_is_carried_through() -> None:
     assert (court.refused, court.deleted()) == (["v0"], ["v1"])
     assert [one["status"] for one in court.conditions("v0")] == ["True", "False"]
     assert [one["status"] for one in court.conditions("v1")] == ["True"]
+    assert court.marks() == ["True", "False"]
+
+
+async def test_a_group_that_was_told_to_go_is_told_to_stay_where_nobody_of_it_goes() -> None:
+    """A refusal of its first pod's condition ends the plan; a group that has not been begun hears nothing."""
+    court = Court()
+    court.unite()
+    others = Victim([pod("w0", node_name="n1"), pod("w1", node_name="n1")], "room", [pod_group("other", all_=True)])
+    court.order = replace(court.order, victims=[*court.order.victims, others])
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: forbidden if write.path.endswith("/v0/status") else None
+    await court.perform()
+    assert (court.deleted(), court.marks(), court.marks("other")) == ([], ["True", "False"], [])
 
 
 async def test_a_refusal_stops_those_that_have_not_been_begun() -> None:
@@ -279,6 +300,17 @@ async def test_a_unit_that_was_begun_before_a_restart_is_only_carried_through() 
     await court.perform()
     assert (court.conditions("v0"), len(court.conditions("v1")), court.deleted()) == ([], 1, ["v0", "v1"])
     assert not any("dryRun" in write.body for write in court.wire.writes)
+
+
+async def test_all_that_was_begun_before_a_restart_is_carried_through() -> None:
+    """Also where one pod is refused now: of any other unit somebody may have gone already."""
+    court = Court(known=True)
+    units = [Victim([pod(f"{unit}{number}", node_name="n1") for number in range(2)], "room") for unit in "abc"]
+    court.order = replace(court.order, victims=units, stands=lambda: True)
+    forbidden = ApiError(403, "Forbidden", "no")
+    court.wire.error = lambda write: forbidden if write.method == "DELETE" and write.path.endswith("/a0") else None
+    await court.perform()
+    assert (court.refused, sorted(court.deleted())) == (["a0"], ["a1", "b0", "b1", "c0", "c1"])
 
 
 async def test_who_was_told_for_nothing_is_told_to_stay() -> None:

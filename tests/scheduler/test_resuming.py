@@ -81,6 +81,19 @@ def test_a_unit_goes_whole_though_the_preemptor_has_gone() -> None:
     assert sorted(after.evicted) == ["w-1", "w-2", "w-3"]
 
 
+def test_an_older_victim_says_nothing_of_when_a_unit_was_told() -> None:
+    """It has been on its way since before the unit came, all of which would count as later than that."""
+    stage = whole(told=1)
+    older = low("stuck", "n2")
+    said = stage.pod("w-0").status.conditions or ()
+    early = [replace(one, last_transition_time="2025-01-01T00:00:00Z") for one in said]
+    gone = replace(older.metadata, deletion_timestamp="2025-01-01T00:00:00Z")
+    stage.put(replace(older, metadata=gone, status=replace(older.status, conditions=tuple(early))))
+    after = restarted(stage)
+    after.settle(20)
+    assert after.evicted == []
+
+
 def test_what_goes_already_is_left_to_go_where_the_preemptor_has_gone() -> None:
     """Also when the leaders change once more: it is not evicted, and told of, a second time."""
     stage = whole(told=3)
