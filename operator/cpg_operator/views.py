@@ -159,6 +159,9 @@ class View:
         if echo is not None and not isinstance(known, Workload | None):
             self.stores[flavour].put(found)
             is_more = _without_ours(known) != _without_ours(found)
+            if is_more:  # somebody else's change came with the answer, and the watch will bring nothing newer
+                self._mark(TreeKey(flavour, self.stores[flavour].anchor(key_of(found))))
+                self._mark_source(flavour, found)
             return is_more or _ours(found.status) != _ours(_expected(known, echo))
         key = key_of(found)
         side, was_anchor = self._flavour(key), self._is_anchor(flavour, key)

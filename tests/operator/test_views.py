@@ -11,7 +11,7 @@ from cpg_api.dumping import dump
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
-from cpg_api.scheduling.names import FINALIZER
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.statuses import PodCounts, TopologyDomain
 from cpg_api.scheduling.workload import Workload
@@ -101,14 +101,13 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
 
     def answered(found: PodGroup) -> bool:
         write = written(**{key: getattr(found.status, key) for key in ("conditions", "pods")})
-        is_news = ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
-        assert ground.taken() == set()
-        return is_news
+        return ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
 
     healthy = Condition(type="Healthy", status="True", reason="MinimumMet", last_transition_time=STAMP)
     ours = replace(before, status=PodGroupStatus(conditions=(healthy,), pods=PodCounts(desired=1)))
     meta = replace(at("11"), finalizers=(FINALIZER,))
     assert not answered(replace(ours, metadata=meta))
+    assert ground.taken() == set()
     assert ground.view.knows(CRD, PodGroup, msgspec.to_builtins(meta))
     assert not ground.view.knows(CRD, PodGroup, msgspec.to_builtins(at("10")))
     assert not ground.view.knows(CRD, Workload, msgspec.to_builtins(meta))
@@ -122,6 +121,19 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
     ground.view.answered(CRD, written(resource=PODS), b"{}")
     ground.view.answered(CRD, written(), b'{"spec": 7}')
     assert ground.view.known(CRD, PodGroup) == {}
+
+
+def test_what_others_changed_is_seen_in_an_answer_by_all_whom_it_concerns(ground: Ground) -> None:
+    """The tree, and the Workload that keeps its groups as its templates say: the watch will bring nothing newer."""
+    source = workload([leaf_template("t")])
+    marked = replace(source, metadata=replace(source.metadata, annotations={INSTANTIATE: "true"}))
+    before = pod_group("a", gang=3, meta=at("10"), workload="w", template="t")
+    ground.view.put(CRD, marked)
+    ground.put(before)
+    ground.taken()
+    resized = pod_group("a", gang=9, meta=at("12"), workload="w", template="t")
+    assert ground.view.answered(CRD, written(pods={"desired": 1}), msgspec.json.encode(dump(resized)))
+    assert {key.anchor.kind for key in ground.marked} == {"PodGroup", "Workload"}
 
 
 def test_an_answer_in_which_others_have_written_what_is_ours_is_news(ground: Ground) -> None:

@@ -10,7 +10,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.errors import ApiError
-from cpg_engine.testing.builders import composite, leaf_template, metadata, node, pod, pod_group, reference, workload
+from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
 from cpg_scheduler.testing.rivals import FOUND, ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -337,26 +337,6 @@ def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> Non
     assert not order.stands()
     stage.settle(60)
     assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
-
-
-def test_room_that_appears_for_some_before_anybody_has_gone_ends_the_plan() -> None:
-    """It was made for all of them; for those that are left it may take fewer, or others."""
-    lesser = [low("o-0", "n0", priority=200), low("o-1", "n1", priority=200), low("a", "n0"), low("b", "n1")]
-    stage = Stage(node("n0", cpu=2), node("n1", cpu=2), *lesser, composite("root", gang=1, priority=100))
-    for leaf in ("one", "two"):
-        stage.put(
-            pod_group(leaf, gang=1, parent="root", priority=100), pod(f"{leaf}-0", group=leaf, cpu=1, priority=100)
-        )
-    stage.cycles()
-    (order,) = stage.bailiff.orders
-    assert len(order.nominations) == 2
-    stage.bailiff.orders = []
-    stage.delete(stage.pod("o-0"))
-    stage.cycles()
-    stage.perform()
-    assert (len({"one-0", "two-0"} & stage.bound().keys()), order.stands(), order.commit()) == (1, False, False)
-    stage.settle(60)
-    assert ({"one-0", "two-0"} <= stage.bound().keys(), len(stage.evicted)) == (True, 1)
 
 
 def test_a_refusal_after_another_plan_was_made_frees_who_counted_on_its_victims() -> None:

@@ -309,3 +309,14 @@ class Faults(RuleBasedStateMachine):
 
 TestFaults = Faults.TestCase
 TestFaults.settings = settings(max_examples=60, stateful_step_count=18, deadline=None)
+
+
+def test_room_that_appears_for_some_before_anybody_has_gone_ends_the_plan() -> None:
+    """It was made for all of them; for those that are left it may take fewer, or others."""
+    gang = Root(shape="group", size=2, wholes=(False, False, True), cpu=1, app="")
+    faults = Faults()
+    faults.begin(cpus=[2, 2], allowed=0, roots=[gang, gang, gang])
+    faults.come(priority=2, root=Root(shape="tree", size=1, wholes=(False, False, False), cpu=1, app=""))
+    faults.decide()
+    faults.lose_pod(which=0)
+    faults.rest()

@@ -18,6 +18,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.policies import DisruptionMode, SingleDisruptionMode
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
+from cpg_api.schema import HIGHEST_USER_PRIORITY
 
 
 class TemplatePlace(Struct, frozen=True):
@@ -155,8 +156,8 @@ def _due_priority(group: Group, workloads: Workloads, classes: PriorityClasses) 
     """Return the number of a group that has none, and the name of its class where that is not its own."""
     name, explicit = named_priority(group, workloads)
     value, found = classes.resolve(name, explicit), classes.meant(name, explicit)
-    if value is None:
-        return {}
+    if value is None or value > HIGHEST_USER_PRIORITY:
+        return {}  # the number of a class of the system is not for a field: who asks goes by its name
     if found is not None:
         name = found.metadata.name
     return {"priority": value, **({"priorityClassName": name} if name != group.spec.priority_class_name else {})}

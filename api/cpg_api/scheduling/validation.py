@@ -26,6 +26,9 @@ from cpg_api.scheduling.templates import (
     template_places,
 )
 
+MOST_NAMED = 12
+"""Groups of a cycle that are named; a condition has room for some hundred."""
+
 
 class Fault(StrEnum):
     """What is wrong with a tree."""
@@ -110,7 +113,9 @@ def validate_members(
 
 
 def _cycle(tree: Tree) -> TreeProblem:
-    way = " -> ".join(key.name for key in (*tree.loop, tree.loop[0]))
+    names = [key.name for key in (*tree.loop, tree.loop[0])]
+    more = len(names) - MOST_NAMED
+    way = " -> ".join(names if more <= 0 else (*names[: MOST_NAMED - 1], f"({more} more)", names[-1]))
     return TreeProblem(
         fault=Fault.CYCLE,
         group=tree.loop[0],

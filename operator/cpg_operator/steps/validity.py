@@ -4,6 +4,7 @@
 was made from, because between two looks the scheduler may have said the final True.
 """
 
+import re
 from collections.abc import Iterator
 
 from cpg_api.conditions import find_condition, set_condition, stands_since
@@ -15,6 +16,8 @@ from cpg_api.scheduling.names import EVENT_VALID, REASON_INVALID
 from cpg_operator.scenes import Scene
 from cpg_operator.writes import NOTHING, VALIDATION, Outcome, Verb, Word, Write
 
+PASSING = re.compile(r"\bPod \S+|\d+|s\b")
+"""What words about the same fault may differ in."""
 GRACE = 5.0
 """Seconds for which a tree has been healthy before it is said for the scheduler that it was placed: it may have died
 between its last bind and its report, or the status may have been erased by hand."""
@@ -67,8 +70,15 @@ def _write(scene: Scene, group: Group, condition: Condition, word: Word | None) 
     )
 
 
-def _word(group: Group, condition: Condition) -> Word:
-    if condition.reason == REASON_INVALID:
-        return Word(reason=REASON_INVALID, note=condition.message, warning=True)
+def _word(group: Group, condition: Condition) -> Word | None:
+    """Return the event about a verdict; another number, or another pod of the same sort, is none."""
     before = find_condition(group.status.conditions, initially_scheduled(group))
+    if condition.reason == REASON_INVALID:
+        if before and before.reason == REASON_INVALID and _gist(before.message) == _gist(condition.message):
+            return None
+        return Word(reason=REASON_INVALID, note=condition.message, warning=True)
     return Word(reason=EVENT_VALID, note=f"no longer invalid: {before.message}" if before else "valid")
+
+
+def _gist(message: str) -> str:
+    return PASSING.sub("", message)

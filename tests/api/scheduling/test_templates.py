@@ -159,6 +159,14 @@ def test_a_group_without_a_priority_takes_its_templates() -> None:
     assert prioritised(with_spec(BARE, priority_class_name="low"), priority=7) == {"priority": 5}
 
 
+def test_the_number_of_a_class_of_the_system_is_not_filled_in() -> None:
+    """No field takes it, and what is refused would hold up all else that is to be written; the class holds as it is."""
+    system = PriorityClasses(by_name={"system": priority_class("system", 2_000_000_000)})
+    group = with_spec(BARE, priority_class_name="system")
+    assert "priority" not in due(group, classes=system)
+    assert resolved_priority(group, {}, system) == 2_000_000_000
+
+
 @pytest.mark.parametrize(("workload", "template"), [("v", "t"), ("w", "other")])
 def test_no_priority_is_filled_in_while_a_template_may_come_that_has_one(workload: str, template: str) -> None:
     """It would stand for good; nor by who sees no classes. One of its own is not in doubt."""

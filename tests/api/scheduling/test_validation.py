@@ -78,6 +78,14 @@ def test_a_cycle_is_told_whole() -> None:
     assert problem.other == "CompositePodGroup default/b"
 
 
+def test_of_a_long_cycle_some_are_named() -> None:
+    """A condition has its limit, and so has who reads it."""
+    ring: list[Group] = [composite(f"g{number:03}", parent=f"g{(number + 1) % 800:03}") for number in range(800)]
+    (problem,) = judged(ring)
+    assert problem.message.endswith("-> (789 more) -> g000")
+    assert problem.message.count("->") == 12
+
+
 def test_the_fifth_level_is_too_deep() -> None:
     """Four levels are fine; the first group of the fifth is named, those below it are not."""
     chain: list[Group] = [composite("l1"), *(composite(f"l{i}", parent=f"l{i - 1}") for i in (2, 3))]

@@ -8,7 +8,7 @@ from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.health import HEALTHY
 from cpg_engine.testing.builders import composite, pod_group
-from cpg_operator.steps.validity import GRACE, judge
+from cpg_operator.steps.validity import GRACE, _word, judge
 from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
 from cpg_operator.writes import NOTHING, VALIDATION, Write
 
@@ -51,6 +51,17 @@ def test_every_group_of_an_invalid_tree_says_so(ground: Ground) -> None:
         assert (one.manager, one.unchanged, condition_of(one).last_transition_time) == (VALIDATION, True, STAMP)
         assert one.word is not None
         assert (one.word.reason, one.word.warning, one.word.note) == ("Invalid", True, condition_of(one).message)
+
+
+def test_of_one_fault_there_is_one_event() -> None:
+    """However many pods have it, and whichever is named for all of them; another fault is another event."""
+    root = composite("root")
+    words = "Pod default/{} of PodGroup default/a has priority {}, but its tree has 7 (and {} more problem{})"
+    before, after = words.format("a-xyz", 5, 1, ""), words.format("b-uvw", 6, 40, "s")
+    for message, is_told in ((after, False), ("a cycle", True)):
+        found = Condition(type=initially_scheduled(root), status="False", reason="Invalid", message=before)
+        word = _word(replace(root, status=replace(root.status, conditions=(found,))), replace(found, message=message))
+        assert (word is not None) is is_told
 
 
 def test_it_is_taken_back_when_the_tree_is_mended(ground: Ground) -> None:
