@@ -35,7 +35,7 @@ from cpg_client.resources import PODS, Resource
 from cpg_client.retrying import Backoff
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.reporting import EVICTION_MANAGER
+from cpg_scheduler.reporting import EVICTION_MANAGER, is_disrupted
 
 CONTROLLER = "cpg-scheduler"
 BACKOFF = Backoff(first=0.25, longest=10.0)
@@ -359,8 +359,7 @@ def is_told(pod: Pod, preemptor_uid: str) -> bool:
 
 def telling(pod: Pod) -> PodCondition | None:
     """Return what a pod was told if it is a victim."""
-    found = find_condition(pod.status.conditions, DISRUPTION_TARGET)
-    return found if found and (found.status, found.reason) == ("True", REASON_PREEMPTION) else None
+    return find_condition(pod.status.conditions, DISRUPTION_TARGET) if is_disrupted(pod) else None
 
 
 def whom(scheduler_name: str, message: str) -> Preemptor | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
+from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.attempting import Ready
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.evicting import Preemptor, Victim, is_told, telling, whom
@@ -39,11 +40,7 @@ def left_behind(state: State, root: RootKey, ready: Ready, nodes: Mapping[str, s
     preemptor = preemptor_of(ready)
     heard = {uid: pod for uid, pod in state.pods.items() if is_told(pod, preemptor.uid) and not pod.is_terminal}
     going = {uid for uid, pod in heard.items() if pod.is_terminating}
-    units = [
-        unit
-        for unit in state.victims(ready.priority)
-        if unit.key.kind != POD and not heard.keys().isdisjoint(unit.pods)
-    ]
+    units = _whole(state, ready.priority, heard)
     victims = going.union(*(unit.pods for unit in units))
     record = Record(
         root=root,
@@ -83,16 +80,17 @@ def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
 
 
 def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) -> Orphaned:
-    units = [
-        [state.pods[uid] for uid in unit.pods]
-        for unit in state.victims(ABOVE_ALL)
-        if unit.key.kind != POD and not victims.keys().isdisjoint(unit.pods)
-    ]
+    units = [[state.pods[uid] for uid in unit.pods] for unit in _whole(state, ABOVE_ALL, victims)]
     begun = [[pod for pod in pods if not pod.is_terminating] for pods in units if _is_begun(pods, victims)]
     going = {pod.metadata.uid for pods in begun for pod in pods}
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
     why = f"{preemptor.key} needed its place"
     return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying)
+
+
+def _whole(state: State, below: int, heard: Mapping[str, Pod]) -> list[VictimUnit]:
+    """Return the units below a priority that go whole, and of which somebody has been told."""
+    return [unit for unit in state.victims(below) if unit.key.kind != POD and not heard.keys().isdisjoint(unit.pods)]
 
 
 def _is_begun(pods: Collection[Pod], victims: Collection[str]) -> bool:
