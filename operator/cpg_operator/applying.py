@@ -1,11 +1,12 @@
 """The one door: every write of the operator goes through here, in order for each object, a bounded number at a time.
 
-Nothing is retried here. What fails marks its tree again, and the next look writes what is right then; that somebody
-else has changed the object meanwhile (a conflict), or removed it (not found), is no failure but news.
+Nothing is retried here. What fails has its tree looked at again, after a wait that doubles or upon news of it, and that
+look writes what is right then. That somebody else has changed the object meanwhile (a conflict), or removed it (not
+found), is no failure but news.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 import structlog
@@ -20,6 +21,7 @@ from cpg_operator.creations import SHOWN_WITHIN, Creations
 from cpg_operator.dirty import Dirty
 from cpg_operator.expectations import Expectations
 from cpg_operator.metrics import Metrics
+from cpg_operator.troubles import Troubles
 from cpg_operator.writes import MANAGER, TreeKey, Verb, Word, Write
 
 STIRRED_WAIT = 1.0
@@ -57,8 +59,7 @@ class Door:
         self._log: FilteringBoundLogger = structlog.get_logger()
         self._expected = Expectations(connection.timing.clock)
         self._creations = Creations(connection.timing.clock)
-        self.refusals: dict[TreeKey, str] = {}
-        """Why something could not be created: there is no object yet whose status could say so."""
+        self.troubles = Troubles[TreeKey]()
         self._due: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
         self._due_of: dict[TreeKey, set[tuple[str, str]]] = {}
         self._flying: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
@@ -68,13 +69,14 @@ class Door:
     def __len__(self) -> int:
         return len(self._due)
 
-    def want(self, tree: TreeKey, writes: Iterable[Write]) -> None:
+    def want(self, tree: TreeKey, writes: Collection[Write]) -> None:
         """Have this written about a tree and nothing else: it is all that a look at it wants.
 
         What waits from an earlier look and is no longer wanted is not sent. Where it is being sent already the tree is
         looked at again after it: that look will find it wrong.
         """
         self._stirred.discard(tree)
+        self.troubles.only(tree, {write.place for write in writes})
         wanted = {write.place for write in writes if self._submit(tree, write)}
         for place in self._due_of.get(tree, set()) - wanted:
             self._drop(place)
@@ -160,15 +162,15 @@ class Door:
         except ClientError as error:
             result = "failure"
             self._log.warning("write failed", verb=write.verb.value, object=write.target.key, error=str(error))
-            self._dirty.failed(tree)
+            self._failed(tree, write)
         except Exception:  # noqa: BLE001  # a mistake about one write must not stop the others
             result = "failure"
             self._log.exception("write failed", verb=write.verb.value, object=write.target.key)
             self._metrics.mistaken()
-            self._dirty.failed(tree)
+            self._failed(tree, write)
         else:
             self._expected.note(write)
-            self._dirty.worked(tree)
+            self.troubles.worked(tree, write.place)
             if write.again:
                 self._stir(tree)
             if write.verb is Verb.CREATE:
@@ -187,11 +189,12 @@ class Door:
             self._creations.note(write.place[0])
             self._dirty.mark_in(tree, SHOWN_WITHIN)
             return "conflict"
-        if write.verb is Verb.CREATE:
-            self.refusals[tree] = error.message
         self._log.warning("write refused", verb=write.verb.value, object=write.target.key, error=str(error))
-        self._dirty.failed(tree)
+        self._failed(tree, write, error.message)
         return "failure"
+
+    def _failed(self, tree: TreeKey, write: Write, words: str = "") -> None:
+        self._dirty.mark_in(tree, self.troubles.note(tree, write.place, words))
 
     async def _perform(self, tree: TreeKey, write: Write) -> None:
         """Send one write, and its event after it; what is answered is newer than anything that was heard."""

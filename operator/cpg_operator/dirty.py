@@ -1,8 +1,8 @@
 """The work queue: trees that something has happened to, each due a moment later, so that a burst becomes one look.
 
 A tree is due when it has been quiet for ``quiet`` seconds, and at the latest ``longest`` after its first news. News
-that come in streams, as those of pods do, are paced: one look in ``longest`` is enough for all of them. What failed
-comes back after a wait that doubles; news of its own bring it back at once. No clock and no task in here.
+that come in streams, as those of pods do, are paced: one look in ``longest`` is enough for all of them. No clock and no
+task in here.
 """
 
 import heapq
@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
-
-FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 
 
 class Dirty(Generic[K]):
@@ -26,7 +24,6 @@ class Dirty(Generic[K]):
         self._first: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._number = 0
-        self._failures: dict[K, int] = {}
         self._popped: dict[K, float] = {}
         self.woken: Callable[[], None] = lambda: None
         """Called when something may be due earlier than was thought."""
@@ -52,15 +49,6 @@ class Dirty(Generic[K]):
         due = self._clock() + seconds
         if key not in self._due or due < self._due[key]:
             self._put(key, due)
-
-    def failed(self, key: K) -> None:
-        """Look again after a wait: something about a tree could not be written."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self.mark_in(key, min(FIRST_RETRY * 2.0 ** min(failures - 1, 20), LONGEST_RETRY))
-
-    def worked(self, key: K) -> None:
-        """Forget earlier failures."""
-        self._failures.pop(key, None)
 
     def pop(self) -> K | None:
         """Return a tree that is due, the longest due first, and forget that it is."""

@@ -24,9 +24,10 @@ from cpg_operator.applying import Door
 from cpg_operator.dirty import Dirty
 from cpg_operator.metrics import Metrics
 from cpg_operator.scenes import Scene, Step, scene_of
+from cpg_operator.troubles import LOOK
 from cpg_operator.views import View
 from cpg_operator.workloads.steps import instantiation
-from cpg_operator.writes import Outcome, TreeKey, Verb, folded
+from cpg_operator.writes import Outcome, TreeKey, folded
 
 SLICE = 0.02
 """Seconds after which others get their turn on the loop."""
@@ -95,24 +96,22 @@ class Reconciler:
             return
         try:
             outcomes = list(self._outcomes(tree))
-            self._door.want(tree, folded(write for outcome in outcomes for write in outcome.writes))
+            writes = (write for outcome in outcomes for write in outcome.writes)
+            self._door.want(tree, folded(writes, self._door.troubles.of(tree)))
             for outcome in outcomes:
                 if outcome.again_in is not None:
                     self._dirty.mark_in(tree, outcome.again_in)
         except Exception:  # noqa: BLE001  # a mistake about one tree must not stop the others
             self._metrics.mistaken()
             self._log.exception("look failed", tree=str(tree.anchor), flavour=tree.flavour)
-            self._dirty.failed(tree)
+            self._dirty.mark_in(tree, self._door.troubles.note(tree, LOOK))
         self._metrics.looked(self._timing.clock() - began)
 
     def _outcomes(self, tree: TreeKey) -> Iterator[Outcome]:
         """Yield what the steps want written about a tree, or about a Workload: they stand in one queue."""
         if tree.anchor.kind == Workload.kind:
-            refusal = self._door.refusals.get(tree, "")
-            outcome = instantiation(self._view, tree, stamp=stamp(self._timing.wall()), refusal=refusal)
-            if not any(write.verb is Verb.CREATE for write in outcome.writes):
-                self._door.refusals.pop(tree, None)
-            yield outcome
+            troubles = self._door.troubles.of(tree)
+            yield instantiation(self._view, tree, stamp=stamp(self._timing.wall()), troubles=troubles)
             return
         scene = self._scene(tree)
         for step in self._steps:

@@ -85,6 +85,8 @@ class View:
         self.dropped: set[str] = set()
         """UIDs of what has gone since the last list was asked for, which may still have it."""
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
+        self._hosted: dict[str, dict[str, tuple[str, str]]] = {}
+        """The members on each node, by UID, each with its group."""
         self._classes: dict[str, PriorityClass] = {}
         self._mark = mark
         self._paced = paced or mark
@@ -228,22 +230,37 @@ class View:
                 continue
             place = (pod.metadata.namespace, group)
             if there:
-                self._members.setdefault(place, {})[pod.metadata.uid] = pod
-            elif (found := self._members.get(place)) is not None:
-                found.pop(pod.metadata.uid, None)
-                if not found:
-                    del self._members[place]
+                self._join(place, pod)
+            else:
+                self._leave(place, pod.metadata.uid)
             self._paced(self._root_at(GroupKey(PodGroup.kind, *place)))
 
+    def _join(self, place: tuple[str, str], pod: Pod) -> None:
+        self._members.setdefault(place, {})[pod.metadata.uid] = pod
+        if pod.spec.node_name:
+            self._hosted.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = place
+
+    def _leave(self, place: tuple[str, str], uid: str) -> None:
+        pods = self._members.get(place, {})
+        pod = pods.pop(uid, None)
+        if not pods:
+            self._members.pop(place, None)
+        if pod is not None and (host := pod.spec.node_name):
+            hosted = self._hosted[host]
+            del hosted[uid]
+            if not hosted:
+                del self._hosted[host]
+
     def on_node(self, change: Change[Node]) -> None:
-        """Take news of a node's labels: rare, and then every tree may be in another domain."""
+        """Take news of a node's labels: who has pods on it may be in another domain, or in none."""
         old, new = _before(change), _after(change)
         if new is not None:
             self.labels[new.metadata.name] = new.metadata.labels
         elif old is not None:
             self.labels.pop(old.metadata.name, None)
-        if isinstance(change, Modified):
-            self.mark_everything()
+        for named in {found.metadata.name for found in (old, new) if found is not None}:
+            for place in set(self._hosted.get(named, {}).values()):
+                self._mark(self._root_at(GroupKey(PodGroup.kind, *place)))
 
     def on_class(self, change: Change[PriorityClass]) -> None:
         """Take news of a priority class: of trees that have no number of their own, or name it."""
@@ -256,15 +273,6 @@ class View:
         for flavour, store in self.stores.items():
             asking = (one for one in store if one.spec.priority is None or one.spec.priority_class_name in names)
             self._mark_all(flavour, {store.anchor(key_of(group)) for group in asking})
-
-    def mark_everything(self) -> None:
-        """Have every tree looked at."""
-        for flavour in self.stores:
-            self._mark_all(flavour, self._anchors(flavour))
-
-    def _anchors(self, flavour: str) -> set[GroupKey]:
-        store = self.stores[flavour]
-        return {store.anchor(key_of(group)) for group in store}
 
     def _mark_all(self, flavour: str, anchors: Iterable[GroupKey]) -> None:
         for anchor in anchors:

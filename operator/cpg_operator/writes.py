@@ -1,6 +1,6 @@
 """What the operator may ask to be written: plain values, made by the steps and carried out by the one door."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -81,23 +81,24 @@ class Outcome(Struct, frozen=True):
 NOTHING = Outcome()
 
 
-def folded(writes: Iterable[Write]) -> list[Write]:
+def folded(writes: Iterable[Write], failing: Container[tuple[str, str]] = ()) -> list[Write]:
     """Make one of all merges of one object, and let what cannot go with them wait for the next look.
 
-    The merges' bodies have no field of the first level in common, since each step has its own part of the object. A
-    status that goes over the very version that was seen would be refused after a merge, and one that was made before a
-    change of the spec would name the wrong generation.
+    The merges' bodies have no field of the first level in common, since each step has its own part of the object; they
+    go as the part of the last. A status that goes over the very version that was seen would be refused after a merge,
+    and one that was made before a change of the spec would name the wrong generation. A merge that is ``failing``, by
+    its place, goes alone, and nothing waits for it: it may be refused for ever.
     """
     merges: dict[str, Write] = {}
     others = []
     for write in writes:
-        if write.verb is not Verb.MERGE:
+        if write.verb is not Verb.MERGE or write.place in failing:
             others.append(write)
         elif (first := merges.get(write.place[0])) is None:
             merges[write.place[0]] = write
         else:
-            body, part = {**first.body, **write.body}, f"{first.part}+{write.part}"
-            merges[write.place[0]] = replace(first, body=body, part=part, unchanged=first.unchanged or write.unchanged)
+            body, unchanged = {**first.body, **write.body}, first.unchanged or write.unchanged
+            merges[write.place[0]] = replace(write, body=body, unchanged=unchanged)
     at_once = []
     for write in others:
         merge = merges.get(write.place[0])

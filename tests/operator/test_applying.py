@@ -15,8 +15,9 @@ from cpg_client.resources import CPG_POD_GROUPS, PODS, Resource
 from cpg_client.timing import Timing, end
 from cpg_engine.testing.builders import metadata
 from cpg_operator.applying import CONFLICT_WAIT, STIRRED_WAIT, Door
-from cpg_operator.dirty import FIRST_RETRY, Dirty
+from cpg_operator.dirty import Dirty
 from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.troubles import FIRST_RETRY, Trouble
 from cpg_operator.writes import TreeKey, Verb, Word, Write
 
 TREE = TreeKey("crd", GroupKey("PodGroup", "default", "a"))
@@ -310,10 +311,23 @@ async def test_what_is_not_there_is_told(
 
 
 async def test_what_could_not_be_created_is_remembered(door: Door, wire: Wire) -> None:
-    """There is no object whose status could say why."""
+    """There is no object whose status could say why; that something else works does not end it."""
     wire.errors["/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups"] = refusal(422)
-    await done(door, write(Verb.CREATE))
-    assert door.refusals == {TREE: "message"}
+    creation = write(Verb.CREATE, part="whole")
+    await done(door, creation, write())
+    assert door.troubles.of(TREE) == {creation.place: Trouble(1, "message")}
+    del wire.errors["/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups"]
+    await done(door, creation)
+    assert not door.troubles
+
+
+async def test_a_trouble_ends_with_the_wish(door: Door, wire: Wire) -> None:
+    """Nothing is kept of trees that are gone."""
+    wire.errors[GROUP] = refusal(403)
+    await done(door, write(Verb.MERGE, part="fields"))
+    assert door.troubles.of(TREE)
+    await done(door)
+    assert not door.troubles
 
 
 async def test_an_event_follows_its_write(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:

@@ -1,8 +1,8 @@
-"""When a tree is looked at: after a quiet moment, not too late, and again after what failed."""
+"""When a tree is looked at: after a quiet moment, not too late."""
 
 import pytest
 
-from cpg_operator.dirty import LONGEST_RETRY, Dirty
+from cpg_operator.dirty import Dirty
 
 
 class Clock:
@@ -103,29 +103,6 @@ def test_a_time_of_its_own_is_kept_unless_news_come_earlier(dirty: Dirty[str], c
     assert drained(dirty) == ["a"]
     clock.now += 100
     assert drained(dirty) == []
-
-
-def test_what_fails_comes_back_later_and_later(dirty: Dirty[str], clock: Clock) -> None:
-    """Doubling up to a minute, and from the start again once it has worked."""
-    waits = []
-    for _ in range(8):
-        dirty.failed("a")
-        waits.append(dirty.wait())
-        clock.now += LONGEST_RETRY
-        assert drained(dirty) == ["a"]
-    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    dirty.worked("a")
-    dirty.failed("a")
-    assert dirty.wait() == 1.0
-
-
-def test_news_bring_back_at_once_what_failed(dirty: Dirty[str], clock: Clock) -> None:
-    """Whoever mends something need not wait for a minute."""
-    for _ in range(9):
-        dirty.failed("a")
-    dirty.mark("a")
-    clock.now += 0.3
-    assert drained(dirty) == ["a"]
 
 
 def test_who_sleeps_is_woken_for_what_is_due_earlier(dirty: Dirty[str]) -> None:

@@ -22,6 +22,7 @@ from cpg_operator.metrics import Facts, Metrics
 from cpg_operator.reconciling import Reconciler, stamp
 from cpg_operator.scenes import Scene, Step
 from cpg_operator.testing.ground import Ground, members, small_tree
+from cpg_operator.troubles import Troubles
 from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Write
 
 ROOT = TreeKey(CRD, GroupKey("CompositePodGroup", "default", "root"))
@@ -34,7 +35,7 @@ class Taken:
         """Begin with nothing."""
         self.wanted: list[str] = []
         self.writes: list[tuple[str, str]] = []
-        self.refusals: dict[TreeKey, str] = {}
+        self.troubles = Troubles[TreeKey]()
 
     def want(self, tree: TreeKey, writes: Iterable[Write]) -> None:
         """Take what a look wants."""

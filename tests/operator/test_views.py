@@ -229,18 +229,25 @@ def test_a_pod_changes_sides_with_the_group_of_its_name(ground: Ground) -> None:
     assert {key.flavour for key in ground.marked} == {CRD, NATIVE}
 
 
-def test_nodes_that_come_concern_nobody_and_those_that_move_everybody(ground: Ground) -> None:
-    """A node's first labels are known before pods have it; a change of labels may change any domain."""
-    ground.put(*small_tree())
+def test_nodes_concern_those_who_have_pods_there(ground: Ground) -> None:
+    """Labels may change in place, or with a node that is registered anew before its pods have gone."""
+    ground.put(*small_tree(), pod_group("other"))
+    ground.pods(*members("a", 2, node="n1"), *members("other", 1, node="n2"))
     ground.taken()
     before, after = node("n1", labels={"rack": "r1"}), node("n1", labels={"rack": "r2"})
-    ground.view.on_node(Added("n1", before))
-    assert ground.taken() == set()
+    for change in (Added("n1", before), Modified("n1", before, after), Deleted("n1", after), Added("n1", before)):
+        ground.view.on_node(change)
+        assert ground.taken() == {"root"}
+    assert ground.view.labels["n1"]["rack"] == "r1"
+    ground.gone(*members("a", 1))
+    ground.taken()
     ground.view.on_node(Modified("n1", before, after))
     assert ground.taken() == {"root"}
-    assert ground.view.labels["n1"]["rack"] == "r2"
+    ground.gone(*members("a", 2))
+    ground.taken()
     ground.view.on_node(Deleted("n1", after))
     ground.view.on_node(Synced())
+    assert ground.taken() == set()
     assert ground.view.labels == {}
 
 

@@ -22,7 +22,7 @@ def test_all_merges_of_one_object_become_one() -> None:
     other = merge("b", "finalizers", {"metadata": {"finalizers": ["g"]}})
     both = merge(
         "a",
-        "finalizers+priority",
+        "priority",
         {"metadata": {"finalizers": ["f"]}, "spec": {"priority": 1}},
         unchanged=True,
     )
@@ -53,3 +53,17 @@ def test_a_status_waits_for_what_would_make_it_wrong() -> None:
     assert folded([finalizers, health, validity]) == [replace(finalizers, again=True), health]
     assert folded([finalizers, surplus]) == [replace(finalizers, again=True)]
     assert folded([finalizers, health]) == [finalizers, health]
+
+
+def test_nothing_waits_for_a_merge_that_fails() -> None:
+    """A policy may refuse a change of the spec for ever: finalizer and status go without it."""
+    target = ObjectMeta(name="a", namespace="default", uid="a")
+    health = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="health")
+    validity = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="validity", unchanged=True)
+    finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}}, unchanged=True)
+    priority = merge("a", "priority", {"spec": {"priority": 1}}, unchanged=True)
+    (both,) = folded([finalizers, priority])
+    failing = {both.place}
+    assert folded([finalizers, priority, health], failing) == [finalizers, priority, health]
+    assert folded([finalizers, priority, validity], failing) == [replace(finalizers, again=True), priority]
+    assert folded([priority, health, validity], failing) == [priority, health, validity]

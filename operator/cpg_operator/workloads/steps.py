@@ -3,6 +3,7 @@
 It is said in the Workload's condition ``Instantiated``. Built-in Workloads have no status; there an annotation says it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from cpg_api.conditions import find_condition, set_condition
@@ -14,6 +15,7 @@ from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
+from cpg_operator.troubles import Place, Trouble
 from cpg_operator.views import View
 from cpg_operator.workloads.desired import Plan, is_marked, plan
 from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Word, Write
@@ -33,6 +35,9 @@ REFUSED = "Refused"
 LOOK_AGAIN = 15.0
 """Seconds after which an obstacle is looked at again that says nothing to this Workload when it goes, as a stranger."""
 
+TOLD = ": "
+"""Stands between status, reason and message in the annotation."""
+
 MOST_TOLD = 5
 """Obstacles that are spelled out; the others are counted."""
 
@@ -42,11 +47,8 @@ def workload_key(flavour: str, workload: Workload) -> TreeKey:
     return TreeKey(flavour, GroupKey(Workload.kind, workload.metadata.namespace, workload.metadata.name))
 
 
-def instantiation(view: View, key: TreeKey, *, stamp: str, refusal: str = "") -> Outcome:
-    """Say what should be written so that a Workload has its groups; nothing of one that is gone or about to go.
-
-    A refusal is what the API server has answered to the last try to create one, if it did not want to.
-    """
+def instantiation(view: View, key: TreeKey, *, stamp: str, troubles: Mapping[Place, Trouble]) -> Outcome:
+    """Say what should be written so that a Workload has its groups; nothing of one that is gone or about to go."""
     place = (key.anchor.namespace, key.anchor.name)
     workload = view.workloads[key.flavour].get(place)
     if workload is None or workload.metadata.deletion_timestamp is not None:
@@ -61,9 +63,11 @@ def instantiation(view: View, key: TreeKey, *, stamp: str, refusal: str = "") ->
         api_version=kinds[Workload].api_version,
         native=not ours,
     )
+    creations = [_create(group, kinds[type(group)], ours=ours) for group in found.create]
+    refusal = next((trouble.words for one in creations if (trouble := troubles.get(one.place)) and trouble.words), "")
     return Outcome(
         writes=(
-            *(_create(group, kinds[type(group)], ours=ours) for group in found.create),
+            *creations,
             *(_resize(group, kinds[type(group)]) for group in found.resize),
             *(
                 Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
@@ -109,22 +113,31 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
 
 
 def _told(workload: Workload, resource: Resource, condition: Condition, *, ours: bool, stamp: str) -> tuple[Write, ...]:
-    """Write the condition down where it is news, with an event unless work is merely under way."""
-    word = None
-    if condition.reason != INCOMPLETE:
-        word = Word(reason=condition.reason, note=condition.message, warning=condition.status != "True")
+    """Write the condition down where it is news."""
+    said = _said(workload, ours=ours)
+    word = _word(said, condition)
     if not ours:
-        text = f"{condition.status}: {condition.reason}: {condition.message}"
-        if workload.metadata.annotations.get(INSTANTIATED) == text:
-            return ()
-        return (_annotate(workload, resource, text, word),)
-    before = find_condition(workload.status.conditions, CONDITION)
+        text = TOLD.join((condition.status, condition.reason, condition.message))
+        return (_annotate(workload, resource, text, word),) if TOLD.join(said) != text else ()
     merged, changed = set_condition(workload.status.conditions, condition, stamp)
-    if not changed:
-        return ()
-    if before is not None and (before.reason, before.message) == (condition.reason, condition.message):
-        word = None
-    return (_apply(workload, resource, [find_condition(merged, CONDITION)], word),)
+    return (_apply(workload, resource, [find_condition(merged, CONDITION)], word),) if changed else ()
+
+
+def _said(workload: Workload, *, ours: bool) -> list[str]:
+    """Return status, reason and message as they were said last; nothing where nothing was."""
+    if not ours:
+        return workload.metadata.annotations.get(INSTANTIATED, "").split(TOLD, 2)
+    found = find_condition(workload.status.conditions, CONDITION)
+    return [found.status, found.reason, found.message] if found is not None else []
+
+
+def _word(said: list[str], condition: Condition) -> Word | None:
+    """Return the event about a condition: none while work is merely under way, nor of others that are refused too."""
+    if condition.reason == INCOMPLETE or said[1:] == [condition.reason, condition.message]:
+        return None
+    if condition.reason == REFUSED and said[1:2] == [REFUSED]:
+        return None
+    return Word(reason=condition.reason, note=condition.message, warning=condition.status != "True")
 
 
 def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:

@@ -13,7 +13,7 @@ from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
 from cpg_client.connection import JSON_PATCH
 from cpg_client.informers import Informers
 from cpg_client.reflecting import Reflector, Source
-from cpg_client.resources import PODS, STATUS
+from cpg_client.resources import NODES, PODS, STATUS
 from cpg_client.stores import Added, Change, Modified, whole
 
 if TYPE_CHECKING:
@@ -208,6 +208,23 @@ async def test_what_others_add_to_what_is_ours_is_taken_away(stage: "Stage") -> 
 
     await stage.until((None, ["Healthy", "Other", "PodGroupInitiallyScheduled"]), left)
     assert await standing(stage, "PodGroup", "a") == met
+
+
+async def test_a_node_that_is_registered_anew_may_be_in_another_rack(stage: "Stage") -> None:
+    """Its pods may still be there, and nobody has changed them; without the node nobody knows where they are."""
+    await stage.group("a", schedulingConstraints={"topology": [{"key": "rack"}]})
+    await stage.pod("p", "a", "anew")
+
+    async def domain() -> object:
+        return (await stage.get("PodGroup", "a")).get("status", {}).get("domain", {}).get("value")
+
+    for rack in ("r1", "r2"):
+        node = {"metadata": {"name": "anew", "labels": {"rack": rack}}}
+        await stage.connection.post(NODES.path(), node)
+        await stage.until(rack, domain)
+        await stage.connection.delete(NODES.path(name="anew"))
+        if rack == "r2":
+            await stage.until(None, domain)
 
 
 async def test_rubbish_concerns_nobody_else(stage: "Stage") -> None:

@@ -10,6 +10,7 @@ from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTAN
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import inner_template, leaf_template, metadata, pod_group, workload
+from cpg_operator.troubles import Trouble
 from cpg_operator.views import View
 from cpg_operator.workloads.desired import desired
 from cpg_operator.workloads.steps import LOOK_AGAIN, instantiation, workload_key
@@ -32,7 +33,7 @@ def written(source: Workload, *groups: Group, flavour: str = CRD) -> list[Write]
     view.put(flavour, source)
     for group in groups:
         view.put(flavour, group)
-    return list(instantiation(view, workload_key(flavour, source), stamp=NOW).writes)
+    return list(instantiation(view, workload_key(flavour, source), stamp=NOW, troubles={}).writes)
 
 
 def made(source: Workload, flavour: str = CRD) -> list[Group]:
@@ -84,12 +85,19 @@ def test_what_the_api_server_refuses_is_told() -> None:
     """A quota, say; with an event, because somebody has to do something."""
     view = View({CRD: KINDS[CRD]}, lambda _: None)
     view.put(CRD, marked(TREE))
-    outcome = instantiation(view, workload_key(CRD, TREE), stamp=NOW, refusal="exceeded quota")
-    *created, status = outcome.writes
-    assert [write.verb for write in created] == [Verb.CREATE] * 2
+    first, second, _ = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
+    troubles = {second.place: Trouble(9, "later"), first.place: Trouble(1, "exceeded quota")}
+    *created, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    assert created == [first, second]
     assert told(status)[1:] == ("Refused", "0 of 2 groups are there; the API server refuses the others: exceeded quota")
     assert status.word is not None
     assert status.word.warning
+    said = marked(TREE, told=status.body["conditions"][0])
+    view.put(CRD, replace(said, metadata=replace(said.metadata, resource_version="2")))
+    troubles = {second.place: Trouble(9, "later"), first.place: Trouble(2, "")}
+    *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    assert told(status)[2].endswith("refuses the others: later")
+    assert status.word is None
 
 
 def test_that_all_is_there_is_told_once() -> None:
@@ -157,7 +165,7 @@ def again_in(source: Workload, *groups: Group, flavour: str = CRD) -> float | No
     view.put(flavour, source)
     for group in groups:
         view.put(flavour, group)
-    return instantiation(view, workload_key(flavour, source), stamp=NOW).again_in
+    return instantiation(view, workload_key(flavour, source), stamp=NOW, troubles={}).again_in
 
 
 def test_only_what_says_nothing_when_it_goes_is_asked_after() -> None:
@@ -183,7 +191,7 @@ def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
     source = marked(TREE)
     assert written(replace(source, metadata=replace(source.metadata, deletion_timestamp=LATER))) == []
     view = View({CRD: KINDS[CRD]}, lambda _: None)
-    assert instantiation(view, workload_key(CRD, source), stamp=NOW).writes == ()
+    assert instantiation(view, workload_key(CRD, source), stamp=NOW, troubles={}).writes == ()
 
 
 def test_without_the_mark_nothing_is_done() -> None:
