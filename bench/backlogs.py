@@ -107,8 +107,8 @@ def trees(number: int, size: int) -> Backlog:
     return backlog
 
 
-def evicting(size: int, fillers: int, nodes: NodePool) -> Backlog:
-    """Return an urgent gang whose pods need a node each, on nodes that are full of so many pods that need not be there.
+def evicting(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
+    """Return an urgent gang whose pods each need the place of so many fillers, all of which fill the nodes.
 
     Nobody plays the kubelet, so the fillers have no grace period: who evicts one sees it gone at once.
     """
@@ -117,15 +117,15 @@ def evicting(size: int, fillers: int, nodes: NodePool) -> Backlog:
         body = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind, "value": 1000}
         yield PRIORITY_CLASSES.path(), {**body, "metadata": {"name": URGENT}}
         names = nodes.names()
-        share = {"cpu": f"{4000 * len(names) // fillers}m"}
+        share = 4000 * len(names) // fillers
         for index in range(fillers):
-            yield pod(
-                f"filler-{index}", FILLER, share, nodeName=names[index % len(names)], terminationGracePeriodSeconds=0
-            )
+            node = names[index % len(names)]
+            yield pod(f"filler-{index}", FILLER, {"cpu": f"{share}m"}, nodeName=node, terminationGracePeriodSeconds=0)
         yield gang(NATIVE_POD_GROUPS, "urgent", size, priorityClassName=URGENT)
         group = {"podGroupName": "urgent"}
         for index in range(size):
-            yield pod(f"urgent-{index}", scheduler, {"cpu": "4"}, priorityClassName=URGENT, schedulingGroup=group)
+            need = {"cpu": f"{each * share}m"}
+            yield pod(f"urgent-{index}", scheduler, need, priorityClassName=URGENT, schedulingGroup=group)
 
     return backlog
 
@@ -139,14 +139,14 @@ def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *
     return Case(name, title, goal, Size(LARGE, full), Size(SMALLER, quick), share)
 
 
-def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], quick: tuple[int, int, int]) -> Case:
-    """Return a case of preemption, of so many pods of a gang, pods to evict, and nodes."""
+def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], *, each: int) -> Case:
+    """Return a case of preemption, of so many pods of a gang, fillers, and nodes; a tenth of all where it is quick."""
 
     def sized(size: int, fillers: int, nodes: int) -> Size:
         pool = NodePool.parse(f"{nodes} nodes, cpu=4, memory=16Gi, pods=110")
-        return Size(pool, evicting(size, fillers, pool))
+        return Size(pool, evicting(size, fillers, pool, each=each))
 
-    return Case(name, title, goal, sized(*full), sized(*quick))
+    return Case(name, title, goal, sized(*full), sized(*(number // 10 for number in full)))
 
 
 CASES = (
@@ -156,6 +156,7 @@ CASES = (
     placing("rack-gangs", "750 gangs x 4, rack", 15, gangs(750, 4, RACK), gangs(75, 4, RACK)),
     placing("large-rack-gangs", "3 gangs x 1,000, rack", 40, gangs(3, 1000, RACK), gangs(3, 100, RACK)),
     placing("trees", "48 trees x 64", 20, trees(48, 16), trees(5, 16)),
-    preempting("evicting-100", "1 gang x 100 over 1,000", 1.5, (100, 1000, 100), (10, 100, 10)),
-    preempting("evicting-500", "1 gang x 500 over 5,000", 5, (500, 5000, 1000), (50, 500, 100)),
+    preempting("evicting-1000", "gang of 100 evicts 1,000", 1.5, (100, 1000, 100), each=10),
+    preempting("evicting-500", "gang of 500 evicts 500", 5, (500, 5000, 1000), each=1),
+    preempting("evicting-2500", "gang of 500 evicts 2,500", 5, (500, 5000, 1000), each=5),
 )

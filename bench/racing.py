@@ -7,9 +7,7 @@ tells, the same for all.
 
 import asyncio
 import contextlib
-import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 from backlogs import FILLER, NAMESPACE, Item, Size
+from installing import environment, installed
 from keeping import cpu_seconds, load, peak_mb
 from phases import phases_of
 
@@ -96,16 +95,11 @@ def _commands(cluster: Cluster) -> dict[str, list[str]]:
     kubeconfig = cluster.kubeconfig.with_name("bench.kubeconfig")
     token = cluster.token_for("bench", "kube-system")
     write_kubeconfig(kubeconfig, url=cluster.url, ca_file=cluster.ca_file, token=token)
-    program = str(Path(sys.executable).with_name("cpg-scheduler"))
+    program = str(installed() / "cpg-scheduler")
     ours = [program, "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--api", "native", "--listen", ""]
-    subprocess.run([program, "--version"], env=_environment(), stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # compiles it
+    subprocess.run([program, "--version"], env=environment(), stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # compiles it
     started = Path(f"/proc/{cluster.processes['scheduler'].pid}/cmdline").read_text("utf-8")
     return {OURS: ours, PEER: started.rstrip("\0").split("\0")}
-
-
-def _environment() -> dict[str, str]:
-    """Return our own, but for what forbids to keep compiled modules: the image has them too."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 async def _create(connection: Connection, items: Iterable[Item]) -> int:
@@ -143,7 +137,7 @@ async def _timed(
         async with watching(connection, contender, on_bind):
             began, at = time.monotonic(), time.time()
             log = cluster.kubeconfig.with_name(f"{contender}.log")
-            process = await asyncio.to_thread(Process, contender, command, log=log, env=_environment())
+            process = await asyncio.to_thread(Process, contender, command, log=log, env=environment())
             while not complete.is_set() and process.alive and time.monotonic() < began + patience:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.5):

@@ -1,0 +1,39 @@
+"""Our programs as the image has them: with what the runtime lock names and nothing else, in its environment.
+
+Where development happens there is more, and some of it is taken along by what finds it: structlog takes up rich, which
+is a sixth of a start.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements" / "runtime.lock"
+
+
+def installed() -> Path:
+    """Return the folder of our programs, installed as the lock is now; the code is that of this checkout."""
+    stamp = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    folder = ROOT / "build" / f"installed-{stamp}"
+    if not (folder / "done").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        install = ("pip", "install", "--quiet", "--python", str(folder / "bin" / "python"))
+        _uv("venv", "--quiet", "--python", sys.executable, str(folder))
+        _uv(*install, "--require-hashes", "-r", str(LOCK))
+        _uv(*install, "--no-deps", "--editable", str(ROOT))
+        (folder / "done").touch()
+    return folder / "bin"
+
+
+def environment() -> dict[str, str]:
+    """Return our own environment, but for what the image has otherwise: modules compiled before they are used."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _uv(*arguments: str) -> None:
+    subprocess.run([str(Path(sys.executable).with_name("uv")), *arguments], check=True)  # noqa: S603  # ours
