@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
+# These alone have to cover the model and the engine; the others go twice as fast without being traced.
+COVERING := tests/api tests/engine tests/scenarios
 
 .DEFAULT_GOAL := help
 .PHONY: images help setup demo test lint unit e2e generate bench bench-peer crash soak lab-up lab-down lock clean
@@ -39,8 +41,8 @@ lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/python tools/generate_reference.py --check
 
 unit: $(READY) ## run the tests that need no control plane, with the coverage gate
-	$(PYTEST) -n auto -m "not e2e and not speed" --cov --cov-report=term
-	$(BIN)/coverage report --include='*/cpg_api/*,*/cpg_engine/*' --fail-under=100
+	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
+	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING:%=--ignore=%)
 	$(PYTEST) -m speed
 
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can

@@ -1,0 +1,48 @@
+"""What the properties are tried on is what it is said to be."""
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from cpg_engine.testing.crowds import Crowd, crowds, subsets
+from cpg_engine.testing.oracle import Situation
+from cpg_engine.testing.strategies import cases, situations
+
+
+@cases(40)
+@given(st.one_of(crowds(), crowds(alone=True), crowds(social=True)))
+def test_a_crowd_is_the_same_from_either_end(crowd: Crowd) -> None:
+    """It has what waits and what runs, can be told the other way round, and deciding about it moves nobody."""
+    assert crowd.turned().turned() == crowd
+    everybody = {pod.metadata.uid for pod in crowd.situation.pods}
+    assert crowd.without(()) == crowd
+    assert crowd.without(everybody).situation.pods == ()
+    stage = crowd.stage()
+    before = dict(stage.pods)
+    if (root := crowd.root(stage)) is not None:
+        stage.decide(root)
+    assert stage.pods == before
+    assert {pod.metadata.uid for pod in before.values()} == everybody
+
+
+@cases(20)
+@given(situations(alike=True))
+def test_who_is_alike_asks_for_the_same(situation: Situation) -> None:
+    """Members differ in their names and in where they run."""
+    members = [pod for place in situation.below(0) for pod in situation.members(place)]
+    asked = {(str(pod.spec.containers), str(pod.spec.node_selector), str(pod.spec.tolerations)) for pod in members}
+    assert len(asked) <= 1
+
+
+@cases(20)
+@given(situations(social=True))
+def test_who_is_social_is_a_member(situation: Situation) -> None:
+    """Strangers look out for nobody: the oracle of the plain predicates still knows what they take."""
+    members = {pod.metadata.uid for place in situation.below(0) for pod in situation.members(place)}
+    for pod in situation.pods:
+        looks_out = pod.spec.affinity or pod.spec.topology_spread_constraints
+        assert pod.metadata.uid in members or not looks_out
+
+
+def test_subsets_are_all_there_are() -> None:
+    """Each once."""
+    assert sorted(map(sorted, subsets(2))) == [[], [0], [0, 1], [1]]
