@@ -290,6 +290,7 @@ class Driver:
     def _failed(self, root: RootKey, ready: Ready, decision: Decision, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
         self._land(ready, decision)
+        self._preemption.unplaced(root, trouble.uids)
         order = order_of(self._state, root)
         if order is None:
             self._pending.bound(root)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
-from cpg_api.core.pod import Pod
+from cpg_api.core.pod import MIRROR, Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.meta import ObjectMeta
@@ -44,7 +44,7 @@ FORMAT = 1
 PIECE = 250
 """Objects that are encoded at a time: some milliseconds."""
 
-KEPT_ANNOTATIONS = READ | {POD_GROUP_LABEL}
+KEPT_ANNOTATIONS = READ | {POD_GROUP_LABEL, MIRROR}
 
 
 class UnreadableDumpError(ValueError):

@@ -81,7 +81,7 @@ def count_of(plan: Plan) -> int:
 def outlook_of(record: Record) -> str:
     """Say how it stands with a plan."""
     number = None if record.plan is None or record.is_partial else count_of(record.plan)
-    return ongoing_preemption(record.root.key.kind, number)
+    return ongoing_preemption(record.root.key.kind, number or None)
 
 
 def in_log(pods: Mapping[str, Pod], unit: VictimUnit, reason: str) -> dict[str, object]:

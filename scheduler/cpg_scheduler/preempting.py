@@ -39,7 +39,7 @@ from cpg_engine.decisions import Decision
 from cpg_engine.filters.registry import statically_feasible
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.preemption.planning import plan as plan_for
-from cpg_engine.preemption.values import Outcome, Plan
+from cpg_engine.preemption.values import Outcome, Plan, VictimUnit
 from cpg_scheduler.attempting import Ready, attempt_of, order_of, waiting_at
 from cpg_scheduler.caches.nominations import Nominated
 from cpg_scheduler.caches.state import News, State
@@ -133,6 +133,16 @@ class Preemption:
             self._end(record)
         elif not record.is_committed:
             self._break(record, "some of its pods have been placed without it")
+
+    def unplaced(self, root: RootKey, pods: Collection[str]) -> None:
+        """Keep the room of pods, by UID, whose binds have failed after all.
+
+        Others would come in while the root backs off, and have to be evicted again.
+        """
+        known = [self._state.pods[uid] for uid in pods if uid in self._state.pods]
+        nominated = {pod.metadata.uid: node for pod in known if (node := pod.status.nominated_node_name)}
+        if nominated and self._records.get(root) is None:
+            self._take_up(root, nominated)
 
     def end(self, root: RootKey) -> None:
         """Drop the plan of a root that cannot be tried any more."""
@@ -335,14 +345,23 @@ class Preemption:
         """Look at a plan once more before anybody is evicted; from then on it is carried through."""
         if not self._stands(record) or record.plan is None:
             return False
-        now = {unit.key: set(unit.pods) for unit in self._state.victims(record.priority)}
-        grown = any(now.get(eviction.unit.key, set()) - {*eviction.unit.pods} for eviction in record.plan.evictions)
-        if grown or not self._has_its_nodes(record, record.nominations.values()):
+        now = {uid: unit for unit in self._state.victims(record.priority) for uid in unit.pods}
+        are_others = any(self._is_other(eviction.unit, now) for eviction in record.plan.evictions)
+        if are_others or not self._has_its_nodes(record, record.nominations.values()):
             self._break(record, "the cluster has changed while it was prepared", at_once=False)
             self.again(record.root)
             return False
         record.is_committed = True
         return True
+
+    def _is_other(self, planned: VictimUnit, now: Mapping[str, VictimUnit]) -> bool:
+        """Tell whether of a unit somebody runs who goes with more pods by now, or is no longer less important."""
+        running = [uid for uid in planned.pods if uid in now or self._runs(uid)]
+        return any(uid not in now or not set(now[uid].pods).issubset(planned.pods) for uid in running)
+
+    def _runs(self, uid: str) -> bool:
+        pod = self._state.pods.get(uid)
+        return pod is not None and not pod.is_terminal and not pod.is_terminating
 
     def _review(self, record: Record) -> None:
         """Hold a plan against the pods that wait for it now."""

@@ -9,6 +9,8 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.structs import ApiStruct
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that a kubelet runs from a file, and only shows to the API server."""
 
 
 class ContainerPort(ApiStruct, frozen=True):
@@ -131,3 +133,8 @@ class Pod(ApiStruct, frozen=True):
     def is_terminating(self) -> bool:
         """Tell whether somebody has asked for its deletion."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_mirror(self) -> bool:
+        """Tell whether it only shows what a kubelet runs from a file: deleted, it is there again."""
+        return MIRROR in self.metadata.annotations

@@ -27,6 +27,9 @@ from cpg_engine.preemption.trying import Seats, Trials
 from cpg_engine.preemption.values import Budget, Eviction, Nomination, Outcome, Plan, VictimUnit
 from cpg_engine.verdicts import Explanation, Finding, Status
 
+_NOBODY = frozenset({Outcome.HOPELESS, Outcome.NO_VICTIMS, Outcome.NOT_ENOUGH})
+"""What is found where no eviction helps."""
+
 
 def plan(
     world: World,
@@ -40,22 +43,34 @@ def plan(
 ) -> Plan:
     """Plan who of the units has to go so that as many pods of a unit as possible find a place, if its minimum can.
 
+    Where nobody else helps, those are nominated who find a place in the room of those that are lifted.
     The ledger is afterwards what it was before. ``lifted`` are nominated pods that need not be minded, as in
     ``decide``.
     """
-    ledger = world.ledger
+    ledger, apart = world.ledger, tuple(lifted)
     mark = ledger.mark()
     try:
-        ledger.lift(lifted)
-        return _plan(Trials(world, unit, options), units, priority, Allowances(budgets))
+        ledger.lift(apart)
+        trials = Trials(world, unit, options)
+        now, explanation = trials.look()
+        as_it_is = Plan(outcome=Outcome.PLANNED, nominations=_nominations(world, now))
+        if len(now) == sum(len(node.pending) for node in unit.nodes):
+            return as_it_is
+        found = _plan(trials, units, priority, Allowances(budgets), now=len(now), explanation=explanation)
+        return as_it_is if now and apart and found.outcome in _NOBODY else found
     finally:
         ledger.rollback(mark)
 
 
-def _plan(trials: Trials, units: Sequence[VictimUnit], priority: int, allowances: Allowances) -> Plan:
-    now, explanation = trials.look()
-    if len(now) == sum(len(node.pending) for node in trials.unit.nodes):
-        return Plan(outcome=Outcome.PLANNED, nominations=_nominations(trials.world, now))
+def _plan(
+    trials: Trials,
+    units: Sequence[VictimUnit],
+    priority: int,
+    allowances: Allowances,
+    *,
+    now: int,
+    explanation: Explanation,
+) -> Plan:
     if not _could_help(explanation):
         return Plan(outcome=Outcome.HOPELESS)
     below = [found for found in units if found.priority < priority]
@@ -69,7 +84,7 @@ def _plan(trials: Trials, units: Sequence[VictimUnit], priority: int, allowances
     if not some:
         return Plan(outcome=Outcome.NO_VICTIMS)
     most, explanation = trials.look(some)
-    if len(most) <= len(now):
+    if len(most) <= now:
         return Plan(outcome=Outcome.NOT_ENOUGH, considered=len(some), explanation=explanation)
     case = Case(trials=trials, needs=Needs(trials.unit), allowances=allowances, ages=ages(some), goal=len(most))
     return _planned(trials, allowances, cheapest(case, some), len(some))

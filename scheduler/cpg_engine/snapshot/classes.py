@@ -19,6 +19,8 @@ from cpg_engine.snapshot.relations import Relations, relations_of
 from cpg_engine.snapshot.requests import is_resize_infeasible, pod_requests
 from cpg_engine.snapshot.volumes import PodVolumes, pod_volumes
 
+NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
+
 
 class PodClass(Struct, frozen=True, eq=False, weakref=True):
     """What there is to know of pods that are all alike; two classes are the same only if they are one object.
@@ -132,6 +134,7 @@ def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(
             *(matcher.problems if matcher else ()),
             *(problem for _, term in preferences for problem in term.problems),
             *relations.problems,
+            *((NO_DEVICES,) if spec.resource_claims else ()),
         ),
     )
 

@@ -152,8 +152,8 @@ class Victims:
 
 
 def _runs(pod: Pod) -> bool:
-    """Tell whether a pod has a node, and neither its end nor its deletion has come."""
-    return bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating
+    """Tell whether a pod has a node, neither its end nor its deletion has come, and deleting it would free room."""
+    return bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating and not pod.is_mirror
 
 
 def _leaves(pod: Pod) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from cpg_engine.gangs.world import World
 from cpg_engine.preemption.planning import plan
-from cpg_engine.preemption.values import Outcome
+from cpg_engine.preemption.values import Outcome, Plan
 from cpg_engine.testing.arenas import PRIORITY, Arena
 from cpg_engine.testing.builders import pod
 
@@ -56,6 +56,21 @@ def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
     found = Arena(["a 3 rack=a", "b 1 rack=b"], pods, groups).plan()
     assert (found.outcome, found.evictions) == (Outcome.NOT_ENOUGH, ())
     assert found.explanation is not None
+
+
+def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
+    """Where nobody else helps: the minimum finds a place there, and one more nowhere."""
+    arena = Arena(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
+    stage = arena.stage
+    going = ["uid-default-low-1", "uid-default-low-2"]
+
+    def planned(*lifted: str) -> Plan:
+        found = arena.unit
+        return plan(stage.world, found, stage.options, priority=PRIORITY, units=(), budgets=(), lifted=lifted)
+
+    found = planned(*going)
+    assert (found.outcome, found.evictions, len(found.nominations)) == (Outcome.PLANNED, (), 2)
+    assert planned().outcome is not Outcome.PLANNED
 
 
 def test_pods_that_are_lifted_take_no_room() -> None:

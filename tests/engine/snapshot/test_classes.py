@@ -136,6 +136,12 @@ def test_affinity_is_compiled_with_its_problems() -> None:
     ]
 
 
+def test_devices_that_are_claimed_are_a_problem() -> None:
+    """The kubelet would not start a pod to which nobody has given them."""
+    (problem,) = make_class(0, pod("p", resource_claims=(PodResourceClaim("gpu"),))).problems
+    assert problem.path == "spec.resourceClaims"
+
+
 def test_affinity_between_pods_says_nothing_of_nodes() -> None:
     """An affinity without node affinity has neither terms nor preferences."""
     found = make_class(0, pod("p", affinity=Affinity()))

@@ -1,0 +1,133 @@
+"""What a plan keeps and whom it leaves alone while things change around it."""
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.pod import MIRROR
+from cpg_client.flavours import CRD, NATIVE
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
+from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.stage import Stage
+
+
+def cordoned(stage: Stage, *, closed: bool) -> None:
+    """Close the node, or open it again."""
+    found = node("n1", cpu=2)
+    stage.put(replace(found, spec=replace(found.spec, unschedulable=closed)))
+    stage.settle()
+
+
+def gone(stage: Stage, *names: str) -> None:
+    """Let victims end."""
+    stage.delete(*(stage.pod(name) for name in names))
+    stage.settle(3)
+
+
+def test_room_is_kept_though_one_more_comes_that_fits_nowhere() -> None:
+    """Who was to be evicted has gone for somebody."""
+    stage = patient()
+    stage.put(pod("late", group="pg", cpu=9, priority=100))
+    stage.settle(3)
+    gone(stage, "low-0")
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.settle(3)
+    gone(stage, "low-1")
+    assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+
+
+def test_room_is_kept_where_somebody_else_makes_it_for_a_part() -> None:
+    """Two leave, which is enough for the minimum, and the third member fits nowhere."""
+    stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang(size=3, minimum=2))
+    stage.patient = True
+    for name in ("low-0", "low-1"):
+        stage.terminate(stage.pod(name))
+    stage.settle()
+    stage.put(pod("quick", cpu=1, priority=1))
+    gone(stage, "low-0")
+    gone(stage, "low-1")
+    assert (stage.evicted, "quick" in stage.bound(), len(stage.bound())) == ([], False, 2)
+    assert messages(stage).count("preempting 0") == 0
+
+
+def test_a_node_that_comes_back_is_waited_for_again() -> None:
+    """All on it are about to leave, and nobody else is less important."""
+    stage = patient()
+    cordoned(stage, closed=True)
+    assert stage.state.nominations.ghosts() == ()
+    cordoned(stage, closed=False)
+    stage.settle(3)
+    assert len(stage.state.nominations.ghosts()) == 2
+    stage.put(pod("quick", cpu=1, priority=1))
+    gone(stage, "low-0")
+    gone(stage, "low-1")
+    assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
+
+
+def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
+    """Else others came in while it backs off, and had to be evicted as well."""
+    stage = patient()
+    stage.delete(*(stage.pod(f"low-{number}") for number in range(2)))
+    stage.cycles()
+    stage.refuse("Unschedulable", "denied")
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.settle()
+    assert "quick" not in stage.bound()
+    stage.settle(3)
+    assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
+    assert (len(plans(stage)), stage.state.nominations.ghosts()) == (1, ())
+
+
+def test_who_was_never_nominated_keeps_no_room() -> None:
+    """A bind that fails is nobody's plan."""
+    stage = Stage(node("n1", cpu=2), *gang())
+    stage.cycles()
+    stage.refuse("Unschedulable", "denied")
+    assert stage.state.nominations.ghosts() == ()
+
+
+@pytest.mark.parametrize("least", [CRD, NATIVE])
+def test_units_of_one_name_in_both_flavours_are_two(least: str) -> None:
+    """One is the victim, the other has not grown."""
+    stage = Stage(node("n1", cpu=2))
+    for flavour, leaf in ((CRD, "a"), (NATIVE, "b")):
+        top = composite("c", all_=True, priority=9 if flavour == least else 10)
+        top = replace(top, metadata=replace(top.metadata, uid=flavour))
+        stage.put(top, pod_group(leaf, parent="c"), flavour=flavour)
+        stage.put(low(f"{leaf}-0", group=leaf))
+    stage.put(pod("high", cpu=1, priority=100))
+    stage.settle(60)
+    assert stage.bound()["high"] == "n1"
+    assert len(stage.evicted) == 1
+
+
+@pytest.mark.parametrize("priority", [10, 500])
+def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> None:
+    """It goes with others by now, or is more important than it seemed: nobody goes in part, nor in vain."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
+    stage.put(pod("high", cpu=1, priority=100))
+    stage.cycles()
+    assert len(stage.bailiff.orders) == 1
+    stage.put(pod_group("w", all_=True, priority=priority))
+    stage.settle()
+    stage.settle(60)
+    assert sorted(stage.evicted) == ([] if priority > 100 else ["w-0", "w-1"])
+
+
+def test_what_a_kubelet_runs_from_a_file_is_no_victim() -> None:
+    """Deleted, it is there again at once."""
+    static = low("static", cpu=2, meta=replace(metadata("static"), annotations={MIRROR: "hash"}))
+    stage = Stage(node("n1", cpu=2), static, *gang())
+    stage.settle(60)
+    assert stage.evicted == []
+    assert "No preemption victims found" in messages(stage)
+
+
+def test_nobody_is_said_to_be_evicted_where_others_make_room() -> None:
+    """The plan waits for those whom somebody else has deleted."""
+    stage = full()
+    stage.patient = True
+    for name in ("low-0", "low-1"):
+        stage.terminate(stage.pod(name))
+    stage.settle()
+    assert (stage.evicted, messages(stage).endswith(ONGOING)) == ([], True)
