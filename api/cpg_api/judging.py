@@ -35,10 +35,14 @@ OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, F
 
 
 class Verdict(Struct, frozen=True):
-    """What is wrong with a tree, or an empty message; ``differs`` where the scheduler has a word of its own for it."""
+    """What is wrong with a tree, or an empty message; ``differs`` where the scheduler has a word of its own for it.
+
+    ``knows_classes`` tells whether priorities were looked at.
+    """
 
     message: str = ""
     differs: bool = False
+    knows_classes: bool = True
 
 
 VALID = Verdict()
@@ -63,7 +67,8 @@ def verdict(
     if differing:
         return Verdict(message=differing, differs=True)
     diverging = validate_members(tree, living, surroundings) if knows_classes else ()
-    return Verdict(message=summary([problem.message for problem in diverging])) if diverging else VALID
+    message = summary([problem.message for problem in diverging]) if diverging else ""
+    return Verdict(message=message, knows_classes=knows_classes)
 
 
 def judged(group: Group, found: Verdict) -> Condition | None:
@@ -74,7 +79,7 @@ def judged(group: Group, found: Verdict) -> Condition | None:
         return None
     reason = current.reason if current is not None else ""
     if not found.message:
-        if reason != REASON_INVALID:
+        if current is None or reason != REASON_INVALID or _is_of_others(current, found):
             return None
         return _condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
     if found.differs and reason == REASON_SCHEDULER_ERROR:
@@ -82,6 +87,11 @@ def judged(group: Group, found: Verdict) -> Condition | None:
     if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, found.message):
         return None
     return _condition(group, "False", REASON_INVALID, found.message)
+
+
+def _is_of_others(said: Condition, found: Verdict) -> bool:
+    """Tell whether it was said by somebody who sees the priority classes, and is theirs to take back."""
+    return not found.knows_classes and "priority" in said.message.lower()
 
 
 def placed(group: Group) -> Condition | None:

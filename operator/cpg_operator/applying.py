@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import NoReturn
 
+import msgspec
 import structlog
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.meta import ObjectMeta
@@ -156,7 +158,7 @@ class Door:
     async def _try(self, tree: TreeKey, write: Write) -> None:
         result = "success"
         try:
-            await self._perform(tree, write)
+            answer = await self._perform(tree, write)
         except ApiError as error:
             result = self._refused(tree, write, error)
         except ClientError as error:
@@ -170,7 +172,10 @@ class Door:
             self._failed(tree, write)
         else:
             self._expected.note(write)
-            self.troubles.worked(tree, write.place)
+            if write.verb is Verb.MERGE and _version(answer) == write.target.resource_version:
+                self.troubles.note(tree, write.place, "it was taken, and nothing has changed")
+            else:
+                self.troubles.worked(tree, write.place)
             if write.again:
                 self._stir(tree)
             if write.verb is Verb.CREATE:
@@ -196,8 +201,8 @@ class Door:
     def _failed(self, tree: TreeKey, write: Write, words: str = "") -> None:
         self._dirty.mark_in(tree, self.troubles.note(tree, write.place, words))
 
-    async def _perform(self, tree: TreeKey, write: Write) -> None:
-        """Send one write, and its event after it; what is answered is newer than anything that was heard."""
+    async def _perform(self, tree: TreeKey, write: Write) -> bytes:
+        """Send one write, and its event after it; return the answer, newer than anything that was heard."""
         connection, resource, target = self._connection, write.resource, write.target
         answer = b""
         match write.verb:
@@ -220,6 +225,7 @@ class Door:
             self._stir(tree)
         if write.word is not None:
             await self._tell(write, write.word)
+        return answer
 
     async def _tell(self, write: Write, word: Word) -> None:
         """Tell an event; if that fails, it stays untold: what was written speaks for itself."""
@@ -235,3 +241,15 @@ class Door:
             await record_event(self._connection, write.resource, write.target, event)
         except ClientError as error:
             self._log.warning("event not told", object=write.target.key, reason=word.reason, error=str(error))
+
+
+class _Bare(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def _version(answer: bytes) -> str | None:
+    """Return the version of the object that was answered, if it was one."""
+    try:
+        return msgspec.json.decode(answer, type=_Bare).metadata.resource_version or None
+    except msgspec.DecodeError:
+        return None

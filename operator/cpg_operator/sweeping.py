@@ -11,6 +11,7 @@ from typing import cast
 
 from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection
+from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
 from cpg_client.resources import Resource
 from cpg_operator.views import Object, View
@@ -29,12 +30,20 @@ class Sweeper:
         self._refuse = refuse
 
     async def sweep(self) -> int:
-        """Bring the view to what is there; return how many objects it had wrong."""
-        wrong = 0
+        """Bring the view to what is there; return how many objects it had wrong.
+
+        What cannot be listed is left as it is known, and raised once the rest has been looked at.
+        """
+        wrong, refused = 0, None
         for flavour, kinds in self._view.kinds.items():
             for kind, resource in kinds.items():
                 for namespace in self._namespaces:
-                    wrong += await self._sweep(flavour, kind, resource, namespace)
+                    try:
+                        wrong += await self._sweep(flavour, kind, resource, namespace)
+                    except ApiError as error:
+                        refused = error
+        if refused is not None:
+            raise refused
         return wrong
 
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:

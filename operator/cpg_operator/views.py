@@ -22,7 +22,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, Tree, key_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.health import HEALTHY, Labels
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATED, POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.repairing import PARTIAL
@@ -156,8 +156,10 @@ class View:
             self.dropped.add(known.metadata.uid)
         if isinstance(found, Workload):
             self.workloads[flavour][place] = found
-            self._mark_made_from(flavour, place)
-            return True
+            is_more = echo is None or not isinstance(known, Workload) or _asked(known) != _asked(found)
+            if is_more:
+                self._mark_made_from(flavour, place)
+            return is_more
         if echo is not None and not isinstance(known, Workload | None):
             self.stores[flavour].put(found)
             is_more = _without_ours(known) != _without_ours(found)
@@ -334,6 +336,13 @@ def _without_ours(group: Group) -> tuple[object, ...]:
         [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
         stands_since(conditions, PARTIAL),  # from which the time to release it counts
     )
+
+
+def _asked(workload: Workload) -> tuple[object, ...]:
+    """Return what the steps look at in a Workload, but for what we say of it ourselves."""
+    meta = workload.metadata
+    annotations = {name: value for name, value in meta.annotations.items() if name != INSTANTIATED}
+    return workload.spec, meta.uid, meta.deletion_timestamp, annotations, meta.labels, meta.owner_references
 
 
 def _ours(status: Status) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
 """What the operator may ask to be written: plain values, made by the steps and carried out by the one door."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -81,13 +81,14 @@ class Outcome(Struct, frozen=True):
 NOTHING = Outcome()
 
 
-def folded(writes: Iterable[Write], failing: Container[tuple[str, str]] = ()) -> list[Write]:
+def folded(writes: Iterable[Write], failing: Collection[tuple[str, str]] = ()) -> list[Write]:
     """Make one of all merges of one object, and let what cannot go with them wait for the next look.
 
     The merges' bodies have no field of the first level in common, since each step has its own part of the object; they
     go as the part of the last. A status that goes over the very version that was seen would be refused after a merge,
     and one that was made before a change of the spec would name the wrong generation. A merge that is ``failing``, by
-    its place, goes alone, and nothing waits for it: it may be refused for ever.
+    its place, goes alone, and nothing waits for it: it may be refused for ever. A word alone, which says what other
+    writes do, is not said again meanwhile.
     """
     merges: dict[str, Write] = {}
     others = []
@@ -101,6 +102,8 @@ def folded(writes: Iterable[Write], failing: Container[tuple[str, str]] = ()) ->
             merges[write.place[0]] = replace(write, body=body, unchanged=unchanged)
     at_once = []
     for write in others:
+        if write.verb is Verb.TELL and failing:
+            continue
         merge = merges.get(write.place[0])
         is_status = write.verb in {Verb.APPLY_STATUS, Verb.MERGE_STATUS}
         if merge is not None and is_status and (write.unchanged or "spec" in merge.body):

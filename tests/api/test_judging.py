@@ -7,7 +7,7 @@ from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.judging import VALID, Verdict, initially_scheduled, judged, placed, verdict
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
-from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.validation import Surroundings
 from cpg_engine.testing.builders import composite, pod, pod_group, priority_class
@@ -92,7 +92,13 @@ def test_who_does_not_see_the_classes_does_not_judge_by_them() -> None:
     named = replace(unknown, spec=replace(unknown.spec, priority_class_name="gone"))
     member = pod("a", group="leaf", priority=5)
     assert "names the PriorityClass gone" in judge(groups=(named,)).message
-    assert judge(member, groups=(named,), knows_classes=False) == VALID
+    unsure = judge(member, groups=(named,), knows_classes=False)
+    assert unsure.message == ""
+    said = judged(pod_group("x"), judge(groups=(named,)))
+    assert said is not None
+    told = PodGroupStatus(conditions=(said,))
+    assert judged(replace(pod_group("x"), status=told), unsure) is None
+    assert judged(replace(pod_group("x"), status=told), VALID) is not None
 
 
 @pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])

@@ -39,6 +39,7 @@ class Wire:
         self.heard: list[tuple[str, str, bytes]] = []
         self.missing: list[tuple[str, str, str]] = []
         self.stirs = False
+        self.answer = b"{}"
 
     def answered(self, flavour: str, write: Write, answer: bytes) -> bool:
         """Note what a view would be told; say whether it wants another look."""
@@ -66,7 +67,7 @@ class Wire:
         await self.open.wait()
         if path in self.errors:
             raise self.errors[path]
-        return b"{}"
+        return self.answer
 
     def paths(self) -> list[str]:
         """Return what was sent, in few words."""
@@ -319,6 +320,19 @@ async def test_what_could_not_be_created_is_remembered(door: Door, wire: Wire) -
     del wire.errors["/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups"]
     await done(door, creation)
     assert not door.troubles
+
+
+async def test_a_merge_that_changes_nothing_fails(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
+    """Somebody takes it back, or drops the field: others must not wait for it, and it is not sent again and again."""
+    merge = write(Verb.MERGE, part="fields")
+    for version, fails in (("1", True), ("2", False)):
+        wire.answer = f'{{"metadata": {{"resourceVersion": "{version}"}}}}'.encode()
+        await done(door, merge)
+        assert (merge.place in door.troubles.of(TREE)) == fails
+        merge = replace(merge, body={"x": 2})
+    assert len(wire.sent) == 2
+    await done(door, merge)
+    assert (len(wire.sent), dirty.wait()) == (2, None)
 
 
 async def test_a_trouble_ends_with_the_wish(door: Door, wire: Wire) -> None:

@@ -12,6 +12,7 @@ from cpg_api.parsing import Rejected
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
+from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD
 from cpg_client.resources import CPG_POD_GROUPS, Resource
 from cpg_engine.testing.builders import metadata, pod_group
@@ -26,12 +27,15 @@ class Server:
         """Have nothing."""
         self.items: dict[str, list[Any]] = {}
         self.asked: list[str] = []
+        self.forbidden = ""
         self.meanwhile: Callable[[], object] = lambda: None
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Answer a list."""
         self.asked.append(path)
         self.meanwhile()
+        if path in self.forbidden:
+            raise ApiError(403, "Forbidden", "not yours", request=path)
         return msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": self.items.get(path, [])})
 
 
@@ -138,3 +142,16 @@ async def test_only_the_chosen_namespaces_are_looked_at() -> None:
     assert rig.names() == {"x/a", "y/b"}
     assert all("/namespaces/" in path for path in rig.server.asked)
     assert await rig.sweeper.sweep() == 0
+
+
+async def test_a_namespace_that_may_not_be_read_hides_no_other() -> None:
+    """It has gone, or the rights in it have; what is known of it stands."""
+    rig = Rig("x", "y")
+    paths = {name: f"/apis/scheduling.cpg.dev/v1alpha3/namespaces/{name}/podgroups" for name in "xy"}
+    rig.there([group("a", namespace="x")], paths["x"])
+    await rig.sweeper.sweep()
+    rig.server.forbidden = paths["x"]
+    rig.there([group("b", namespace="y")], paths["y"])
+    with pytest.raises(ApiError):
+        await rig.sweeper.sweep()
+    assert rig.names() == {"x/a", "y/b"}

@@ -11,11 +11,11 @@ from cpg_api.dumping import dump
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
-from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
+from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.statuses import PodCounts, TopologyDomain
-from cpg_api.scheduling.workload import Workload
-from cpg_client.flavours import CRD, NATIVE
+from cpg_api.scheduling.workload import Workload, WorkloadStatus
+from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.resources import CPG_POD_GROUPS, PODS, Resource
 from cpg_client.stores import Added, Deleted, Modified, Rejection, Synced
 from cpg_engine.testing.builders import (
@@ -227,6 +227,28 @@ def test_a_pod_changes_sides_with_the_group_of_its_name(ground: Ground) -> None:
     ground.put(pod_group("a"), flavour=NATIVE)
     assert (names(ground, "a", CRD), names(ground, "a", NATIVE)) == ([], ["a-0"])
     assert {key.flavour for key in ground.marked} == {CRD, NATIVE}
+
+
+def test_what_we_say_of_a_workload_is_no_news(ground: Ground) -> None:
+    """Else each refusal in other words would have it tried again at once; what somebody else changes is news."""
+    source = workload([leaf_template("leaf")])
+
+    def at(version: str, **more: Any) -> Workload:
+        return replace(source, metadata=replace(source.metadata, resource_version=version, **more))
+
+    def answered(found: Workload) -> bool:
+        write = Write(verb=Verb.APPLY_STATUS, resource=KINDS[CRD][Workload], target=source.metadata, part="i")
+        return ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
+
+    ground.view.put(CRD, at("1"))
+    ground.marked.clear()
+    said = WorkloadStatus(conditions=(Condition(type="Instantiated", status="False", reason="Refused"),))
+    assert not answered(replace(at("2"), status=said))
+    assert not answered(at("3", annotations={INSTANTIATED: "False"}))
+    assert ground.marked == []
+    assert answered(at("4", annotations={INSTANTIATE: "true"}))
+    assert ground.marked
+    assert ground.view.workloads[CRD]["default", "w"].metadata.resource_version == "4"
 
 
 def test_nodes_concern_those_who_have_pods_there(ground: Ground) -> None:

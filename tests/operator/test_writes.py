@@ -67,3 +67,11 @@ def test_nothing_waits_for_a_merge_that_fails() -> None:
     assert folded([finalizers, priority, health], failing) == [finalizers, priority, health]
     assert folded([finalizers, priority, validity], failing) == [replace(finalizers, again=True), priority]
     assert folded([priority, health, validity], failing) == [priority, health, validity]
+
+
+def test_a_word_about_what_fails_is_not_said_again() -> None:
+    """It tells what other writes do."""
+    told = Write(verb=Verb.TELL, resource=CPG_POD_GROUPS, target=ObjectMeta(uid="a"), part="told")
+    other = merge("b", "fields", {"spec": {}})
+    assert folded([told, other]) == [other, told]
+    assert folded([told, other], {other.place}) == [other]

@@ -23,7 +23,9 @@ def release(scene: Scene) -> Outcome:
     if left > 0:
         return Outcome(again_in=left)
     holding = [pod for _, pod in scene.pods() if holds_node(pod)]
-    note = f"below its minimum for {scene.now - since:.0f} s: {scene.standings[0].message}; {len(holding)} pods deleted"
+    note = (
+        f"below its minimum for {scene.now - since:.0f} s: {scene.standings[0].message}; deleting {len(holding)} pods"
+    )
     told = Write(
         verb=Verb.TELL,
         resource=scene.resource(root),

@@ -30,7 +30,7 @@ INCOMPLETE = "Incomplete"
 """They are being made, changed or removed."""
 
 REFUSED = "Refused"
-"""The API server will not have some of them, by a quota for instance."""
+"""The API server will not have some of them, or of their changes, by a quota for instance."""
 
 LOOK_AGAIN = 15.0
 """Seconds after which an obstacle is looked at again that says nothing to this Workload when it goes, as a stranger."""
@@ -63,16 +63,18 @@ def instantiation(view: View, key: TreeKey, *, stamp: str, troubles: Mapping[Pla
         api_version=kinds[Workload].api_version,
         native=not ours,
     )
-    creations = [_create(group, kinds[type(group)], ours=ours) for group in found.create]
-    refusal = next((trouble.words for one in creations if (trouble := troubles.get(one.place)) and trouble.words), "")
+    writes = (
+        *(_create(group, kinds[type(group)], ours=ours) for group in found.create),
+        *(_resize(group, kinds[type(group)]) for group in found.resize),
+        *(
+            Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
+            for group in found.remove
+        ),
+    )
+    refusal = next((trouble.words for one in writes if (trouble := troubles.get(one.place)) and trouble.words), "")
     return Outcome(
         writes=(
-            *creations,
-            *(_resize(group, kinds[type(group)]) for group in found.resize),
-            *(
-                Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
-                for group in found.remove
-            ),
+            *writes,
             *_told(workload, kinds[Workload], _condition(workload, found, refusal), ours=ours, stamp=stamp),
         ),
         again_in=LOOK_AGAIN if found.is_silent else None,
@@ -98,11 +100,12 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
         first, more = found.obstacles[:MOST_TOLD], len(found.obstacles) - MOST_TOLD
         status, reason = "False", first[0].reason.value
         message = "; ".join(one.message for one in first) + (f"; and {more} more" if more > 0 else "")
-    elif found.create and refusal:
-        status, reason, message = "False", REFUSED, f"{there}; the API server refuses the others: {refusal}"
     elif found.create or found.resize or found.remove:
-        status, reason = "False", INCOMPLETE
+        status, reason = "False", REFUSED if refusal else INCOMPLETE
         message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
+        if refusal:
+            what = "the others" if found.create else "what is to be changed or removed"
+            message = f"{there}; the API server refuses {what}: {refusal}"
     return Condition(
         type=CONDITION,
         status=status,

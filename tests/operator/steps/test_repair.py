@@ -72,7 +72,7 @@ def test_then_the_pods_that_hold_nodes_are_deleted_and_it_is_told_once(ground: G
     assert (told.verb, told.target.name) == (Verb.TELL, "root")
     assert told.word is not None
     assert "below its minimum for 601 s" in told.word.note
-    assert "1 pods deleted" in told.word.note
+    assert "deleting 1 pods" in told.word.note
     assert [(one.verb, one.target.name) for one in deleted] == [(Verb.DELETE, "a-0")]
 
 

@@ -100,6 +100,20 @@ def test_what_the_api_server_refuses_is_told() -> None:
     assert status.word is None
 
 
+def test_a_change_that_is_refused_is_told_too() -> None:
+    """The minimum of a template is another, and nobody may change the group."""
+    view = View({CRD: KINDS[CRD]}, lambda _: None)
+    for group in made(TREE):
+        view.put(CRD, group)
+    view.put(CRD, marked(workload([inner_template("root", [leaf_template("leaf", gang=3)])])))
+    resize, told_before = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
+    assert told(told_before)[1:] == ("Incomplete", "2 of 2 groups are there, 1 to be changed, 0 to be removed")
+    troubles = {resize.place: Trouble(1, "no changes")}
+    _, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    words = "2 of 2 groups are there; the API server refuses what is to be changed or removed: no changes"
+    assert told(status)[1:] == ("Refused", words)
+
+
 def test_that_all_is_there_is_told_once() -> None:
     """With an event; afterwards there is nothing to write."""
     source = marked(TREE)
