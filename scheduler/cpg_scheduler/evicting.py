@@ -75,10 +75,16 @@ class Victim(Struct, frozen=True):
     """The groups that go as a whole with it."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
-    """A plan to perform, for as long as it stands; ``commit`` tells at the last moment whether it is carried through.
+def always(_: Victim) -> bool:
+    """Let every unit begin."""
+    return True
 
-    ``refused`` is told of a pod that the API server will not have evicted, or nominated.
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A plan to perform, for as long as it stands; ``commit`` tells at the last moment whether it is begun at all.
+
+    ``begins`` is asked before each unit whether its turn has come; if so, it is carried through, whole. ``refused`` is
+    told of a pod that the API server will not have evicted, or nominated.
     """
 
     preemptor: Preemptor
@@ -89,6 +95,7 @@ class Order(Struct, frozen=True, kw_only=True):
     refused: Callable[[Pod, ClientError], None]
     known: bool = False
     """Whether it had been begun before a restart."""
+    begins: Callable[[Victim], bool] = always
 
 
 class Evictor:
@@ -206,7 +213,7 @@ class Evictor:
     async def _take(self, order: Order, victim: Victim) -> bool:
         """Evict a unit when its turn has come: no more are under way than requests, so that a refusal can stop many."""
         async with self._under_way:
-            return order.stands() and await self._go(order, victim)
+            return order.begins(victim) and await self._go(order, victim)
 
     async def _go(self, order: Order, victim: Victim) -> bool:
         """Tell all groups and pods of a unit, then delete these; from the first on, it is carried through."""

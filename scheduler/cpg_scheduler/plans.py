@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import key_of
@@ -31,6 +31,8 @@ class Record(Struct, kw_only=True):
     evicts: frozenset[str]
     victims: set[str]
     plan: Plan | None = None
+    begun: set[str] = field(default_factory=set)
+    """The pods of ``evicts`` whose eviction has begun, and is carried through."""
     is_committed: bool = False
     is_broken: bool = False
     is_partial: bool = False

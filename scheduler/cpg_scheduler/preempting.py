@@ -158,7 +158,7 @@ class Preemption:
         """Return what becomes of the pods that were left: a plan goes on, or is begun, or there is none."""
         record = self._records.get(root)
         waits = record is not None and bool(record.victims) and not record.is_broken
-        if record is not None and waits and not self._overdue(record):
+        if record is not None and waits and (record.evicts - record.begun or not self._overdue(record)):
             return _waiting(record, "Ongoing", len(record.victims))
         answer = self._attempt(root, ready, decision, left)
         if record is None or self._records.get(root) is not record:
@@ -326,6 +326,7 @@ class Preemption:
                 commit=lambda: known or self._commit(record),
                 refused=refused,
                 known=known,
+                begins=lambda victim: known or self._begins(record, victim),
             )
         )
 
@@ -338,11 +339,21 @@ class Preemption:
     # A plan goes on, and ends.
 
     def _stands(self, record: Record) -> bool:
-        """Tell whether a plan is to be carried on: what has begun to be evicted is, whole, whatever has happened."""
-        return record.is_committed or (self._records.get(record.root) is record and not record.is_broken)
+        """Tell whether a plan is to be carried on: the rest of a unit that has begun to go is, whatever happens."""
+        return record.is_committed or self._is_current(record)
+
+    def _is_current(self, record: Record) -> bool:
+        return self._records.get(record.root) is record and not record.is_broken
+
+    def _begins(self, record: Record, victim: Victim) -> bool:
+        """Tell whether a unit is still to be evicted; from then on it is, whole."""
+        if not (record.is_committed and self._is_current(record)):
+            return False
+        record.begun.update(pod.metadata.uid for pod in victim.pods)
+        return True
 
     def _commit(self, record: Record) -> bool:
-        """Look at a plan once more before anybody is evicted; from then on it is carried through."""
+        """Look at a plan once more before anybody is evicted."""
         if not self._stands(record) or record.plan is None:
             return False
         now = {uid: unit for unit in self._state.victims(record.priority) for uid in unit.pods}
@@ -401,16 +412,16 @@ class Preemption:
         self._log.warning("plan broken", root=str(record.root.key), flavour=record.root.flavour, why=why)
         record.is_broken = True
         self._release(record)
-        if not record.is_committed:
-            self._abandon(record)
+        self._abandon(record)
 
     def _abandon(self, record: Record) -> None:
-        """Let those stay that were to be evicted and have not been; who counted on their room must plan anew."""
-        known = ((uid, self._state.pods.get(uid)) for uid in record.evicts)
-        record.evicts = frozenset()
+        """Let those stay that were to be evicted and have not been begun; who counted on their room must plan anew."""
+        left = record.evicts - record.begun if record.is_committed else record.evicts
+        known = ((uid, self._state.pods.get(uid)) for uid in left)
+        record.evicts -= left
         staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
         self._state.budgets.refund(staying)
-        self._unwatch(record, record.victims)
+        self._unwatch(record, left if record.is_committed else record.victims)
         for uid in staying:
             for root in tuple(self._waiting_for.get(uid, ())):
                 self._break(self._records[root], "a plan that it counted on has been dropped")
@@ -430,12 +441,9 @@ class Preemption:
 
     def _forget(self, root: RootKey) -> None:
         record = self._records.pop(root, None)
-        if record is None:
-            return
-        if record.is_committed:
-            self._unwatch(record, record.victims)
-        else:
+        if record is not None:
             self._abandon(record)
+            self._unwatch(record, record.victims)
 
     def _unwatch(self, record: Record, victims: Collection[str]) -> None:
         for uid in victims:

@@ -50,6 +50,7 @@ def left_behind(state: State, root: RootKey, ready: Ready, nodes: Mapping[str, s
         nominations=dict(nodes),
         evicts=frozenset(victims),
         victims=victims,
+        begun=set(victims),
         is_committed=True,
     )
     why = f"{preemptor.key} needs its place"

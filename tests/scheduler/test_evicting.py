@@ -204,6 +204,14 @@ async def test_a_refusal_stops_those_that_have_not_been_begun() -> None:
     assert "v5" in staying
 
 
+async def test_a_unit_whose_turn_does_not_come_is_not_told() -> None:
+    """It is in vain by now: the preemptor has gone while others went."""
+    court = Court()
+    court.order = replace(court.order, begins=lambda victim: victim.pods[0].metadata.name == "v0")
+    await court.perform()
+    assert (court.deleted(), bool(court.conditions("v1")), court.refused) == (["v0"], False, [])
+
+
 async def test_what_is_written() -> None:
     """Condition, nomination, precondition and event, as kube-scheduler has them, and for whom."""
     court = Court()

@@ -348,6 +348,7 @@ def test_a_refusal_after_another_plan_was_made_frees_who_counted_on_its_victims(
     (order,) = stage.bailiff.orders
     stage.nominate(order)
     assert order.commit()
+    assert all(map(order.begins, order.victims))
     stage.bailiff.orders = []
     stage.put(pod("pg-2", group="pg", cpu=1, priority=100))
     stage.cycles()

@@ -131,3 +131,50 @@ def test_nobody_is_said_to_be_evicted_where_others_make_room() -> None:
         stage.terminate(stage.pod(name))
     stage.settle()
     assert (stage.evicted, messages(stage).endswith(ONGOING)) == ([], True)
+
+
+@pytest.mark.parametrize("why", ["gone", "closed"])
+def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
+    """The preemptor goes, or its node takes nobody any more, while the first of its victims goes; the plan is not."""
+    stage = full()
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    stage.nominate(order)
+    assert order.commit()
+    first, second = order.victims
+    assert order.begins(first)
+    if why == "gone":
+        stage.delete(stage.pod("pg-0"), stage.pod("pg-1"))
+    else:
+        found = node("n1", cpu=2)
+        stage.put(replace(found, spec=replace(found.spec, unschedulable=True)))
+    stage.cycles()
+    assert not order.begins(second)
+    assert order.stands()
+    stage.bailiff.orders = []
+    stage.delete(*first.pods)
+    stage.settle(60)
+    assert stage.evicted == []
+    assert [pod.metadata.name for pod in stage.bailiff.cleared] == []
+
+
+def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
+    """Two gangs after one another; the first goes before all its victims have been told to."""
+    stage = Stage(node("n1", cpu=4), *(low(f"low-{number}") for number in range(4)), *gang("first", priority=200))
+    stage.cycles()
+    (order,) = stage.bailiff.orders
+    stage.nominate(order)
+    assert order.commit()
+    stage.bailiff.orders = []
+    begun, left = order.victims
+    assert order.begins(begun)
+    stage.patient = True
+    stage.terminate(begun.pods[0])
+    stage.delete(*(stage.pod(f"first-{number}") for number in range(2)))
+    stage.cycles()
+    stage.put(*gang("second", size=4, minimum=4, priority=100))
+    stage.cycles()
+    (later,) = stage.bailiff.orders
+    evicted = {pod.metadata.name for victim in later.victims for pod in victim.pods}
+    assert evicted == {f"low-{number}" for number in range(4)} - {begun.pods[0].metadata.name}
+    assert left.pods[0].metadata.name in evicted

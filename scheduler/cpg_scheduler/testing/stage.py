@@ -222,7 +222,7 @@ class Stage:
                 for pod, _ in order.nominations:
                     self._nominate(pod, "")
                 continue
-            for victim in order.victims:
+            for victim in filter(order.begins, order.victims):
                 self.tell_victims(order, victim)
                 for pod in victim.pods:
                     self.evicted.append(pod.metadata.name)
