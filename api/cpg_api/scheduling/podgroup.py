@@ -95,7 +95,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
         described(
-            "The device claims that the pods share. At most 4.",
+            "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
             max_items=4,
             map_keys=("name",),
             from_template=True,
@@ -132,7 +132,7 @@ class PodGroupStatus(ApiStruct, frozen=True):
     ] = None
     resource_claim_statuses: Annotated[
         tuple[PodGroupResourceClaimStatus, ...] | None,
-        described("The claims made for spec.resourceClaims.", max_items=4, map_keys=("name",)),
+        described("The claims made for spec.resourceClaims, by others.", max_items=4, map_keys=("name",)),
     ] = None
     pods: Annotated[PodCounts | None, described("kube-cpg extension: the pods of the group, counted.")] = None
     domain: Annotated[

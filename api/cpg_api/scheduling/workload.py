@@ -134,7 +134,7 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
         described(
-            "The device claims that the pods share. At most 4.",
+            "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
             max_items=4,
             map_keys=("name",),
             immutable=True,
