@@ -135,9 +135,9 @@ class Preemption:
             self._break(record, "some of its pods have been placed without it")
 
     def unplaced(self, root: RootKey, pods: Collection[str]) -> None:
-        """Keep the room of pods, by UID, whose binds have failed after all.
+        """Keep the room of nominated pods, by UID, whose binds have failed after all.
 
-        Others would come in while the root backs off, and have to be evicted again.
+        Others would come in while the root backs off, and have to be evicted as well.
         """
         known = [self._state.pods[uid] for uid in pods if uid in self._state.pods]
         nominated = {pod.metadata.uid: node for pod in known if (node := pod.status.nominated_node_name)}
@@ -367,8 +367,10 @@ class Preemption:
 
     def _is_other(self, planned: VictimUnit, now: Mapping[str, VictimUnit]) -> bool:
         """Tell whether of a unit somebody runs who goes with more pods by now, or is no longer less important."""
-        running = [uid for uid in planned.pods if uid in now or self._runs(uid)]
-        return any(uid not in now or not set(now[uid].pods).issubset(planned.pods) for uid in running)
+        pods = set(planned.pods)
+        units = {id(unit): unit for uid in pods if (unit := now.get(uid)) is not None}
+        has_grown = any(not pods.issuperset(unit.pods) for unit in units.values())
+        return has_grown or any(uid not in now and self._runs(uid) for uid in pods)
 
     def _runs(self, uid: str) -> bool:
         pod = self._state.pods.get(uid)
