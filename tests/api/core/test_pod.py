@@ -10,7 +10,7 @@ from cpg_api.core.affinity import Affinity, NodeAffinity, NodeSelector, NodeSele
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
-from cpg_api.core.pod import ContainerPort, Pod, PodSpec, PodStatus, SchedulingGroup, Toleration
+from cpg_api.core.pod import MIRROR, ContainerPort, Pod, PodSpec, PodStatus, SchedulingGroup, Toleration
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.meta import ObjectMeta
@@ -109,3 +109,9 @@ def fields_of(shape: Type) -> list[Field]:
         case VarTupleType(item_type=below) | Metadata(type=below):
             return fields_of(below)
     return []
+
+
+def test_a_mirror_of_a_file_is_marked() -> None:
+    """By the kubelet that runs it."""
+    assert not pod("p").is_mirror
+    assert Pod(metadata=ObjectMeta(annotations={MIRROR: "hash"})).is_mirror
