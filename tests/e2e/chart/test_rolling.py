@@ -15,7 +15,6 @@ from cpg_lab.charts import Release
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
 from cpg_lab.nodes import NodePool
-from cpg_lab.replicas import SHORT_LEASE
 from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ Plain = dict[str, Any]
 
 
 def values(**settings: object) -> Plain:
-    """Return the chart's values: two schedulers, with a lease that a test can wait for."""
-    settings = {"leaderElection": SHORT_LEASE, **settings}
+    """Return the chart's values: two schedulers; nobody waits for their lease, which is handed over."""
     return {"api": "crd", "operator": {"enabled": False}, "scheduler": {"settings": settings}}
 
 
