@@ -246,7 +246,7 @@ def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
         assert [name for name, _, alive in lab.report().components if not alive] == ["kwok"]
 
         state.supervisor.send(signal.SIGKILL)
-        await_gone([identity for _, identity in state.components])
+        await_gone([state.supervisor, *(identity for _, identity in state.components)])
         assert lab.report().phase == "dead"
         assert lab.up(ClusterSpec())
         again = lab.place.read_state()
