@@ -258,7 +258,7 @@ class State:
     def less_important(self, nodes: Iterable[str], below: int) -> list[str]:
         """Return who is at these nodes, by UID, and less important than that: whom one could evict there."""
         self._regroup()
-        if not self._victims.leaving and not self._victims.any_below(below):
+        if not self._victims.any_below(below):
             return []
         found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.world.ledger.uids_at(node))
         return [uid for uid, pod in found if pod is not None and self._victims.is_below(pod, below)]

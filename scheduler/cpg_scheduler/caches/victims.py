@@ -80,9 +80,9 @@ class Victims:
         return tuple(unit for unit in found if without.isdisjoint(unit.pods)) if without else tuple(found)
 
     def any_below(self, priority: int) -> bool:
-        """Tell whether anybody runs who is less important than that."""
+        """Tell whether there is anybody of whom ``is_below`` is so."""
         self._refresh()
-        return any(found < priority for found in self._pieces)
+        return bool(self.leaving) or any(found < priority for found in self._pieces)
 
     def is_below(self, pod: Pod, priority: int) -> bool:
         """Tell whether a pod leaves its node anyway, or goes with a unit that is less important than that."""
