@@ -5,9 +5,9 @@ in vain for what ended is tried again after the gang (``pending``, rule 1), so t
 """
 
 import gc
-import math
 import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import pytest
@@ -16,8 +16,9 @@ from cpg_engine.testing.builders import composite, metadata, node, pod, pod_grou
 from cpg_scheduler.testing.stage import Stage
 
 NODES, SIZE = 500, 100
-FEWEST, MOST = 8, 40
-"""Runs, the best of which counts: neighbours on the machine only make one worse, so more are made where need be."""
+FEWEST, MOST = 15, 120
+"""Pairs of runs, one right after the other, the median of whose ratios counts: a shared machine changes its speed by
+half within seconds, which meets both of a pair or is an exception. More are made where that is not enough to say."""
 PROMISED = 1.10
 """How many times as long a gang may take."""
 
@@ -97,27 +98,28 @@ class Races:
         return seconds
 
 
-@pytest.fixture(scope="module")
-def free() -> Races:
-    """Return a cluster in which nobody waits."""
-    return Races(nobody)
+def compared(free: Races, crowded: Races, *, churns: bool, first: bool) -> float:
+    """Return how many times as long a gang takes in the crowd as alone; who runs first changes from pair to pair."""
+    if first:
+        alone = free.run(churns=churns)
+        return crowded.run(churns=churns) / alone
+    among = crowded.run(churns=churns)
+    return among / free.run(churns=churns)
 
 
 @pytest.mark.speed
 @pytest.mark.parametrize("crowd", [alike, different, trees, hoping])
-def test_a_crowd_that_waits_delays_no_gang_that_fits(free: Races, crowd: Callable[[], Iterator[Any]]) -> None:
-    """By no more than a tenth, whatever the crowd waits for and whatever ends meanwhile; the best of some runs."""
-    crowded = Races(crowd)
+def test_a_crowd_that_waits_delays_no_gang_that_fits(crowd: Callable[[], Iterator[Any]]) -> None:
+    """By no more than a tenth, whatever the crowd waits for and whatever ends meanwhile."""
+    free, crowded = Races(nobody), Races(crowd)
     gc.collect()
     gc.freeze()
     try:
         for churns in (False, True):
-            alone = among = math.inf
-            for number in range(MOST):
-                alone, among = min(alone, free.run(churns=churns)), min(among, crowded.run(churns=churns))
-                if number >= FEWEST and among <= PROMISED * alone:
-                    break
-            print(f"{alone * 1000:.2f} ms alone, {among * 1000:.2f} ms in the crowd")  # noqa: T201 - for who runs it by hand
-            assert among <= PROMISED * alone
+            ratios: list[float] = []
+            while len(ratios) < FEWEST or (median(ratios) > PROMISED and len(ratios) < MOST):
+                ratios.append(compared(free, crowded, churns=churns, first=len(ratios) % 2 == 0))
+            print(f"{median(ratios):.2f} times as long in the crowd, {len(ratios)} pairs")  # noqa: T201 - for who runs it by hand
+            assert median(ratios) <= PROMISED
     finally:
         gc.unfreeze()
