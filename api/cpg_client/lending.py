@@ -7,6 +7,7 @@ authority is trusted by the session that is lent already.
 """
 
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,7 +71,7 @@ def _listener(overheard: Overheard, root: str) -> aiohttp.ClientMiddlewareType:
             overheard.failed(path)
             raise
         if not answer.ok:
-            overheard.failed(path)
+            overheard.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
         elif request.url.query.get("watch") == "true":
             overheard.heard(path)
             answer.content = _Stream(answer.content, lambda: overheard.heard(path))  # type: ignore[assignment]

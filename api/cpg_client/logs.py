@@ -1,11 +1,31 @@
 """All logs of a shell as JSON lines, also those of the libraries in it."""
 
 import logging
+import re
 import sys
 
 import structlog
 
 from cpg_client.errors import ClientError
+
+SPARED = 60.0
+"""Seconds for which a library does not say the same thing again."""
+
+
+class Sparing(logging.Filter):
+    """Lets a library say once a minute what it tries again every few seconds; the number of an attempt is no news."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is let through."""
+        words = re.sub(r"#[0-9]+", "", record.getMessage())
+        self._said = {said: at for said, at in self._said.items() if record.created - at < SPARED}
+        is_new = words not in self._said
+        self._said.setdefault(words, record.created)
+        return is_new
 
 
 def log_json(level: str) -> None:
@@ -31,6 +51,7 @@ def log_json(level: str) -> None:
             ],
         )
     )
+    handler.addFilter(Sparing())
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
 
 

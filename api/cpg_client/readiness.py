@@ -11,6 +11,7 @@ from cpg_client.informers import Informers
 from cpg_client.leasing import Elector
 from cpg_client.overheard import Overheard
 from cpg_client.probing import Answer
+from cpg_client.watches import Watches
 
 STALE = 90.0
 """Seconds without a word from a watch, bookmarks included, after which decisions are no longer worth making.
@@ -67,7 +68,10 @@ class Readiness:
         failing, age = max(one.failing_for(self._clock()) for one in self._watches()), self.age()
         if failing >= BROKEN:
             return False, f"a watch has been failing for {failing:.0f} s"
-        return (True, well) if age < STALE else (False, f"no word from the API server for {age:.0f} s")
+        if age >= STALE:
+            return False, f"no word from the API server for {age:.0f} s"
+        closed = sorted({space for one in self._watches() for space in one.closed(self._clock()).values()})
+        return True, f"{well}, but may not read {', '.join(closed)}" if closed else well
 
-    def _watches(self) -> list[Informers | Overheard]:
+    def _watches(self) -> list[Watches]:
         return [one for one in (self.informers, self.overheard) if one is not None]

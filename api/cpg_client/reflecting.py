@@ -1,7 +1,7 @@
 """LIST and WATCH of one resource into a store: the only way by which the state of a cluster gets into a process.
 
 A reflector never gives up. Whatever the server does or fails to do ends in a wait and another list, and is told
-through ``on_failure``; what has been known stays known meanwhile, and its age shows in ``last_heard``. Only two
+through ``on_failure``; what has been known stays known meanwhile, and its age shows in ``line``. Only two
 things end ``run``: cancellation, at once, and an exception out of ``on_change`` or the projection, which is a
 mistake of the program and must not be waited out.
 
@@ -22,10 +22,11 @@ from msgspec import Struct
 
 from cpg_api.parsing import Rejected
 from cpg_client.connection import Connection, Params
-from cpg_client.errors import ClientError
+from cpg_client.errors import ApiError, ClientError
 from cpg_client.listing import pages
 from cpg_client.resources import Resource
 from cpg_client.stores import Change, Found, Store, Synced
+from cpg_client.watches import Line
 from cpg_client.watching import DEFAULTS, WatchHooks, WatchSettings, watch
 
 T = TypeVar("T", bound=Struct)
@@ -91,10 +92,8 @@ class Reflector(Generic[T, S]):
     ) -> None:
         self.source = source
         self.counts = Counts()
-        self.last_heard: float | None = None
-        """When, by the connection's clock, the server last said anything about this collection."""
-        self.failing_since: float | None = None
-        """When the first failed after the server last said anything; None while all is well."""
+        self.line = Line(source.resource.path(), source.namespace or "")
+        """How well the collection is heard, by the connection's clock."""
         self._connection = connection
         self._on_change = on_change
         self._on_failure = on_failure
@@ -174,8 +173,7 @@ class Reflector(Generic[T, S]):
                     self._on_change(change)
 
     def _heard(self) -> None:
-        self.last_heard = self._connection.timing.clock()
-        self.failing_since = None
+        self.line.heard(self._connection.timing.clock())
 
     def _accepted(self) -> None:
         self.counts.watches += 1
@@ -183,6 +181,6 @@ class Reflector(Generic[T, S]):
 
     def _failed(self, error: ClientError, wait: float) -> None:
         self.counts.failures += 1
-        if self.failing_since is None:
-            self.failing_since = self._connection.timing.clock()
+        refused = isinstance(error, ApiError) and error.is_forbidden
+        self.line.failed(self._connection.timing.clock(), refused=refused)
         self._on_failure(error, wait)

@@ -53,12 +53,15 @@ class Backoff:
 
     first: float = 0.25
     longest: float = 5.0
+    refused: float = 60.0
+    """The longest wait where we may not: rights come back rarely, and a server that starts knows them in a moment."""
 
     def wait(self, failures: int, error: ClientError) -> float:
         """Return the seconds to wait: doubling, and never less than what the server asks for."""
         asked = error.retry_after if isinstance(error, ApiError) else None
         doubled = self.first * 2.0 ** min(failures - 1, 60)
-        return max(min(doubled, self.longest), asked or 0.0)
+        longest = self.refused if isinstance(error, ApiError) and error.is_forbidden else self.longest
+        return max(min(doubled, longest), asked or 0.0)
 
 
 def _may_repeat(method: str, error: ApiError) -> bool:

@@ -80,6 +80,8 @@ class Gate:
         new, old = _parsed(request.object, kind), _parsed(request.old_object, kind)
         if new is None or new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
             return Review()
+        if view.is_unread(new.metadata.namespace):
+            return Review()
         forest = view.stores[CRD].forest
         around = Surroundings(workloads=view.workloads[CRD], classes=view.classes)
         if isinstance(new, Workload):

@@ -141,7 +141,7 @@ class Operator:
         """Put together what looks after these kinds."""
         settings, connection, metrics = self._settings, self._connection, self._metrics
         dirty: Dirty[TreeKey] = Dirty(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
-        view = View(kinds, dirty.mark, dirty.mark_paced)
+        view = View(kinds, dirty.mark, dirty.mark_paced, settings.namespaces)
         door = Door(
             connection,
             dirty,

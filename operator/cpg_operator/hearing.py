@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -19,7 +20,7 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.overheard import Overheard
 from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
-from cpg_client.stores import Change, Rejection, whole
+from cpg_client.stores import Change, Rejection, Synced, whole
 from cpg_operator.embedding import KopfEndedError, run_kopf
 from cpg_operator.main import kopf_settings, registry_of
 from cpg_operator.metrics import Metrics
@@ -56,9 +57,7 @@ class Hearing:
         self._timing = connection.timing
         spaces: Sequence[str | None] = namespaces or (None,)
         watched = (resource for kinds in view.kinds.values() for resource in kinds.values())
-        self.overheard = Overheard(
-            [resource.path(space) for resource in watched for space in spaces], self._timing.clock
-        )
+        self.overheard = Overheard(product(watched, spaces), self._timing.clock)
         """How well Kopf hears, in its thread."""
         self._inbox: deque[tuple[str, type, str | None, Object | Rejected]] = deque()
 
@@ -141,9 +140,13 @@ class Hearing:
         *,
         namespace: str | None = None,
     ) -> AnyReflector:
+        view = self._view
+
         def on_change(change: Change[Any]) -> None:
             if isinstance(change, Rejection):
                 self.refuse(kind, Rejected(name=change.key, problems=change.problems))
+            if isinstance(change, Synced):
+                view.read(namespace, kind)
             take(change)
 
         def on_failure(error: ClientError, wait: float) -> None:

@@ -86,7 +86,12 @@ class Reconciler:
                     await self._woken.wait()
 
     def look(self, key: TreeKey) -> None:
-        """Look at one tree; ask for what should be written, and for another look where only time will tell."""
+        """Look at one tree; ask for what should be written, and for another look where only time will tell.
+
+        Where not all has been read, there is one once it has.
+        """
+        if self._view.is_unread(key.anchor.namespace):
+            return
         began = self._timing.clock()
         tree = self._view.anchored(key)
         if tree != key:  # it has become part of another tree, of which there may be more news to come

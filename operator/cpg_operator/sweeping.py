@@ -7,6 +7,7 @@ to have gone while a list is under way stays gone, though the list may have it: 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import cast
 
 from cpg_api.parsing import Rejected, parse_object
@@ -32,18 +33,25 @@ class Sweeper:
     async def sweep(self) -> int:
         """Bring the view to what is there; return how many objects it had wrong.
 
-        What cannot be listed is left as it is known, and raised once the rest has been looked at.
+        What cannot be listed is left as it is known. A namespace that we may not read is no matter while there is one
+        that we may; any other trouble is raised once the rest has been looked at.
         """
-        wrong, refused = 0, None
-        for flavour, kinds in self._view.kinds.items():
+        wrong, refused = 0, dict[str | None, ApiError]()
+        trouble: ApiError | None = None
+        for namespace, (flavour, kinds) in product(self._namespaces, self._view.kinds.items()):
             for kind, resource in kinds.items():
-                for namespace in self._namespaces:
-                    try:
-                        wrong += await self._sweep(flavour, kind, resource, namespace)
-                    except ApiError as error:
-                        refused = error
-        if refused is not None:
-            raise refused
+                try:
+                    wrong += await self._sweep(flavour, kind, resource, namespace)
+                    self._view.read(namespace, (flavour, kind))
+                except ApiError as error:
+                    if error.is_forbidden:
+                        refused[namespace] = error
+                    else:
+                        trouble = error
+        if len(refused) == len(self._namespaces):
+            trouble = next(iter(refused.values()))
+        if trouble is not None:
+            raise trouble
         return wrong
 
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:

@@ -74,9 +74,15 @@ class View:
         kinds: Mapping[str, Mapping[type, Resource]],
         mark: Callable[[TreeKey], None],
         paced: Callable[[TreeKey], None] | None = None,
+        namespaces: Iterable[str] = (),
     ) -> None:
-        """Start knowing nothing; ``mark`` is told which trees may have changed, ``paced`` those with news of pods."""
+        """Start knowing nothing; ``mark`` is told which trees may have changed, ``paced`` those with news of pods.
+
+        Without ``namespaces`` it is for all of them.
+        """
         self.kinds = kinds
+        parts = {Pod, *((flavour, kind) for flavour, there in kinds.items() for kind in there)}
+        self._unread: dict[str, set[object]] = {namespace: set(parts) for namespace in namespaces}
         self.stores = {flavour: GroupStore(flavour) for flavour in kinds}
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in kinds}
         self.labels: dict[str, Labels] = {}
@@ -115,6 +121,24 @@ class View:
         return {
             flavour: len({store.anchor(key_of(group)) for group in store}) for flavour, store in self.stores.items()
         }
+
+    def is_unread(self, namespace: str) -> bool:
+        """Tell whether a namespace has not been read as a whole yet: its trees would be judged wrongly."""
+        return namespace in self._unread
+
+    def read(self, namespace: str | None, part: object) -> None:
+        """Note that all pods of a namespace are known, or all of a flavour and kind; the last wakes its trees."""
+        missing = self._unread.get(namespace or "")
+        if missing is None:
+            return
+        missing.discard(part)
+        if not missing:
+            del self._unread[namespace or ""]
+            for flavour, store in self.stores.items():
+                here = [key_of(group) for group in store if group.metadata.namespace == namespace]
+                self._mark_all(flavour, {store.anchor(key) for key in here})
+                made = (GroupKey(Workload.kind, *place) for place in self.workloads[flavour] if place[0] == namespace)
+                self._mark_all(flavour, made)
 
     def known(self, flavour: str, kind: type) -> dict[str, Object]:
         """Return all objects of a kind, by UID."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
+from cpg_client import watches
 from cpg_client.connection import Connection
 from cpg_client.informers import Informers
 from cpg_client.reflecting import Reflector, Source
@@ -58,6 +60,26 @@ async def test_all_sync_and_all_end(connection: Connection) -> None:
         assert sorted(running()) == ["reflector of /api/v1/nodes", "reflector of /api/v1/pods"]
         assert informers.unheard_for(connection.timing.clock()) < 10
     assert running() == []
+
+
+async def test_a_namespace_that_is_closed_keeps_nobody_waiting(
+    server: "FakeServer", connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been refused for a while, and the other has not; where both are, there is nothing to go on with."""
+    monkeypatch.setattr(watches, "PATIENCE", 0.0)
+    paths = {space: f"/api/v1/namespaces/{space}/pods" for space in "ab"}
+    for path in paths.values():
+        server.answers("GET", path, status=403)
+    two = [Reflector(connection, replace(ALL_PODS, namespace=space), ignore) for space in paths]
+    async with Informers(*two) as informers:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await informers.wait_synced()
+        server.answers("GET", paths["a"], EMPTY)
+        server.streams(paths["a"], end="hold")
+        await informers.wait_synced()
+        assert [one.synced for one in two] == [True, False]
+        assert set(informers.closed(connection.timing.clock()).values()) == {"b"}
 
 
 async def test_none_is_always_fresh() -> None:

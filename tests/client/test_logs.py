@@ -2,12 +2,13 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
-from cpg_client.logs import log_json
+from cpg_client.logs import SPARED, log_json
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +32,18 @@ def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert (ours["event"], ours["level"], ours["trees"]) == ("ready", "info", 3)
     assert (theirs["event"], theirs["level"], theirs["logger"]) == ("watch broke", "warning", "kopf.reactor")
     assert {"timestamp"} <= ours.keys() & theirs.keys()
+
+
+def test_a_library_does_not_repeat_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """But once a minute; a mistake of another kind is told at once."""
+    log_json("info")
+    logger, now = logging.getLogger("kopf.clients"), 1000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9), raising=False)
+    for attempt in range(3):
+        logger.error("attempt #%d failed: forbidden", attempt)
+    logger.error("attempt #7 failed: lost")
+    now += SPARED
+    logger.error("attempt #9 failed: forbidden")
+    said = [json.loads(line)["event"].partition(" failed")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["attempt #0", "attempt #7", "attempt #9"]

@@ -9,8 +9,10 @@ from aiohttp import web
 from cpg_client.endpoint import Endpoint
 from cpg_client.lending import lent_session
 from cpg_client.overheard import Overheard
+from cpg_client.resources import Resource
 
-PATH = "/apis/g/v1/things"
+THINGS = Resource("g", "v1", "things", "Thing")
+PATH = THINGS.path()
 
 
 class Clock:
@@ -32,7 +34,7 @@ def clock() -> Clock:
 @pytest.fixture
 def overheard(clock: Clock) -> Overheard:
     """Return what is overheard of one collection."""
-    return Overheard([PATH], clock)
+    return Overheard([(THINGS, None)], clock)
 
 
 def test_silence_counts_from_the_start(overheard: Overheard, clock: Clock) -> None:
@@ -91,6 +93,8 @@ async def test_answers_pieces_and_failures_are_overheard(overheard: Overheard, c
                 assert overheard.failing_for(2.0) == 1
             async with session.get(url) as listed:
                 assert (await listed.json(), overheard.listed(), overheard.failing_for(2.0)) == ({}, 1, 0)
+            async with session.get(url, params={"status": "403"}):
+                assert overheard.lines()[PATH].refused_since == 1
             clock.now = 2.0
             async with session.get(url, params={"watch": "true"}) as watched:
                 assert overheard.unheard_for(2.0) == 0

@@ -8,6 +8,7 @@ from cpg_client.informers import Informers
 from cpg_client.leasing import Elector
 from cpg_client.overheard import Overheard
 from cpg_client.readiness import BROKEN, STALE, Readiness
+from cpg_client.resources import PODS
 
 
 class Heard:
@@ -16,6 +17,11 @@ class Heard:
     def __init__(self, *, synced: bool = True, failing: float = 0.0, age: float = 0.0, leading: bool = True) -> None:
         self.synced, self.leading, self.leader = synced, leading, "somebody"
         self._failing, self._age = failing, age
+        self.shut: dict[str, str] = {}
+
+    def closed(self, _: float) -> dict[str, str]:
+        """Return what is closed to us."""
+        return self.shut
 
     def failing_for(self, now: float) -> float:
         """Return for how long all has failed."""
@@ -92,10 +98,18 @@ def test_watches_of_others_count_as_ours(overheard: Heard, expected: tuple[int, 
     assert (answer.status, answer.body.decode().strip()) == expected
 
 
+def test_what_is_closed_is_told() -> None:
+    """Whoever is ready all the same."""
+    informers = Heard()
+    informers.shut = {"/b/pods": "b", "/a/pods": "a", "/a/podgroups": "a"}
+    assert judged(informers) == (200, "ok, but may not read a, b")
+    assert judged(informers, Heard(leading=False)) == (200, "standing by: somebody leads, but may not read a, b")
+
+
 def test_silence_is_told_by_what_is_watched() -> None:
     """Ours and theirs together."""
     readiness = Readiness(clock=lambda: 7.0)
     assert (readiness.ages(), readiness.age()) == ({}, float("inf"))
     readiness.informers = Informers()
-    readiness.overheard = Overheard(["/groups"], lambda: 5.0)
-    assert (readiness.ages(), readiness.age()) == ({"/groups": 2.0}, 2.0)
+    readiness.overheard = Overheard([(PODS, None)], lambda: 5.0)
+    assert (readiness.ages(), readiness.age()) == ({PODS.path(): 2.0}, 2.0)

@@ -89,7 +89,7 @@ async def test_first_the_list_then_the_changes(server: "FakeServer", connection:
     server.streams(PATH, line("ADDED", pod("c", 4)), line("DELETED", pod("b", 5, "n1")), bookmark(9), end="hold")
     async with reflecting(connection) as it:
         assert not it.reflector.synced
-        assert it.reflector.last_heard is None
+        assert it.reflector.line.last_heard is None
         await it.reflector.wait_synced()
         assert it.changes == [Added("ns/a", ""), Added("ns/b", "n1"), Synced()]
         await it.until(lambda: len(it.changes) == 5)
@@ -197,13 +197,13 @@ async def test_freshness_and_counts(server: "FakeServer", naps: "Naps") -> None:
     timing = Timing(sleep=naps, clock=lambda: now[0])
     async with Connection(Endpoint(server=server.url), timing=timing) as connection, reflecting(connection) as it:
         await it.reflector.wait_synced()
-        assert it.reflector.last_heard == 100
+        assert it.reflector.line.last_heard == 100
         now[0] = 130
         await it.until(lambda: len(it.changes) == 2)
-        assert it.reflector.last_heard == 130
+        assert it.reflector.line.last_heard == 130
         now[0] = 160
         await it.until(lambda: len(it.failures) >= 2)
-        assert it.reflector.last_heard == 130
+        assert it.reflector.line.last_heard == 130
         counts = it.reflector.counts
         assert (counts.lists, counts.watches, counts.events, counts.bookmarks) == (1, 1, 1, 1)
 

@@ -70,6 +70,11 @@ def test_a_watch_waits_longer_and_longer() -> None:
     assert [Backoff().wait(failures, error) for failures in (1, 2, 5, 6, 10_000)] == [0.25, 0.5, 4, 5, 5]
 
 
+def test_a_watch_that_may_not_be_waits_longer() -> None:
+    """A right that lacks comes back at once, when the server starts, or in days."""
+    assert [Backoff().wait(failures, refusal(403)) for failures in (1, 6, 9, 10_000)] == [0.25, 8, 60, 60]
+
+
 def test_a_watch_waits_as_long_as_it_is_asked_to() -> None:
     """What the server asks for counts where it is longer, also beyond the longest wait of our own."""
     assert Backoff().wait(1, refusal(429, 30)) == 30

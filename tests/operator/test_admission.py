@@ -20,9 +20,9 @@ from cpg_operator.views import View
 class Rig:
     """A gate by a view."""
 
-    def __init__(self, *groups: Group | Workload) -> None:
+    def __init__(self, *groups: Group | Workload, ground: Ground | None = None) -> None:
         """Know these."""
-        self.ground = Ground()
+        self.ground = ground or Ground()
         for group in groups:
             self.ground.view.put(CRD, group)
         self.metrics = Metrics()
@@ -50,6 +50,14 @@ def test_what_can_never_be_right_is_refused() -> None:
     assert not found["allowed"]
     assert found["status"]["code"] == 422
     assert found["status"]["message"] == "the parents of CompositePodGroup default/x form a cycle: x -> y -> x"
+
+
+def test_what_is_there_is_not_known_before_it_has_been_read() -> None:
+    """So nothing is refused, and nothing warned of."""
+    rig = Rig(composite("x", parent="y"), ground=Ground("default"))
+    assert rig.ask(dump(CLOSING)) == YES
+    rig.ground.read()
+    assert not rig.ask(dump(CLOSING))["allowed"]
 
 
 def test_what_may_become_right_is_warned_of() -> None:

@@ -10,6 +10,7 @@ from cpg_client.connection import Connection
 from cpg_client.flavours import KINDS
 from cpg_client.leading import Shell
 from cpg_client.overheard import Overheard
+from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.timing import Timing
 from cpg_operator import app
 from cpg_operator.admission import Gate
@@ -45,7 +46,7 @@ class Swept:
         self.at: list[float] = []
         self._time = time
         self.sweeper = self.hearing = self
-        self.overheard = Overheard(["/groups"], lambda: time.now)
+        self.overheard = Overheard([(CPG_POD_GROUPS, None)], lambda: time.now)
 
     async def sweep(self) -> int:
         """Find one object wrong."""
@@ -65,7 +66,7 @@ async def test_a_sweep_follows_whenever_kopf_has_listed_anew(monkeypatch: pytest
     time = Time(shell, end=400)
     metrics, swept = Metrics(), Swept(time)
     if listed:
-        time.happens[100.0] = lambda: swept.overheard.heard("/groups", listed=True)
+        time.happens[100.0] = lambda: swept.overheard.heard(CPG_POD_GROUPS.path(), listed=True)
     operator = Operator(cast("Connection", None), shell, Gate(metrics), metrics, time.timing)
     await operator._until_other_kinds(cast("Any", KINDS), cast("Any", swept))
     later = [round(moment) for moment in swept.at if moment > app.SETTLING]

@@ -12,6 +12,7 @@ from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS
+from cpg_client.stores import Synced
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod_group
 from cpg_operator import hearing as module
@@ -37,7 +38,7 @@ class Server:
         self.waits.append(seconds)
         self.now += seconds
 
-    async def get(self, path: str, _: object = None) -> bytes:
+    async def get(self, path: str, *_: object) -> bytes:
         """Answer."""
         status = self._refused.get(path.rpartition("/")[2])
         if status is not None:
@@ -54,7 +55,7 @@ class Rig:
 
     def __init__(self, *namespaces: str, **refused: int) -> None:
         """Listen to these namespaces, or all."""
-        self.view = View(KINDS, lambda _: None)
+        self.view = View(KINDS, lambda _: None, namespaces=namespaces)
         self.gone: list[str] = []
         self.metrics = Metrics()
         self.server = Server(**refused)
@@ -163,6 +164,18 @@ async def test_who_may_see_some_namespaces_only_does_without_the_rest() -> None:
     paths = [one.source.path for one in await rig.hearing.reflectors()]
     assert paths == ["/api/v1/namespaces/x/pods", "/api/v1/namespaces/y/pods"]
     assert not rig.view.knows_classes
+
+
+async def test_a_namespace_has_been_read_when_its_pods_have() -> None:
+    """And all else: by the sweep."""
+    rig = Rig("x")
+    for flavour, kinds in KINDS.items():
+        for kind in kinds:
+            rig.view.read("x", (flavour, kind))
+    pods = (await rig.hearing.reflectors())[0]
+    assert rig.view.is_unread("x")
+    pods._on_change(Synced())
+    assert not rig.view.is_unread("x")
 
 
 async def test_a_server_in_trouble_is_no_refusal() -> None:

@@ -46,10 +46,10 @@ class Taken:
 class Rig:
     """A reconciler over a ground, in a time that is set by hand."""
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: Step, ground: Ground | None = None) -> None:
         """Set it up with these steps."""
         self.now = 100.0
-        self.ground = Ground()
+        self.ground = ground or Ground()
         self.door = Taken()
         self.metrics = Metrics()
         self.dirty: Dirty[TreeKey] = Dirty(lambda: self.now, quiet=0.0, longest=0.0)
@@ -93,6 +93,19 @@ async def test_a_look_hands_on_what_the_steps_want() -> None:
     assert rig.dirty.wait() == pytest.approx(7.0)
     assert rig.reconciler.states == {ROOT: "Pending"}
     assert 'cpg_operator_trees{flavour="crd",state="Pending"} 1.0' in rig.page()
+
+
+async def test_nothing_is_said_of_a_namespace_that_has_not_been_read() -> None:
+    """Its pods may still come; when they have, the tree is due."""
+    rig = Rig(wanting, ground=Ground("default"))
+    rig.ground.put(*small_tree())
+    rig.reconciler.look(ROOT)
+    assert (rig.door.writes, rig.reconciler.states) == ([], {})
+    rig.ground.taken()
+    rig.ground.read()
+    assert rig.ground.taken() == {"root"}
+    rig.reconciler.look(ROOT)
+    assert rig.door.writes == [("root", "p")]
 
 
 async def test_a_key_of_before_leads_to_the_tree_of_now() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.core.pod import Pod
 from cpg_api.dumping import dump
 from cpg_api.parsing import Rejected
 from cpg_api.scheduling.forest import Group
@@ -27,15 +28,15 @@ class Server:
         """Have nothing."""
         self.items: dict[str, list[Any]] = {}
         self.asked: list[str] = []
-        self.forbidden = ""
+        self.refused: dict[str, int] = {}
         self.meanwhile: Callable[[], object] = lambda: None
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Answer a list."""
         self.asked.append(path)
         self.meanwhile()
-        if path in self.forbidden:
-            raise ApiError(403, "Forbidden", "not yours", request=path)
+        if path in self.refused:
+            raise ApiError(self.refused[path], "Reason", "not yours", request=path)
         return msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": self.items.get(path, [])})
 
 
@@ -45,7 +46,7 @@ class Rig:
     def __init__(self, *namespaces: str) -> None:
         """Begin with nothing, anywhere."""
         kinds: dict[str, dict[type, Resource]] = {CRD: {PodGroup: CPG_POD_GROUPS}}
-        self.view = View(kinds, lambda _: None)
+        self.view = View(kinds, lambda _: None, namespaces=namespaces)
         self.server = Server()
         self.refused: list[str] = []
         connection = cast("Connection", self.server)
@@ -150,8 +151,34 @@ async def test_a_namespace_that_may_not_be_read_hides_no_other() -> None:
     paths = {name: f"/apis/scheduling.cpg.dev/v1alpha3/namespaces/{name}/podgroups" for name in "xy"}
     rig.there([group("a", namespace="x")], paths["x"])
     await rig.sweeper.sweep()
-    rig.server.forbidden = paths["x"]
+    rig.server.refused = {paths["x"]: 403}
     rig.there([group("b", namespace="y")], paths["y"])
-    with pytest.raises(ApiError):
-        await rig.sweeper.sweep()
+    assert await rig.sweeper.sweep() == 1
     assert rig.names() == {"x/a", "y/b"}
+
+
+async def test_where_no_namespace_may_be_read_that_is_trouble() -> None:
+    """As is anything else that keeps one from being listed, once the others have been."""
+    rig = Rig("x", "y")
+    paths = {name: f"/apis/scheduling.cpg.dev/v1alpha3/namespaces/{name}/podgroups" for name in "xy"}
+    rig.server.refused = dict.fromkeys(paths.values(), 403)
+    with pytest.raises(ApiError, match="403"):
+        await rig.sweeper.sweep()
+    rig.server.refused = {paths["x"]: 500}
+    rig.there([group("b", namespace="y")], paths["y"])
+    with pytest.raises(ApiError, match="500"):
+        await rig.sweeper.sweep()
+    assert rig.names() == {"y/b"}
+
+
+async def test_a_namespace_is_read_once_its_pods_and_groups_are() -> None:
+    """Whatever it is that comes last."""
+    rig = Rig("x", "y")
+    rig.view.read("x", Pod)
+    rig.server.refused = {"/apis/scheduling.cpg.dev/v1alpha3/namespaces/x/podgroups": 403}
+    await rig.sweeper.sweep()
+    assert rig.view.is_unread("x")
+    rig.server.refused.clear()
+    await rig.sweeper.sweep()
+    assert not rig.view.is_unread("x")
+    assert rig.view.is_unread("y")

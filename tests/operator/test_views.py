@@ -295,3 +295,22 @@ def test_a_tree_is_known_by_its_anchor_of_now(ground: Ground) -> None:
     assert ground.view.anchored(key).anchor == GroupKey(CompositePodGroup.kind, "default", "root")
     assert [one.key.name for one in ground.view.tree(key).nodes] == ["root", "a"]
     assert ground.view.trees() == {CRD: 1, NATIVE: 0}
+
+
+def test_a_namespace_that_has_been_read_wakes_its_trees() -> None:
+    """And its Workloads, once; without a list of namespaces, there is none to wait for."""
+    ground = Ground("default", "other")
+    ground.put(*small_tree(), pod_group("c", meta=metadata("c", namespace="other")))
+    ground.view.put(CRD, workload([leaf_template("t")], name="w"))
+    ground.marked.clear()
+    assert ground.view.is_unread("default")
+    ground.read()
+    assert {(key.anchor.kind, key.anchor.name) for key in ground.marked} == {
+        ("CompositePodGroup", "root"),
+        ("Workload", "w"),
+    }
+    assert [ground.view.is_unread(name) for name in ("default", "other")] == [False, True]
+    ground.marked.clear()
+    ground.read()
+    assert not ground.marked
+    assert not Ground().view.is_unread("default")

@@ -12,6 +12,7 @@ from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
 from cpg_client.leading import Shell
 from cpg_client.stores import Added, Deleted
+from cpg_client.watches import Line
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app
 from cpg_scheduler.settings import Settings
@@ -25,15 +26,11 @@ class Watch:
 
     def __init__(self) -> None:
         self.source = SimpleNamespace(path="/all")
-        self.failing_since: float | None = None
-        self.last_heard = 0.0
+        self.line = Line("/all", last_heard=0.0)
 
     async def run(self) -> None:
         """Bring nothing."""
         await asyncio.Event().wait()
-
-    async def wait_synced(self) -> None:
-        """Return at once."""
 
 
 class House:
@@ -123,13 +120,13 @@ async def test_who_stood_by_through_an_outage_catches_up_first(monkeypatch: pyte
     """What it knows is from before; it decides a moment after its watches are well again."""
     monkeypatch.setattr(app, "SETTLE", 0.2)
     house = House(monkeypatch)
-    house.watch.failing_since = 0.0
+    house.watch.line.failing_since = 0.0
     async with house.block as work:
         await house.learnt()
         house.put(node("n1", cpu=1), pod("a", cpu=1))
         leading = asyncio.create_task(work())
         assert await house.sent() == []
-        house.watch.failing_since = None
+        house.watch.line.failing_since = None
         assert await house.sent() == []
         house.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
         async with asyncio.timeout(5):

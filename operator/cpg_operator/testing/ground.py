@@ -21,10 +21,10 @@ STAMP = "1970-01-12T13:46:40Z"
 class Ground:
     """A view, and short words for what happens in it."""
 
-    def __init__(self) -> None:
-        """Start empty, with both flavours served."""
+    def __init__(self, *namespaces: str) -> None:
+        """Start empty, with both flavours served, in these namespaces or in all."""
         self.marked: list[TreeKey] = []
-        self.view = View(KINDS, self.marked.append)
+        self.view = View(KINDS, self.marked.append, namespaces=namespaces)
 
     def put(self, *groups: Group, flavour: str = CRD) -> None:
         """Have groups heard of."""
@@ -40,6 +40,13 @@ class Ground:
         """Have pods gone."""
         for one in pods:
             self.view.on_pod(Deleted(one.metadata.key, one))
+
+    def read(self, namespace: str = "default") -> None:
+        """Have all that is in a namespace known."""
+        self.view.read(namespace, Pod)
+        for flavour, kinds in KINDS.items():
+            for kind in kinds:
+                self.view.read(namespace, (flavour, kind))
 
     def scene(self, name: str = "root", *, kind: str = "CompositePodGroup", flavour: str = CRD) -> Scene:
         """Set the scene of a tree."""

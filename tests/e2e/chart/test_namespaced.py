@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-OURS, THEIRS = "ours", "theirs"
-VALUES = {"namespaces": [OURS, "more"], "scheduler": {"replicas": 1}}
+OURS, THEIRS, GOING = "ours", "theirs", "going"
+VALUES = {"namespaces": [OURS, "more", GOING], "scheduler": {"replicas": 1}}
 Plain = dict[str, Any]
 
 
@@ -98,10 +98,10 @@ def pod(name: str, *, group: str = "", node: str = "", priority: str = "") -> Pl
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster of two racks of two nodes, which run pods, and two namespaces that are ours to work in."""
+    """Run a cluster of two racks of two nodes, which run pods, and namespaces that are ours to work in, but for one."""
     nodes = (NodePool.parse("2 racks x 2 nodes, cpu=4"),)
     with Cluster(ClusterSpec(components=("controller-manager", "kwok"), nodes=nodes)) as running:
-        for name in (OURS, "more", THEIRS):
+        for name in (OURS, "more", THEIRS, GOING):
             running.kubectl("create", "namespace", name)
         running.kubectl("create", "priorityclass", "high", "--value=1000")
         yield running
@@ -109,7 +109,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def release(cluster: Cluster, install: Installer) -> Release:
-    """Return the chart, for two namespaces."""
+    """Return the chart, for these namespaces."""
     return install(cluster, VALUES)
 
 
@@ -124,6 +124,32 @@ def pods(cluster: Cluster, release: Release, tmp_path_factory: pytest.TempPathFa
         said = [json.loads(line) for line in one.process.output().splitlines() if line.startswith("{")]
         assert [line for line in said if line["level"] in {"error", "critical"}] == []
         assert "forbidden: User" not in one.process.output()
+
+
+def test_a_namespace_that_is_deleted_keeps_no_other_waiting(cluster: Cluster, release: Release, tmp_path: Path) -> None:
+    """Who starts when it has gone says so, and works for the others; when it is there again, for it as well."""
+    told = cluster.kubectl("get", "roles,rolebindings", "-n", GOING, "-o", "json").stdout
+    rights = [one for one in json.loads(told)["items"] if one["metadata"]["name"].startswith("kube-cpg")]
+    cluster.kubectl("delete", "namespace", GOING, "--timeout=60s")
+    with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
+        started = [one for pods in running.pods.values() for one in pods]
+        assert {one.ask("/readyz") for one in started} == {(200, f"ok, but may not read {GOING}\n")}
+        works(cluster, Place(cluster, OURS))
+        cluster.kubectl("create", "namespace", GOING)
+        for one in rights:
+            del one["metadata"]["resourceVersion"], one["metadata"]["uid"]
+        Place(cluster, GOING).put(*rights)
+        works(cluster, Place(cluster, GOING), timeout=90)
+        cluster.wait(lambda: {one.ask("/readyz") for one in started} == {(200, "ok\n")}, what="readiness", timeout=90)
+    assert not [one for one in started if one.process.exit_code]
+
+
+def works(cluster: Cluster, place: Place, timeout: float = 30) -> None:
+    """Have a tree placed and found whole, and let it go again."""
+    place.put(*tree(), *(pod(name, group="leaf") for name in ("a", "b")))
+    healthy = {"root": "True", "leaf": "True"}
+    cluster.wait(lambda: all(place.nodes()) and place.healthy() == healthy, what="a whole tree", timeout=timeout)
+    place.delete("pods/a", "pods/b", "podgroups/leaf", "cpg/root")
 
 
 @pytest.mark.usefixtures("pods")
