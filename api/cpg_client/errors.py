@@ -128,6 +128,11 @@ class ApiError(ClientError):
         return self.status == HTTPStatus.FORBIDDEN
 
     @property
+    def is_namespace_ending(self) -> bool:
+        """The namespace is being deleted, and takes nothing new."""
+        return self.is_forbidden and any(cause.reason == "NamespaceTerminating" for cause in self.causes)
+
+    @property
     def is_not_found(self) -> bool:
         """The object, or the whole resource, is not there."""
         return self.status == HTTPStatus.NOT_FOUND

@@ -150,7 +150,8 @@ async def record_event(
     """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``.
 
     ``related`` is another object that has to do with it. Where it is ``counted``, the same cause at the same object
-    is one event, whoever told of it before, for as long as the server keeps it.
+    is one event, whoever told of it before, for as long as the server keeps it. To a namespace that is being deleted
+    nobody can tell anything any more, and nobody will ask.
     """
     namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
     name = {"name": f"{start}.{_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
@@ -172,6 +173,8 @@ async def record_event(
     try:
         await connection.post(EVENTS.path(namespace), body)
     except ApiError as error:
+        if error.is_namespace_ending:
+            return
         if not (counted and error.is_already_exists):
             raise
         await _count(connection, EVENTS.path(namespace, name["name"]))

@@ -180,6 +180,16 @@ async def test_an_event_about_a_node_goes_to_default(server: "FakeServer", timed
     assert msgspec.convert(sent(server), dict[str, object])["regarding"] == regarding
 
 
+async def test_a_namespace_that_ends_is_told_nothing(server: "FakeServer", timed: Connection) -> None:
+    """It is no trouble; any other refusal is."""
+    refusal = {"kind": "Status", "reason": "Forbidden", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", refusal, status=403)
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", {"kind": "Status"}, status=403)
+    await record_event(timed, PODS, POD, EVENT)
+    with pytest.raises(ApiError, match="403"):
+        await record_event(timed, PODS, POD, EVENT)
+
+
 async def test_long_texts_are_cut(server: "FakeServer", timed: Connection) -> None:
     """The server takes a kilobyte of note; it is cut between two characters, and so are the names."""
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", status=201)
