@@ -189,9 +189,11 @@ class Arena:
 
         async def bound(events: AsyncIterator[WatchEvent]) -> AsyncIterator[str]:
             async for event in events:
+                if event.type != "MODIFIED":  # a bookmark has no name
+                    continue
                 one = msgspec.json.decode(event.object)
                 name = one["metadata"]["name"]
-                if one["spec"].get("nodeName") and event.type == "MODIFIED" and name not in seen:
+                if one["spec"].get("nodeName") and name not in seen:
                     seen.add(name)
                     yield name
 
