@@ -23,10 +23,11 @@ from cpg_scheduler.binding import REASON_WAITING, Binder, Trouble
 from cpg_scheduler.binding import Order as BindOrder
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.failing import ANYTHING, Failure
+from cpg_scheduler.leaving import SLACK
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Pending
 from cpg_scheduler.plans import NOTHING, Answer
-from cpg_scheduler.preempting import SLACK, Preemption
+from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
@@ -164,6 +165,7 @@ class Driver:
         for bind in decision.binds:
             self._state.assume(bind.uid, bind.node, bind.choices)
             self._under_way[bind.uid] = ready
+        self._preemption.seated(root)
         if nodes:
             self._binder.start(
                 BindOrder(
@@ -290,7 +292,8 @@ class Driver:
     def _failed(self, root: RootKey, ready: Ready, decision: Decision, trouble: Trouble) -> None:
         """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
         self._land(ready, decision)
-        self._preemption.unplaced(root, trouble.uids)
+        nodes = {bind.uid: bind.node for bind in decision.binds}
+        self._preemption.unplaced(root, {uid: nodes[uid] for uid in trouble.uids})
         order = order_of(self._state, root)
         if order is None:
             self._pending.bound(root)

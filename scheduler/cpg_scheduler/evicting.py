@@ -10,15 +10,17 @@
 
 What fails is tried again. A refusal is final: it ends the plan, units that have not been begun stay, and who has been
 told for nothing is told so. A unit whose first pod goes is carried through, whatever becomes of the plan. That we lack
-a right says nothing of the pod, and a server that has just begun says it to all: it is believed after a while.
+a right says nothing of the pod, and a server that has just begun says it to all; a server that fails at the request (a
+webhook of its cannot be asked) may do so for a moment. Both are believed after a while, so that no plan waits for ever.
 """
 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.conditions import find_condition
@@ -41,10 +43,14 @@ CONTROLLER = "cpg-scheduler"
 BACKOFF = Backoff(first=0.25, longest=10.0)
 AGAIN = frozenset({401, 408, 409, 429})
 """Answers that may be another the next time: who we are is looked at anew, and the server was busy or overtaken."""
+FAILED = 500
+"""What the server answers where it could not do what was asked, such as ask a webhook."""
 UNASKABLE = 400
 """What the server answers to a dry run where a webhook has side effects."""
 DOUBTS = 8
-"""How often it is asked again where we lack a right; by the backoff, half a minute."""
+"""How often it is asked again where we lack a right, or the server fails; by the backoff, half a minute."""
+STUCK = 3
+"""After how many failures in a row a unit lets the next one begin."""
 Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -75,16 +81,16 @@ class Victim(Struct, frozen=True):
     """The groups that go as a whole with it."""
 
 
-def always(_: Victim) -> bool:
-    """Let every unit begin."""
-    return True
+def always(victim: Victim) -> Sequence[Pod]:
+    """Let every unit begin, as it is."""
+    return victim.pods
 
 
 class Order(Struct, frozen=True, kw_only=True):
     """A plan to perform, for as long as it stands; ``commit`` tells at the last moment whether it is begun at all.
 
-    ``begins`` is asked before each unit whether its turn has come; if so, it is carried through, whole. ``refused`` is
-    told of a pod that the API server will not have evicted, or nominated.
+    ``begins`` is asked before each unit who of it is to go, or None where it is to stay; from then on it is carried
+    through, whole. ``refused`` is told of a pod that the API server will not have evicted, or nominated.
     """
 
     preemptor: Preemptor
@@ -95,7 +101,30 @@ class Order(Struct, frozen=True, kw_only=True):
     refused: Callable[[Pod, ClientError], None]
     known: bool = False
     """Whether it had been begun before a restart."""
-    begins: Callable[[Victim], bool] = always
+    begins: Callable[[Victim], Sequence[Pod] | None] = always
+
+
+class Turn:
+    """A place among the units that are under way; who has to wait for the server hands it on."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        """Have none yet."""
+        self._places = places
+        self._has_one = False
+
+    async def __aenter__(self) -> Self:
+        await self._places.acquire()
+        self._has_one = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.hand_on()
+
+    def hand_on(self) -> None:
+        """Let somebody else have the place."""
+        if self._has_one:
+            self._has_one = False
+            self._places.release()
 
 
 class Evictor:
@@ -114,7 +143,7 @@ class Evictor:
         in_flight: int,
     ) -> None:
         """Evict with so many requests in flight at the most."""
-        self.later: Callable[[Callable[[], Awaitable[None]]], None] = lambda write: self._spawn(write())
+        self.later: Callable[[Callable[[], Awaitable[None]]], None] = self._put_off
         """Called with what can wait until all that matters has been done, which are the events."""
         self.nominate: Callable[[Pod, str], Awaitable[None]] = self._nominate
         """How a pod is nominated to a node: who has something to say about it may do so in the same write."""
@@ -128,6 +157,7 @@ class Evictor:
         self._slots = asyncio.Semaphore(in_flight)
         self._under_way = asyncio.Semaphore(in_flight)
         self._running: set[asyncio.Task[None]] = set()
+        self._retracting: set[asyncio.Task[None]] = set()
         self._nominating: dict[str, Order] = {}
 
     def start(self, order: Order) -> None:
@@ -135,11 +165,18 @@ class Evictor:
         self._nominating.update((pod.metadata.uid, order) for pod, _ in order.nominations)
         self._spawn(self._perform(order))
 
-    def retract(self, pods: Iterable[Pod]) -> None:
-        """Tell pods that were told to go that they stay."""
+    def retract(self, pods: Iterable[Pod], groups: Sequence[Group] = ()) -> None:
+        """Tell pods that were told to go that they stay, and groups."""
         found = tuple(pods)
         if found:
-            self._spawn(self._retract(found))
+            task = self._spawn(self._retract(found, groups))
+            self._retracting.add(task)
+            task.add_done_callback(self._retracting.discard)
+
+    def move(self, nominations: Iterable[tuple[Pod, str]]) -> None:
+        """Nominate pods to other nodes than before, without evicting anybody."""
+        for pod, node in nominations:
+            self._spawn(self._try(self.nominate(pod, node), pod.metadata))
 
     def clear(self, pods: Iterable[Pod]) -> None:
         """Nominate these pods no more."""
@@ -147,18 +184,22 @@ class Evictor:
         if found:
             self._spawn(self._clear(found))
 
+    def _put_off(self, write: Callable[[], Awaitable[None]]) -> None:
+        self._spawn(write())
+
     async def drained(self) -> None:
         """Wait until nothing is under way."""
         while self._running:
             await asyncio.wait(self._running)
 
-    def _spawn(self, work: Awaitable[object]) -> None:
+    def _spawn(self, work: Awaitable[object]) -> asyncio.Task[None]:
         async def run() -> None:
             await work
 
         task = self._tasks.create_task(run())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     async def _perform(self, order: Order) -> None:
         clock = self._connection.timing.clock
@@ -212,21 +253,42 @@ class Evictor:
 
     async def _take(self, order: Order, victim: Victim) -> bool:
         """Evict a unit when its turn has come: no more are under way than requests, so that a refusal can stop many."""
-        async with self._under_way:
-            return order.begins(victim) and await self._go(order, victim)
+        async with Turn(self._under_way) as turn:
+            pods = order.begins(victim)
+            return pods is not None and await self._go(order, replace(victim, pods=pods), turn.hand_on)
 
-    async def _go(self, order: Order, victim: Victim) -> bool:
+    async def _go(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
         """Tell all groups and pods of a unit, then delete these; from the first on, it is carried through."""
+        return await self._tell(order, victim, stuck) and await self._delete(order, victim, stuck)
+
+    async def _tell(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
+        """Tell all groups and pods of a unit that they go; return whether they still are to."""
+        if self._retracting:  # or a word of before would come after
+            await asyncio.wait(self._retracting)
         message = told(self._scheduler_name, order.preemptor)
         await self._mark(victim.groups, "True", message)
-        untold = [pod for pod in victim.pods if not is_told(pod, order.preemptor.uid)]
-        telling = [self._insist(order, pod, self._telling(pod, "True", message), order.stands) for pod in untold]
-        heard = await asyncio.gather(*telling)
-        if not (all(heard) and order.stands()):
-            await self._retract(itertools.compress(untold, heard), victim.groups)
-            return False
-        going = (self._insist(order, pod, self._deletion(pod), lambda: True) for pod in victim.pods)
-        gone = await asyncio.gather(*going)
+        untold = [pod for pod in victim.pods if not (order.known and is_told(pod, order.preemptor.uid))]
+        telling = (self._telling(pod, "True", message) for pod in untold)
+        heard = await asyncio.gather(
+            *(
+                self._insist(order, pod, act, order.stands, stuck=stuck)
+                for pod, act in zip(untold, telling, strict=True)
+            )
+        )
+        if all(heard) and order.stands():
+            return True
+        await self._retract(itertools.compress(untold, heard), victim.groups)
+        return False
+
+    async def _delete(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
+        """Delete all pods of a unit; return whether that has worked. Of several, some may have gone: so it goes on."""
+        is_lasting = len(victim.pods) > 1
+        gone = await asyncio.gather(
+            *(
+                self._insist(order, pod, self._deletion(pod), lambda: True, stuck=stuck, is_lasting=is_lasting)
+                for pod in victim.pods
+            )
+        )
         for pod in itertools.compress(victim.pods, gone):
             self._announce(order.preemptor, pod, victim.reason)
         if not all(gone):
@@ -317,8 +379,21 @@ class Evictor:
     async def _all(self, works: Iterable[Awaitable[bool]]) -> bool:
         return all(await asyncio.gather(*works))
 
-    async def _insist(self, order: Order, pod: Pod, act: Act, goes_on: Callable[[], bool]) -> bool:
-        """Send until it works, or there is no reason to any more; return whether it is done, or the pod gone."""
+    async def _insist(
+        self,
+        order: Order,
+        pod: Pod,
+        act: Act,
+        goes_on: Callable[[], bool],
+        *,
+        stuck: Callable[[], None] = lambda: None,
+        is_lasting: bool = False,
+    ) -> bool:
+        """Send until it works, or there is no reason to any more; return whether it is done, or the pod gone.
+
+        It is told that it is ``stuck`` when it fails time and again. What is ``lasting`` goes on where there are doubts
+        alone, though the plan has been told that it is refused.
+        """
         failures = doubts = 0
         while goes_on():
             async with self._slots:
@@ -327,12 +402,16 @@ class Evictor:
                 error = await _outcome(act)
             if error is None:
                 return True
-            doubts += _lacks_right(error)
-            if _is_final(error) and not (_lacks_right(error) and doubts <= DOUBTS):
+            is_doubtful = _is_doubtful(error)
+            doubts += is_doubtful
+            if doubts == DOUBTS + 1 or (_is_final(error) and not is_doubtful):
                 self._log.warning("eviction refused", pod=pod.metadata.key, error=str(error))
                 order.refused(pod, error)
-                return False
+                if not (is_doubtful and is_lasting):
+                    return False
             failures += 1
+            if failures == STUCK:
+                stuck()
             wait = BACKOFF.wait(failures, error)
             self._log.warning("eviction failed", pod=pod.metadata.key, error=str(error), retry_in=wait)
             await self._connection.timing.sleep(wait)
@@ -388,6 +467,11 @@ def _tells_of_another(error: ApiError) -> bool:
 def _lacks_right(error: ClientError) -> bool:
     """Tell whether it is said of us that we must not: admission speaks of the pod, authorization of a user."""
     return isinstance(error, ApiError) and error.is_forbidden and ' is forbidden: User "' in error.message
+
+
+def _is_doubtful(error: ClientError) -> bool:
+    """Tell whether a no may be a yes in a moment, and may be none."""
+    return _lacks_right(error) or (isinstance(error, ApiError) and error.status == FAILED)
 
 
 def _is_final(error: ClientError) -> bool:

@@ -31,6 +31,10 @@ class Record(Struct, kw_only=True):
     evicts: frozenset[str]
     victims: set[str]
     plan: Plan | None = None
+    allowed: Mapping[str, int] = {}
+    """What the budgets that cover its victims would have allowed without these, when it was made."""
+    freed: list[str] = field(default_factory=list)
+    """The nodes that pods of it were nominated to, and did not need."""
     begun: set[str] = field(default_factory=set)
     """The pods of ``evicts`` whose eviction has begun, and is carried through."""
     is_committed: bool = False

@@ -6,15 +6,16 @@ The engine plans, the evictor evicts; here is kept, per root, the plan that is u
    none was placed in this cycle. So binding and preempting never meet in one cycle. Never for ``Never``.
 2. **One plan at a time.** While a victim still takes room no further plan is made, however long it takes to end. The
    root is attempted when there are news, and room elsewhere is taken without evicting more.
-3. **Room is kept.** Its pods hold theirs as ghosts, which those that outrank it pass, and nobody else.
+3. **Room is kept.** Its pods hold theirs as ghosts, which those that outrank it pass, and nobody else. A pod that is
+   placed where another of its root was to be leaves that one its own seat, and one whose bind fails keeps what it had.
 4. **Who is going anyway is counted on.** A plan looks at the cluster as if all victims of other plans had gone, with
    the ghosts in their place, and so had those whom anybody else has deleted; it evicts only what is missing then. It
    waits for those of them that it needs.
 5. **Who should have ended a while ago and has not is not counted on**, whoever deleted it: its kubelet may be dead. A
    plan that waits for such a pod is kept until there is one that need not.
 6. **A plan breaks** when a node of it takes no such pods any more, its pods are others now, a victim must not be
-   evicted, a plan that it counted on is dropped, or all have gone and it does not fit. Units that have not been begun
-   by then stay.
+   evicted, a plan that it counted on is dropped, or all have gone and it does not fit; and when a last look finds that
+   it is in vain, or that a unit is another now. Units that have not been begun by then stay.
 7. **Nothing is remembered that the API does not know.** A new leader waits for those who are going, and ends what the
    old one began of a unit that goes whole. If there was more to be done, the plan is made anew.
 
@@ -27,32 +28,30 @@ most, and the next priority follows. With n roots of p priorities there is an en
 evict each other: each would have to be the less important.
 """
 
-import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-import numpy as np
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
 from cpg_client.errors import ClientError
+from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
-from cpg_engine.filters.registry import statically_feasible
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.preemption.planning import plan as plan_for
-from cpg_engine.preemption.values import Outcome, Plan, VictimUnit
+from cpg_engine.preemption.values import Outcome, Plan
 from cpg_scheduler.attempting import Ready, attempt_of, order_of, waiting_at
 from cpg_scheduler.caches.nominations import Nominated
 from cpg_scheduler.caches.state import News, State
-from cpg_scheduler.evicting import Evictor, Order, Victim
+from cpg_scheduler.evicting import Evictor, Order, Victim, always
 from cpg_scheduler.failing import UNPROVEN
+from cpg_scheduler.leaving import Leavers
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_due, outlook_of, preemptor_of
+from cpg_scheduler.reconsidering import has_room, is_enough, is_other, objection, takes, who_stays
 from cpg_scheduler.resuming import Orphaned, left_behind, orphaned
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
 
-SLACK = 30.0
-"""Seconds for which a pod that was deleted is still expected to end when its time is over."""
 GRUDGE = 300.0
 """Seconds for which a pod that must not be evicted is left out of plans."""
 
@@ -77,7 +76,7 @@ class Preemption:
         self._metrics = metrics
         self._options = options
         self._clock = clock
-        self._wall = wall
+        self._leavers = Leavers(state, clock=clock, wall=wall)
         self._log = log
         self._records: dict[RootKey, Record] = {}
         self._waiting_for: dict[str, set[RootKey]] = {}
@@ -103,6 +102,7 @@ class Preemption:
     def absorb(self, news: News) -> list[RootKey]:
         """Take the news; return the roots that are to be attempted at once."""
         found: dict[RootKey, None] = {}
+        self._leavers.forget(news.gone)
         for uid in news.gone & self._waiting_for.keys():
             for root in self._waiting_for.pop(uid):
                 record = self._records[root]
@@ -113,36 +113,71 @@ class Preemption:
         for root, record in list(self._records.items()):
             if root in news.touched or self._state.anchored(root) != root:
                 self._review(record)
-            if news.reshaped and not self._has_its_nodes(record, news.reshaped):
+            if not news.reshaped.isdisjoint(record.nominations.values()) and not self._holds(record):
                 self._break(record, "a node of it is gone, or takes no such pods any more")
         found.update((root, None) for root in self._fallen if root in self._records)
         self._fallen.clear()
         return list(found)
 
-    def placed(self, root: RootKey, pods: Collection[str]) -> None:
-        """Take pods of a root, by UID, as placed: they hold room of their own from now on."""
+    def placed(self, root: RootKey, nodes: Mapping[str, str]) -> None:
+        """Take pods of a root, by UID, as placed at these nodes: they hold room of their own from now on."""
         record = self._records.get(root)
-        for uid in pods:
+        for uid in nodes:
             self._state.nominations.drop(uid)
-        if record is None or not pods:
+        if record is None or not nodes:
             return
-        record.pods -= set(pods)
-        for uid in pods:
-            record.nominations.pop(uid, None)
+        record.pods -= nodes.keys()
+        seats = {uid: record.nominations.pop(uid) for uid in nodes if uid in record.nominations}
+        record.freed = [seat for uid, seat in seats.items() if seat != nodes[uid]]
         if not record.nominations:
             self._end(record)
         elif not record.is_committed:
             self._break(record, "some of its pods have been placed without it")
 
-    def unplaced(self, root: RootKey, pods: Collection[str]) -> None:
-        """Keep the room of nominated pods, by UID, whose binds have failed after all.
+    def seated(self, root: RootKey) -> None:
+        """See to it that those who are left have a seat, now that those who are placed have theirs.
+
+        Who was placed where another was nominated leaves it the node that was kept for himself.
+        """
+        record = self._records.get(root)
+        if record is None or not record.freed or record.is_broken:
+            return
+        going = self._leavers.going(self._waiting_for)
+        freed, record.freed = record.freed, []
+        moved = [uid for uid, node in record.nominations.items() if not has_room(self._state, node, going)]
+        for uid in moved:
+            seat = next((node for node in freed if takes(self._state, node, uid)), None)
+            if seat is not None and not has_room(self._state, record.nominations[uid], going):
+                freed.remove(seat)
+                self._seat(record, uid, seat)
+        self._tell_seats(record, moved)
+
+    def unplaced(self, root: RootKey, nodes: Mapping[str, str]) -> None:
+        """Keep the room that nominated pods, by UID, were given, though their binds have failed after all.
 
         Others would come in while the root backs off, and have to be evicted as well.
         """
-        known = [self._state.pods[uid] for uid in pods if uid in self._state.pods]
-        nominated = {pod.metadata.uid: node for pod in known if (node := pod.status.nominated_node_name)}
-        if nominated and self._records.get(root) is None:
-            self._take_up(root, nominated)
+        known = [self._state.pods[uid] for uid in nodes if uid in self._state.pods]
+        seats = {uid: nodes[uid] for pod in known if pod.status.nominated_node_name and (uid := pod.metadata.uid)}
+        if seats and self._records.get(root) is None:
+            self._take_up(root, seats)
+        record = self._records.get(root)
+        if record is None or record.is_broken:
+            return
+        for uid, node in seats.items():
+            if takes(self._state, node, uid):
+                record.pods.add(uid)
+                self._seat(record, uid, node)
+        self._tell_seats(record, seats)
+
+    def _seat(self, record: Record, uid: str, node: str) -> None:
+        record.nominations[uid] = node
+        self._state.nominations.put(self._state.pods[uid], Nominated(node, record.root, record.priority))
+
+    def _tell_seats(self, record: Record, uids: Iterable[str]) -> None:
+        """Nominate pods where they are seated, as far as the API server has it otherwise."""
+        seats = ((self._state.pods[uid], node) for uid in uids if (node := record.nominations.get(uid)) is not None)
+        self._evictor.move((pod, node) for pod, node in seats if pod.status.nominated_node_name != node)
 
     def end(self, root: RootKey) -> None:
         """Drop the plan of a root that cannot be tried any more."""
@@ -158,7 +193,7 @@ class Preemption:
         """Return what becomes of the pods that were left: a plan goes on, or is begun, or there is none."""
         record = self._records.get(root)
         waits = record is not None and bool(record.victims) and not record.is_broken
-        if record is not None and waits and (record.evicts - record.begun or not self._overdue(record)):
+        if record is not None and waits and (record.evicts - record.begun or not self._leavers.late(record.victims)):
             return _waiting(record, "Ongoing", len(record.victims))
         answer = self._attempt(root, ready, decision, left)
         if record is None or self._records.get(root) is not record:
@@ -192,7 +227,7 @@ class Preemption:
     def explain(self, root: RootKey, ready: Ready) -> Plan:
         """Return the plan that would be made for a root now."""
         units = self._state.victims(ready.priority, self._spared())
-        if not units and not self._going():
+        if not units and not self._leavers.going(self._waiting_for):
             return Plan(outcome=Outcome.NO_VICTIMS)
         return plan_for(
             self._state.world,
@@ -201,7 +236,7 @@ class Preemption:
             priority=ready.priority,
             units=units,
             budgets=self._state.budgets.all(),
-            lifted=(*self.passed_by(root, ready), *self._going()),
+            lifted=(*self.passed_by(root, ready), *self._leavers.going(self._waiting_for)),
         )
 
     def _plan(self, root: RootKey, ready: Ready, left: Mapping[str, Pod]) -> Answer:
@@ -210,7 +245,7 @@ class Preemption:
         plan = self.explain(root, ready)
         kind = root.key.kind
         self._metrics.preemption.planned(kind.lower(), plan, self._clock() - began)
-        waits = self._needed(plan)
+        waits = self._needed(root, ready, plan)
         if plan.outcome is not Outcome.PLANNED or not (plan.evictions or waits):
             hopes = plan.explanation is not None and plan.explanation.finding in UNPROVEN
             return Answer(outlook=vain_preemption(kind, plan), hopes=hopes, outcome=plan.outcome.value)
@@ -218,30 +253,21 @@ class Preemption:
         self._perform(record, left)
         return _waiting(record, plan.outcome.value, count_of(plan))
 
-    def _needed(self, plan: Plan) -> set[str]:
-        """Return who is going anyway, and has to: from the nodes of a plan, or, where that is nobody, from anywhere.
+    def _needed(self, root: RootKey, ready: Ready, plan: Plan) -> set[str]:
+        """Return who is going anyway, and has to: from the nodes of a plan, or from anywhere if that is not enough.
 
         Somebody whom the preemptor must not meet can be in its way from another node.
         """
         if plan.outcome is not Outcome.PLANNED:
             return set()
-        nodes, going = {found.node for found in plan.nominations}, self._going()
+        nodes, going = {found.node for found in plan.nominations}, self._leavers.going(self._waiting_for)
         near = {uid for uid in going if self._state.pods[uid].spec.node_name in nodes}
-        return near if near or plan.evictions else going
-
-    def _going(self) -> set[str]:
-        """Return whose room will be free without evicting anybody more, and is not late."""
-        leaving, known = self._state.leaving(), self._state.pods
-        return {uid for uid in (*self._waiting_for, *leaving) if uid in known and not self._is_late(leaving.get(uid))}
-
-    def _overdue(self, record: Record) -> set[str]:
-        """Return for whom a plan waits in vain, as it seems."""
-        leaving = self._state.leaving()
-        return {uid for uid in record.victims if self._is_late(leaving.get(uid))}
-
-    def _is_late(self, pod: Pod | None) -> bool:
-        """Tell whether a pod was deleted, and should have ended a while ago."""
-        return pod is not None and self._wall() >= _end_of(pod)
+        evicts = (uid for eviction in plan.evictions for uid in eviction.unit.pods)
+        lifted = (*self.passed_by(root, ready), *evicts, *near)
+        if near == going:
+            return near
+        seats = decide(self._state.world, ready.unit, self._options, lifted=lifted)
+        return near if len(seats.binds) >= len(plan.nominations) else going
 
     def _begin(self, root: RootKey, ready: Ready, plan: Plan, waits: Collection[str]) -> Record:
         """Keep the plan in mind, and its room, in place of the one before."""
@@ -256,6 +282,7 @@ class Preemption:
             evicts=evicts,
             victims={*evicts, *waits},
             plan=plan,
+            allowed=self._state.budgets.left_by(self._state.pods[uid] for uid in evicts),
         )
         self._keep(record)
         self._state.budgets.spend(self._state.pods[uid] for uid in evicts)
@@ -326,7 +353,7 @@ class Preemption:
                 commit=lambda: known or self._commit(record),
                 refused=refused,
                 known=known,
-                begins=lambda victim: known or self._begins(record, victim),
+                begins=always if known else lambda victim: self._begins(record, victim),
             )
         )
 
@@ -345,36 +372,33 @@ class Preemption:
     def _is_current(self, record: Record) -> bool:
         return self._records.get(record.root) is record and not record.is_broken
 
-    def _begins(self, record: Record, victim: Victim) -> bool:
-        """Tell whether a unit is still to be evicted; from then on it is, whole."""
+    def _begins(self, record: Record, victim: Victim) -> Sequence[Pod] | None:
+        """Return who of a unit is to go, if it is still to be evicted; from then on it is, whole."""
+        unit = [pod.metadata.uid for pod in victim.pods]
         if not (record.is_committed and self._is_current(record)):
-            return False
-        record.begun.update(pod.metadata.uid for pod in victim.pods)
-        return True
+            return None
+        if is_other(self._state, unit, record.priority):
+            self._give_up(record, "one of its victims goes with others by now, or is more important")
+            return None
+        record.begun.update(unit)
+        self._leavers.note(unit)
+        return who_stays(self._state, unit)
 
     def _commit(self, record: Record) -> bool:
         """Look at a plan once more before anybody is evicted."""
         if not self._stands(record) or record.plan is None:
             return False
-        now = {uid: unit for unit in self._state.victims(record.priority) for uid in unit.pods}
-        are_others = any(self._is_other(eviction.unit, now) for eviction in record.plan.evictions)
-        if are_others or not self._has_its_nodes(record, record.nominations.values()):
-            self._break(record, "the cluster has changed while it was prepared", at_once=False)
-            self.again(record.root)
+        problem = objection(self._state, record, self._options)
+        if problem or not self._holds(record):
+            self._give_up(record, problem or "it would make too little room by now")
             return False
         record.is_committed = True
         return True
 
-    def _is_other(self, planned: VictimUnit, now: Mapping[str, VictimUnit]) -> bool:
-        """Tell whether of a unit somebody runs who goes with more pods by now, or is no longer less important."""
-        pods = set(planned.pods)
-        units = {id(unit): unit for uid in pods if (unit := now.get(uid)) is not None}
-        has_grown = any(not pods.issuperset(unit.pods) for unit in units.values())
-        return has_grown or any(uid not in now and self._runs(uid) for uid in pods)
-
-    def _runs(self, uid: str) -> bool:
-        pod = self._state.pods.get(uid)
-        return pod is not None and not pod.is_terminal and not pod.is_terminating
+    def _give_up(self, record: Record, why: str) -> None:
+        """Break a plan, and have its root attempted again after a while."""
+        self._break(record, why, at_once=False)
+        self.again(record.root)
 
     def _review(self, record: Record) -> None:
         """Hold a plan against the pods that wait for it now."""
@@ -384,24 +408,17 @@ class Preemption:
         elif waiting - record.pods or record.nominations.keys() - waiting:
             self._break(record, "its pods are others now")
 
-    def _has_its_nodes(self, record: Record, looked_at: Collection[str]) -> bool:
-        """Tell whether these nodes, as far as they are the plan's, still take the pods that are nominated to them."""
-        return all(self._takes(node, uid) for uid, node in record.nominations.items() if node in looked_at)
-
-    def _takes(self, node: str, uid: str) -> bool:
-        ledger, pod = self._state.world.ledger, self._state.pods.get(uid)
-        row = ledger.cluster.row_of.get(node)
-        if row is None or pod is None:
-            return row is not None
-        return bool(statically_feasible(ledger.class_of(pod), ledger.cluster, np.array([row], dtype=np.intp)).all())
+    def _holds(self, record: Record) -> bool:
+        """Tell whether the nodes of a plan still take the pods that are nominated to them, and all of them together."""
+        nodes_do = all(takes(self._state, node, uid) for uid, node in record.nominations.items())
+        return nodes_do and is_enough(self._state, record, self._leavers.going(self._waiting_for), self._options)
 
     def _refused(self, record: Record, pod: Pod, error: ClientError) -> None:
         """Drop the plan: somebody must not be evicted."""
         self._grudges[pod.metadata.uid] = self._clock() + GRUDGE
         record.is_committed = False
         if self._records.get(record.root) is record and not record.is_broken:
-            self._break(record, f"Pod {pod.metadata.key} is not to be evicted: {error}", at_once=False)
-            self.again(record.root)
+            self._give_up(record, f"Pod {pod.metadata.key} is not to be evicted: {error}")
         else:
             self._abandon(record)  # another plan, of this root or another, may count on the same pods
 
@@ -477,7 +494,7 @@ class Preemption:
         self._evictor.retract(found.staying)
         if found.begun:
             self._order(record, victims=found.begun, known=True)
-        if found.staying or not self._has_its_nodes(record, nodes.values()):
+        if found.staying or not all(takes(self._state, node, uid) for uid, node in nodes.items()):
             self._break(record, "it was interrupted before all its victims had been told to go")
 
     def _carry_through(self, found: Orphaned) -> None:
@@ -491,7 +508,7 @@ class Preemption:
             dropped=len(found.staying),
         )
         self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods)
-        self._evictor.retract(found.staying)
+        self._evictor.retract(found.staying, found.groups)
         if not found.begun:
             return
         self._evictor.start(
@@ -505,12 +522,6 @@ class Preemption:
                 known=True,
             )
         )
-
-
-def _end_of(pod: Pod) -> float:
-    """Return when a pod that is being deleted should be gone at the latest."""
-    ends = pod.metadata.deletion_timestamp
-    return dt.datetime.fromisoformat(ends).timestamp() + SLACK if ends else 0.0
 
 
 def _waiting(record: Record, outcome: str, victims: int) -> Answer:

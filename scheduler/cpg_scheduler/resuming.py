@@ -13,12 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.attempting import Ready
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.evicting import Preemptor, Victim, is_told, telling, whom
 from cpg_scheduler.plans import Record, preemptor_of
+from cpg_scheduler.reporting import is_disrupted
 from cpg_scheduler.roots import RootKey
 
 ABOVE_ALL = 1 << 31
@@ -67,6 +69,8 @@ class Orphaned(Struct, frozen=True):
     preemptor: Preemptor
     begun: Sequence[Victim]
     staying: Sequence[Pod]
+    groups: Sequence[Group] = ()
+    """The groups that were told that they go as a whole, and stay."""
 
 
 def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
@@ -81,12 +85,14 @@ def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
 
 
 def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) -> Orphaned:
-    units = [[state.pods[uid] for uid in unit.pods] for unit in _whole(state, ABOVE_ALL, victims)]
-    begun = [[pod for pod in pods if not pod.is_terminating] for pods in units if _is_begun(pods, victims)]
+    units = [(unit, [state.pods[uid] for uid in unit.pods]) for unit in _whole(state, ABOVE_ALL, victims)]
+    begun = [[pod for pod in pods if not pod.is_terminating] for _, pods in units if _is_begun(pods, victims)]
+    dropped = [unit for unit, pods in units if not _is_begun(pods, victims)]
+    groups = [group for unit in dropped for group in state.groups_of(unit) if is_disrupted(group)]
     going = {pod.metadata.uid for pods in begun for pod in pods}
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
     why = f"{preemptor.key} needed its place"
-    return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying)
+    return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying, groups)
 
 
 def _whole(state: State, below: int, heard: Mapping[str, Pod]) -> list[VictimUnit]:

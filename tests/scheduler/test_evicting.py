@@ -15,7 +15,7 @@ from cpg_client.errors import ApiError, ClientError, ConnectionFailedError
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod, pod_group
-from cpg_scheduler.evicting import Evictor, Order, Preemptor, Victim, is_told, told, whom
+from cpg_scheduler.evicting import DOUBTS, Evictor, Order, Preemptor, Victim, is_told, told, whom
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.pending import Backoff, Pending
 from cpg_scheduler.testing.wire import Wire, Write
@@ -27,6 +27,9 @@ SAID = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/t
 
 
 RIGHTLESS = 'pods "v0" is forbidden: User "me" cannot delete resource "pods" in the namespace "default"'
+
+
+IN_FLIGHT = 9
 
 
 async def no_time(_: float) -> None:
@@ -77,7 +80,7 @@ class Court:
                 instance="me",
                 metrics=self.metrics,
                 log=structlog.wrap_logger(self.log, processors=[]),
-                in_flight=9,
+                in_flight=IN_FLIGHT,
             )
             (act or (lambda one: one.start(self.order)))(evictor)
             await evictor.drained()
@@ -207,7 +210,7 @@ async def test_a_refusal_stops_those_that_have_not_been_begun() -> None:
 async def test_a_unit_whose_turn_does_not_come_is_not_told() -> None:
     """It is in vain by now: the preemptor has gone while others went."""
     court = Court()
-    court.order = replace(court.order, begins=lambda victim: victim.pods[0].metadata.name == "v0")
+    court.order = replace(court.order, begins=lambda one: one.pods if one.pods[0].metadata.name == "v0" else None)
     await court.perform()
     assert (court.deleted(), bool(court.conditions("v1")), court.refused) == (["v0"], False, [])
 
@@ -372,3 +375,69 @@ def test_a_victim_tells_whom_it_goes_for(kind: str) -> None:
     assert whom("cpg-scheduler", told("cpg-scheduler", preemptor)) == preemptor
     assert whom("cpg-scheduler", told("other-scheduler", preemptor)) is None
     assert whom("cpg-scheduler", "default-scheduler: preempting to accommodate a higher priority pod") is None
+
+
+async def test_who_was_told_to_stay_is_told_anew_when_he_goes_after_all() -> None:
+    """What is known of him may be older than that."""
+    court = Court()
+    condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=SAID)
+    told = replace(pod("v0", node_name="n1"), status=PodStatus(conditions=(condition,)))
+    court.order = replace(court.order, victims=[Victim([told], "room")])
+
+    def again(evictor: Evictor) -> None:
+        evictor.retract([told])
+        evictor.start(court.order)
+
+    await court.perform(again)
+    assert ([one["status"] for one in court.conditions("v0")], court.deleted()) == (["False", "True"], ["v0"])
+
+
+async def test_a_server_that_always_fails_is_believed_after_a_while() -> None:
+    """A webhook that cannot be asked, say: nobody waits for ever, and others may be evicted instead."""
+    court = Court()
+    court.wire.error = lambda write: ApiError(500, "InternalError", "") if write.path.endswith("pods/v0") else None
+    await court.perform()
+    assert (court.refused, court.deleted()) == (["v0"], [])
+    assert [one["status"] for one in court.conditions("v0")] == ["True", "False"]
+
+
+async def test_the_rest_of_a_unit_is_insisted_on() -> None:
+    """The plan is told, and does not wait for it; half a unit is not left behind all the same."""
+    court = Court()
+    court.unite()
+    failures = 0
+
+    def fail(write: Write) -> ClientError | None:
+        nonlocal failures
+        is_it = write.method == "DELETE" and "dryRun" not in write.body and write.path.endswith("/v1")
+        failures += is_it
+        return ApiError(500, "InternalError", "") if is_it and failures < 3 * DOUBTS else None
+
+    court.wire.error = fail
+    await court.perform()
+    assert (court.refused, court.deleted(), court.marks()) == (["v1"], ["v0", "v1"], ["True"])
+
+
+async def test_units_that_are_stuck_let_others_begin() -> None:
+    """As many cannot be deleted as may be under way, and each is tried again and again."""
+    court = Court()
+    pods = [pod(f"v{n}", node_name="n1", meta=metadata(f"v{n}", namespace=f"ns{n}")) for n in range(2 * IN_FLIGHT)]
+    court.order = replace(court.order, victims=[Victim([one], "room") for one in pods])
+    lost = ConnectionFailedError("", "", "")
+    stuck = {f"v{number}" for number in range(IN_FLIGHT)}
+
+    def fail(write: Write) -> ClientError | None:
+        is_waiting = len(court.deleted()) < IN_FLIGHT and write.method == "DELETE"
+        return lost if is_waiting and write.path.rpartition("/")[2] in stuck else None
+
+    court.wire.error = fail
+    async with asyncio.timeout(10):
+        await court.perform()
+    assert (set(court.deleted()[:IN_FLIGHT]) & stuck, len(court.deleted())) == (set(), 2 * IN_FLIGHT)
+
+
+async def test_a_pod_is_nominated_to_another_node() -> None:
+    """Nobody is evicted for that."""
+    court = Court()
+    await court.perform(lambda evictor: evictor.move([(pod("p0"), "n2")]))
+    assert [write.body["status"] for write in court.wire.writes] == [{"nominatedNodeName": "n2"}]

@@ -4,14 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
-from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from cpg_api.core.node import Taint
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
-from cpg_scheduler.testing.rivals import FOUND, ONGOING, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.rivals import FOUND, ONGOING, budget, foo, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
 # When.
@@ -439,14 +438,9 @@ def test_a_stuck_victim_is_noticed_without_news() -> None:
 
 def test_two_plans_do_not_use_the_same_allowance() -> None:
     """The disruption controller counts a moment later."""
-    budget = PodDisruptionBudget(
-        metadata=metadata("pdb"),
-        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "foo"})),
-        status=PodDisruptionBudgetStatus(disruptions_allowed=1),
-    )
-    stage = Stage(*(node(f"n{number}", cpu=1) for number in range(3)), budget)
+    stage = Stage(*(node(f"n{number}", cpu=1) for number in range(3)), budget(1))
     stage.patient = True
-    stage.put(*(low(f"foo-{n}", f"n{n}", meta=metadata(f"foo-{n}", app="foo")) for n in range(2)))
+    stage.put(*(foo(f"foo-{n}", f"n{n}") for n in range(2)))
     stage.put(low("free", "n2", priority=20))
     stage.put(pod("high-0", cpu=1, priority=100), pod("high-1", cpu=1, priority=100))
     stage.settle()
@@ -455,12 +449,7 @@ def test_two_plans_do_not_use_the_same_allowance() -> None:
 
 def test_a_plan_that_is_dropped_gives_its_allowance_back() -> None:
     """The next one uses it, instead of evicting who matters more."""
-    budget = PodDisruptionBudget(
-        metadata=metadata("pdb"),
-        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "foo"})),
-        status=PodDisruptionBudgetStatus(disruptions_allowed=1),
-    )
-    stage = Stage(node("n0", cpu=1), node("n1", cpu=1), budget, low("foo", "n0", meta=metadata("foo", app="foo")))
+    stage = Stage(node("n0", cpu=1), node("n1", cpu=1), budget(1), foo("foo", "n0"))
     stage.put(low("dear", "n1", priority=50), pod("high", cpu=1, priority=100))
     stage.cycles()
     stage.delete(stage.pod("high"))
@@ -474,11 +463,11 @@ def test_a_plan_that_is_dropped_gives_its_allowance_back() -> None:
 
 
 def test_a_group_matters_as_much_as_its_workload_says_by_now() -> None:
-    """The Workload came after its pods ran: they are not evicted for somebody who matters less than that."""
+    """Before the Workload has come, as much as its pods: they are not evicted for somebody who matters less."""
     whole = pod_group("whole", priority=None, all_=True)
     whole = replace(whole, spec=replace(whole.spec, workload_ref=reference("w", "t")))
     stage = Stage(node("n1", cpu=1), whole, low("member", group="whole", priority=1000))
-    assert [unit.priority for unit in stage.state.victims(50)] == [0]
+    assert [unit.priority for unit in stage.state.victims(2000)] == [1000]
     stage.put(workload([replace(leaf_template("t"), priority=1000)]))
     stage.put(pod("high", cpu=1, priority=50))
     stage.settle(60)

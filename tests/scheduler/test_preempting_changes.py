@@ -4,10 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import MIRROR
+from cpg_api.core.priorityclass import PriorityClass
 from cpg_client.flavours import CRD, NATIVE
-from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
+from cpg_scheduler.leaving import SKEW
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
-from cpg_scheduler.testing.stage import Stage
+from cpg_scheduler.testing.stage import DELETED, Stage
 
 
 def cordoned(stage: Stage, *, closed: bool) -> None:
@@ -178,3 +180,69 @@ def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
     evicted = {pod.metadata.name for victim in later.victims for pod in victim.pods}
     assert evicted == {f"low-{number}" for number in range(4)} - {begun.pods[0].metadata.name}
     assert left.pods[0].metadata.name in evicted
+
+
+@pytest.mark.parametrize("ahead", [0, 35, 250])
+def test_a_clock_that_is_ahead_evicts_nobody_more(ahead: int) -> None:
+    """When victims should have ended is told by the API server's clock, and how long that is ago by ours."""
+    stage = Stage(*(node(f"n{number}", cpu=2) for number in range(4)), *gang())
+    stage.put(*(low(f"l{number}-{place}", f"n{number}") for number in range(4) for place in range(2)))
+    stage.preemption._leavers._wall = lambda: DELETED.timestamp() + stage.now + ahead
+    stage.patient = True
+    for _ in range(9):
+        stage.settle(3)
+    assert len(stage.evicted) == 2
+    stage.settle(60)
+    assert len(stage.evicted) == 4
+
+
+def test_who_should_have_ended_long_ago_is_not_waited_for() -> None:
+    """Also by who has only just heard of him; clocks do not differ that much."""
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"dead-{n}") for n in range(2)))
+    stage.put(*(low(f"low-{n}", "n2", priority=20) for n in range(2)))
+    stage.patient = True
+    for number in range(2):
+        stage.terminate(stage.pod(f"dead-{number}"))
+    stage.now = SKEW + 1
+    stage.put(*gang())
+    stage.settle()
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "lowered"])
+def test_who_waits_learns_at_once_that_somebody_matters_less(how: str) -> None:
+    """The group of those who run is gone, and with it its priority; or has another."""
+    running = pod_group("run", priority=1000)
+    stage = Stage(node("n1", cpu=2), running, low("r0", group="run"), low("r1", group="run"), *gang())
+    stage.settle(30)
+    assert stage.evicted == []
+    if how == "deleted":
+        stage.delete(running)
+    else:
+        stage.put(pod_group("run", priority=10))
+    stage.settle(5)
+    assert sorted(stage.evicted) == ["r0", "r1"]
+
+
+@pytest.mark.parametrize("there", [priority_class("high", 1000), None])
+def test_a_tree_whose_priority_is_lost_matters_as_much_as_its_pods(there: PriorityClass | None) -> None:
+    """Nobody evicts it because somebody has deleted its class."""
+    group = pod_group("run", priority=None, all_=True)
+    group = replace(group, spec=replace(group.spec, workload_ref=None, priority_class_name="high"))
+    stage = Stage(node("n1", cpu=2), group, *(low(f"r{n}", group="run", priority=1000) for n in range(2)))
+    stage.put(*([there] if there else []), *gang())
+    stage.settle(60)
+    assert stage.evicted == []
+    stage.put(*gang("top", priority=2000))
+    stage.settle(60)
+    assert sorted(stage.evicted) == ["r0", "r1"]
+
+
+def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
+    """What its leaves matter is not known; a pod of one of them has come that matters much."""
+    top = composite("c", all_=True, priority=None)
+    stage = Stage(node("n1", cpu=3), top, pod_group("a", parent="c"), pod_group("b", parent="c"))
+    stage.put(low("a-0", group="a"), low("b-0", group="b"))
+    assert [unit.priority for unit in stage.state.victims(100)] == [10]
+    stage.put(low("b-1", group="b", priority=1000))
+    assert stage.state.victims(100) == ()

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.meta import Condition
+from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_scheduler.evicting import Victim
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
@@ -112,6 +114,15 @@ def test_a_unit_of_which_nobody_can_have_gone_stays_where_the_preemptor_has_gone
     assert after.evicted == []
     said = [[one.status for one in after.pod(f"w-{number}").status.conditions or ()] for number in range(3)]
     assert sorted(said) == [[], ["False"], ["False"]]
+
+
+def test_a_group_that_stays_is_told_so_with_its_pods() -> None:
+    """It had been told that it goes as a whole."""
+    stage = whole(told=2)
+    said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="")
+    group = pod_group("whole", priority=10, all_=True)
+    stage.put(replace(group, status=PodGroupStatus(conditions=(said,))))
+    assert [one.metadata.name for one in restarted(stage).bailiff.stood_down] == ["whole"]
 
 
 def test_pods_by_themselves_stay_where_the_preemptor_has_gone() -> None:

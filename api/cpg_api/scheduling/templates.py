@@ -113,6 +113,11 @@ def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClass
     return classes.resolve(*named_priority(group, workloads))
 
 
+def known_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
+    """Return the number of a group, or None where a Workload or class that is not there has the last word on it."""
+    return None if _may_change(group, workloads) else resolved_priority(group, workloads, classes)
+
+
 def resolved_preemption(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
     """Return whether others may be evicted for a group, or None where its class is not known.
 

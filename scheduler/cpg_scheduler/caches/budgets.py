@@ -93,6 +93,15 @@ class Budgets:
             for key in self._selecting(pod):
                 self._spent.setdefault(key, {})[pod.metadata.uid] = _Spent()
 
+    def left_by(self, pods: Iterable[Pod]) -> dict[str, int]:
+        """Return what each budget that covers some of these pods would allow without them, by what its status says."""
+        found: dict[str, int] = {}
+        for pod in pods:
+            for key in self._selecting(pod):
+                allowed = self._budgets[key][0].status.disruptions_allowed
+                found[key] = found.get(key, allowed) - 1
+        return found
+
     def refund(self, uids: Iterable[str]) -> None:
         """Put back pods that are not evicted after all."""
         for uid in uids:

@@ -31,7 +31,7 @@ from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import effective, resolved_priority
+from cpg_api.scheduling.templates import effective, known_priority, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.decisions import Bind, VolumeChoice
@@ -82,7 +82,7 @@ class State:
         self.news = News()
         self.budgets = Budgets()
         self.nominations = Nominations(world.ledger, self._ease)
-        self._victims = Victims(self.leaf_of, self._lineage)
+        self._victims = Victims(self.leaf_of, self._lineage, self._on_fall)
         self._regrouped: set[RootKey] = set()
         self._classes: dict[str, PriorityClass] = {}
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
@@ -251,6 +251,11 @@ class State:
         self._regroup()
         return self._victims.units(below, spared)
 
+    def unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
+        """Return how important the unit is that a pod is evicted with, and its pods, by UID; None if it is in none."""
+        self._regroup()
+        return self._victims.unit_of(pod)
+
     def leaving(self) -> Mapping[str, Pod]:
         """Return who is about to leave a node whatever we do, by UID."""
         return self._victims.leaving
@@ -312,7 +317,14 @@ class State:
         for flavour, anchor in self._regrouped:
             self._victims.regroup(node.key for node in self.stores[flavour].forest.tree_of(anchor).nodes)
             self._victims.regroup((anchor,))
-        self._regrouped.clear()
+        if self._regrouped:
+            self._regrouped.clear()
+            self._victims.refresh()
+
+    def _on_fall(self, pods: Iterable[Pod]) -> None:
+        """Who runs at these nodes may be evicted by somebody who could not do so before."""
+        for node in {pod.spec.node_name for pod in pods}:
+            self._ease(node)
 
     def _flavour(self, key: GroupKey) -> str:
         """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
@@ -445,8 +457,16 @@ class State:
         if not found:
             return Lineage()
         top = list(found.values())[-1]
-        priority = resolved_priority(top, workloads, self.classes)
-        return Lineage(tuple(found.values()), priority or 0)
+        priority = resolved_priority(top, workloads, self.classes) or 0
+        if known_priority(top, workloads, self.classes) is None:
+            priority = max(priority, self._highest(flavour, key_of(top)))
+        return Lineage(tuple(found.values()), priority)
+
+    def _highest(self, flavour: str, root: GroupKey) -> int:
+        """Return the highest priority of the pods of a tree."""
+        keys = [node.key for node in self.stores[flavour].forest.tree_of(root).nodes]
+        pods = (pod for key in keys for pod in self.members(flavour, key))
+        return max((pod.spec.priority or 0 for pod in pods), default=0)
 
     def _root_at(self, key: GroupKey) -> RootKey:
         """Return the root of the group of that name, as the pods that name it see it."""

@@ -1,8 +1,9 @@
 """Who could be evicted: all pods that run, in the units in which they go.
 
 A unit is the highest ancestor of a pod whose disruption mode is ``all``, as far as its ancestors are there, else the
-pod itself. Its priority is that of the root, for a pod of its own its own. Pods of all schedulers count; those that
-terminate already cannot be evicted once more.
+pod itself. Its priority is that of the root, for a pod of its own its own; where the root's is not known, because its
+class or Workload is not there, the highest of its pods' counts too. Pods of all schedulers count; those that terminate
+already cannot be evicted once more.
 
 Asked for at every failed attempt, so it is kept up to date by events: a pod costs a dictionary write, and a group whose
 pods or ancestors have changed is looked at anew when somebody asks. Units lie by priority, because in most clusters
@@ -36,13 +37,24 @@ class _Piece(Struct, frozen=True):
 class Victims:
     """The pods that run, by what they would be evicted with."""
 
-    def __init__(self, leaf_of: Callable[[Pod], GroupKey | None], lineage: Callable[[GroupKey], Lineage]) -> None:
-        """Start with nobody; pods are asked for their group when they come, groups for theirs when it matters."""
+    def __init__(
+        self,
+        leaf_of: Callable[[Pod], GroupKey | None],
+        lineage: Callable[[GroupKey], Lineage],
+        fell: Callable[[Iterable[Pod]], None] = lambda _: None,
+    ) -> None:
+        """Start with nobody; pods are asked for their group when they come, groups for theirs when it matters.
+
+        ``fell`` is told of pods of a group that are less important than before.
+        """
         self._leaf_of = leaf_of
         self._lineage = lineage
+        self._fell = fell
         self._members: dict[GroupKey, dict[str, Pod]] = {}
         self._pieces: dict[int, dict[Hashable, _Piece]] = {}
         self._priorities_of: dict[Hashable, list[int]] = {}
+        self._wholes: dict[Hashable, dict[Hashable, _Piece]] = {}
+        """The pieces of each unit that goes whole, by where they lie."""
         self._stale: set[GroupKey] = set()
         self.leaving: dict[str, Pod] = {}
         """Who still has a node, and is about to leave it whatever we do, by UID."""
@@ -62,9 +74,20 @@ class Victims:
         """Look at these groups anew, or at all: what is above them, or its priority, may be another now."""
         self._stale.update(self._members.keys() if leaves is None else self._members.keys() & set(leaves))
 
+    def refresh(self) -> None:
+        """Look at the groups that have changed, as is done whenever somebody asks."""
+        stale, self._stale = self._stale, set()
+        for leaf in stale:
+            before = max(self._priorities_of.get(leaf, ()), default=None)
+            self._take(leaf)
+            pods = self._members[leaf].values()
+            self._put_group(leaf, pods)
+            if before is not None and max(self._priorities_of[leaf]) < before:
+                self._fell(pods)
+
     def units(self, below: int, spared: Collection[str] = ()) -> tuple[VictimUnit, ...]:
         """Return the units of lower priority, but for those with a pod that is spared, by UID."""
-        self._refresh()
+        self.refresh()
         found: list[VictimUnit] = []
         whole: dict[Hashable, list[VictimUnit]] = {}
         for priority, pieces in self._pieces.items():
@@ -75,18 +98,32 @@ class Victims:
                     found.extend(piece.units)
                 else:
                     whole.setdefault(piece.whole, []).extend(piece.units)
-        found.extend(_merged(parts) for parts in whole.values())
+        found.extend(_merged(parts) for name, parts in whole.items() if len(parts) == len(self._wholes[name]))
         without = frozenset(spared)
         return tuple(unit for unit in found if without.isdisjoint(unit.pods)) if without else tuple(found)
 
+    def unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
+        """Return how important the unit is that a pod goes with, and its pods, by UID; None for who does not run."""
+        self.refresh()
+        uid, leaf = pod.metadata.uid, self._leaf_of(pod)
+        place: Hashable = uid if leaf is None else leaf
+        priorities = self._priorities_of.get(place, ())
+        if not priorities or (leaf is not None and uid not in self._members[leaf]):
+            return None
+        piece = self._pieces[priorities[0]][place]
+        if piece.whole is not None:
+            pieces = self._wholes[piece.whole].values()
+            return priorities[0], {each for one in pieces for unit in one.units for each in unit.pods}
+        return (priorities[0] if len(priorities) == 1 else pod.spec.priority or 0), (uid,)
+
     def any_below(self, priority: int) -> bool:
         """Tell whether there is anybody of whom ``is_below`` is so."""
-        self._refresh()
+        self.refresh()
         return bool(self.leaving) or any(found < priority for found in self._pieces)
 
     def is_below(self, pod: Pod, priority: int) -> bool:
         """Tell whether a pod leaves its node anyway, or goes with a unit that is less important than that."""
-        self._refresh()
+        self.refresh()
         leaf = self._leaf_of(pod)
         place = pod.metadata.uid if leaf is None else leaf
         return pod.metadata.uid in self.leaving or any(found < priority for found in self._priorities_of.get(place, ()))
@@ -113,13 +150,6 @@ class Victims:
         self._stale.discard(leaf)
         self._take(leaf)
 
-    def _refresh(self) -> None:
-        """Look at the groups that have changed."""
-        for leaf in self._stale:
-            self._take(leaf)
-            self._put_group(leaf, self._members[leaf].values())
-        self._stale.clear()
-
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
         lineage = self._lineage(leaf)
         if not lineage.groups:
@@ -143,10 +173,16 @@ class Victims:
     def _put(self, place: Hashable, priority: int, piece: _Piece) -> None:
         self._pieces.setdefault(priority, {})[place] = piece
         self._priorities_of.setdefault(place, []).append(priority)
+        if piece.whole is not None:
+            self._wholes.setdefault(piece.whole, {})[place] = piece
 
     def _take(self, place: Hashable) -> None:
         for priority in self._priorities_of.pop(place, ()):
-            del self._pieces[priority][place]
+            whole = self._pieces[priority].pop(place).whole
+            if whole is not None:
+                del self._wholes[whole][place]
+                if not self._wholes[whole]:
+                    del self._wholes[whole]
             if not self._pieces[priority]:
                 del self._pieces[priority]
 

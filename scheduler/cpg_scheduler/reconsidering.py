@@ -1,0 +1,84 @@
+"""One more look at a plan, just before the first is evicted for it, and at each unit when its turn has come.
+
+The plan was made some requests ago. What has happened since may have made room without it, or taken the room that it
+counts on, and whoever went would go in vain.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from cpg_api.core.pod import Pod
+from cpg_engine.cycle import decide
+from cpg_engine.filters.registry import statically_feasible
+from cpg_engine.gangs.allocation import Options
+from cpg_scheduler.attempting import Ready, attempt_of
+from cpg_scheduler.caches.state import State
+from cpg_scheduler.plans import Record
+
+
+def objection(state: State, record: Record, options: Options) -> str:
+    """Say what speaks by now against evicting anybody for a plan; empty where nothing does."""
+    ready = attempt_of(state, record.root)
+    if not isinstance(ready, Ready) or ready.pods.keys() != record.pods:
+        return "its pods are others now"
+    if ready.priority != record.priority or not ready.preempts:
+        return "it may not evict them any more"
+    units = [eviction.unit.pods for eviction in record.plan.evictions] if record.plan is not None else []
+    if any(is_other(state, unit, record.priority) for unit in units):
+        return "somebody whom it is to evict goes with others by now, or is more important"
+    left = state.budgets.left_by(state.pods[uid] for uid in record.evicts if uid in state.pods)
+    if any(allowed < min(record.allowed.get(name, 0), 0) for name, allowed in left.items()):
+        return "a PodDisruptionBudget allows less by now"
+    passed = state.nominations.passed_by(record.root, record.priority)
+    is_vain = decide(state.world, ready.unit, options, lifted=passed).binds
+    return "there is room without it by now" if is_vain else ""
+
+
+def is_enough(state: State, record: Record, going: Collection[str], options: Options) -> bool:
+    """Tell whether all who are nominated fit when those have gone whom a plan evicts, and who are going anyway."""
+    ready = attempt_of(state, record.root)
+    passed = state.nominations.passed_by(record.root, record.priority)
+    lifted = (*passed, *record.evicts, *going)
+    return isinstance(ready, Ready) and (
+        len(decide(state.world, ready.unit, options, lifted=lifted).binds) >= len(record.nominations)
+    )
+
+
+def is_other(state: State, unit: Collection[str], below: int) -> bool:
+    """Tell whether of a unit somebody runs who goes with more pods by now, or is no longer less important."""
+    planned, seen = frozenset(unit), set[str]()
+    for pod in who_stays(state, unit):
+        if pod.metadata.uid in seen:
+            continue
+        found = state.unit_of(pod)
+        if found is None or found[0] >= below or not planned.issuperset(found[1]):
+            return True
+        seen.update(found[1])
+    return False
+
+
+def takes(state: State, node: str, uid: str) -> bool:
+    """Tell whether a node is there and takes such pods; of one that is gone nothing is known."""
+    ledger, pod = state.world.ledger, state.pods.get(uid)
+    row = ledger.cluster.row_of.get(node)
+    if row is None or pod is None:
+        return row is not None
+    return bool(statically_feasible(ledger.class_of(pod), ledger.cluster, np.array([row], dtype=np.intp)).all())
+
+
+def has_room(state: State, node: str, going: Iterable[str]) -> bool:
+    """Tell whether all who are at a node fit, nominated pods included, once those who are going have gone."""
+    ledger = state.world.ledger
+    row, mark = ledger.cluster.row_of.get(node), ledger.mark()
+    ledger.lift(going)
+    try:
+        return row is not None and bool((ledger.used[row] <= ledger.allocatable[row]).all())
+    finally:
+        ledger.rollback(mark)
+
+
+def who_stays(state: State, unit: Collection[str]) -> Sequence[Pod]:
+    """Return who of a unit is still there, and neither at its end nor on its way out."""
+    known = (state.pods.get(uid) for uid in unit)
+    return [pod for pod in known if pod is not None and not pod.is_terminal and not pod.is_terminating]

@@ -1,0 +1,97 @@
+"""The room that is kept for each pod of a gang, while the gang is placed in parts."""
+
+import pytest
+
+from cpg_engine.testing.builders import node, pod
+from cpg_scheduler.testing.rivals import gang, low, plans
+from cpg_scheduler.testing.stage import Stage
+
+
+def two(*, minimum: int = 1) -> Stage:
+    """Return a stage on which two members are nominated, and the second node will be free first."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("v1", "n1"), low("v2", "n2"))
+    stage.put(*gang(size=2, minimum=minimum))
+    stage.patient = True
+    stage.settle()
+    assert seats(stage) == {"pg-0": "n1", "pg-1": "n2"}
+    return stage
+
+
+def seats(stage: Stage) -> dict[str, str]:
+    """Return where room is kept, as the API server has it, of pods that wait."""
+    names = ("pg-0", "pg-1")
+    return {name: stage.pod(name).status.nominated_node_name for name in names if name not in stage.bound()}
+
+
+def kept(stage: Stage) -> dict[str, str]:
+    """Return where it is kept in fact."""
+    return {stage.state.pods[uid].metadata.name: found.node for uid, found in stage.state.nominations.items()}
+
+
+def ends(stage: Stage, name: str) -> None:
+    """Let a victim end, and time pass."""
+    stage.delete(stage.pod(name))
+    stage.settle(5)
+
+
+def test_who_takes_the_seat_of_another_leaves_him_his_own() -> None:
+    """The node that is free first is taken by the first; the other waits for the first one's."""
+    stage = two()
+    ends(stage, "v2")
+    assert stage.bound() == {"v1": "n1", "pg-0": "n2"}
+    assert kept(stage) == seats(stage) == {"pg-1": "n1"}
+    ends(stage, "v1")
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.settle(20)
+    assert stage.bound() == {"pg-0": "n2", "pg-1": "n1"}
+    assert (sorted(stage.evicted), len(plans(stage))) == (["v1", "v2"], 1)
+
+
+def test_who_finds_room_elsewhere_takes_nobodys_seat() -> None:
+    """Nobody has to move."""
+    stage = two()
+    stage.put(node("n3", cpu=1))
+    stage.settle(5)
+    assert (stage.bound()["pg-0"], kept(stage)) == ("n3", {"pg-1": "n2"})
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_a_bind_that_fails_keeps_its_room_though_others_are_waited_for(minimum: int) -> None:
+    """Else others came in while it backs off, and had to be evicted as well."""
+    stage = two(minimum=minimum)
+    for name in ("v1", "v2")[:minimum]:
+        stage.delete(stage.pod(name))
+    stage.now += 5
+    stage.cycles()
+    stage.refuse("Unschedulable", "denied")
+    assert kept(stage) == {"pg-0": "n1", "pg-1": "n2"}
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.settle()
+    assert "quick" not in stage.bound()
+    stage.settle(30)
+    if minimum == 1:
+        ends(stage, "v2")
+        stage.settle(30)
+    assert (stage.bound(), sorted(stage.evicted)) == ({"pg-0": "n1", "pg-1": "n2"}, ["v1", "v2"])
+
+
+def test_a_bind_that_fails_elsewhere_keeps_the_room_there() -> None:
+    """The API server is told where that is by now."""
+    stage = two()
+    stage.delete(stage.pod("v2"))
+    stage.now += 5
+    stage.cycles()
+    stage.refuse("Unschedulable", "denied")
+    stage.evict()
+    assert kept(stage) == seats(stage) == {"pg-0": "n2", "pg-1": "n1"}
+
+
+def test_a_bind_that_fails_keeps_no_room_on_a_node_that_takes_no_such_pods_any_more() -> None:
+    """It has been taken out of service."""
+    stage = two()
+    stage.delete(stage.pod("v1"))
+    stage.now += 5
+    stage.cycles()
+    stage.delete(node("n1", cpu=1))
+    stage.refuse("Unschedulable", "denied")
+    assert "pg-0" not in kept(stage)
