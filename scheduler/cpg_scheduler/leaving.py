@@ -25,20 +25,25 @@ class Leavers:
         self._clock = clock
         self._wall = wall
         self._since: dict[str, float] = {}
+        self.doomed: set[str] = set()
+        """Who goes for a plan that is forgotten: nobody shows it until the API server says that he is being deleted."""
 
     def note(self, uids: Iterable[str]) -> None:
         """Note that pods are about to be deleted."""
         self._since.update(dict.fromkeys(uids, self._clock()))
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Forget pods that are gone."""
-        for uid in self._since.keys() & set(uids):
+        """Forget pods that are gone, or stay after all."""
+        gone = set(uids)
+        self.doomed -= gone
+        for uid in self._since.keys() & gone:
             del self._since[uid]
 
     def going(self, awaited: Iterable[str]) -> set[str]:
         """Return whose room will be free without evicting anybody more: who is awaited or leaves, and is not late."""
         leaving, known = self._state.leaving(), self._state.pods
-        return {uid for uid in (*awaited, *leaving) if uid in known and not self._is_late(leaving.get(uid))}
+        found = (*awaited, *self.doomed, *leaving)
+        return {uid for uid in found if uid in known and not self._is_late(leaving.get(uid))}
 
     def late(self, awaited: Iterable[str]) -> set[str]:
         """Return who of these is awaited in vain, as it seems."""

@@ -361,7 +361,7 @@ class Preemption:
         """Return the pods that are not to be planned with: they are going, or must not."""
         now = self._clock()
         self._grudges = {uid: until for uid, until in self._grudges.items() if until > now}
-        return self._waiting_for.keys() | self._grudges.keys()
+        return self._waiting_for.keys() | self._grudges.keys() | self._leavers.doomed
 
     # A plan goes on, and ends.
 
@@ -416,6 +416,7 @@ class Preemption:
     def _refused(self, record: Record, pod: Pod, error: ClientError) -> None:
         """Drop the plan: somebody must not be evicted."""
         self._grudges[pod.metadata.uid] = self._clock() + GRUDGE
+        self._leavers.forget(record.begun)
         record.is_committed = False
         if self._records.get(record.root) is record and not record.is_broken:
             self._give_up(record, f"Pod {pod.metadata.key} is not to be evicted: {error}")
@@ -462,6 +463,8 @@ class Preemption:
         record = self._records.pop(root, None)
         if record is not None:
             self._abandon(record)
+            if record.is_committed:
+                self._leavers.doomed |= record.begun & record.victims
             self._unwatch(record, record.victims)
 
     def _unwatch(self, record: Record, victims: Collection[str]) -> None:
