@@ -5,6 +5,8 @@ bind and the report, a bind of unknown outcome may have worked, and members that
 the groups say is compared with what is so whenever something of their tree has changed, and once for every tree after a
 start. It costs nothing for trees that were placed, whose groups say so for ever. Groups that were evicted as a whole
 are looked at until they have their minimum again, and then say that it is over.
+
+Of a tree that other schedulers place, only the last is ours to say: we may have evicted it.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -36,6 +38,17 @@ def standing_of(state: State, root: RootKey) -> Ready | Refused | None:
     if not (members or any(map(_is_told, groups))):
         return None
     return attempt_of(state, root)
+
+
+def is_theirs(state: State, root: RootKey) -> bool:
+    """Tell whether a tree has pods, apart from those that end or have ended, and none of them names us."""
+    if root.flavour == ALONE:
+        return False
+    groups = (node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes)
+    members = (pod for group in groups for pod in _members(state, root, group))
+    names = (pod.spec.scheduler_name for pod in members if not (pod.is_terminal or pod.is_terminating))
+    first = next(names, state.scheduler_name)
+    return first != state.scheduler_name and state.scheduler_name not in names
 
 
 def bound_of(state: State, root: RootKey, unsure: Container[str]) -> dict[GroupKey, Group]:
