@@ -31,7 +31,7 @@ from cpg_scheduler.preempting import Preemption
 from cpg_scheduler.reporting import Reporter
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.rousing import Rouser
-from cpg_scheduler.standing import bound_of, recovered, standing_of
+from cpg_scheduler.standing import bound_of, is_theirs, recovered, standing_of
 from cpg_scheduler.wording import causes, group_messages, pod_messages, refusals
 
 BREATH = 0.02
@@ -241,6 +241,9 @@ class Driver:
         return True
 
     def _tell_standing(self, root: RootKey) -> None:
+        if is_theirs(self._state, root):
+            self._tell_back(root)
+            return
         standing = standing_of(self._state, root)
         if isinstance(standing, Refused):
             self._tell_refused(standing)
@@ -276,9 +279,13 @@ class Driver:
         bound = bound_of(self._state, root, self._under_way)
         for group in bound.values():
             self._reporter.group(group, scheduled=True, reason="", message="")
+        self._tell_back(root)
+        return bound
+
+    def _tell_back(self, root: RootKey) -> None:
+        """Report the groups that went as a whole and have their minimum again."""
         for key, group in self._back(root).items():
             self._reporter.recovered(group, partial(self._is_back, root, key))
-        return bound
 
     def _back(self, root: RootKey) -> dict[GroupKey, Group]:
         """Return the groups that say that they go as a whole, and have their minimum again."""

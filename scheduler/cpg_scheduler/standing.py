@@ -5,13 +5,16 @@ bind and the report, a bind of unknown outcome may have worked, and members that
 the groups say is compared with what is so whenever something of their tree has changed, and once for every tree after a
 start. It costs nothing for trees that were placed, whose groups say so for ever. Groups that were evicted as a whole
 are looked at until they have their minimum again, and then say that it is over.
+
+Of a tree that other schedulers place, only the last is ours to say: we may have evicted it.
 """
 
 from collections.abc import Callable, Container, Iterable
 
+from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_scheduler.attempting import Ready, Refused, attempt_of, members_of, order_of
 from cpg_scheduler.caches.state import ALONE, State
@@ -38,6 +41,17 @@ def standing_of(state: State, root: RootKey) -> Ready | Refused | None:
     return attempt_of(state, root)
 
 
+def is_theirs(state: State, root: RootKey) -> bool:
+    """Tell whether a tree has pods, apart from those that end or have ended, and none of them names us."""
+    if root.flavour == ALONE:
+        return False
+    groups = (node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes)
+    members = (pod for group in groups for pod in _members(state, root, group))
+    names = (pod.spec.scheduler_name for pod in members if not (pod.is_terminal or pod.is_terminating))
+    first = next(names, state.scheduler_name)
+    return first != state.scheduler_name and state.scheduler_name not in names
+
+
 def bound_of(state: State, root: RootKey, unsure: Container[str]) -> dict[GroupKey, Group]:
     """Return the groups of a tree whose minimum has its nodes: of pods at a leaf, of such child groups above.
 
@@ -59,17 +73,27 @@ def bound_of(state: State, root: RootKey, unsure: Container[str]) -> dict[GroupK
 
 
 def recovered(state: State, root: RootKey, is_going: Callable[[Pod], bool]) -> list[Group]:
-    """Return the groups that say that they go as a whole when nobody of the tree is on the way out any more."""
+    """Return the groups that say that they go as a whole when nobody of the tree is on the way out any more.
+
+    What somebody else has said of a tree of others is theirs to take back.
+    """
     if root.flavour == ALONE:
         return []
     groups = [node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes]
     found = [group for group in groups if is_disrupted(group)]
+    if found and is_theirs(state, root):
+        found = [group for group in found if _is_evicted_by_us(state, group)]
     members = (pod for group in groups for pod in _members(state, root, group))
     return [] if not found or any(is_disrupted(pod) or is_going(pod) for pod in members) else found
 
 
 def _members(state: State, root: RootKey, group: Group) -> Iterable[Pod]:
     return state.members(root.flavour, key_of(group))
+
+
+def _is_evicted_by_us(state: State, group: Group) -> bool:
+    said = find_condition(group.status.conditions, DISRUPTION_TARGET)
+    return said is not None and said.message.startswith(f"{state.scheduler_name}: ")
 
 
 def _is_open(group: Group) -> bool:

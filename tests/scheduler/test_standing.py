@@ -1,5 +1,6 @@
 """What groups say when nobody waits in their tree: what is so, also after a death, a deletion, a late confirmation."""
 
+import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
@@ -7,7 +8,7 @@ from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.standing import standing_of
-from cpg_scheduler.testing.stage import CRD, Stage
+from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 PLACED = (True, "", "")
 
@@ -15,6 +16,11 @@ PLACED = (True, "", "")
 def bound(found: Pod, where: str = "n1") -> Pod:
     """Return a pod that has its node."""
     return replace(found, spec=replace(found.spec, node_name=where))
+
+
+def theirs(found: Pod) -> Pod:
+    """Return a pod that another scheduler is to place."""
+    return replace(found, spec=replace(found.spec, scheduler_name="default-scheduler"))
 
 
 def member(name: str, group: str = "pg") -> Pod:
@@ -89,6 +95,52 @@ def test_groups_that_nobody_has_joined_are_left_alone() -> None:
     stage.put(bound(member("p", "old")))
     stage.settle()
     assert stage.notebook.groups == {}
+
+
+@pytest.mark.parametrize("flavour", [CRD, NATIVE])
+@pytest.mark.parametrize("found", [member("t"), bound(member("t"))], ids=["waits", "runs"])
+def test_nothing_is_said_of_trees_that_others_place(flavour: str, found: Pod) -> None:
+    """Neither of those that are as they should be, nor of what is wrong with them."""
+    stage = Stage(node("n1", cpu="1"))
+    stage.put(pod_group("pg", gang=2, parent="nobody"), pod_group("other", gang=2), flavour=flavour)
+    stage.put(theirs(found), theirs(member("u", "other")))
+    stage.settle()
+    assert stage.notebook.groups == {}
+
+
+def test_a_tree_of_two_schedulers_is_told_that_it_is_one() -> None:
+    """Also where nobody of ours waits any more."""
+    stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), theirs(member("t")), bound(member("p")))
+    stage.settle()
+    assert "need one schedulerName: Pod default/t has default-scheduler" in stage.notebook.groups["pg"][2]
+
+
+def test_pods_of_ours_that_end_make_no_tree_ours() -> None:
+    """It has gone over to another scheduler; with nobody left but them it is looked at as ever."""
+    doomed = replace(member("p"), metadata=replace(member("p").metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    other = theirs(member("t"))
+    stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), bound(doomed), other)
+    stage.settle()
+    assert stage.notebook.groups == {}
+    stage.delete(other)
+    stage.settle()
+    assert "waiting for 2 more pods" in stage.notebook.groups["pg"][2]
+
+
+@pytest.mark.parametrize(("evictor", "back"), [("cpg-scheduler", ["whole"]), ("default-scheduler", [])])
+def test_a_group_of_others_that_we_have_evicted_says_when_it_is_back(evictor: str, back: list[str]) -> None:
+    """Nobody else would, and nothing more is said of it; what others have said is theirs to take back."""
+    words = f"{evictor}: preempting to accommodate a higher priority pod"
+    said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=words)
+    group = pod_group("whole", gang=2, all_=True)
+    stage = Stage(node("n1", cpu="4"), replace(group, status=PodGroupStatus(conditions=(said,))))
+    stage.put(*(theirs(member(f"t{number}", "whole")) for number in range(2)))
+    for number in range(2):
+        stage.settle()
+        assert stage.notebook.back == []
+        stage.put(bound(stage.pod(f"t{number}")))
+    stage.settle()
+    assert (stage.notebook.back, stage.notebook.groups) == (back, {})
 
 
 def test_who_waits_is_spoken_of_by_others() -> None:

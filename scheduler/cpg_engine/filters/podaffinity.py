@@ -3,6 +3,10 @@
 It works both ways: pods that run already may want the newcomer away, or like it. Every rule comes down to a number
 per node: how many pods there are meant, or how much they are worth. Summed over the domains of the rule's label, it
 says for each node what the pods of its domain amount to; nodes without the label are in no domain.
+
+Pods that are only nominated to their nodes count for all of it but one thing: a pod that may never come is nobody whom
+others need. The first of a group that needs itself goes near those of its kind that are nominated, if there are any, so
+that it is right whether they come or not.
 """
 
 from collections import OrderedDict
@@ -26,9 +30,13 @@ AVOIDED_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class Needed(Struct, frozen=True):
-    """Counts who is meant by all of these terms at once: only such a pod satisfies any of them."""
+    """Counts who is meant by all of these terms at once: only such a pod satisfies any of them.
+
+    Those that are only nominated are left out, or counted as well.
+    """
 
     terms: tuple[PodTerm, ...]
+    nominated: bool = False
 
     def among(self, residents: Residents) -> Iterable[PodClass]:
         """Return the classes with a label that the first term asks for."""
@@ -36,7 +44,8 @@ class Needed(Struct, frozen=True):
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that are, and 0 for others."""
-        return int(all(selects(term, pod_class, namespaces) for term in self.terms))
+        counts = self.nominated or not pod_class.nominated
+        return int(counts and all(selects(term, pod_class, namespaces) for term in self.terms))
 
 
 class Avoided(Struct, frozen=True):
@@ -158,7 +167,7 @@ class PodAffinity:
             avoids=_by_key(terms.avoids),
             avoiding={key: Avoiding(pod_class, key) for key in sorted(avoiding)},
             liking={key: Liking(pod_class, key, self._weights.hard_pod_affinity) for key in sorted(liking)},
-            own=bool(terms.needs and Needed(terms.needs).weight(pod_class, self._ledger.residents.namespaces)),
+            own=all(selects(term, pod_class, self._ledger.residents.namespaces) for term in terms.needs),
             weight=self._weights.pod_affinity,
         )
 
@@ -254,18 +263,32 @@ class PodAffinityView:
 
     def _near_all(self, rows: Rows, own: int) -> Flags:
         """Keep to nodes near all that is needed; ``own`` is 1 if one of whom it finds in each domain is itself."""
-        answer = np.ones(len(rows), dtype=np.bool_)
         if not self._needs:
+            return np.ones(len(rows), dtype=np.bool_)
+        answer, somewhere = self._near_some(Needed(self._needs), rows, own)
+        if not self._own or somewhere.all():
             return answer
-        labelled, somewhere = answer.copy(), np.zeros(len(rows), dtype=np.bool_)
-        question = Needed(self._needs)
+        return np.where(somewhere, answer, self._near_first(rows, own))
+
+    def _near_first(self, rows: Rows, own: int) -> Flags:
+        """Keep to nodes for the first of its kind: in domains, and near others of it that are nominated, if any."""
+        labelled = np.ones(len(rows), dtype=np.bool_)
         for key in {term.key for term in self._needs}:
-            has = self._ledger.cluster.label(key).codes[rows] != ABSENT
+            labelled &= self._ledger.cluster.label(key).codes[rows] != ABSENT
+        if not self._ledger.residents.nominated:
+            return labelled
+        answer, somewhere = self._near_some(Needed(self._needs, nominated=True), rows, own)
+        return np.where(somewhere, answer, labelled)
+
+    def _near_some(self, question: Needed, rows: Rows, own: int) -> tuple[Flags, Flags]:
+        """Tell for each node whether some of them are near in every domain of it, and whether there is any at all."""
+        answer, somewhere = np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
+        for key in {term.key for term in self._needs}:
+            itself = own * (self._ledger.cluster.label(key).codes[rows] != ABSENT)
             near, total = self._near(question, key, rows)
-            answer &= near > own * has
-            labelled &= has
-            somewhere |= total > own * has
-        return np.where(somewhere, answer, labelled) if self._own else answer
+            answer &= near > itself
+            somewhere |= total > itself
+        return answer, somewhere
 
     def score(self, rows: Rows) -> Scores | None:
         """Prefer domains with the more weight, between the least and the most there is among the nodes."""

@@ -3,7 +3,9 @@
 A hard constraint compares the domain of a node with the emptiest one, a soft one prefers emptier domains. The domains
 are those of the whole cluster, also where a gang is confined to some of its nodes, as in kube-scheduler: confined to
 one zone, a gang that must spread over zones with a skew of 1 gets one pod in. Pods that are being deleted do not
-count. Constraints for pods that have none of their own (``List`` and ``System`` defaulting) are not made up.
+count. Those that are only nominated make their domain fuller for a newcomer, and never the emptiest one less empty, so
+what passes does so whether they come or not. Constraints for pods that have none of their own (``List`` and ``System``
+defaulting) are not made up.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +30,11 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Alike(Struct, frozen=True):
-    """Counts the pods of a namespace that a selector selects and nobody deletes."""
+    """Counts the pods of a namespace that a selector selects and nobody deletes, with or without those nominated."""
 
     namespace: str
     labels: LabelMatcher
+    nominated: bool = True
 
     def among(self, residents: Residents) -> Iterable[PodClass]:
         """Return the classes with a label that the selector asks for."""
@@ -41,6 +44,7 @@ class Alike(Struct, frozen=True):
         """Return 1 for pods that count, and 0 for others."""
         return int(
             not pod_class.terminating
+            and (self.nominated or not pod_class.nominated)
             and pod_class.namespace == self.namespace
             and self.labels.matches(pod_class.labels)
         )
@@ -61,6 +65,7 @@ class Domains:
         self.codes = cluster.label(constraint.key).codes
         self._ledger = ledger
         self._question = Alike(pod_class.namespace, constraint.counted)
+        self._question_without_nominated = Alike(pod_class.namespace, constraint.counted, nominated=False)
         self._weight = self._question.weight(pod_class, {})
         self._rows = rows
         self._places = self.codes[rows] + 1
@@ -73,24 +78,33 @@ class Domains:
 
     def sums(self) -> Scores:
         """Return how many pods there are in each domain, by code plus one; the first is that of nodes without any."""
-        counts = self._ledger.residents.counts(self._question)[self._rows]
-        return np.bincount(self._places, weights=counts, minlength=self._size).astype(np.int64)
+        return self._sums(self._question)
 
     def even(self, rows: Rows) -> Flags:
         """Tell on which nodes one more pod leaves their domains close enough to the emptiest."""
         sums = self.sums()
-        answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - self._least(sums) <= self.constraint.max_skew
+        least = self._least(self._without_nominated(sums))
+        answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - least <= self.constraint.max_skew
         return answer
 
     def stay_even(self, rows: Rows) -> Flags:
         """Tell of nodes with a pod whether one more would, if that one were not there."""
-        sums = self.sums()
+        sums, places = self.sums(), self.codes[rows] + 1
+        without = self._without_nominated(sums)
         # Without the pod, its own domain may be the emptiest. It counts only on nodes that do.
         counted = self._counts(rows) * self._weight
-        before = sums[self.codes[rows] + 1] - counted
-        least = np.minimum(self._least(sums), before) if self._has_enough_domains else 0
+        before = sums[places] - counted
+        least = np.minimum(self._least(without), without[places] - counted) if self._has_enough_domains else 0
         answer: Flags = before + self.constraint.own - least <= self.constraint.max_skew
         return answer
+
+    def _sums(self, question: Alike) -> Scores:
+        counts = self._ledger.residents.counts(question)[self._rows]
+        return np.bincount(self._places, weights=counts, minlength=self._size).astype(np.int64)
+
+    def _without_nominated(self, sums: Scores) -> Scores:
+        """Return the sums without nominated pods; mostly there are none, and it is these."""
+        return self._sums(self._question_without_nominated) if self._ledger.residents.nominated else sums
 
     @property
     def _has_enough_domains(self) -> bool:

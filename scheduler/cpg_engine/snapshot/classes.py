@@ -3,6 +3,8 @@
 A gang of a thousand workers is one class, so its feasibility over all nodes is computed once. Labels belong to the
 class only as far as some selector in the cluster asks for them: otherwise the completion index that a Job writes
 into each pod's labels would make a class of every pod.
+
+Pods that are only nominated to their node are in classes of their own, whatever else they have in common with others.
 """
 
 from collections.abc import Iterable
@@ -21,6 +23,9 @@ from cpg_engine.snapshot.volumes import PodVolumes, pod_volumes
 
 NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
 
+NOMINATED = "nominated/"
+"""What the UID of a pod begins with for which room is kept, and which may never come; no real one has a slash."""
+
 
 class PodClass(Struct, frozen=True, eq=False, weakref=True):
     """What there is to know of pods that are all alike; two classes are the same only if they are one object.
@@ -33,6 +38,7 @@ class PodClass(Struct, frozen=True, eq=False, weakref=True):
     namespace: str
     labels: Labels
     terminating: bool
+    nominated: bool
     relations: Relations
     requests: dict[str, int]
     scored_cpu: int
@@ -59,6 +65,7 @@ def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
             pod.metadata.namespace,
             _asked(pod, asked_labels),
             pod.is_terminating,
+            _is_nominated(pod),
             spec.node_name if not pod.status.phase else "",
             spec.node_selector,
             spec.affinity,
@@ -77,6 +84,10 @@ def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
             is_resize_infeasible(pod),
         )
     )
+
+
+def _is_nominated(pod: Pod) -> bool:
+    return pod.metadata.uid.startswith(NOMINATED)
 
 
 def _granted(status: ContainerStatus) -> tuple[object, ...]:
@@ -118,6 +129,7 @@ def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(
         namespace=pod.metadata.namespace,
         labels=labels,
         terminating=pod.is_terminating,
+        nominated=_is_nominated(pod),
         relations=relations,
         requests={name: number for name, number in pod_requests(pod).items() if number},
         scored_cpu=scored.get("cpu", 0),

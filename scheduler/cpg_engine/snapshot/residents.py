@@ -53,6 +53,8 @@ class Residents:
         self.namespaces: dict[str, Labels] = {}
         self.namespaces_version = 0
         self.carriers: Classes = {}
+        self.nominated = 0
+        """Of how many classes of nominated pods somebody is somewhere."""
         self._labelled: dict[Label, Classes] = {}
         self._asking: dict[Label | None, Classes] = {}
         self._cluster = cluster
@@ -148,6 +150,7 @@ class Residents:
         return tuple((answer, weight) for answer, weight in weights if weight)
 
     def _welcome(self, pod_class: PodClass) -> None:
+        self.nominated += pod_class.nominated
         for label in pod_class.labels.items():
             self._labelled.setdefault(label, {})[pod_class] = None
         if pod_class.relations.terms:
@@ -157,6 +160,7 @@ class Residents:
 
     def _dismiss(self, pod_class: PodClass) -> None:
         del self._rows[pod_class]
+        self.nominated -= pod_class.nominated
         for label in pod_class.labels.items():
             _drop(self._labelled, label, pod_class)
         if pod_class.relations.terms:

@@ -41,6 +41,7 @@ SOMETIMES = st.sampled_from([False, False, True])
 RARELY = st.sampled_from([False] * 5 + [True])
 NUMBERS = {most: st.integers(0, most) for most in (1, 2, 3, 6)}
 HOMES = {number: st.integers(0, number - 1) for number in range(1, 5)}
+UIDS = st.sampled_from(["uid-", "uid-", "nominated/uid-"])
 WHERE = st.sampled_from(["one", "one", "two", "three", "gone"])
 
 POD_LABELS = st.sampled_from(
@@ -198,12 +199,13 @@ class Scene(Struct, frozen=True):
 
 @st.composite
 def scenes(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec]) -> Scene:
-    """Return up to four nodes and six pods, one more pod, and namespaces, one of which has no labels."""
+    """Return up to four nodes and six pods, some only nominated, one more pod, and namespaces, one without labels."""
     nodes = tuple(_node(draw, f"n{number}") for number in range(draw(NUMBERS[3]) + 1))
     home = HOMES[len(nodes)]
-    pods = [(_pod(draw, specs, f"p{number}"), nodes[draw(home)]) for number in range(draw(NUMBERS[6]))]
+    names = [f"p{number}" for number in range(draw(NUMBERS[6]))]
+    pods = [(_pod(draw, specs, name, uid=draw(UIDS) + name), nodes[draw(home)]) for name in names]
     hood = Neighbourhood(nodes=nodes, pods=tuple(pods), namespaces=NAMESPACES)
-    return Scene(hood=hood, newcomer=_pod(draw, specs, "new", doomed=False))
+    return Scene(hood=hood, newcomer=_pod(draw, specs, "new", uid="uid-new", doomed=False))
 
 
 def _node(draw: st.DrawFn, name: str) -> Node:
@@ -211,10 +213,10 @@ def _node(draw: st.DrawFn, name: str) -> Node:
     return node(name, labels=labels, taints=(RED,) if draw(SOMETIMES) else ())
 
 
-def _pod(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec], name: str, *, doomed: bool = True) -> Pod:
+def _pod(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec], name: str, *, uid: str, doomed: bool = True) -> Pod:
     """Return a pod, perhaps one that is being deleted, in one of four namespaces, of which one is known to nobody."""
     deleted = "2026-01-01T00:00:00Z" if doomed and draw(RARELY) else None
     metadata = ObjectMeta(
-        name=name, namespace=draw(WHERE), uid=f"uid-{name}", labels=draw(POD_LABELS), deletion_timestamp=deleted
+        name=name, namespace=draw(WHERE), uid=uid, labels=draw(POD_LABELS), deletion_timestamp=deleted
     )
     return Pod(metadata=metadata, spec=draw(specs))

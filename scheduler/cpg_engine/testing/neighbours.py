@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cpg_api.core.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from cpg_api.core.node import Node
@@ -19,11 +20,27 @@ Labels = Mapping[str, str]
 
 
 class Neighbourhood(Struct, frozen=True):
-    """Nodes, the pods on them, each with its node, and the labels of namespaces."""
+    """Nodes, the pods on them, each with its node, and the labels of namespaces.
+
+    Pods whose UID begins with ``nominated/`` may never come.
+    """
 
     nodes: tuple[Node, ...]
     pods: tuple[tuple[Pod, Node], ...]
     namespaces: Mapping[str, Labels]
+
+    def if_all_come(self) -> "Neighbourhood":
+        """Return what it is once all pods that are nominated have come."""
+        return replace(self, pods=tuple((_come(pod), home) for pod, home in self.pods))
+
+    def if_none_comes(self) -> "Neighbourhood":
+        """Return what it is if no pod that is nominated comes."""
+        return replace(self, pods=tuple((pod, home) for pod, home in self.pods if _come(pod) is pod))
+
+
+def _come(pod: Pod) -> Pod:
+    uid = pod.metadata.uid.removeprefix("nominated/")
+    return pod if uid == pod.metadata.uid else replace(pod, metadata=replace(pod.metadata, uid=uid))
 
 
 def chosen(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -67,7 +84,7 @@ def _clash(one: ContainerPort, other: ContainerPort) -> bool:
 
 def affinity_fault(hood: Neighbourhood, pod: Pod, node: Node) -> str | None:
     """Return which rule keeps the pod off the node: ``needs``, ``avoids`` or ``avoided``."""
-    if not _finds_what_it_needs(hood, pod, node):
+    if not all(_finds_what_it_needs(case, pod, node) for case in (hood.if_all_come(), hood.if_none_comes())):
         return "needs"
     near = [(other, home) for other, home in hood.pods]
     for other, home in near:
@@ -163,7 +180,8 @@ def spread_fault(hood: Neighbourhood, pod: Pod, node: Node) -> str | None:
         if constraint.topology_key not in node.metadata.labels:
             return "unlabelled"
         numbers = _numbers(hood, pod, constraint, constraints)
-        least = min(numbers.values()) if len(numbers) >= (constraint.min_domains or 1) else 0
+        lasting = _numbers(hood.if_none_comes(), pod, constraint, constraints)
+        least = min(lasting.values()) if len(lasting) >= (constraint.min_domains or 1) else 0
         here = numbers.get(node.metadata.labels[constraint.topology_key], 0)
         if here + _counts(constraint, pod, pod.metadata.labels) - least > constraint.max_skew:
             return "uneven"

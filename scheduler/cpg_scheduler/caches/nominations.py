@@ -13,12 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
+from cpg_engine.snapshot.classes import NOMINATED
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.snapshot.requests import RequestError
 from cpg_scheduler.roots import RootKey
 
-GHOST = "nominated/"
-"""What the UID of a ghost begins with; no real one has a slash."""
+GHOST = NOMINATED
+"""What the UID of a ghost begins with, by which the engine knows that it may never come."""
 
 
 class Nominated(Struct, frozen=True):

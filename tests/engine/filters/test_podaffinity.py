@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from cpg_api.core.namespace import Namespace
@@ -11,6 +12,7 @@ from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_engine.filters import podaffinity
 from cpg_engine.filters.podaffinity import AVOIDED_REASON, AVOIDS_REASON, NEEDS_REASON, PodAffinityView
 from cpg_engine.filters.podaffinity import PodAffinity as Filter
+from cpg_engine.snapshot.classes import NOMINATED
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity
@@ -47,6 +49,11 @@ def likes(weight: int, *terms: PodAffinityTerm) -> Affinity:
 def app(name: str, affinity: Affinity | None = None, *, namespace: str = "default", uid: str = "") -> Pod:
     """Return a pod of an app."""
     return pod(name, meta=metadata(uid or name, namespace=namespace, app=name), affinity=affinity)
+
+
+def nominated(found: Pod) -> Pod:
+    """Return a pod as one for which room is kept."""
+    return replace(found, metadata=replace(found.metadata, uid=NOMINATED + found.metadata.uid))
 
 
 def cluster(*pods: tuple[Pod, str]) -> Ledger:
@@ -91,6 +98,39 @@ def test_required_terms_rule_nodes_out(there: list[tuple[str, str]], affinity: A
     """One pod has to meet all terms; the first of its kind need not wait for itself; no label, no domain."""
     ledger = cluster(*((app(name), home) for name, home in there))
     assert passed(ledger, app("web", affinity)) == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "coming", "affinity", "expected"),
+    [
+        ([], [("db", "a1")], needs(term("db")), set()),
+        ([("db", "b1")], [("db", "a1")], needs(term("db")), {"b1"}),
+        ([("db", "a1")], [("cache", "a1")], needs(term("db"), term("cache")), set()),
+        ([], [("web", "a1")], needs(term("web")), {"a1", "a2"}),
+        ([], [("web", "nowhere")], needs(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "b1")], [("web", "a1")], needs(term("web")), {"b1"}),
+        ([], [("db", "a1")], avoids(term("db")), {"b1", "nowhere"}),
+    ],
+)
+def test_nobody_is_near_a_pod_that_may_never_come(
+    there: list[tuple[str, str]], coming: list[tuple[str, str]], affinity: Affinity, expected: set[str]
+) -> None:
+    """Nominated pods keep others off as if they were there; the first of a kind goes to those of its kind."""
+    pods = [(app(name), home) for name, home in there]
+    ledger = cluster(*pods, *((nominated(app(name)), home) for name, home in coming))
+    assert passed(ledger, app("web", affinity)) == expected
+
+
+def test_nominated_pods_have_terms_and_are_liked() -> None:
+    """They keep off whom they avoid, and count for preferences of both sides."""
+    ledger = cluster((nominated(app("db", avoids(term("web")))), "a1"))
+    assert passed(ledger, app("web")) == {"b1", "nowhere"}
+    ledger = cluster((nominated(app("db", likes(3, term("web")))), "a1"))
+    rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
+    for mind in (None, likes(5, term("db"))):
+        score = view_of(ledger, app("web", mind)).score(rows)
+        assert score is not None
+        assert score.tolist() == [100, 100, 0, 0]
 
 
 def test_pods_that_run_keep_off_whom_they_avoid() -> None:

@@ -1,5 +1,6 @@
 """Spreading over domains."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector
 from cpg_engine.filters.spread import HOSTNAME, REASON, UNLABELLED_REASON, Spread, SpreadView
+from cpg_engine.snapshot.classes import NOMINATED
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_spread
@@ -36,8 +38,11 @@ def web(name: str, *constraints: TopologySpreadConstraint, app: str = "web", **s
     return pod(name, meta=metadata(name, app=app), topology_spread_constraints=constraints or None, **spec)
 
 
-def cluster(*homes: str) -> Ledger:
-    """Return a ledger of two nodes in zone ``a``, one in ``b``, one in none, with a pod of the web at each home."""
+def cluster(*homes: str, coming: Sequence[str] = ()) -> Ledger:
+    """Return a ledger of two nodes in zone ``a``, one in ``b``, one in none, with a pod of the web at each home.
+
+    More are coming: pods for which room is kept.
+    """
     ledger = Ledger()
     for name, zone in ZONES.items():
         labels = {HOSTNAME: name, "zone": zone} if zone else {HOSTNAME: name}
@@ -45,6 +50,9 @@ def cluster(*homes: str) -> Ledger:
         ledger.put_node(node(name, labels=labels, taints=taints))
     for number, home in enumerate(homes):
         ledger.put_pod(web(f"w{number}"), home)
+    for number, home in enumerate(coming):
+        found = web(f"c{number}")
+        ledger.put_pod(replace(found, metadata=replace(found.metadata, uid=NOMINATED + found.metadata.uid)), home)
     return ledger
 
 
@@ -88,6 +96,32 @@ def test_domains_stay_close_to_the_emptiest(
 ) -> None:
     """The pod itself counts if it is meant, and domains only where the pod may look at a node of theirs."""
     assert passed(cluster(*homes), web("new", *constraints, **spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("homes", "coming", "max_skew", "expected"),
+    [
+        ([], ["a1"], 1, {"b1"}),
+        (["a1"], ["b1"], 1, set()),
+        (["a1"], ["b1"], 2, {"a1", "a2", "b1"}),
+        (["a1", "b1"], ["b1"], 1, {"a1", "a2"}),
+        (["a1"], ["nowhere"], 1, {"b1"}),
+    ],
+)
+def test_pods_that_may_never_come_fill_their_domains_alone(
+    homes: list[str], coming: list[str], max_skew: int, expected: set[str]
+) -> None:
+    """A nominated pod counts in its domain, and does not make the emptiest one less empty."""
+    assert passed(cluster(*homes, coming=coming), web("new", constraint(max_skew=max_skew))) == expected
+
+
+def test_pods_that_may_never_come_are_given_way() -> None:
+    """A soft constraint prefers domains to which nobody is nominated."""
+    ledger = cluster(coming=["a1"])
+    rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
+    score = view_of(ledger, web("new", constraint(soft=True))).score(rows)
+    assert score is not None
+    assert score.tolist() == [0, 0, 100, 0]
 
 
 def test_a_missing_label_has_a_reason_of_its_own() -> None:
@@ -157,6 +191,18 @@ def test_it_agrees_with_the_obvious_model(scene: Scene) -> None:
     assert [spread_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
     if score is not None:
         assert spread_scores(scene.hood, scene.newcomer, scene.hood.nodes) == score.tolist()
+
+
+@given(scenes(with_spread()))
+@cases(400)
+def test_what_passes_does_so_whoever_comes(scene: Scene) -> None:
+    """Whether all that are nominated come or none, as the obvious model has it."""
+    ledger, newcomer, rows = scene.settled()
+    view = Spread(ledger, Weights()).view(newcomer)
+    passes = [True] * len(rows) if view is None else view.passes(rows)
+    for home in (home for home, seat in zip(scene.hood.nodes, passes, strict=True) if seat):
+        assert spread_fault(scene.hood.if_all_come(), scene.newcomer, home) is None
+        assert spread_fault(scene.hood.if_none_comes(), scene.newcomer, home) is None
 
 
 def test_hosts_count_as_the_model_says() -> None:

@@ -18,7 +18,7 @@ from cpg_api.core.pod import Container, ContainerPort, ContainerStatus, Pod, Pod
 from cpg_api.core.resources import ResourceRequirements
 from cpg_api.core.volumes import ClaimVolumeSource, EphemeralVolumeSource, PodVolume
 from cpg_api.meta import LabelSelector
-from cpg_engine.snapshot.classes import make_class, signature
+from cpg_engine.snapshot.classes import NOMINATED, make_class, signature
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import metadata, node, pod
 
@@ -68,6 +68,7 @@ def test_labels_count_once_somebody_asks_for_them() -> None:
         with_container(ports=(ContainerPort(host_port=80),)),
         replace(pod("p"), spec=replace(pod("p").spec, node_name="n")),
         replace(pod("p"), metadata=replace(metadata("p"), deletion_timestamp="2026-01-01T00:00:00Z")),
+        replace(pod("p"), metadata=replace(metadata("p"), uid=f"{NOMINATED}uid-default-p")),
     ],
 )
 def test_whatever_scheduling_looks_at_tells_pods_apart(other: Pod) -> None:
@@ -93,6 +94,13 @@ def test_where_a_pod_runs_is_no_wish() -> None:
     running = pod("p", node_name="n")
     assert (make_class(0, wishing).node_name, make_class(0, running).node_name) == ("n", "")
     assert signature(pod("q")) == signature(running)
+
+
+def test_a_nominated_pod_is_known_by_its_uid() -> None:
+    """All that are nominated and otherwise alike are of one class."""
+    one, other = (replace(pod(name), metadata=replace(metadata(name), uid=NOMINATED + name)) for name in "pq")
+    assert (make_class(0, one).nominated, make_class(0, pod("p")).nominated) == (True, False)
+    assert signature(one) == signature(other)
 
 
 def test_a_claim_of_its_own_makes_a_class_of_its_own() -> None:

@@ -17,7 +17,7 @@ from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.selectors import Labels
 from cpg_engine.filters.registry import dynamic_filters
 from cpg_engine.snapshot import residents
-from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot.classes import NOMINATED, PodClass
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.snapshot.residents import Residents
 from cpg_engine.testing.builders import metadata, node, pod
@@ -158,6 +158,22 @@ def test_classes_are_found_by_labels_and_by_what_they_ask_for() -> None:
     assert (found._labelled, found._asking) == ({}, {})
 
 
+def test_it_is_known_whether_anybody_is_nominated() -> None:
+    """By how many classes of such pods there are somewhere, whoever goes: a pod, or a node."""
+    ledger = ledger_of("a")
+    assert ledger.residents.nominated == 0
+    for name, home in (("web", "a"), ("db", "a"), ("db", "b")):
+        found = app(name)
+        ledger.put_pod(replace(found, metadata=replace(found.metadata, uid=f"{NOMINATED}{name}-{home}")), home)
+    assert ledger.residents.nominated == 2
+    ledger.remove_pod(f"{NOMINATED}db-a")
+    assert ledger.residents.nominated == 2
+    ledger.remove_node("b")
+    assert ledger.residents.nominated == 1
+    ledger.lift([f"{NOMINATED}web-a"])
+    assert ledger.residents.nominated == 0
+
+
 # Labels that selectors ask for.
 
 
@@ -215,7 +231,7 @@ def state(ledger: Ledger) -> tuple[Any, ...]:
     answers = {question: counts.tolist() for question, counts in found._answers.items()}
     rows = {pod_class.index: dict(rows) for pod_class, rows in found._rows.items()}
     carriers = [pod_class.index for pod_class in found.carriers]
-    return answers, rows, carriers, ledger.used.tolist(), ledger.scored.tolist()
+    return answers, rows, carriers, found.nominated, ledger.used.tolist(), ledger.scored.tolist()
 
 
 @given(scenes(st.one_of(with_ports(), with_affinity(), with_spread())), st.data())
