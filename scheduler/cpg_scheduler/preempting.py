@@ -47,7 +47,7 @@ from cpg_scheduler.failing import UNPROVEN
 from cpg_scheduler.leaving import Leavers
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_due, outlook_of, preemptor_of
-from cpg_scheduler.reconsidering import has_room, is_enough, is_other, objection, takes, who_stays
+from cpg_scheduler.reconsidering import is_enough, is_other, objection, reseated, takes, who_stays
 from cpg_scheduler.resuming import Orphaned, left_behind, orphaned
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
@@ -142,15 +142,11 @@ class Preemption:
         record = self._records.get(root)
         if record is None or not record.freed or record.is_broken:
             return
-        going = self._leavers.going(self._waiting_for)
-        freed, record.freed = record.freed, []
-        moved = [uid for uid, node in record.nominations.items() if not has_room(self._state, node, going)]
-        for uid in moved:
-            seat = next((node for node in freed if takes(self._state, node, uid)), None)
-            if seat is not None and not has_room(self._state, record.nominations[uid], going):
-                freed.remove(seat)
-                self._seat(record, uid, seat)
-        self._tell_seats(record, moved)
+        moves = reseated(self._state, record, self._leavers.going(self._waiting_for))
+        record.freed = []
+        for uid, node in moves.items():
+            self._seat(record, uid, node)
+        self._tell_seats(record, moves)
 
     def unplaced(self, root: RootKey, nodes: Mapping[str, str]) -> None:
         """Keep the room that nominated pods, by UID, were given, though their binds have failed after all.

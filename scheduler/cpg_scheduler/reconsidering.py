@@ -12,6 +12,7 @@ from cpg_api.core.pod import Pod
 from cpg_engine.cycle import decide
 from cpg_engine.filters.registry import statically_feasible
 from cpg_engine.gangs.allocation import Options
+from cpg_engine.snapshot.axes import Amounts
 from cpg_scheduler.attempting import Ready, attempt_of
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.plans import Record
@@ -67,13 +68,30 @@ def takes(state: State, node: str, uid: str) -> bool:
     return bool(statically_feasible(ledger.class_of(pod), ledger.cluster, np.array([row], dtype=np.intp)).all())
 
 
-def has_room(state: State, node: str, going: Iterable[str]) -> bool:
-    """Tell whether all who are at a node fit, nominated pods included, once those who are going have gone."""
+def reseated(state: State, record: Record, going: Iterable[str]) -> dict[str, str]:
+    """Return who of those who are nominated where there is no room for them moves to which of the nodes that are freed.
+
+    Who is ``going`` takes no room.
+    """
+    room, found = _room(state, {*record.freed, *record.nominations.values()}, going), dict[str, str]()
+    freed = [node for node in dict.fromkeys(record.freed) if node in room]
+    for uid, node in record.nominations.items():
+        if node not in room or (room[node] >= 0).all():
+            continue
+        need = state.world.ledger.vector_of(state.world.ledger.class_of(state.pods[uid]))
+        able = (one for one in freed if (room[one] >= need).all() and takes(state, one, uid))
+        if (seat := next(able, None)) is not None:
+            room[node], room[seat], found[uid] = room[node] + need, room[seat] - need, seat
+    return found
+
+
+def _room(state: State, nodes: Iterable[str], going: Iterable[str]) -> dict[str, Amounts]:
+    """Return what is left of each node once some have gone; where there is too little, it is less than nothing."""
     ledger = state.world.ledger
-    row, mark = ledger.cluster.row_of.get(node), ledger.mark()
+    mark, rows = ledger.mark(), ledger.cluster.row_of
     ledger.lift(going)
     try:
-        return row is not None and bool((ledger.used[row] <= ledger.allocatable[row]).all())
+        return {node: ledger.allocatable[rows[node]] - ledger.used[rows[node]] for node in nodes if node in rows}
     finally:
         ledger.rollback(mark)
 
