@@ -182,7 +182,8 @@ def test_twice_as_long_a_chain_takes_about_twice_the_work(
     def live(length: int) -> None:
         store = GroupStore("crd")
         names = [*map(str, range(length - 1)), "last"]
-        chain: list[Group] = [composite(name, parent=parent) for parent, name in pairwise([top, *names])]
+        chain: list[Group] = [composite("0", parent=top)]
+        chain += [composite(name, parent=parent) for parent, name in pairwise(names)]
         for group in order(chain):
             store.put(group)
         assert len({store.anchor(key_of(group)) for group in chain}) == 1
