@@ -31,6 +31,8 @@ _UNFIT = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _PIECE = re.compile(rb'(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")++|.', re.DOTALL)
 _STEPS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+_CURLY = bytes.maketrans(b"[]", b"{}")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 
 _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.NoneType: ("null", (NoneType,)),
@@ -209,11 +211,33 @@ def _without_nulls(plain: object, room: int) -> object:
 
 def cut_nesting(data: bytes) -> bytes:
     """Empty whatever is nested too deeply: a scan without recursion, for the bytes that broke one."""
-    if data.count(b"{") + data.count(b"[") <= MAX_NESTING:
+    if not _is_deep(data):
         return data
     pieces = _PIECE.findall(data)
     depths = tuple(accumulate(map(_STEPS.get, pieces, repeat(0)), initial=0))
     return b"".join(compress(pieces, map(MAX_NESTING.__ge__, map(min, depths, depths[1:]))))
+
+
+def cut_items(data: bytes) -> bytes:
+    """Do the same for a LIST: nearly always it is enough to count the brackets of each item."""
+    try:
+        items = _decoder(_RawList).decode(data).items
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return cut_nesting(data)
+    if items and not any(_is_deep(bytes(item)) for item in items):
+        return data
+    return cut_nesting(data)
+
+
+def _is_deep(data: bytes) -> bool:
+    """Tell whether anything is nested too deeply, which takes as many rounds as there are levels."""
+    if data.count(b"{") + data.count(b"[") <= MAX_NESTING:
+        return False
+    unquoted = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
+    left = b"".join(unquoted).translate(_CURLY, _NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        left = left.replace(b"{}", b"")
+    return bool(left)
 
 
 def _name_in(data: bytes) -> str:

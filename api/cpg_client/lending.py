@@ -3,16 +3,19 @@
 It goes the way of our own connections: the same certificates, and the same tokens with their rotation and their exec
 plugins. So there is one place that knows how to reach a cluster, and no second one to go stale after an hour. To be
 refused is the borrower's to notice, who then borrows anew. Only where TLS fails he would not, so that a rotated
-authority is trusted by the session that is lent already.
+authority is trusted by the session that is lent already. And since a borrower decodes what he gets by recursion, one
+object that is nested by the thousand would end all that he does: what is handed on has its nesting cut.
 """
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from cpg_api.parsing import cut_items, cut_nesting
 from cpg_client import tls
 from cpg_client.endpoint import Endpoint, Identity
 from cpg_client.errors import EndpointError
@@ -52,11 +55,11 @@ def lent_session(
             tls.take_up(context, endpoint, shown)
             raise
 
-    listening = () if overheard is None else (_listener(overheard, urlsplit(endpoint.server).path),)
+    heard = Overheard((), timing.clock) if overheard is None else overheard
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=context or True),
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=(*listening, identify),
+        middlewares=(_listener(heard, urlsplit(endpoint.server).path), identify),
     )
 
 
@@ -70,20 +73,19 @@ def _listener(overheard: Overheard, root: str) -> aiohttp.ClientMiddlewareType:
         except (aiohttp.ClientError, OSError):
             overheard.failed(path)
             raise
-        if not answer.ok:
-            overheard.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
-        elif request.url.query.get("watch") == "true":
-            overheard.heard(path)
-            answer.content = _Stream(answer.content, lambda: overheard.heard(path))  # type: ignore[assignment]
+        watches = request.url.query.get("watch") == "true"
+        if answer.ok:
+            overheard.heard(path, listed=not watches)
         else:
-            overheard.heard(path, listed=True)
+            overheard.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
+        answer.content = _Content(answer.content, partial(overheard.heard, path))  # type: ignore[assignment]
         return answer
 
     return listen
 
 
-class _Stream:
-    """The content of an answer, each piece of which is told of before it is handed on."""
+class _Content:
+    """The content of an answer, with its nesting cut; each piece of a stream is told of before it is handed on."""
 
     def __init__(self, content: aiohttp.StreamReader, told: Callable[[], None]) -> None:
         self._content = content
@@ -92,10 +94,23 @@ class _Stream:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever it has
         return getattr(self._content, name)
 
+    async def read(self) -> bytes:
+        """Return all of it."""
+        return cut_items(await self._content.read())
+
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield whole lines, however they come."""
+        begun: list[bytes] = []
         async for piece in self._content.iter_chunked(size):
             self._told()
-            yield piece
+            lines, ended, rest = piece.rpartition(b"\n")
+            if ended:
+                whole = b"".join((*begun, lines, ended))
+                yield b"\n".join(map(cut_nesting, whole.split(b"\n")))
+                begun.clear()
+            begun.append(rest)
+        if left := b"".join(begun):
+            yield cut_nesting(left)
 
 
 async def lent_token(endpoint: Endpoint, timing: Timing = REAL) -> str | None:

@@ -15,6 +15,9 @@ from msgspec import Struct
 SLACK = dt.timedelta(minutes=5)
 """By which clocks may differ."""
 
+MOST_TRUSTED = 10
+"""Authorities: whoever empties the Secret again and again must not fill what the API server reads."""
+
 
 class Issued(Struct, frozen=True):
     """What is kept in the Secret, as PEM; the newest of the authorities has signed the certificate."""
@@ -66,13 +69,23 @@ def is_due(found: Issued, host: str, *, now: dt.datetime, validity: dt.timedelta
     return now >= certificate.not_valid_after_utc - validity / 3
 
 
+def together(authorities: bytes, trusted: bytes, now: dt.datetime) -> bytes:
+    """Return those authorities that have not expired, and after them those who are trusted already, each once."""
+    ordered = dict.fromkeys(_valid(authorities, now) + _valid(trusted, now))
+    return b"".join([*ordered][:MOST_TRUSTED])
+
+
 def valid_ones(authorities: bytes, now: dt.datetime) -> bytes:
     """Return those authorities that have not expired; none where they cannot be read."""
+    return b"".join(_valid(authorities, now))
+
+
+def _valid(authorities: bytes, now: dt.datetime) -> list[bytes]:
     try:
         found = x509.load_pem_x509_certificates(authorities)
     except ValueError:
-        return b""
-    return b"".join(_pem(one) for one in found if one.not_valid_after_utc > now)
+        return []
+    return [_pem(one) for one in found if one.not_valid_after_utc > now]
 
 
 def _builder(key: ec.EllipticCurvePublicKey, now: dt.datetime, validity: dt.timedelta) -> x509.CertificateBuilder:

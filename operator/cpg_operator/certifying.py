@@ -1,7 +1,8 @@
 """Keeps the webhook's certificate: in a Secret that its server reads, and its authorities where the API server looks.
 
 First the API server learns whom to trust, and then the certificate is changed; so at every moment in between, and for
-as long as a kubelet takes to bring the Secret to the server, what is served is trusted.
+as long as a kubelet takes to bring the Secret to the server, what is served is trusted. What is served need not be what
+the Secret says: somebody may just have emptied it. So an authority that is trusted stays so until it expires.
 """
 
 import base64
@@ -16,7 +17,7 @@ from cpg_client.connection import JSON_PATCH, MERGE_PATCH, Connection
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
 from cpg_client.timing import Timing
-from cpg_operator.certificates import Issued, is_due, issue
+from cpg_operator.certificates import Issued, is_due, issue, together
 from cpg_operator.settings import Webhook
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -63,10 +64,10 @@ class Certifier:
         now = dt.datetime.fromtimestamp(self._timing.wall(), dt.UTC)
         host = self._webhook.host
         if not is_due(found, host, now=now, validity=self._validity):
-            await self._have_trusted(found.authorities)
+            await self._have_trusted(found.authorities, now)
             return
         made = issue(host, found.authorities, now=now, validity=self._validity)
-        await self._have_trusted(made.authorities)
+        await self._have_trusted(made.authorities, now)
         parts = (made.authorities, made.certificate, made.key)
         body = {
             "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
@@ -75,13 +76,14 @@ class Certifier:
         await self._connection.patch(self._secret, body, MERGE_PATCH)
         self._log.info("certificate made", host=host, days=self._validity.days)
 
-    async def _have_trusted(self, authorities: bytes) -> None:
-        """Write down whom the API server has to trust, if that is not so."""
+    async def _have_trusted(self, authorities: bytes, now: dt.datetime) -> None:
+        """Write down whom the API server has to trust, too, if that is not so."""
         configuration = msgspec.json.decode(await self._connection.get(self._configuration))
-        bundle = _encoded(authorities)
         changes: list[dict[str, Any]] = []
         for number, webhook in enumerate(configuration.get("webhooks", ())):
-            if webhook["clientConfig"].get("caBundle") != bundle:
+            trusted = webhook["clientConfig"].get("caBundle", "")
+            bundle = _encoded(together(authorities, _plain(trusted), now))
+            if trusted != bundle:
                 path = f"/webhooks/{number}"
                 changes.append({"op": "test", "path": f"{path}/name", "value": webhook["name"]})
                 changes.append({"op": "add", "path": f"{path}/clientConfig/caBundle", "value": bundle})

@@ -24,6 +24,7 @@ from cpg_client.stores import Change, Rejection, Synced, whole
 from cpg_operator.embedding import KopfEndedError, run_kopf
 from cpg_operator.main import kopf_settings, registry_of
 from cpg_operator.metrics import Metrics
+from cpg_operator.reconciling import SLICE
 from cpg_operator.views import Object, View, labels_of, slim
 
 AnyReflector: TypeAlias = Reflector[Any, Any]
@@ -60,6 +61,7 @@ class Hearing:
         self.overheard = Overheard(product(watched, spaces), self._timing.clock)
         """How well Kopf hears, in its thread."""
         self._inbox: deque[tuple[str, type, str | None, Object | Rejected]] = deque()
+        self._is_postponed = False
 
     def refuse(self, kind: type, found: Rejected) -> None:
         """Say that an object does not fit its type; it is not there then."""
@@ -91,14 +93,26 @@ class Hearing:
                 await self._timing.sleep(wait)
 
     def _empty(self) -> None:
-        while self._inbox:
-            flavour, kind, event, found = self._inbox.popleft()
-            try:
-                self._heard(flavour, kind, event, found)
-            except Exception:  # noqa: BLE001  # a mistake about one object must not deafen us to the others
-                self._metrics.mistaken()
-                name = found.name if isinstance(found, Rejected) else found.metadata.key
-                self._log.exception("not heard", kind=kind.__name__, name=name)
+        """Take what is in the box; where there is much of it, others get their turn on the loop in between."""
+        clock = self._timing.clock
+        since = clock()
+        while self._inbox and not self._is_postponed:
+            self._hear(*self._inbox.popleft())
+            if clock() - since >= SLICE:
+                self._is_postponed = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_postponed = False
+        self._empty()
+
+    def _hear(self, flavour: str, kind: type, event: str | None, found: Object | Rejected) -> None:
+        try:
+            self._heard(flavour, kind, event, found)
+        except Exception:  # noqa: BLE001  # a mistake about one object must not deafen us to the others
+            self._metrics.mistaken()
+            name = found.name if isinstance(found, Rejected) else found.metadata.key
+            self._log.exception("not heard", kind=kind.__name__, name=name)
 
     def _heard(self, flavour: str, kind: type, event: str | None, found: Object | Rejected) -> None:
         if isinstance(found, Rejected):

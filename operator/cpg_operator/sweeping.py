@@ -3,19 +3,24 @@
 Kopf says what happens but not what has happened while it was not listening: an object deleted between a watch that was
 refused (410) and the list that follows is never heard of again. A sweep compares the view with what is there. The first
 one fills it, so that no tree is judged before all of it is known; Kopf's own listing then brings no news. What is heard
-to have gone while a list is under way stays gone, though the list may have it: Kopf will not say it twice.
+to have gone while a list is under way stays gone, though the list may have it: Kopf will not say it twice. A list may
+be long, so others get their turn on the loop while it is gone through.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import product
-from typing import cast
+from typing import TypeVar, cast
 
 from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
 from cpg_client.resources import Resource
+from cpg_operator.reconciling import SLICE
 from cpg_operator.views import Object, View
+
+T = TypeVar("T")
 
 
 class Sweeper:
@@ -60,7 +65,7 @@ class Sweeper:
         listing = await list_all(self._connection, resource.path(namespace))
         there: set[str] = set()
         wrong = 0
-        for item in listing.items:
+        async for item in self._in_turns(listing.items):
             found: Object | Rejected = parse_object(item, cast("type[Object]", kind))
             if isinstance(found, Rejected):
                 self._refuse(kind, found)
@@ -68,7 +73,17 @@ class Sweeper:
             there.add(found.metadata.uid)
             if found.metadata.uid not in self._view.dropped:
                 wrong += self._view.put(flavour, found)
-        for uid, known in before.items():
+        async for uid, known in self._in_turns(before.items()):
             if uid not in there and namespace in {None, known.metadata.namespace}:
                 wrong += self._view.drop(flavour, known)
         return wrong
+
+    async def _in_turns(self, found: Iterable[T]) -> AsyncIterator[T]:
+        """Yield each of them, with turns for others on the loop in between."""
+        clock = self._connection.timing.clock
+        since = clock()
+        for one in found:
+            yield one
+            if clock() - since >= SLICE:
+                await asyncio.sleep(0)
+                since = clock()

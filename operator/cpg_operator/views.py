@@ -306,8 +306,8 @@ class View:
 
     def _is_anchor(self, flavour: str, key: GroupKey) -> bool:
         """Tell whether a tree has this anchor: a group without a parent, or one that is not there and waited for."""
-        forest = self.stores[flavour].forest
-        return forest.anchor_of(key) == key and (key in forest.groups or key in forest.children)
+        store = self.stores[flavour]
+        return store.anchor(key) == key and (key in store or key in store.forest.children)
 
     def _mark_sides(self, key: GroupKey, before: str) -> None:
         """Mark the trees between which pods have changed sides: of groups of one name, one flavour's has them."""

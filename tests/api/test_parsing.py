@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from cpg_api.core.pod import Container, Pod, PodSpec, Toleration
 from cpg_api.meta import ObjectMeta
-from cpg_api.parsing import MAX_NESTING, MAX_PROBLEMS, Page, Rejected, convert_object, parse_list, parse_object
+from cpg_api.parsing import (
+    MAX_NESTING,
+    MAX_PROBLEMS,
+    Page,
+    Rejected,
+    convert_object,
+    cut_items,
+    cut_nesting,
+    parse_list,
+    parse_object,
+)
 from cpg_api.problems import Problem
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
@@ -218,6 +228,35 @@ def test_hostile_nesting_does_no_harm(levels: int) -> None:
     ]
     assert [one.name for one in page.rejected] == ["deep"]
     assert parse_object(hostile % (nested(levels), b"5"), Pod) == page.items[1]
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_nesting_is_cut_from_the_very_level_on(opening: bytes) -> None:
+    """And not before, however many brackets there are side by side, in texts, or after a quote in one."""
+    ending = {b"[": b"]", b'{"a":': b"}"}[opening]
+    wide = b'[%s,"[[{\\\\\\"[[",%s]' % (b"[]," * 300 + b"{}", opening * 20 + b"7" + ending * 20)
+    assert cut_nesting(wide) == wide
+    for levels in (MAX_NESTING, MAX_NESTING + 1):
+        deep = opening * levels + b'"]}"' + ending * levels
+        assert (cut_nesting(deep) == deep) == (levels == MAX_NESTING)
+
+
+@pytest.mark.parametrize(
+    ("body", "same"),
+    [
+        (b'{"items":[%s,%s]}' % (GOOD, GOOD), True),
+        (b'{"items":[%s,{"spec":%s}]}' % (GOOD, nested(MAX_NESTING)), False),
+        (b'{"items":[%s,{"spec":%s}]}' % (GOOD, nested(100_000)), False),
+        (b'{"items":[%s]}' % b",".join([b'{"a":[%s]}' % b",".join([b"{}"] * 300)] * 3), True),
+        (nested(50), True),
+        (nested(5000), False),
+        (b"[1,", True),
+        (b'{"items":["\xff"]}', True),
+    ],
+)
+def test_of_a_list_only_the_items_are_looked_at(body: bytes, same: bool) -> None:  # noqa: FBT001  # a parameter of a test
+    """What is no list is looked at as a whole."""
+    assert (cut_items(body) == body) == same
 
 
 def test_hostile_nesting_in_a_field_of_the_model_is_a_problem_in_its_place() -> None:

@@ -1,5 +1,6 @@
 """A session for somebody else, who then asks as we would."""
 
+import json
 import ssl
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from cpg_api.parsing import MAX_NESTING
 from cpg_client import tls
 from cpg_client.endpoint import Credentials, Endpoint, Plugin
 from cpg_client.errors import EndpointError
@@ -91,3 +93,64 @@ async def test_a_lent_session_takes_up_what_is_new(
         await lent_token(endpoint)
     with pytest.raises(EndpointError, match="certificates cannot be used"):
         tls.take_up(ssl.create_default_context(), replace(endpoint, ca=tmp_path / "none"))
+
+
+def deep(levels: int) -> bytes:
+    """Return a group whose managedFields are nested so deeply; the API server takes and keeps such a one."""
+    fields = b'{"f:a":' * levels + b"{}" + b"}" * levels
+    return b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":%s}]},"spec":{"priority":5}}' % fields
+
+
+def is_shallow(plain: object) -> bool:
+    """Tell whether nothing is nested by the hundred."""
+    layer, levels = [plain], 0
+    while layer and levels <= MAX_NESTING:
+        levels += 1
+        layer = [
+            inner
+            for one in layer
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return not layer
+
+
+@pytest.mark.parametrize("levels", [MAX_NESTING + 50, 100_000])
+async def test_hostile_nesting_breaks_no_borrower(server: "FakeServer", levels: int) -> None:
+    """What stands around it in the list, and in the object itself, is as it was."""
+    good = {"metadata": {"name": "good", "labels": {"a": "}]" * 300 + '\\"'}}, "spec": {}}
+    items = b",".join((json.dumps(good).encode(), deep(levels)))
+    server.answers(
+        "GET", "/groups", b'{"metadata":{},"items":[%s]}' % items, headers={"Content-Type": "application/json"}
+    )
+    async with lent_session(Endpoint(server=server.url)) as session, session.get(f"{server.url}/groups") as answer:
+        found = await answer.json()
+    assert is_shallow(found)
+    first, second = found["items"]
+    assert first == good
+    assert (second["metadata"]["name"], second["spec"]) == ("deep", {"priority": 5})
+
+
+async def test_what_is_not_nested_is_handed_on_to_the_byte(server: "FakeServer") -> None:
+    """A list of much, an object with many brackets, and what is no JSON at all."""
+    item = json.dumps({"metadata": {"name": "\\"}, "spec": [{"a": ['{"']}] * MAX_NESTING}).encode()
+    for body in (b'{"items":[%s]}' % b",".join([item] * 9), item, b'{"items":[]}', b"[" * 9, b"{" * 9 + b"\xff"):
+        server.script.clear()
+        server.answers("GET", "/groups", body)
+        async with lent_session(Endpoint(server=server.url)) as session, session.get(f"{server.url}/groups") as answer:
+            assert await answer.read() == body
+
+
+@pytest.mark.parametrize("size", [7, 1 << 20])
+async def test_hostile_nesting_ends_no_watch(server: "FakeServer", size: int) -> None:
+    """Lines may come in any pieces, and the last without an end."""
+    event = b'{"type":"ADDED","object":%s}'
+    lines = [event % b'{"metadata":{"name":"a"}}', event % deep(5000), event % deep(3), event % b'{"metadata":{}}']
+    stream = b"\n".join(lines)
+    server.streams("/groups", *(stream[at : at + 9000] for at in range(0, len(stream), 9000)))
+    url = f"{server.url}/groups?watch=true"
+    async with lent_session(Endpoint(server=server.url)) as session, session.get(url) as answer:
+        heard = b"".join([piece async for piece in answer.content.iter_chunked(size)]).split(b"\n")
+    assert (heard[0], *heard[2:]) == (lines[0], *lines[2:])
+    assert is_shallow(cut := json.loads(heard[1]))
+    assert cut["object"]["spec"] == {"priority": 5}

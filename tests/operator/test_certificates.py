@@ -7,11 +7,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.timing import Timing
-from cpg_operator.certificates import Issued, is_due, issue, valid_ones
+from cpg_operator.certificates import MOST_TRUSTED, Issued, is_due, issue, valid_ones
 from cpg_operator.certifying import KEYS, Certifier
 from cpg_operator.settings import Webhook
 
@@ -134,3 +135,45 @@ async def test_what_is_refused_is_tried_again() -> None:
     rig.server.data, rig.server.refused = {"tls.crt": "?"}, None
     await rig.keeper.look()
     assert not due(rig.kept())
+
+
+def trusted(rig: Rig) -> list[bytes]:
+    """Return whom both webhooks trust."""
+    first, second = (base64.b64decode(str(bundle)) for bundle in rig.server.bundles)
+    assert first == second
+    return [one.public_bytes(serialization.Encoding.PEM) for one in x509.load_pem_x509_certificates(first)]
+
+
+async def test_who_is_served_stays_trusted_when_the_secret_is_emptied() -> None:
+    """A kubelet takes a while to bring the new one; so the earlier authority is trusted until it expires."""
+    rig = Rig()
+    await rig.keeper.look()
+    first = rig.kept().authorities
+    rig.server.data = None
+    await rig.keeper.look()
+    second = rig.kept().authorities
+    assert trusted(rig) == [second, first]
+    rig.server.writes.clear()
+    await rig.keeper.look()
+    assert rig.server.writes == []
+    rig.now += VALIDITY.total_seconds()
+    await rig.keeper.look()
+    assert trusted(rig) == [rig.kept().authorities]
+
+
+async def test_a_secret_that_is_emptied_for_ever_fills_no_configuration() -> None:
+    """The newest are kept."""
+    rig = Rig()
+    for _ in range(MOST_TRUSTED + 3):
+        rig.server.data = None
+        await rig.keeper.look()
+    assert len(trusted(rig)) == MOST_TRUSTED
+    assert trusted(rig)[0] == rig.kept().authorities
+
+
+async def test_rubbish_that_is_trusted_is_replaced() -> None:
+    """Such as what a chart writes to begin with."""
+    rig = Rig()
+    rig.server.bundles = ["Cg==", "?"]
+    await rig.keeper.look()
+    assert trusted(rig) == [rig.kept().authorities]

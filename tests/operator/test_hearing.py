@@ -19,6 +19,7 @@ from cpg_operator import hearing as module
 from cpg_operator.embedding import KopfEndedError
 from cpg_operator.hearing import LONGEST_RESTART, STEADY, Hearing
 from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.reconciling import SLICE
 from cpg_operator.views import View
 
 
@@ -123,6 +124,30 @@ async def test_a_mistake_about_one_thing_heard_stops_no_other(monkeypatch: pytes
     await hear(rig, monkeypatch, ("ADDED", plain("c")))
     assert {one.metadata.name for one in rig.view.known(CRD, PodGroup).values()} == {"a", "b", "c"}
     assert "cpg_operator_mistakes_total 1.0" in rig.page()
+
+
+async def test_others_have_their_turn_while_much_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that it has taken long enough; nothing is lost, and the order stays."""
+    rig, turns, taken = Rig(), [0], list[tuple[str, int]]()
+
+    def slow(_: str, found: PodGroup) -> bool:
+        rig.server.now += SLICE / 2
+        taken.append((found.metadata.name, turns[0]))
+        return True
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(rig.view, "put", slow)
+    task = asyncio.create_task(others())
+    await hear(rig, monkeypatch, *(("ADDED", plain(name)) for name in "abcdef"))
+    for _ in range(9):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert [name for name, _ in taken] == [*"abcdef"]
+    assert len({turn for _, turn in taken}) == 3
 
 
 async def test_kopf_is_started_again_whatever_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A comparison of the view with what is there."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD
 from cpg_client.resources import CPG_POD_GROUPS, Resource
+from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod_group
 from cpg_operator.sweeping import Sweeper
 from cpg_operator.views import View
@@ -30,6 +32,12 @@ class Server:
         self.asked: list[str] = []
         self.refused: dict[str, int] = {}
         self.meanwhile: Callable[[], object] = lambda: None
+        self.timing = Timing(clock=self._later)
+        self._now = 0.0
+
+    def _later(self) -> float:
+        self._now += 0.005
+        return self._now
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Answer a list."""
@@ -122,6 +130,28 @@ async def test_what_goes_while_a_list_is_under_way_stays_gone(rig: Rig) -> None:
     rig.there([group("again", uid="second")])
     assert await rig.sweeper.sweep() == 1
     assert rig.names() == {"default/again"}
+
+
+async def test_others_have_their_turn_while_a_long_list_is_gone_through(rig: Rig) -> None:
+    """Before it is at its end, both of what is there and of what is there no more; what goes meanwhile stays gone."""
+    many = [group(f"g{number:02}") for number in range(40)]
+    rig.there(many)
+    seen: list[int] = []
+
+    async def others() -> None:
+        while True:
+            await asyncio.sleep(0)
+            seen.append(len(rig.names()))
+            rig.view.drop(CRD, many[-1])
+
+    task = asyncio.create_task(others())
+    assert await rig.sweeper.sweep() == 39
+    assert any(0 < count < 39 for count in seen)
+    rig.there([])
+    seen.clear()
+    assert await rig.sweeper.sweep() == 39
+    assert any(0 < count < 39 for count in seen)
+    task.cancel()
 
 
 async def test_what_does_not_fit_is_told_and_not_there(rig: Rig) -> None:

@@ -10,7 +10,7 @@ from cpg_api.core.pod import PodStatus
 from cpg_api.dumping import dump
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.forest import Forest, GroupKey
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.statuses import PodCounts, TopologyDomain
@@ -294,6 +294,18 @@ def test_a_tree_is_known_by_its_anchor_of_now(ground: Ground) -> None:
     ground.put(pod_group("a", parent="root"), composite("root"))
     assert ground.view.anchored(key).anchor == GroupKey(CompositePodGroup.kind, "default", "root")
     assert [one.key.name for one in ground.view.tree(key).nodes] == ["root", "a"]
+    assert ground.view.trees() == {CRD: 1, NATIVE: 0}
+
+
+def test_no_news_of_a_long_chain_climbs_all_of_it(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ways up have led is remembered, and a forest, which would climb step by step, is not asked."""
+    monkeypatch.delattr(Forest, "anchor_of")
+    chain = [composite(f"{number}", parent=f"{number - 1}" if number else None) for number in range(50)]
+    ground.put(*chain, pod_group("leaf", parent="49"))
+    ground.pods(*members("leaf", 1))
+    assert ground.taken() == {"0"}
+    for group in chain[::-1]:
+        ground.view.drop(CRD, group)
     assert ground.view.trees() == {CRD: 1, NATIVE: 0}
 
 

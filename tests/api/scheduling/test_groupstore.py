@@ -1,5 +1,11 @@
 """The groups of one flavour."""
 
+import sys
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,3 +108,86 @@ def test_every_tree_that_changes_is_touched(news: list[Group | str]) -> None:
             assert after == Forest.of(known.values()).tree_of(key(name))
             if after != before[name]:
                 assert {before[name].anchor_key, after.anchor_key} <= touched
+
+
+MANY = [f"{number:02}" for number in range(24)]
+PARENTS = st.one_of(st.none(), st.sampled_from(MANY))
+PIECES = st.one_of(
+    st.builds(lambda name, parent: composite(name, parent=parent), st.sampled_from(MANY), PARENTS),
+    st.sampled_from(MANY),
+)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[Group]:
+    """Draw a chain in any order of arrival, whose top may be missing, or below one of the others."""
+    names = draw(st.permutations(MANY))
+    chain: list[Group] = [composite(name, parent=parent) for parent, name in pairwise(names)]
+    top = draw(st.sampled_from([None, *MANY, "missing"]))
+    return draw(st.permutations([composite(names[0], parent=top), *chain][draw(st.integers(0, 1)) :]))
+
+
+@given(chains(), st.lists(PIECES, max_size=20), st.randoms())
+def test_the_anchor_that_is_remembered_is_that_of_a_forest_made_anew(
+    chain: list[Group], news: list[Group | str], random: Random
+) -> None:
+    """Long chains and cycles come, break, move and close again; some are asked for in between, in the end all."""
+    store = GroupStore("crd")
+    known: dict[GroupKey, Group] = {}
+    for piece in [*chain, *news]:
+        if isinstance(piece, str):
+            known.pop(key(piece), None)
+            store.remove(key(piece))
+        else:
+            known[key_of(piece)] = piece
+            store.put(piece)
+        forest = Forest.of(known.values())
+        for name in random.sample(MANY, 3):
+            assert store.anchor(key(name)) == forest.anchor_of(key(name))
+    forest = Forest.of(known.values())
+    assert {name: store.anchor(key(name)) for name in MANY} == {name: forest.anchor_of(key(name)) for name in MANY}
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Return how many functions are called in some work: a measure of it that does not depend on the machine."""
+    count = 0
+
+    def note(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def shuffled(groups: Iterable[Group]) -> list[Group]:
+    """Return them in an order that is always the same."""
+    found = list(groups)
+    Random(7).shuffle(found)  # noqa: S311  # nothing is to be kept secret
+    return found
+
+
+@pytest.mark.parametrize("top", [None, "last"])
+@pytest.mark.parametrize("order", [list, lambda chain: chain[::-1], shuffled])
+def test_twice_as_long_a_chain_takes_about_twice_the_work(
+    order: Callable[[list[Group]], list[Group]], top: str | None
+) -> None:
+    """Whoever may make groups can make each the parent of the next: to come, to be asked for, and to go."""
+
+    def live(length: int) -> None:
+        store = GroupStore("crd")
+        names = [*map(str, range(length - 1)), "last"]
+        chain: list[Group] = [composite("0", parent=top)]
+        chain += [composite(name, parent=parent) for parent, name in pairwise(names)]
+        for group in order(chain):
+            store.put(group)
+        assert len({store.anchor(key_of(group)) for group in chain}) == 1
+        for group in order(chain):
+            store.remove(key_of(group))
+
+    assert calls(lambda: live(800)) < 2.6 * calls(lambda: live(400))

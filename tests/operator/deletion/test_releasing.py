@@ -9,11 +9,12 @@ import requests
 
 from cpg_api.scheduling.names import FINALIZER
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
-from cpg_operator.deletion.releasing import FREE, Lease, NotReleasedError, release_finalizers
+from cpg_operator.deletion.releasing import COMING_BACK, FREE, Lease, NotReleasedError, release_finalizers
 
 LEASE = Lease("here", "cpg-operator")
 HOLD = "example.com/hold"
 SERVED = (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)
+DEEP = b'{"f:a":' * 5000 + b"{}" + b"}" * 5000
 
 
 class Server(requests.adapters.BaseAdapter):
@@ -28,6 +29,8 @@ class Server(requests.adapters.BaseAdapter):
         self.holders: list[tuple[float, str]] = []
         """Who has held the lease from when on; nobody ever had one without any."""
         self._stubborn = stubborn
+        self.seconds = 0.0
+        """What a patch takes."""
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> requests.Response:
         """Answer, or refuse once with a status."""
@@ -40,7 +43,7 @@ class Server(requests.adapters.BaseAdapter):
         answer: dict[str, Any] = {"kind": "Status", "message": f"status {found.status_code}"}
         if found.status_code == 200:
             answer = self._answer(request, path.rstrip("/"), query)
-        found._content = msgspec.json.encode(answer)
+        found._content = msgspec.json.encode(answer).replace(b'"DEEP"', DEEP)
         found.headers["content-type"] = "application/json"
         return found
 
@@ -58,7 +61,8 @@ class Server(requests.adapters.BaseAdapter):
         if path.endswith(LEASE.name):
             holder = [one for since, one in self.holders if since <= self.now][-1]
             renewed = {"holderIdentity": holder, "renewTime": str(self.now)} if holder not in {"", "dead"} else {}
-            return {"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, **renewed}}
+            spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, **renewed}
+            return {"metadata": {"managedFields": "DEEP"}, "spec": spec}
         if request.method == "PATCH":
             return self._patched(path, request)
         places = [place for place in self.groups if _listed(place, path)]
@@ -69,6 +73,7 @@ class Server(requests.adapters.BaseAdapter):
     def _patched(self, path: str, request: requests.PreparedRequest) -> dict[str, Any]:
         body = msgspec.json.decode(cast("str", request.body))
         assert body["metadata"]["resourceVersion"] == "7"
+        self.now += self.seconds
         if not self._stubborn:
             self.groups[path] = body["metadata"]["finalizers"]
         return _item(path, self.groups[path])
@@ -80,7 +85,8 @@ class Server(requests.adapters.BaseAdapter):
 
 def _item(place: str, finalizers: list[str]) -> dict[str, Any]:
     namespace, name = place.split("/")[-3], place.rsplit("/", maxsplit=1)[-1]
-    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7", "finalizers": finalizers}}
+    meta = {"name": name, "namespace": namespace, "resourceVersion": "7", "finalizers": finalizers}
+    return {"metadata": {**meta, "managedFields": "DEEP" if name == "deep" else []}}
 
 
 def _listed(place: str, collection: str) -> bool:
@@ -168,3 +174,58 @@ def test_who_still_leads_is_told_of(mine: str) -> None:
     with pytest.raises(NotReleasedError, match="somebody holds the lease here/cpg-operator: stop the operator first"):
         release(server)
     assert server.groups == {mine: [FINALIZER]}
+
+
+def test_a_group_that_is_nested_by_the_thousand_is_released_like_any_other(mine: str) -> None:
+    """Neither its list nor the answer to its patch is decoded as a whole; nor is such a lease."""
+    deep = where(CPG_POD_GROUPS, "b", "deep")
+    server = Server({deep: [HOLD, FINALIZER], mine: [FINALIZER]})
+    server.holders = [(0.0, "")]
+    release(server)
+    assert server.groups == {deep: [HOLD], mine: []}
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+def test_what_is_wrong_with_one_group_stops_no_other_and_is_told(mine: str, status: int) -> None:
+    """Be it that a policy refuses it for ever; others of its page, its kind and the other kind are released."""
+    after, root = where(CPG_POD_GROUPS, "a", "other"), where(CPG_COMPOSITE_POD_GROUPS, "b", "root")
+    server = Server({mine: [FINALIZER], after: [FINALIZER], root: [FINALIZER]})
+    server.answers[mine] = [status] * 999
+    with pytest.raises(NotReleasedError, match=rf"^PodGroup a/mine: HTTPError: status {status}$"):
+        release(server, patience=5.0)
+    assert server.groups == {mine: [FINALIZER], after: [], root: []}
+    assert (server.now < 5.0) == (status == 403)
+
+
+def test_a_kind_that_cannot_be_listed_stops_no_other(mine: str) -> None:
+    """It is told which it was."""
+    root = where(CPG_COMPOSITE_POD_GROUPS, "b", "root")
+    server = Server({mine: [FINALIZER], root: [FINALIZER]})
+    server.answers[CPG_POD_GROUPS.path()] = [403] * 999
+    with pytest.raises(NotReleasedError, match=f"^{CPG_POD_GROUPS.path()}: HTTPError: status 403$"):
+        release(server)
+    assert server.groups == {mine: [FINALIZER], root: []}
+
+
+def test_a_group_that_cannot_be_read_is_told_of() -> None:
+    """Nobody knows whether it has been released; of many troubles some are named."""
+    odd = [where(CPG_POD_GROUPS, "a", f"odd{number}") for number in range(7)]
+    server = Server({place: cast("list[str]", 7) for place in odd})
+    with pytest.raises(NotReleasedError, match=r"PodGroup a/odd0: ValueError: .*finalizers.*; and 2 more$"):
+        release(server, patience=5.0)
+
+
+def test_whoever_has_much_to_release_has_time_for_it() -> None:
+    """Patience ends only where nothing more comes off: however long a round takes, that it ends well is success."""
+    many = {where(CPG_POD_GROUPS, "a", f"g{number}"): [FINALIZER] for number in range(9)}
+    server = Server(dict(many))
+    server.seconds = 2.0
+    slow = next(iter(many))
+    server.answers[slow] = [409] * 3
+    release(server, patience=5.0)
+    assert set(map(len, server.groups.values())) == {0}
+    server = Server(dict(many), stubborn=True)
+    server.seconds = 2.0
+    with pytest.raises(NotReleasedError) as told:
+        release(server, patience=5.0)
+    assert str(told.value) == COMING_BACK

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, POD_GROUP_LABEL
 from cpg_client.patching import bind
+from cpg_client.resources import CPG_POD_GROUPS
 from cpg_lab.deployments import Deployments, run_job
 
 if TYPE_CHECKING:
@@ -276,6 +278,32 @@ async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Op
     (root,) = await api.list(CPG)
     assert root["metadata"]["finalizers"] == [HOLD]
     await api.merge(CPG, "root", {"metadata": {"finalizers": None}})
+
+
+async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(api: "Api", operator: "Operator") -> None:
+    """The API server keeps what users write there; watches go on, also from a list that has it; the way out is open."""
+    fields = msgspec.Raw(b'{"f:a":' * 1500 + b"{}" + b"}" * 1500)
+    version = {"apiVersion": CPG_POD_GROUPS.api_version}
+    entry = {**version, "manager": "m", "operation": "Update", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1"}
+    metadata = {"name": "deep", "managedFields": [{**entry, "fieldsV1": fields}]}
+    deep = {**version, "kind": PG, "metadata": metadata, "spec": {"schedulingPolicy": {"basic": {}}}}
+    path = CPG_POD_GROUPS.path(api.namespace)
+    assert (await api.connection.post(path, deep)).count(b'"f:a":') == 1500
+
+    async def is_protected(name: str) -> bool:
+        return FINALIZER.encode() in await api.connection.get(f"{path}/{name}")
+
+    await api.until("it is protected", lambda: is_protected("deep"))
+    operator.kill()
+    operator.ensure()
+    await api.group(PG, "other")
+    await api.until("who comes later is protected", lambda: is_protected("other"))
+    await asyncio.sleep(2)
+    assert "Kopf has ended" not in operator.log
+    operator.kill()
+    operator.release()
+    assert not await is_protected("deep")
+    assert not await is_protected("other")
 
 
 async def test_the_way_out_outlasts_replicas_that_take_over(
