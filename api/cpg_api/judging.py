@@ -28,7 +28,7 @@ from cpg_api.scheduling.names import (
     REASON_SCHEDULER_ERROR,
 )
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members
+from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members, waits_for
 
 OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
 """What can only be said by who sees the priority classes."""
@@ -56,12 +56,17 @@ def initially_scheduled(group: Group) -> str:
 def verdict(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings, *, knows_classes: bool = True
 ) -> Verdict:
-    """Judge a tree and its members, each with its group; a tree without its top only waits."""
+    """Judge a tree and its members, each with its group, in the order in which the scheduler does.
+
+    A tree without its top only waits; one that waits for a template has no members to be judged yet.
+    """
     if tree.anchor is Anchor.MISSING:
         return VALID
     problems = [one for one in validate(tree, surroundings) if knows_classes or one.fault not in OF_CLASSES]
     if problems:
         return Verdict(message=summary([problem.message for problem in problems]))
+    if waits_for(tree, surroundings.workloads):
+        return Verdict(knows_classes=knows_classes)
     living = [(leaf, pod) for leaf, pod in pods if not pod.is_terminal and not pod.is_terminating]
     differing = _differing([pod for _, pod in living])
     if differing:

@@ -10,7 +10,7 @@ from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.validation import Surroundings
-from cpg_engine.testing.builders import composite, pod, pod_group, priority_class
+from cpg_engine.testing.builders import bare, composite, pod, pod_group, priority_class
 
 AROUND = Surroundings(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
 LEAF = GroupKey(PodGroup.kind, "default", "leaf")
@@ -47,6 +47,16 @@ def test_a_tree_that_waits_for_its_top_is_not_judged() -> None:
     """What comes may put it right."""
     tree = grown(pod_group("leaf", parent="gone"), pod_group("other", parent="gone", workload="v"))
     assert verdict(tree, (), AROUND) == VALID
+
+
+def test_the_members_of_a_tree_that_waits_for_its_template_are_not_judged() -> None:
+    """As in the scheduler, which says that it waits; its structure is judged, and what others say of classes stays."""
+    waiting = bare(pod_group("other", parent="root"))
+    other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
+    assert judge(pod("a", group="leaf", priority=5), groups=(waiting,)) == VALID
+    assert judge(pod("a", group="leaf"), other, groups=(waiting,)) == VALID
+    assert not judge(groups=(waiting,), knows_classes=False).knows_classes
+    assert judge(groups=(waiting, pod_group("x", parent="root", workload="v"))).message
 
 
 def test_structure_comes_first() -> None:
