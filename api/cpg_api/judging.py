@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from cpg_api.conditions import find_condition
+from cpg_api.conditions import find_condition, fitting
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.meta import Condition
@@ -32,6 +32,9 @@ from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate
 
 OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
 """What can only be said by who sees the priority classes."""
+
+MOST_NAMED = 5
+"""Pods that are named where they differ; each may do so in its own way."""
 
 
 class Verdict(Struct, frozen=True):
@@ -89,9 +92,10 @@ def judged(group: Group, found: Verdict) -> Condition | None:
         return _condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
     if found.differs and reason == REASON_SCHEDULER_ERROR:
         return None
-    if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, found.message):
+    new = _condition(group, "False", REASON_INVALID, found.message)
+    if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, new.message):
         return None
-    return _condition(group, "False", REASON_INVALID, found.message)
+    return new
 
 
 def _is_of_others(said: Condition, found: Verdict) -> bool:
@@ -111,13 +115,14 @@ def placed(group: Group) -> Condition | None:
 
 
 def _condition(group: Group, status: str, reason: str, message: str) -> Condition:
-    return Condition(
+    new = Condition(
         type=initially_scheduled(group),
         status=status,
         reason=reason,
         message=message,
         observed_generation=group.metadata.generation,
     )
+    return fitting(new)
 
 
 def _differing(pods: list[Pod]) -> str:
@@ -129,7 +134,8 @@ def _differing(pods: list[Pod]) -> str:
     for field, chosen in choices.items():
         found = sorted({chosen(pod) for pod in pods})
         if len(found) > 1:
-            firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in found)
+            named, more = found[:MOST_NAMED], len(found) - MOST_NAMED
+            firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in named)
             listed = ", ".join(f"Pod {key} has {value}" for key, value in firsts)
-            return f"all pods of a tree need one {field}: {listed}"
+            return f"all pods of a tree need one {field}: {listed}" + (f" (and {more} more)" if more > 0 else "")
     return ""

@@ -9,6 +9,7 @@ from typing import Any
 from cpg_api.conditions import find_condition, set_condition
 from cpg_api.dumping import dump
 from cpg_api.meta import Condition
+from cpg_api.problems import cut
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
@@ -40,6 +41,9 @@ TOLD = ": "
 
 MOST_TOLD = 5
 """Obstacles that are spelled out; the others are counted."""
+
+MOST_QUOTED = 1000
+"""Characters of what the API server says to what it refuses."""
 
 
 def workload_key(flavour: str, workload: Workload) -> TreeKey:
@@ -105,7 +109,7 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
         message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
         if refusal:
             what = "the others" if found.create else "what is to be changed or removed"
-            message = f"{there}; the API server refuses {what}: {refusal}"
+            message = f"{there}; the API server refuses {what}: {cut(refusal, MOST_QUOTED)}"
     return Condition(
         type=CONDITION,
         status=status,

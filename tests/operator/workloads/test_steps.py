@@ -13,7 +13,7 @@ from cpg_engine.testing.builders import inner_template, leaf_template, metadata,
 from cpg_operator.troubles import Trouble
 from cpg_operator.views import View
 from cpg_operator.workloads.desired import desired
-from cpg_operator.workloads.steps import LOOK_AGAIN, instantiation, workload_key
+from cpg_operator.workloads.steps import LOOK_AGAIN, MOST_QUOTED, instantiation, workload_key
 from cpg_operator.writes import Verb, Write
 
 NOW = "2026-01-01T00:00:05Z"
@@ -98,6 +98,17 @@ def test_what_the_api_server_refuses_is_told() -> None:
     *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
     assert told(status)[2].endswith("refuses the others: later")
     assert status.word is None
+
+
+def test_of_a_long_refusal_the_beginning_is_told() -> None:
+    """A webhook may answer with whatever it likes, and the status has to be taken."""
+    view = View({CRD: KINDS[CRD]}, lambda _: None)
+    view.put(CRD, marked(TREE))
+    first, *_ = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
+    troubles = {first.place: Trouble(1, "no " * 40_000)}
+    *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    assert told(status)[2].startswith("0 of 2 groups are there; the API server refuses the others: no no")
+    assert len(told(status)[2]) < MOST_QUOTED + 100
 
 
 def test_a_change_that_is_refused_is_told_too() -> None:
