@@ -3,7 +3,7 @@
 It is said in the Workload's condition ``Instantiated``. Built-in Workloads have no status; there an annotation says it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpg_api.conditions import find_condition, set_condition
@@ -18,7 +18,7 @@ from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
 from cpg_operator.troubles import Place, Trouble
 from cpg_operator.views import View
-from cpg_operator.workloads.desired import Plan, is_marked, plan
+from cpg_operator.workloads.desired import Obstacle, Plan, Reason, is_marked, plan
 from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Word, Write
 
 CONDITION = "Instantiated"
@@ -101,9 +101,8 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
     status, reason, message = "True", COMPLETE, f"all {found.wanted} groups are there"
     there = f"{found.wanted - found.missing} of {found.wanted} groups are there"
     if found.obstacles:
-        first, more = found.obstacles[:MOST_TOLD], len(found.obstacles) - MOST_TOLD
-        status, reason = "False", first[0].reason.value
-        message = "; ".join(one.message for one in first) + (f"; and {more} more" if more > 0 else "")
+        status, reason = "False", found.obstacles[0].reason.value
+        message = _spelled(found.obstacles)
     elif found.create or found.resize or found.remove:
         status, reason = "False", REFUSED if refusal else INCOMPLETE
         message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
@@ -117,6 +116,18 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
         message=message,
         observed_generation=workload.metadata.generation,
     )
+
+
+def _spelled(obstacles: Sequence[Obstacle]) -> str:
+    """Spell the first obstacles out and count the others; of many groups that go none, whose number falls by itself."""
+    going = sum(one.reason is Reason.BEING_DELETED for one in obstacles)
+    words = []
+    if going > MOST_TOLD:
+        words.append(f"more than {MOST_TOLD} groups are on their way out, and are made anew when they have gone")
+        obstacles = [one for one in obstacles if one.reason is not Reason.BEING_DELETED]
+    words += [one.message for one in obstacles[:MOST_TOLD]]
+    more = len(obstacles) - MOST_TOLD
+    return "; ".join([*words, f"and {more} more"] if more > 0 else words)
 
 
 def _told(workload: Workload, resource: Resource, condition: Condition, *, ours: bool, stamp: str) -> tuple[Write, ...]:
@@ -139,12 +150,16 @@ def _said(workload: Workload, *, ours: bool) -> list[str]:
 
 
 def _word(said: list[str], condition: Condition) -> Word | None:
-    """Return the event about a condition: none while work is merely under way, nor of others that are refused too."""
+    """Return the event about a condition: one for each reason, however the words change; none while work is under way.
+
+    That all is there is told again where it is another number of groups.
+    """
+    is_complete = condition.status == "True"
     if condition.reason == INCOMPLETE or said[1:] == [condition.reason, condition.message]:
         return None
-    if condition.reason == REFUSED and said[1:2] == [REFUSED]:
+    if not is_complete and said[1:2] == [condition.reason]:
         return None
-    return Word(reason=condition.reason, note=condition.message, warning=condition.status != "True")
+    return Word(reason=condition.reason, note=condition.message, warning=not is_complete)
 
 
 def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:

@@ -184,6 +184,36 @@ def test_a_conflict_is_told_and_nothing_is_overwritten() -> None:
     assert status.word.warning
 
 
+def test_groups_that_go_together_are_told_of_once() -> None:
+    """However many, and whichever goes first: the status names them where they are few, and the event comes once."""
+    source = marked(workload([replace(leaf_template("leaf"), replicas=40)]))
+    there = made(source)
+    leaving = [replace(one, metadata=replace(one.metadata, uid="old", deletion_timestamp=LATER)) for one in there]
+    said, statuses = source, []
+    for gone in range(41):
+        for status in written(said, *there[:gone], *leaving[gone:]):
+            statuses.append(status)
+            said = marked(source, told=status.body["conditions"][0])
+    going = [status for status in statuses if told(status)[1] == "BeingDeleted"]
+    assert told(going[0])[2] == "more than 5 groups are on their way out, and are made anew when they have gone"
+    assert told(going[-1])[2].startswith("PodGroup default/w-leaf-39 is being deleted")
+    assert len(going) == 6
+    assert [status.word.reason for status in statuses if status.word] == ["BeingDeleted", "Instantiated"]
+
+
+def test_who_is_in_the_way_is_told_beside_those_who_go() -> None:
+    """A stranger does not go by itself."""
+    source = marked(workload([replace(leaf_template("leaf"), replicas=9)]))
+    *others, last = made(source)
+    leaving = [replace(one, metadata=replace(one.metadata, deletion_timestamp=LATER)) for one in others]
+    stranger = pod_group(last.metadata.name)
+    (status,) = written(source, *leaving, stranger)
+    assert told(status)[1] == "BeingDeleted"
+    assert told(status)[2].endswith(
+        "have gone; PodGroup default/w-leaf-8 exists and was not made from this Workload; it is left as it is"
+    )
+
+
 def again_in(source: Workload, *groups: Group, flavour: str = CRD) -> float | None:
     """Return after how many seconds a Workload is looked at again though nothing is heard."""
     view = View({flavour: KINDS[flavour]}, lambda _: None)
