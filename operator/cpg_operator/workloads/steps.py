@@ -66,6 +66,7 @@ def instantiation(view: View, key: TreeKey, *, stamp: str, troubles: Mapping[Pla
         store.made_from(*place),
         api_version=kinds[Workload].api_version,
         native=not ours,
+        served=kinds,
     )
     writes = (
         *(_create(group, kinds[type(group)], ours=ours) for group in found.create),

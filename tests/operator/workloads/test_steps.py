@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from cpg_api.meta import Condition
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
@@ -257,6 +258,15 @@ def test_without_the_mark_nothing_is_done() -> None:
     (status,) = written(source, *made(TREE))
     assert (status.verb, status.body) == (Verb.APPLY_STATUS, {"conditions": []})
     assert status.word is not None
+
+
+def test_a_kind_that_is_not_served_is_told_and_not_written() -> None:
+    """As PodGroups may be served alone; the operator begins anew when that changes."""
+    kinds = {kind: resource for kind, resource in KINDS[NATIVE].items() if kind is not CompositePodGroup}
+    view = View({NATIVE: kinds}, lambda _: None)
+    view.put(NATIVE, marked(TREE))
+    (note,) = instantiation(view, workload_key(NATIVE, TREE), stamp=NOW, troubles={}).writes
+    assert annotation(note).startswith("False: NotServed: the API server serves no CompositePodGroups")
 
 
 def annotation(write: Write) -> Any:  # noqa: ANN401 - text, or None that removes it
