@@ -4,7 +4,6 @@ It is said in the Workload's condition ``Instantiated``. Built-in Workloads have
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cpg_api.conditions import find_condition, set_condition
 from cpg_api.dumping import dump
@@ -139,7 +138,8 @@ def _told(workload: Workload, resource: Resource, condition: Condition, *, ours:
         text = TOLD.join((condition.status, condition.reason, condition.message))
         return (_annotate(workload, resource, text, word),) if TOLD.join(said) != text else ()
     merged, changed = set_condition(workload.status.conditions, condition, stamp)
-    return (_apply(workload, resource, [find_condition(merged, CONDITION)], word),) if changed else ()
+    conditions = [find_condition(merged, CONDITION)]
+    return (_say(workload, resource, Verb.APPLY_STATUS, conditions, word),) if changed else ()
 
 
 def _said(workload: Workload, *, ours: bool) -> list[str]:
@@ -164,22 +164,31 @@ def _word(said: list[str], condition: Condition) -> Word | None:
 
 
 def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:
-    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands."""
+    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands.
+
+    Whoever has written it too: an apply would leave it standing, and have its end told again at each later look.
+    """
     word = Word(reason=EVENT_RELEASED, note="no longer marked: its groups stay as they are, and nobody keeps them so")
     if not ours:
         is_told = INSTANTIATED in workload.metadata.annotations
         return (_annotate(workload, resource, None, word),) if is_told else ()
-    is_told = find_condition(workload.status.conditions, CONDITION) is not None
-    return (_apply(workload, resource, [], word),) if is_told else ()
+    if find_condition(workload.status.conditions, CONDITION) is None:
+        return ()
+    left = [one for one in workload.status.conditions or () if one.type != CONDITION]
+    return (_say(workload, resource, Verb.MERGE_STATUS, left, word),)
 
 
-def _apply(workload: Workload, resource: Resource, conditions: list[Any], word: Word | None) -> Write:
+def _say(
+    workload: Workload, resource: Resource, verb: Verb, conditions: Sequence[Condition | None], word: Word | None
+) -> Write:
+    """Write conditions; who merges replaces all of them, and so goes over the very state that was seen."""
     return Write(
-        verb=Verb.APPLY_STATUS,
+        verb=verb,
         resource=resource,
         target=workload.metadata,
         part="instantiated",
         body={"conditions": conditions},
+        unchanged=verb is Verb.MERGE_STATUS,
         word=word,
     )
 

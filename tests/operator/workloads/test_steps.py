@@ -251,13 +251,17 @@ def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
 
 
 def test_without_the_mark_nothing_is_done() -> None:
-    """And where it was taken away, the condition goes and the groups stay."""
+    """And where it was taken away, the condition goes, whoever has written it too; others and the groups stay."""
     assert written(TREE) == []
     said = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
     source = replace(TREE, status=WorkloadStatus(conditions=(said,)))
     (status,) = written(source, *made(TREE))
-    assert (status.verb, status.body) == (Verb.APPLY_STATUS, {"conditions": []})
+    assert (status.verb, status.body, status.unchanged) == (Verb.MERGE_STATUS, {"conditions": []}, True)
     assert status.word is not None
+    other = replace(said, type="Other")
+    source = replace(TREE, status=WorkloadStatus(conditions=(other, said)))
+    (status,) = written(source, *made(TREE))
+    assert status.body == {"conditions": [other]}
 
 
 def test_a_kind_that_is_not_served_is_told_and_not_written() -> None:
