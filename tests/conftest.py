@@ -1,11 +1,14 @@
 """What all tests need of the process that they run in, and who runs which of those that take clusters."""
 
+import logging
 import re
 import signal
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import pytest
+import structlog
 
 TOGETHER = re.compile(
     r"(tests/e2e/api|tests/e2e/operator(?:/lifecycle)?)/test_\w+\.py::"
@@ -32,6 +35,17 @@ def scope_of(nodeid: str) -> str:
     """Return what a test is run together with."""
     shared = TOGETHER.match(nodeid)
     return " ".join(filter(None, shared.groups())) if shared else nodeid.partition("::")[0]
+
+
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
+    """Leave logging as it was: what a program of ours has set up writes to a stream that ends with its test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 def pytest_configure() -> None:

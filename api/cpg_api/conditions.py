@@ -12,12 +12,16 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import Condition
+from cpg_api.problems import cut
 from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
 
 AnyCondition = TypeVar("AnyCondition", bound=Condition | PodCondition)
 
 TERMINAL = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED})
 """True for ever once True: that a group was placed for a first time cannot be undone by what happens later."""
+
+LONGEST_MESSAGE = 32_768
+"""Characters of a message: with one more the API server refuses the whole status, and nobody is told anything."""
 
 
 def find_condition(conditions: Iterable[AnyCondition] | None, kind: str) -> AnyCondition | None:
@@ -41,8 +45,10 @@ def set_condition(
 ) -> tuple[tuple[AnyCondition, ...], bool]:
     """Return the conditions with the new one in its place, and whether that changed anything.
 
-    Now is used where the status changes and the new condition brings no time of its own.
+    Now is used where the status changes and the new condition brings no time of its own. A message that is too long for
+    the API server is cut.
     """
+    new = fitting(new)
     before: tuple[AnyCondition, ...] = conditions or ()
     current = find_condition(before, new.type)
     if current is None:
@@ -69,6 +75,11 @@ def merge_conditions(
         merged, one_changed = set_condition(merged, new, now)
         changed = changed or one_changed
     return merged, changed
+
+
+def fitting(new: AnyCondition) -> AnyCondition:
+    """Return a condition whose message the API server takes."""
+    return replace(new, message=cut(new.message, LONGEST_MESSAGE)) if len(new.message) > LONGEST_MESSAGE else new
 
 
 def _stamped(new: AnyCondition, now: str) -> AnyCondition:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from cpg_api.conditions import find_condition
+from cpg_api.conditions import find_condition, fitting
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.meta import Condition
@@ -28,10 +28,13 @@ from cpg_api.scheduling.names import (
     REASON_SCHEDULER_ERROR,
 )
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members
+from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members, waits_for
 
 OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
 """What can only be said by who sees the priority classes."""
+
+MOST_NAMED = 5
+"""Pods that are named where they differ; each may do so in its own way."""
 
 
 class Verdict(Struct, frozen=True):
@@ -56,12 +59,17 @@ def initially_scheduled(group: Group) -> str:
 def verdict(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings, *, knows_classes: bool = True
 ) -> Verdict:
-    """Judge a tree and its members, each with its group; a tree without its top only waits."""
+    """Judge a tree and its members, each with its group, in the order in which the scheduler does.
+
+    A tree without its top only waits; one that waits for a template has no members to be judged yet.
+    """
     if tree.anchor is Anchor.MISSING:
         return VALID
     problems = [one for one in validate(tree, surroundings) if knows_classes or one.fault not in OF_CLASSES]
     if problems:
         return Verdict(message=summary([problem.message for problem in problems]))
+    if waits_for(tree, surroundings.workloads):
+        return Verdict(knows_classes=knows_classes)
     living = [(leaf, pod) for leaf, pod in pods if not pod.is_terminal and not pod.is_terminating]
     differing = _differing([pod for _, pod in living])
     if differing:
@@ -84,9 +92,10 @@ def judged(group: Group, found: Verdict) -> Condition | None:
         return _condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
     if found.differs and reason == REASON_SCHEDULER_ERROR:
         return None
-    if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, found.message):
+    new = _condition(group, "False", REASON_INVALID, found.message)
+    if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, new.message):
         return None
-    return _condition(group, "False", REASON_INVALID, found.message)
+    return new
 
 
 def _is_of_others(said: Condition, found: Verdict) -> bool:
@@ -106,13 +115,14 @@ def placed(group: Group) -> Condition | None:
 
 
 def _condition(group: Group, status: str, reason: str, message: str) -> Condition:
-    return Condition(
+    new = Condition(
         type=initially_scheduled(group),
         status=status,
         reason=reason,
         message=message,
         observed_generation=group.metadata.generation,
     )
+    return fitting(new)
 
 
 def _differing(pods: list[Pod]) -> str:
@@ -124,7 +134,8 @@ def _differing(pods: list[Pod]) -> str:
     for field, chosen in choices.items():
         found = sorted({chosen(pod) for pod in pods})
         if len(found) > 1:
-            firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in found)
+            named, more = found[:MOST_NAMED], len(found) - MOST_NAMED
+            firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in named)
             listed = ", ".join(f"Pod {key} has {value}" for key, value in firsts)
-            return f"all pods of a tree need one {field}: {listed}"
+            return f"all pods of a tree need one {field}: {listed}" + (f" (and {more} more)" if more > 0 else "")
     return ""

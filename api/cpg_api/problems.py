@@ -26,6 +26,11 @@ def child(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def cut(text: str, limit: int) -> str:
+    """Return a text, or the beginning of one that is too long."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def shortened(text: str, limit: int = 80) -> str:
     """Quote what somebody wrote, cut where it would bury the sentence around it."""
-    return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+    return repr(cut(text, limit))

@@ -90,7 +90,7 @@ class Door:
         """Have something written unless it is so; tell whether, after what is sent or waits now, it will be."""
         place = write.place
         _, flying = self._flying.get(place, (tree, None))
-        if flying == write:
+        if flying is not None and write.repeats(flying):
             self._drop(place)
             return True
         if self._expected.met(write):

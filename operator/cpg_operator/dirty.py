@@ -81,5 +81,13 @@ class Dirty(Generic[K]):
         self._due[key] = due
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, key))
+        if len(self._heap) > 2 * len(self._due):
+            self._sift()
         if self._heap[0][2] == key:
             self.woken()
+
+    def _sift(self) -> None:
+        """Drop the entries that no longer count; those far ahead would stay until their time has come."""
+        live = {key: (due, number, key) for due, number, key in self._heap if self._due.get(key) == due}
+        self._heap = list(live.values())
+        heapq.heapify(self._heap)

@@ -3,7 +3,8 @@
 A write that was sent for the state that is still the one in view would be sent again by every look until the watch
 catches up. So of each part of an object is kept what was sent, and for which version of it; a newer version in view
 ends that, and what is so then speaks for itself. What is created has no version yet: a second try is answered by a
-conflict, and one that was remembered would keep an object from being made anew that somebody has deleted.
+conflict, and one that was remembered would keep an object from being made anew that somebody has deleted. What is only
+told changes no object: it is the same for every version of it, as long as its body says that it is about the same.
 
 Not everybody who goes is heard of, and the answer to a write may be later than the end of what was written. So what was
 sent is remembered for a while only; a view that is behind for longer has it written once more, which changes nothing.
@@ -40,7 +41,7 @@ class Expectations:
         """Tell whether this very write was sent already for the state that it is made from."""
         place, part = write.place
         at, parts = self._sent.get(place, (0.0, {}))
-        return parts.get(part) == _Sent(write.target.resource_version, write.body) and not self._is_over(at)
+        return parts.get(part) == _sent(write) and not self._is_over(at)
 
     def note(self, write: Write) -> None:
         """Remember a write that has worked."""
@@ -48,7 +49,7 @@ class Expectations:
             return
         place, part = write.place
         _, parts = self._sent.pop(place, (0.0, {}))
-        parts[part] = _Sent(write.target.resource_version, write.body)
+        parts[part] = _sent(write)
         self._sent[place] = (self._clock(), parts)
         while self._is_over(self._sent[oldest := next(iter(self._sent))][0]):
             del self._sent[oldest]
@@ -59,3 +60,7 @@ class Expectations:
 
     def _is_over(self, at: float) -> bool:
         return self._clock() - at > REMEMBERED
+
+
+def _sent(write: Write) -> _Sent:
+    return _Sent("" if write.verb is Verb.TELL else write.target.resource_version, write.body)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ class Verb(Enum):
     CREATE = "create"
     DELETE = "delete"
     TELL = "tell"
-    """Nothing but an event."""
+    """Nothing but an event; the body is not sent, and says what it is about, of which it is told once."""
 
 
 class Word(Struct, frozen=True):
@@ -69,6 +69,12 @@ class Write(Struct, frozen=True, kw_only=True):
     def place(self) -> tuple[str, str]:
         """Return the object, by its UID or, while it has none, by its name, and the part of it."""
         return self.target.uid or f"{self.resource.path()} {self.target.key}", self.part
+
+    def repeats(self, other: Self) -> bool:
+        """Tell whether another write makes this one idle; of what is only told, the words may differ."""
+        if self.verb is Verb.TELL:
+            return (self.verb, self.place, self.body) == (other.verb, other.place, other.body)
+        return self == other
 
 
 class Outcome(Struct, frozen=True):

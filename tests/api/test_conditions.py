@@ -1,13 +1,20 @@
 """Conditions: what changes, what stays, and when the transition time moves."""
 
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cpg_api.conditions import TERMINAL, find_condition, merge_conditions, set_condition, stands_since
+from cpg_api.conditions import (
+    LONGEST_MESSAGE,
+    TERMINAL,
+    find_condition,
+    merge_conditions,
+    set_condition,
+    stands_since,
+)
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import Condition
 from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
@@ -74,6 +81,18 @@ def test_repeating_changes_nothing() -> None:
     after, changed = set_condition(before, replace(before[0], last_transition_time=None), LATER)
     assert after is before
     assert not changed
+
+
+@pytest.mark.parametrize("kind", [Condition, PodCondition])
+def test_a_message_that_the_api_server_would_refuse_is_cut(kind: type[Condition] | type[PodCondition]) -> None:
+    """To as many characters as the CRDs allow; said again, it changes nothing."""
+    new = kind(type="A", status="True", message="é" * 40_000, last_transition_time=EARLIER)
+    before, _ = set_condition((), new, LATER)
+    assert [len(one.message) for one in before] == [LONGEST_MESSAGE]
+    assert before[0].message.endswith("é…")
+    assert set_condition(before, new, LATER) == (before, False)
+    (allowed,) = get_type_hints(Condition, include_extras=True)["message"].__metadata__
+    assert allowed.extra["mark"].max_length == LONGEST_MESSAGE
 
 
 @pytest.mark.parametrize("kind", sorted(TERMINAL))

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.conditions import LONGEST_MESSAGE
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.judging import VALID, Verdict, initially_scheduled, judged, placed, verdict
 from cpg_api.meta import Condition
@@ -10,7 +11,7 @@ from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.validation import Surroundings
-from cpg_engine.testing.builders import composite, pod, pod_group, priority_class
+from cpg_engine.testing.builders import bare, composite, pod, pod_group, priority_class
 
 AROUND = Surroundings(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
 LEAF = GroupKey(PodGroup.kind, "default", "leaf")
@@ -49,6 +50,16 @@ def test_a_tree_that_waits_for_its_top_is_not_judged() -> None:
     assert verdict(tree, (), AROUND) == VALID
 
 
+def test_the_members_of_a_tree_that_waits_for_its_template_are_not_judged() -> None:
+    """As in the scheduler, which says that it waits; its structure is judged, and what others say of classes stays."""
+    waiting = bare(pod_group("other", parent="root"))
+    other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
+    assert judge(pod("a", group="leaf", priority=5), groups=(waiting,)) == VALID
+    assert judge(pod("a", group="leaf"), other, groups=(waiting,)) == VALID
+    assert not judge(groups=(waiting,), knows_classes=False).knows_classes
+    assert judge(groups=(waiting, pod_group("x", parent="root", workload="v"))).message
+
+
 def test_structure_comes_first() -> None:
     """As in the scheduler; the number of further problems is told."""
     bad = (pod_group("x", parent="root", workload="v"), pod_group("y", parent="root", workload="v"))
@@ -68,6 +79,23 @@ def test_members_for_two_schedulers_differ() -> None:
     ended = replace(other, status=PodStatus(phase="Failed"))
     ending = replace(other, metadata=replace(other.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     assert judge(pod("a", group="leaf"), ended, ending) == VALID
+
+
+def test_of_members_that_all_differ_a_few_are_named() -> None:
+    """The first by what they have; the others are counted, so that a condition has room for it."""
+    pods = [pod(f"p{number}", group="leaf") for number in range(300)]
+    found = judge(*(replace(one, spec=replace(one.spec, scheduler_name=f"s-{one.metadata.name}")) for one in pods))
+    assert found.message.count("Pod default/") == 5
+    assert found.message.endswith("Pod default/p100 has s-p100, Pod default/p101 has s-p101 (and 295 more)")
+
+
+def test_a_fault_whose_words_are_too_long_is_said_once() -> None:
+    """What the API server would refuse is cut, and what is cut is what stands."""
+    group = pod_group("leaf")
+    said = judged(group, Verdict(message="x" * 40_000))
+    assert said is not None
+    assert len(said.message) == LONGEST_MESSAGE
+    assert judged(replace(group, status=PodGroupStatus(conditions=(said,))), Verdict(message="x" * 40_000)) is None
 
 
 def test_members_of_two_preemption_policies_differ() -> None:

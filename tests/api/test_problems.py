@@ -1,6 +1,6 @@
 """Problems: one sentence about one place."""
 
-from cpg_api.problems import Problem, child, shortened
+from cpg_api.problems import Problem, child, cut, shortened
 
 
 def test_problem_reads_as_path_and_message() -> None:
@@ -29,3 +29,5 @@ def test_long_texts_are_cut() -> None:
     assert shortened("a'b") == '"a\'b"'
     assert shortened("x" * 80) == repr("x" * 80)
     assert shortened("x" * 81) == repr("x" * 79 + "…")
+    assert cut("x" * 80, 80) == "x" * 80
+    assert cut("x" * 81, 80) == "x" * 79 + "…"

@@ -3,23 +3,11 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from cpg_client.logs import SPARED, log_json
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    """Leave logging as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:

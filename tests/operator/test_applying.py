@@ -150,6 +150,25 @@ async def done(door: Door, *writes: Write) -> None:
     await door.drained()
 
 
+def release(version: str, note: str) -> Write:
+    """Return the event about one release, as one look words it."""
+    return write(Verb.TELL, part="told", version=version, body={"since": 1.0}, word=Word(reason="Released", note=note))
+
+
+async def test_an_event_about_the_same_is_told_once(door: Door, wire: Wire) -> None:
+    """In whatever words, and however often its object is written meanwhile, also while it is being told."""
+    wire.open.clear()
+    door.want(TREE, [release("1", "deleting 9 pods")])
+    await asyncio.sleep(0)
+    door.want(TREE, [release("2", "deleting 5 pods")])
+    wire.open.set()
+    await door.drained()
+    await done(door, release("3", "deleting 1 pods"))
+    assert [body["note"] for _, _, body in wire.sent] == ["deleting 9 pods"]
+    await done(door, replace(release("4", "again"), body={"since": 2.0}))
+    assert len(wire.sent) == 2
+
+
 async def test_what_is_answered_is_news(door: Door, wire: Wire, dirty: Dirty[TreeKey]) -> None:
     """Of what changes an object; and what has waited for a write has its tree looked at again."""
     await done(door, write(), write(Verb.TELL, part="told", word=Word(reason="Released", note="n")))

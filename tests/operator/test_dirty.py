@@ -105,6 +105,20 @@ def test_a_time_of_its_own_is_kept_unless_news_come_earlier(dirty: Dirty[str], c
     assert drained(dirty) == []
 
 
+def test_times_far_ahead_that_no_longer_count_are_not_kept(dirty: Dirty[str], clock: Clock) -> None:
+    """A tree that is to be released in a day, and looked at each second until then; what is due stays so, in order."""
+    dirty.mark_in("other", 50_000.0)
+    for second in range(10_000):
+        clock.now += 1.0
+        dirty.mark_paced("a")
+        clock.now += 0.3
+        assert drained(dirty) == ["a"]
+        dirty.mark_in("a", 86_400.0 - second)
+        assert len(dirty._heap) <= 5
+    clock.now += 100_000.0
+    assert drained(dirty) == ["other", "a"]
+
+
 def test_who_sleeps_is_woken_for_what_is_due_earlier(dirty: Dirty[str]) -> None:
     """And for nothing else."""
     woken: list[float | None] = []

@@ -25,6 +25,14 @@ def test_a_write_is_met_for_the_state_that_it_was_made_from() -> None:
     assert not expected.met(write("priority", pods=1))
 
 
+def test_what_is_only_told_is_met_for_every_version() -> None:
+    """As long as it is about the same: other writes change the object meanwhile."""
+    expected = Expectations(lambda: 0.0)
+    expected.note(replace(write("release", since=5), verb=Verb.TELL))
+    assert expected.met(replace(write("release", version="2", since=5), verb=Verb.TELL))
+    assert not expected.met(replace(write("release", version="2", since=6), verb=Verb.TELL))
+
+
 def test_what_is_gone_is_forgotten() -> None:
     """A process that runs for months must not remember all that ever was."""
     expected = Expectations(lambda: 0.0)

@@ -11,7 +11,10 @@ from cpg_operator.writes import NOTHING, Outcome, Verb, Word, Write
 
 
 def release(scene: Scene) -> Outcome:
-    """Delete the pods that hold nodes, once the time that the user stated has gone by."""
+    """Delete the pods that hold nodes, once the time that the user stated has gone by.
+
+    That is told once for each time that the tree has become half a gang, however many looks it takes.
+    """
     if scene.tree.anchor is not Anchor.ROOT or scene.standings[0].health is not Health.PARTIAL:
         return NOTHING
     root = scene.tree.root
@@ -31,6 +34,7 @@ def release(scene: Scene) -> Outcome:
         resource=scene.resource(root),
         target=root.metadata,
         part="release",
+        body={"since": since},
         word=Word(reason=EVENT_RELEASED, note=note, warning=True),
     )
     deletions = (

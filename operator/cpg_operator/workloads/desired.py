@@ -5,7 +5,7 @@ all when the Workload goes, in whatever order and under every policy, and protec
 two owners would lose the reference to one of them halfway through a foreground deletion.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,8 @@ class Reason(StrEnum):
     """A group is on its way out, and made anew when it has gone."""
     IMMUTABLE = "Immutable"
     """The built-in API does not let this minimum be changed."""
+    NOT_SERVED = "NotServed"
+    """The API server has not the kind of some of them; these are not made, nor what stands below them."""
 
 
 class Obstacle(Struct, frozen=True, order=True):
@@ -77,20 +79,29 @@ def owns(workload: Workload, group: Group) -> bool:
 
 
 def plan(
-    workload: Workload, groups: Mapping[GroupKey, Group], made: Iterable[GroupKey], *, api_version: str, native: bool
+    workload: Workload,
+    groups: Mapping[GroupKey, Group],
+    made: Iterable[GroupKey],
+    *,
+    api_version: str,
+    native: bool,
+    served: Collection[type],
 ) -> Plan:
-    """Compare the groups that a Workload asks for with all that are there; ``made`` are those that name it."""
+    """Compare the groups that a Workload asks for with all that are there; ``made`` are those that name it.
+
+    Only groups of the kinds that are ``served`` can be made.
+    """
     made = set(made)
     owned = {key for key in made if owns(workload, groups[key])}
     if (count := count_groups(workload)) > MAX_GROUPS:
         message = f"its replicas multiply to {count} groups; at most {MAX_GROUPS} are made of one Workload"
         return Plan(wanted=count, obstacles=(Obstacle(Reason.TOO_MANY_GROUPS, message),))
     wanted = {key_of(group): group for group in desired(workload, api_version=api_version, native=native)}
-    create, resize, obstacles, is_silent = [], [], [], False
+    create, resize, obstacles, is_silent = [], [], list(_unserved(wanted.values(), served)), False
     closed: set[GroupKey | None] = set()
     for key, group in wanted.items():
         there = groups.get(key)
-        if there is None and parent_of(group) in closed:
+        if there is None and (parent_of(group) in closed or type(group) not in served):
             closed.add(key)
         elif there is None:
             create.append(group)
@@ -111,6 +122,12 @@ def plan(
         obstacles=tuple(sorted(obstacles)),
         is_silent=is_silent,
     )
+
+
+def _unserved(wanted: Iterable[Group], served: Collection[type]) -> Iterator[Obstacle]:
+    """Yield each kind that is asked for and that the API server has not."""
+    for kind in {group.kind for group in wanted if type(group) not in served}:
+        yield Obstacle(Reason.NOT_SERVED, f"the API server serves no {kind}s: none is made, nor what stands below them")
 
 
 def _obstacle(key: GroupKey, there: Group, wanted: Group, *, owned: bool, native: bool) -> Obstacle | None:

@@ -3,12 +3,12 @@
 It is said in the Workload's condition ``Instantiated``. Built-in Workloads have no status; there an annotation says it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from cpg_api.conditions import find_condition, set_condition
 from cpg_api.dumping import dump
 from cpg_api.meta import Condition
+from cpg_api.problems import cut
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
@@ -17,7 +17,7 @@ from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
 from cpg_operator.troubles import Place, Trouble
 from cpg_operator.views import View
-from cpg_operator.workloads.desired import Plan, is_marked, plan
+from cpg_operator.workloads.desired import Obstacle, Plan, Reason, is_marked, plan
 from cpg_operator.writes import NOTHING, Outcome, TreeKey, Verb, Word, Write
 
 CONDITION = "Instantiated"
@@ -41,6 +41,9 @@ TOLD = ": "
 MOST_TOLD = 5
 """Obstacles that are spelled out; the others are counted."""
 
+MOST_QUOTED = 1000
+"""Characters of what the API server says to what it refuses."""
+
 
 def workload_key(flavour: str, workload: Workload) -> TreeKey:
     """Return the key under which a Workload stands in the queue, beside the trees."""
@@ -62,6 +65,7 @@ def instantiation(view: View, key: TreeKey, *, stamp: str, troubles: Mapping[Pla
         store.made_from(*place),
         api_version=kinds[Workload].api_version,
         native=not ours,
+        served=kinds,
     )
     writes = (
         *(_create(group, kinds[type(group)], ours=ours) for group in found.create),
@@ -97,15 +101,14 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
     status, reason, message = "True", COMPLETE, f"all {found.wanted} groups are there"
     there = f"{found.wanted - found.missing} of {found.wanted} groups are there"
     if found.obstacles:
-        first, more = found.obstacles[:MOST_TOLD], len(found.obstacles) - MOST_TOLD
-        status, reason = "False", first[0].reason.value
-        message = "; ".join(one.message for one in first) + (f"; and {more} more" if more > 0 else "")
+        status, reason = "False", found.obstacles[0].reason.value
+        message = _spelled(found.obstacles)
     elif found.create or found.resize or found.remove:
         status, reason = "False", REFUSED if refusal else INCOMPLETE
         message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
         if refusal:
             what = "the others" if found.create else "what is to be changed or removed"
-            message = f"{there}; the API server refuses {what}: {refusal}"
+            message = f"{there}; the API server refuses {what}: {cut(refusal, MOST_QUOTED)}"
     return Condition(
         type=CONDITION,
         status=status,
@@ -113,6 +116,18 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
         message=message,
         observed_generation=workload.metadata.generation,
     )
+
+
+def _spelled(obstacles: Sequence[Obstacle]) -> str:
+    """Spell the first obstacles out and count the others; of many groups that go none, whose number falls by itself."""
+    going = sum(one.reason is Reason.BEING_DELETED for one in obstacles)
+    words = []
+    if going > MOST_TOLD:
+        words.append(f"more than {MOST_TOLD} groups are on their way out, and are made anew when they have gone")
+        obstacles = [one for one in obstacles if one.reason is not Reason.BEING_DELETED]
+    words += [one.message for one in obstacles[:MOST_TOLD]]
+    more = len(obstacles) - MOST_TOLD
+    return "; ".join([*words, f"and {more} more"] if more > 0 else words)
 
 
 def _told(workload: Workload, resource: Resource, condition: Condition, *, ours: bool, stamp: str) -> tuple[Write, ...]:
@@ -123,7 +138,8 @@ def _told(workload: Workload, resource: Resource, condition: Condition, *, ours:
         text = TOLD.join((condition.status, condition.reason, condition.message))
         return (_annotate(workload, resource, text, word),) if TOLD.join(said) != text else ()
     merged, changed = set_condition(workload.status.conditions, condition, stamp)
-    return (_apply(workload, resource, [find_condition(merged, CONDITION)], word),) if changed else ()
+    conditions = [find_condition(merged, CONDITION)]
+    return (_say(workload, resource, Verb.APPLY_STATUS, conditions, word),) if changed else ()
 
 
 def _said(workload: Workload, *, ours: bool) -> list[str]:
@@ -135,31 +151,44 @@ def _said(workload: Workload, *, ours: bool) -> list[str]:
 
 
 def _word(said: list[str], condition: Condition) -> Word | None:
-    """Return the event about a condition: none while work is merely under way, nor of others that are refused too."""
+    """Return the event about a condition: one for each reason, however the words change; none while work is under way.
+
+    That all is there is told again where it is another number of groups.
+    """
+    is_complete = condition.status == "True"
     if condition.reason == INCOMPLETE or said[1:] == [condition.reason, condition.message]:
         return None
-    if condition.reason == REFUSED and said[1:2] == [REFUSED]:
+    if not is_complete and said[1:2] == [condition.reason]:
         return None
-    return Word(reason=condition.reason, note=condition.message, warning=condition.status != "True")
+    return Word(reason=condition.reason, note=condition.message, warning=not is_complete)
 
 
 def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:
-    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands."""
+    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands.
+
+    Whoever has written it too: an apply would leave it standing, and have its end told again at each later look.
+    """
     word = Word(reason=EVENT_RELEASED, note="no longer marked: its groups stay as they are, and nobody keeps them so")
     if not ours:
         is_told = INSTANTIATED in workload.metadata.annotations
         return (_annotate(workload, resource, None, word),) if is_told else ()
-    is_told = find_condition(workload.status.conditions, CONDITION) is not None
-    return (_apply(workload, resource, [], word),) if is_told else ()
+    if find_condition(workload.status.conditions, CONDITION) is None:
+        return ()
+    left = [one for one in workload.status.conditions or () if one.type != CONDITION]
+    return (_say(workload, resource, Verb.MERGE_STATUS, left, word),)
 
 
-def _apply(workload: Workload, resource: Resource, conditions: list[Any], word: Word | None) -> Write:
+def _say(
+    workload: Workload, resource: Resource, verb: Verb, conditions: Sequence[Condition | None], word: Word | None
+) -> Write:
+    """Write conditions; who merges replaces all of them, and so goes over the very state that was seen."""
     return Write(
-        verb=Verb.APPLY_STATUS,
+        verb=verb,
         resource=resource,
         target=workload.metadata,
         part="instantiated",
         body={"conditions": conditions},
+        unchanged=verb is Verb.MERGE_STATUS,
         word=word,
     )
 

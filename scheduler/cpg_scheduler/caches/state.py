@@ -314,12 +314,13 @@ class State:
 
     def _regroup(self) -> None:
         """Have those looked at anew who may have to be evicted with others since their groups have changed."""
-        for flavour, anchor in self._regrouped:
+        if not self._regrouped:
+            return
+        for flavour, anchor in set(map(self.anchored, self._regrouped)):
             self._victims.regroup(node.key for node in self.stores[flavour].forest.tree_of(anchor).nodes)
-            self._victims.regroup((anchor,))
-        if self._regrouped:
-            self._regrouped.clear()
-            self._victims.refresh()
+        self._victims.regroup(root.key for root in self._regrouped)
+        self._regrouped.clear()
+        self._victims.refresh()
 
     def _on_fall(self, pods: Iterable[Pod]) -> None:
         """Who runs at these nodes may be evicted by somebody who could not do so before."""

@@ -1,6 +1,5 @@
 """The groups of one flavour."""
 
-import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from random import Random
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_engine.testing.builders import composite, pod_group
+from cpg_engine.testing.measuring import calls
 
 
 def key(name: str, kind: str = "CompositePodGroup") -> GroupKey:
@@ -146,23 +146,6 @@ def test_the_anchor_that_is_remembered_is_that_of_a_forest_made_anew(
             assert store.anchor(key(name)) == forest.anchor_of(key(name))
     forest = Forest.of(known.values())
     assert {name: store.anchor(key(name)) for name in MANY} == {name: forest.anchor_of(key(name)) for name in MANY}
-
-
-def calls(work: Callable[[], object]) -> int:
-    """Return how many functions are called in some work: a measure of it that does not depend on the machine."""
-    count = 0
-
-    def note(_: object, event: str, __: object) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def shuffled(groups: Iterable[Group]) -> list[Group]:

@@ -74,6 +74,7 @@ def test_then_the_pods_that_hold_nodes_are_deleted_and_it_is_told_once(ground: G
     assert "below its minimum for 601 s" in told.word.note
     assert "deleting 1 pods" in told.word.note
     assert [(one.verb, one.target.name) for one in deleted] == [(Verb.DELETE, "a-0")]
+    assert told.body == {"since": NOW - 601}
 
 
 def test_a_tree_that_is_whole_again_is_left_alone(ground: Ground) -> None:

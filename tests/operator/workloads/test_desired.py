@@ -1,13 +1,15 @@
 """The groups that a Workload asks for, and what has to be done to have them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
 from cpg_api.dumping import dump
 from cpg_api.meta import OwnerReference
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.policies import PodGroupResourceClaim
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_engine.testing.builders import (
@@ -48,11 +50,17 @@ def groups_of(source: Workload, *, native: bool = False) -> list[Group]:
     return list(desired(source, api_version=API_VERSION, native=native))
 
 
-def planned(source: Workload, there: Iterable[Group], *, native: bool = False) -> Plan:
+def planned(
+    source: Workload,
+    there: Iterable[Group],
+    *,
+    native: bool = False,
+    served: Collection[type] = (PodGroup, CompositePodGroup),
+) -> Plan:
     """Return what has to be done where some groups are there."""
     groups: Mapping[GroupKey, Group] = {key_of(group): group for group in there}
     made = [key for key, group in groups.items() if group.spec.workload_ref is not None]
-    return plan(source, groups, made, api_version=API_VERSION, native=native)
+    return plan(source, groups, made, api_version=API_VERSION, native=native, served=served)
 
 
 def leaving(group: Group) -> Group:
@@ -264,3 +272,15 @@ def test_a_slip_of_a_digit_fills_no_cluster() -> None:
     assert found.wanted == count_groups(source) == 2 * 10**9 + 10**6 + 10**3
     assert [one.reason for one in found.obstacles] == [Reason.TOO_MANY_GROUPS]
     assert count_groups(named(leaf("a", replicas=MAX_GROUPS))) == MAX_GROUPS
+
+
+def test_what_is_not_served_is_one_obstacle_and_all_else_is_made() -> None:
+    """A group whose parent cannot be made waits with it; once all kinds are served, so is the whole tree."""
+    source = named(leaf("flat"), inner("root", leaf("below", replicas=3), replicas=2))
+    found = planned(source, [], served=(PodGroup,))
+    assert [group.metadata.name for group in found.create] == ["w-flat"]
+    assert (found.wanted, found.missing, found.is_silent) == (9, 9, False)
+    (obstacle,) = found.obstacles
+    assert obstacle.reason is Reason.NOT_SERVED
+    assert obstacle.message == "the API server serves no CompositePodGroups: none is made, nor what stands below them"
+    assert len(planned(source, []).create) == 9

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from cpg_api.meta import Condition
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
@@ -13,7 +14,7 @@ from cpg_engine.testing.builders import inner_template, leaf_template, metadata,
 from cpg_operator.troubles import Trouble
 from cpg_operator.views import View
 from cpg_operator.workloads.desired import desired
-from cpg_operator.workloads.steps import LOOK_AGAIN, instantiation, workload_key
+from cpg_operator.workloads.steps import LOOK_AGAIN, MOST_QUOTED, instantiation, workload_key
 from cpg_operator.writes import Verb, Write
 
 NOW = "2026-01-01T00:00:05Z"
@@ -100,6 +101,17 @@ def test_what_the_api_server_refuses_is_told() -> None:
     assert status.word is None
 
 
+def test_of_a_long_refusal_the_beginning_is_told() -> None:
+    """A webhook may answer with whatever it likes, and the status has to be taken."""
+    view = View({CRD: KINDS[CRD]}, lambda _: None)
+    view.put(CRD, marked(TREE))
+    first, *_ = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
+    troubles = {first.place: Trouble(1, "no " * 40_000)}
+    *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    assert told(status)[2].startswith("0 of 2 groups are there; the API server refuses the others: no no")
+    assert len(told(status)[2]) < MOST_QUOTED + 100
+
+
 def test_a_change_that_is_refused_is_told_too() -> None:
     """The minimum of a template is another, and nobody may change the group."""
     view = View({CRD: KINDS[CRD]}, lambda _: None)
@@ -173,6 +185,36 @@ def test_a_conflict_is_told_and_nothing_is_overwritten() -> None:
     assert status.word.warning
 
 
+def test_groups_that_go_together_are_told_of_once() -> None:
+    """However many, and whichever goes first: the status names them where they are few, and the event comes once."""
+    source = marked(workload([replace(leaf_template("leaf"), replicas=40)]))
+    there = made(source)
+    leaving = [replace(one, metadata=replace(one.metadata, uid="old", deletion_timestamp=LATER)) for one in there]
+    said, statuses = source, []
+    for gone in range(41):
+        for status in written(said, *there[:gone], *leaving[gone:]):
+            statuses.append(status)
+            said = marked(source, told=status.body["conditions"][0])
+    going = [status for status in statuses if told(status)[1] == "BeingDeleted"]
+    assert told(going[0])[2] == "more than 5 groups are on their way out, and are made anew when they have gone"
+    assert told(going[-1])[2].startswith("PodGroup default/w-leaf-39 is being deleted")
+    assert len(going) == 6
+    assert [status.word.reason for status in statuses if status.word] == ["BeingDeleted", "Instantiated"]
+
+
+def test_who_is_in_the_way_is_told_beside_those_who_go() -> None:
+    """A stranger does not go by itself."""
+    source = marked(workload([replace(leaf_template("leaf"), replicas=9)]))
+    *others, last = made(source)
+    leaving = [replace(one, metadata=replace(one.metadata, deletion_timestamp=LATER)) for one in others]
+    stranger = pod_group(last.metadata.name)
+    (status,) = written(source, *leaving, stranger)
+    assert told(status)[1] == "BeingDeleted"
+    assert told(status)[2].endswith(
+        "have gone; PodGroup default/w-leaf-8 exists and was not made from this Workload; it is left as it is"
+    )
+
+
 def again_in(source: Workload, *groups: Group, flavour: str = CRD) -> float | None:
     """Return after how many seconds a Workload is looked at again though nothing is heard."""
     view = View({flavour: KINDS[flavour]}, lambda _: None)
@@ -209,13 +251,26 @@ def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
 
 
 def test_without_the_mark_nothing_is_done() -> None:
-    """And where it was taken away, the condition goes and the groups stay."""
+    """And where it was taken away, the condition goes, whoever has written it too; others and the groups stay."""
     assert written(TREE) == []
     said = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
     source = replace(TREE, status=WorkloadStatus(conditions=(said,)))
     (status,) = written(source, *made(TREE))
-    assert (status.verb, status.body) == (Verb.APPLY_STATUS, {"conditions": []})
+    assert (status.verb, status.body, status.unchanged) == (Verb.MERGE_STATUS, {"conditions": []}, True)
     assert status.word is not None
+    other = replace(said, type="Other")
+    source = replace(TREE, status=WorkloadStatus(conditions=(other, said)))
+    (status,) = written(source, *made(TREE))
+    assert status.body == {"conditions": [other]}
+
+
+def test_a_kind_that_is_not_served_is_told_and_not_written() -> None:
+    """As PodGroups may be served alone; the operator begins anew when that changes."""
+    kinds = {kind: resource for kind, resource in KINDS[NATIVE].items() if kind is not CompositePodGroup}
+    view = View({NATIVE: kinds}, lambda _: None)
+    view.put(NATIVE, marked(TREE))
+    (note,) = instantiation(view, workload_key(NATIVE, TREE), stamp=NOW, troubles={}).writes
+    assert annotation(note).startswith("False: NotServed: the API server serves no CompositePodGroups")
 
 
 def annotation(write: Write) -> Any:  # noqa: ANN401 - text, or None that removes it
