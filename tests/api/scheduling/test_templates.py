@@ -20,6 +20,7 @@ from cpg_api.scheduling.templates import (
     due_fields,
     effective,
     effective_tree,
+    known_priority,
     resolved_preemption,
     resolved_priority,
     template_places,
@@ -175,6 +176,8 @@ def test_no_priority_is_filled_in_while_a_template_may_come_that_has_one(workloa
     assert prioritised(with_spec(group, priority_class_name="low"), priority=7) == {"priority": 5}
     assert due(group, priority=7) == {}
     assert resolved_priority(group, {}, CLASSES) == 0
+    assert known_priority(group, {}, CLASSES) is None
+    assert known_priority(with_spec(group, priority_class_name="low"), {}, CLASSES) == 5
     assert due_fields(BARE, AROUND, None) == {}
 
 
