@@ -10,7 +10,7 @@ that it is right whether they come or not.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -241,18 +241,19 @@ class PodAffinityView:
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
         """Yield the three rules in kube-scheduler's order."""
         if self._needs:
-            yield NEEDS_REASON, self.could_pass(rows)
+            yield NEEDS_REASON, self._near_all(rows, 0)
         if self._avoids:
             yield AVOIDS_REASON, self._free_of(self._avoids, rows)
         if self._avoiding:
             yield AVOIDED_REASON, self._free_of(self._avoiding, rows)
 
-    def could_pass(self, rows: Rows) -> Flags:
+    def could_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
         """Keep to nodes near all that is needed: evicting pods makes no others come, but it lets rivals go.
 
-        The first pod of a group that needs itself need not wait for anybody, yet its node has to be in a domain.
+        Company that is to come may come anywhere. Then, and for the first pod of a group that needs itself, it is
+        enough that the node is in a domain.
         """
-        return self._near_all(rows, 0)
+        return self._labelled(rows) if company else self._near_all(rows, 0)
 
     def stays(self, rows: Rows) -> Flags:
         """Keep to nodes that pass all three rules for the pod that is there, which is no company for itself."""
@@ -272,13 +273,18 @@ class PodAffinityView:
 
     def _near_first(self, rows: Rows, own: int) -> Flags:
         """Keep to nodes for the first of its kind: in domains, and near others of it that are nominated, if any."""
-        labelled = np.ones(len(rows), dtype=np.bool_)
-        for key in {term.key for term in self._needs}:
-            labelled &= self._ledger.cluster.label(key).codes[rows] != ABSENT
+        labelled = self._labelled(rows)
         if not self._ledger.residents.nominated:
             return labelled
         answer, somewhere = self._near_some(Needed(self._needs, nominated=True), rows, own)
         return np.where(somewhere, answer, labelled)
+
+    def _labelled(self, rows: Rows) -> Flags:
+        """Tell which nodes are in a domain of every label by which somebody is needed."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for key in {term.key for term in self._needs}:
+            answer &= self._ledger.cluster.label(key).codes[rows] != ABSENT
+        return answer
 
     def _near_some(self, question: Needed, rows: Rows, own: int) -> tuple[Flags, Flags]:
         """Tell for each node whether some of them are near in every domain of it, and whether there is any at all."""

@@ -1,6 +1,6 @@
 """The filters in order: a node that fails several is counted with the first."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from cpg_engine.filters import affinity, nodename, taints, unschedulable, volumes
@@ -36,8 +36,11 @@ class View(Protocol):
         A node passes the filter if it passes every check.
         """
 
-    def could_pass(self, rows: Rows) -> Flags:
-        """Tell which nodes might take one if other pods were evicted; elsewhere no eviction helps."""
+    def could_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
+        """Tell which nodes might take one if other pods were evicted; elsewhere no eviction helps.
+
+        The company are others that are to come as well, each of them all that the class needs near.
+        """
 
     def stays(self, rows: Rows) -> Flags:
         """Tell for nodes that each have a pod of the class whether they would pass if it came now, after the others."""

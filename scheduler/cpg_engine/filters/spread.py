@@ -8,7 +8,7 @@ what passes does so whether they come or not. Constraints for pods that have non
 defaulting) are not made up.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -167,7 +167,7 @@ class SpreadView:
             yield UNLABELLED_REASON, domains.codes[rows] != ABSENT
             yield REASON, domains.even(rows)
 
-    def could_pass(self, rows: Rows) -> Flags:
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Keep to nodes with the labels; where pods are evicted, a domain may become empty enough."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for domains in self._hard:

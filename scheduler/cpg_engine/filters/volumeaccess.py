@@ -1,6 +1,6 @@
 """Claims that bear one pod only (ReadWriteOncePod), as VolumeRestrictions has them."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class AccessView:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows) -> Flags:
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell that the other pod may be evicted."""
         return np.ones(len(rows), dtype=np.bool_)
 

@@ -4,7 +4,7 @@ A node is in if every such claim can have a volume that is reached from it, or h
 depends on what other claims were given, in this simulation or not long ago: see ``snapshot.bindings``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class BindingView:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows) -> Flags:
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell the same: a volume is not set free by evicting a pod."""
         return self.passes(rows)
 

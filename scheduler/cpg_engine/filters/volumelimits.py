@@ -5,7 +5,7 @@ not count them, though CSINode's limit is meant for all volumes in use on the no
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class LimitsView:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows) -> Flags:
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell which nodes could attach everything if they had nothing attached, and where nothing has to go."""
         empty = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():

@@ -9,13 +9,14 @@ The first pass places minimums only, so that no group takes more than its share 
 When the root has its minimum, a second pass adds everybody else, child by child, without backtracking.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from cpg_engine.decisions import Tries
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.choosing import Choices, Offer
+from cpg_engine.gangs.company import Company
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.notes import Notes, Outcome
 from cpg_engine.gangs.placing import Placed, place_members, sees_others
@@ -56,7 +57,8 @@ class Search:
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
         self._choices = Choices(world, self._needs, options.weights)
-        self._notes = Notes(world, unit, self._needs, candidates=options.candidates, detail=options.detail)
+        self._company = Company(self._needs, world.ledger)
+        self._notes = Notes(world, self._needs, self._company, candidates=options.candidates, detail=options.detail)
 
     def run(self) -> Finding:
         """Place the unit, or find out that it has no place; raise ``ContradictionError`` where members forbid any."""
@@ -158,7 +160,7 @@ class Search:
         """Yield the one way to fill a leaf inside a domain: identical pods have no second one worth trying."""
         node = self._unit.nodes[index]
         needed = self._needs.missing(node)
-        placed = place_members(self._world, scope.rows, node.pending, needed)
+        placed = place_members(self._world, scope.rows, self._company.members(index), needed)
         if len(placed.seats) < needed:
             self._notes.leaf(index, scope, placed)
         else:
@@ -194,13 +196,13 @@ class Search:
         """Return a walk over the children that can be admitted, in the order in which they are asked.
 
         That is their own, unless all of them are needed anyway. Then those that are confined to a domain come first,
-        since the others can take what is left.
+        since the others can take what is left. But whose pods need those of a sibling comes after it in any case.
         """
         node = self._unit.nodes[index]
         able = [child for child in node.children if self._needs.admissible[child]]
         if node.minimum == len(able):
             able.sort(key=lambda child: not self._is_confined(child))
-        return _Walk(able, node.minimum)
+        return _Walk(self._company.children(index, able), node.minimum)
 
     def _is_confined(self, index: int) -> bool:
         return any(node.required for node in self._unit.nodes[index : self._unit.nodes[index].end])
@@ -211,8 +213,9 @@ class Search:
         picture = self._notes.group(index, scope, self._outcomes(below))
         self._world.ledger.rollback(mark)
         if not walk.idle:
-            outcomes = self._alone(walk, scope)
-            if sum(child in outcomes for child in walk.children) >= walk.minimum:
+            waiting = self._company.waiting(index)
+            outcomes = self._alone(walk, scope, waiting)
+            if sum(child in outcomes or child in waiting for child in walk.children) >= walk.minimum:
                 self._notes.keep(index, picture)
                 self._notes.enter(index)
                 return True
@@ -220,13 +223,19 @@ class Search:
         self._notes.keep(index, picture)
         return False
 
-    def _alone(self, walk: "_Walk", scope: Scope) -> dict[int, Outcome]:
-        """Return what would be placed of the children if each were alone in the scope, until those are enough."""
+    def _alone(self, walk: "_Walk", scope: Scope, waiting: Collection[int]) -> dict[int, Outcome]:
+        """Return what would be placed of the children if each were alone in the scope, until those are enough.
+
+        Who waits for a sibling cannot be asked alone, and is taken to have room.
+        """
         mark = self._world.ledger.mark()
         outcomes: dict[int, Outcome] = {}
         able = 0
         for child in walk.children:
-            if able < walk.minimum:
+            if child in waiting:
+                able += 1
+                self._notes.ask(child)
+            elif able < walk.minimum:
                 able += next(self._ways(child, scope), False)
                 outcomes |= self._outcomes(range(child, self._unit.nodes[child].end))
                 self._world.ledger.rollback(mark)
@@ -263,7 +272,7 @@ class Search:
         places = (scope,) if widest is scope else (scope, widest)
         if node.leaf:
             self._add_rest(index, places)
-        for child in node.children:
+        for child in self._company.children(index, node.children):
             if child in self._scopes or self._add_child(child, places):
                 self._extend(child, widest)
         if len(places) > 1 and not self._is_inside(index, scope):
@@ -283,10 +292,9 @@ class Search:
 
     def _add_rest(self, index: int, places: Sequence[Scope]) -> None:
         """Place the pods of a leaf that have no node yet, as far as there is room."""
-        node = self._unit.nodes[index]
         seats = self._seats.get(index, ())
         seated = {member.uid for member, _ in seats}
-        rest = tuple(member for member in node.pending if member.uid not in seated)
+        rest = tuple(member for member in self._company.members(index) if member.uid not in seated)
         for scope in places:
             placed = place_members(self._world, scope.rows, rest, len(rest))
             seats, rest = (*seats, *placed.seats), placed.left

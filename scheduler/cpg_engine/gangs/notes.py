@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.gangs.choosing import Offer, Survey
 from cpg_engine.gangs.closeness import closest, cut_off, shortage
+from cpg_engine.gangs.company import Company
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.placing import Placed, hopeless, reasons, sees_others
-from cpg_engine.gangs.unit import Unit, UnitNode
+from cpg_engine.gangs.unit import UnitNode
 from cpg_engine.gangs.world import World
 from cpg_engine.snapshot.axes import Rows
 from cpg_engine.snapshot.classes import PodClass
@@ -57,11 +58,12 @@ class Picture(Struct, frozen=True):
 class Notes:
     """The pictures and reports, by position in the unit."""
 
-    def __init__(self, world: World, unit: Unit, needs: Needs, *, candidates: int, detail: bool) -> None:
+    def __init__(self, world: World, needs: Needs, company: Company, *, candidates: int, detail: bool) -> None:
         """Start with nothing noted; of the domains that come closest, so many are told where there is detail."""
         self._world = world
-        self._unit = unit
+        self._unit = needs.unit
         self._needs = needs
+        self._company = company
         self._candidates = candidates if detail else 1
         self._detail = detail
         self._reports: dict[int, NodeReport] = {}
@@ -273,7 +275,7 @@ class Notes:
         slots = self._world.boards.of(kind).empty_slots()
         if not slots[rows[:FIRST_LOOK]].any() and not slots[rows].any():
             return True
-        return sees_others(self._world, kind) and hopeless(self._world, kind, rows)
+        return sees_others(self._world, kind) and hopeless(self._world, kind, rows, self._company.of(kind))
 
 
 def _place_of(scope: Scope, survey: Survey) -> int | None:

@@ -1,6 +1,6 @@
 """Pods of one group onto nodes of one scope: the innermost step of the search."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -91,12 +91,15 @@ def sees_others(world: World, pod_class: PodClass) -> bool:
     return any(True for _ in views(world, pod_class))
 
 
-def hopeless(world: World, pod_class: PodClass, rows: Rows) -> bool:
-    """Tell whether no eviction could make room for a pod of the class on any of the nodes."""
+def hopeless(world: World, pod_class: PodClass, rows: Rows, company: Collection[PodClass] = ()) -> bool:
+    """Tell whether no eviction could make room for a pod of the class on any of the nodes.
+
+    The company are others that are to come as well, each of them all that the class needs near.
+    """
     rest = rows[world.boards.of(pod_class).feasible[rows]]
     rest = rest[fit.could_ever(pod_class, world.ledger, rest)]
     for view in views(world, pod_class):
-        rest = rest[view.could_pass(rest)]
+        rest = rest[view.could_pass(rest, company)]
     return not len(rest)
 
 

@@ -16,7 +16,7 @@ from cpg_engine.testing.builders import composite, metadata, node, pod, pod_grou
 from cpg_engine.testing.notation import BudgetForm
 from cpg_engine.testing.oracle import Situation
 from cpg_engine.testing.stage import Rooted, Stage
-from cpg_engine.testing.strategies import SOCIAL, situation, trees
+from cpg_engine.testing.strategies import SOCIAL, WEB, labelled, situation, trees
 
 PRIORITY = 10
 """Of whoever preempts."""
@@ -148,7 +148,7 @@ def _social(draw: st.DrawFn, found: Pod, *, social: bool) -> Pod:
     if ports:
         (main,) = found.spec.containers or ()
         more["containers"] = (replace(main, ports=ports[0].ports),)
-    return replace(found, spec=replace(found.spec, **more))
+    return labelled(replace(found, spec=replace(found.spec, **more)), draw(WEB) if social else {})
 
 
 def subsets(numbers: int) -> Iterator[frozenset[int]]:

@@ -4,7 +4,7 @@ Names, labels and sizes come from few values each, so that what is generated mee
 as constants, since making a strategy costs more than drawing from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -28,6 +28,7 @@ BEARS_RED = Toleration(key="team", operator="Equal", value="red")
 
 EVERYBODY = LabelSelector(match_expressions=())
 AWAY = PodAffinityTerm(label_selector=EVERYBODY, topology_key="rack")
+NEAR_WEB = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "web"}), topology_key="zone")
 SPREAD = TopologySpreadConstraint(topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=EVERYBODY)
 
 LABELS = st.sampled_from(
@@ -57,8 +58,15 @@ SOCIAL: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
             )
         },
         {"topology_spread_constraints": (SPREAD,)},
+        {
+            "affinity": Affinity(
+                pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(NEAR_WEB,))
+            )
+        },
     ]
 )
+WEB = st.sampled_from([{}, {}, {"app": "web"}])
+"""Labels of those who are social: some are whom others need."""
 SIZES = st.sampled_from([(cpu, memory) for memory in ("2Gi", "4Gi", None) for cpu in range(5)])
 PODS = st.sampled_from([110, 3, 1])
 MOODS = st.sampled_from([*[""] * 7, "tainted", "tainted", "cordoned"])
@@ -136,9 +144,14 @@ def situations(draw: st.DrawFn, *, alike: bool = False, social: bool = False, mo
     shape = draw(SHAPES) if alike else None
     members = [_member(draw, name, leaf, shape) for leaf, name in names]
     if social:
-        members = [replace(found, spec=replace(found.spec, **draw(SOCIAL))) for found in members]
+        members = [labelled(replace(found, spec=replace(found.spec, **draw(SOCIAL))), draw(WEB)) for found in members]
     strangers = [_shaped(draw(SHAPES), pod(f"other{number}", node_name=f"n{number}")) for number in range(draw(FEW))]
     return situation(cluster, groups, (*members, *strangers))
+
+
+def labelled(found: Pod, labels: Mapping[str, str]) -> Pod:
+    """Return the pod with more labels."""
+    return replace(found, metadata=replace(found.metadata, labels={**found.metadata.labels, **labels}))
 
 
 def _member(draw: st.DrawFn, name: str, leaf: str, shape: PodSpec | None) -> Pod:

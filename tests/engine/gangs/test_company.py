@@ -1,0 +1,287 @@
+"""Pods of one unit that need each other near: who is placed first, and what evictions could do for them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import assume, given
+from msgspec.structs import replace
+
+from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector, LabelSelectorRequirement
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.company import Company
+from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.preemption.values import Outcome
+from cpg_engine.testing.arenas import Arena
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_engine.testing.neighbours import Neighbourhood, affinity_fault
+from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.strategies import cases, labelled
+from cpg_engine.testing.trials import Told, Trial
+from cpg_engine.verdicts import Counts, Finding, Status
+
+Form = Mapping[str, Any]
+ZONES = ["a1 4 zone=a", "a2 4 zone=a", "b1 4 zone=b"]
+
+
+def one(form: str, app: str = "", near: str = "", **more: Any) -> Form:
+    """Return a pod that is of an app, and needs another near, or one of several apps."""
+    found: dict[str, Any] = {"pod": form, **more, "labels": {"app": app} if app else {}}
+    if near:
+        selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": near.split()}]}
+        terms = [{"labelSelector": selector, "topologyKey": "zone"}]
+        found["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return found
+
+
+def leaf(*members: Form) -> dict[str, Any]:
+    """Return what a trial is about in which one gang needs all of some pods."""
+    return {"nodes": ZONES, "groups": {"g": {"gang": len(members)}}, "pods": members}
+
+
+def company(trial: Trial) -> Company:
+    """Return the company of the unit of a trial."""
+    return Company(Needs(trial.unit), trial.world.ledger)
+
+
+# In a leaf.
+
+
+@pytest.mark.parametrize("name", ["a-near", "z-near"])
+def test_who_is_needed_is_placed_first(name: str) -> None:
+    """Both get a place in one zone, whatever their names."""
+    found = Trial(**leaf(one(f"{name}=1@g", near="web"), one("web=1@g", "web"))).decide()
+    assert found.binds.keys() == {name, "web"}
+    assert len({home[0] for home in found.binds.values()}) == 1
+
+
+def test_a_chain_of_needs_is_placed_from_its_end() -> None:
+    """Each needs the next, the last needs nobody."""
+    chain = [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")]
+    assert list(Trial(**leaf(*chain)).decide().binds) == ["c", "b", "a"]
+
+
+def test_others_keep_their_order() -> None:
+    """The more important still come first, but for those whom they need."""
+    members = [one("a=1@g", near="web"), one("b=1@g"), one("c=1@g", "web"), one("d=1@g"), one("e=1@g", near="web")]
+    assert list(Trial(**leaf(*members)).decide().binds) == ["b", "c", "a", "d", "e"]
+
+
+def test_who_is_what_it_needs_waits_for_nobody() -> None:
+    """The first of a kind need not be near anybody, so it keeps its place."""
+    members = [one("a=1@g", "web", "web"), one("b=1@g", "web")]
+    assert list(Trial(**leaf(*members)).decide().binds) == ["a", "b"]
+
+
+def test_beyond_the_minimum_the_order_is_the_same() -> None:
+    """One is enough for the gang, and the second pass finds those who needed it."""
+    trial = Trial(ZONES, {"g": {"gang": 1}}, [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")])
+    assert list(trial.decide().binds) == ["c", "b", "a"]
+
+
+def test_where_nobody_needs_anybody_nothing_is_done() -> None:
+    """The members are those of the unit, as one object."""
+    trial = Trial(**leaf(one("a=1@g", "web"), one("b=1@g")))
+    found = company(trial)
+    assert found.members(0) is trial.unit.nodes[0].pending
+    assert found.waiting(0) == set()
+    assert not found.of(trial.unit.nodes[0].pending[0].pod_class)
+
+
+# Circles.
+
+
+def test_of_a_circle_nobody_is_placed() -> None:
+    """Each needs the other, so none can be the first; no eviction helps, and it is told why."""
+    found = Trial(**leaf(one("a=1@g", "a", "b"), one("b=1@g", "b", "a"))).decide(Options(detail=True))
+    assert (found.finding, found.binds) == (Finding.NOT_FOUND, {})
+    assert found.counts("g") == Counts(2, unresolvable=2)
+    assert [reason.text for reason in found.report("g").reasons] == ["node(s) didn't match pod affinity rules"]
+
+
+@pytest.mark.parametrize("helper", [one("x=1 on a1", "a"), one("z=1@g", "a")])
+def test_a_circle_is_broken_by_somebody_else(helper: Form) -> None:
+    """Who finds its need outside of the circle comes first, and the other after it."""
+    circle = [one("a=1@g", "a", "b"), one("b=1@g", "b", "a")]
+    trial = Trial(ZONES, {"g": {"gang": 2}}, [*circle, helper])
+    assert [name for name in trial.decide().binds if name in "ab"] == ["b", "a"]
+
+
+# In a tree.
+
+
+NEAR_FIRST = {"near": {"gang": 2}, "web": {"gang": 1}}
+
+
+def of_children(nodes: Sequence[str], children: Form, *pods: str | Form, budget: int = 100) -> Told:
+    """Return what is decided about a tree that needs all of its children."""
+    groups = {"root": {"gang": len(children), "children": children}}
+    return Trial(nodes, groups, pods).decide(Options(budget=budget))
+
+
+def test_the_group_that_is_needed_comes_first() -> None:
+    """Siblings come in the order of need, also where one is confined and used to come first for that."""
+    pods = [one("2x1@near", near="web"), one("1@web", "web")]
+    assert len(of_children(ZONES, NEAR_FIRST, *pods).binds) == 3
+    assert len(of_children(ZONES, {**NEAR_FIRST, "near": {"gang": 2, "key": "zone"}}, *pods).binds) == 3
+
+
+def test_groups_below_groups_count_for_them() -> None:
+    """What pods need at the bottom orders the children at the top."""
+    children = {"left": {"gang": 1, "children": {"near": {"gang": 1}}}, "right": {"gang": 1, "children": {"web": None}}}
+    assert len(of_children(ZONES, children, one("1@near", near="web"), one("1@web", "web")).binds) == 2
+
+
+def test_a_group_that_has_whom_it_needs_waits_for_no_sibling() -> None:
+    """Two replicas, each with a leader: the older one still comes first."""
+    pods = [one("1@a", near="web"), one("1@a", "web"), one("1@b", "web")]
+    trial = Trial(ZONES, {"root": {"gang": 2, "children": {"a": {"gang": 2}, "b": {"gang": 1}}}}, pods)
+    assert company(trial).waiting(0) == set()
+    assert [name[0] for name in trial.decide().binds] == ["a", "a", "b"]
+
+
+def test_whom_one_needs_is_moved_to_another_domain() -> None:
+    """The rack that the leader likes best has no room for its workers: it is asked for another one."""
+    nodes = ["n1 1 zone=a rack=r1", "n2 1 zone=b rack=r2", "n3 1 zone=b rack=r3", "n4 1 zone=b rack=r3"]
+    children = {"near": {"gang": 2}, "web": {"gang": 1, "key": "rack"}}
+    pods = [one("2x1@near", near="web"), one("1@web", "web")]
+    found = of_children(nodes, children, *pods)
+    assert (found.finding, found.binds["web-1"]) == (Finding.PLACED, "n2")
+    assert of_children(nodes, children, *pods, budget=0).finding is Finding.OUT_OF_BUDGET
+
+
+def test_who_waits_for_a_sibling_is_not_blamed() -> None:
+    """The leader has no room, so its workers have had no turn; a sibling without needs is placed."""
+    children = {"other": {"gang": 1}, **NEAR_FIRST}
+    pods = [one("1@other"), one("2x1@near", near="web"), one("9@web", "web")]
+    found = of_children(["n1 9 zone=a"], children, *pods)
+    assert found.counts("root") == Counts(3, scheduled=1, remaining=1, unschedulable=1)
+    assert found.blockers("root") == ["web"]
+
+
+def test_groups_that_need_each_other_crosswise_are_not_found() -> None:
+    """One group is placed as a whole before the next: what each has that the other needs comes too late."""
+    pods = [one("1@a", "a", "b"), one("1@a", "a2"), one("1@b", "b", "a2")]
+    assert of_children(ZONES, {"a": {"gang": 2}, "b": {"gang": 1}}, *pods).finding is Finding.NOT_FOUND
+
+
+# What evictions could do.
+
+
+@pytest.mark.parametrize(
+    ("members", "counts"),
+    [
+        ([one("a=2@g", near="web"), one("web=2@g", "web")], Counts(2, unschedulable=2)),
+        ([one("a=2@g", near="web"), one("b=2@g")], Counts(2, unschedulable=1, unresolvable=1)),
+        ([one("a=2@g", near="web"), one("web=9@g", "web")], Counts(2, unschedulable=1, unresolvable=1)),
+        ([one("a=2@g", near="b"), one("b=2@g", "b", "c")], Counts(2, unresolvable=2)),
+        ([one("a=2@g", "a", "b"), one("b=2@g", "b", "a")], Counts(2, unresolvable=2)),
+    ],
+)
+def test_who_may_get_company_is_not_hopeless(members: Sequence[Form], counts: Counts) -> None:
+    """On full nodes: where others of the unit may come that are needed, evictions may help, else they do not."""
+    full = [one(f"old{number}=2 on n{number}") for number in "12"]
+    found = Trial(["n1 2 zone=a", "n2 2 zone=a"], {"g": {"gang": 2}}, [*members, *full]).decide()
+    assert found.counts("g") == counts
+
+
+def test_company_is_of_use_in_domains_alone() -> None:
+    """A node without the label is in no zone, whoever comes."""
+    members = [one("a=1@g", near="web"), one("web=1@g", "web")]
+    found = Trial(["n1 1"], {"g": {"gang": 2}}, [*members, one("old=1 on n1")]).decide()
+    assert found.counts("g") == Counts(2, unschedulable=1, unresolvable=1)
+
+
+@pytest.mark.parametrize("groups", [{"high": {"gang": 2}}, {"high": {"gang": 2, "children": {"near": {}, "web": {}}}}])
+def test_room_is_made_for_all_of_them(groups: Form) -> None:
+    """Who is needed and who needs it: lesser pods go for both, and an ordinary cycle then binds them."""
+    leaves = ("near", "web") if "children" in groups["high"] else ("high", "high")
+    pods = [one(f"a=2@{leaves[0]}", near="web"), one(f"web=2@{leaves[1]}", "web")]
+    full = [one(f"old{number}=2 on n{number}", priority=0) for number in "12"]
+    arena = Arena(["n1 2 zone=a", "n2 2 zone=a"], [*pods, *full], groups)
+    assert (arena.plan().outcome, len(arena.plan().nominations)) == (Outcome.PLANNED, 2)
+    arena.stage.settle()
+    assert {name for name, found in arena.stage.pods.items() if found.spec.node_name} == {"a", "web"}
+
+
+# Against the slow model.
+
+
+APPS = st.sampled_from(["", "x", "y", "z"])
+NEEDED = st.sampled_from(["", "", "x", "y", "z", "x y", "y z"])
+PEOPLE = st.lists(st.tuples(APPS, NEEDED), min_size=1, max_size=6)
+RUNNING = st.sampled_from(["", "", "x", "y"])
+
+
+def person(name: str, app: str, near: str, **more: Any) -> Pod:
+    """Return a pod that is of an app and needs others near."""
+    found = labelled(pod(name, cpu=1, **more), {"app": app} if app else {})
+    if not near:
+        return found
+    selector = LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", tuple(near.split())),))
+    term = PodAffinityTerm(label_selector=selector, topology_key="zone")
+    affinity = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+    return replace(found, spec=replace(found.spec, affinity=affinity))
+
+
+def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> Stage:
+    """Return a stage of all that."""
+    stage = Stage(Options())
+    for place in nodes:
+        stage.put_node(place)
+    for group in groups:
+        stage.put_group(group)
+    for found in pods:
+        stage.put_pod(found)
+    return stage
+
+
+def comers(pods: Iterable[Pod], place: Node) -> set[str]:
+    """Return who can come to a node at all, if everybody comes who can, one after the other."""
+    hood = Neighbourhood(nodes=(place,), pods=(), namespaces={})
+    waiting = sorted(pods, key=lambda found: not found.spec.node_name)
+    while True:
+        new = next((one for one in waiting if one.spec.node_name or not affinity_fault(hood, one, place)), None)
+        if new is None:
+            return {found.metadata.name for found, _ in hood.pods}
+        waiting.remove(new)
+        hood = replace(hood, pods=(*hood.pods, (new, place)))
+
+
+@given(PEOPLE, RUNNING, st.integers(1, 3))
+@cases(300)
+def test_in_one_domain_everybody_is_placed_who_can_be(people: list[tuple[str, str]], there: str, leaves: int) -> None:
+    """Where there is room for all, those are left whom no order would help: in a gang at once, in a tree in the end."""
+    place = node("n", cpu=99, labels={"zone": "a"})
+    members = [person(f"p{n}", *who, group=f"g{n % leaves}") for n, who in enumerate(people)]
+    pods = [*members, *([person("there", there, "", node_name="n")] if there else [])]
+    names = [f"g{number}" for number in range(leaves)]
+    parent = "root" if leaves > 1 else None
+    groups = [*([composite("root")] if parent else []), *(pod_group(name, parent=parent) for name in names)]
+    stage = staged([place], groups, pods)
+    stage.settle(once=leaves == 1)
+    assert {name for name, found in stage.pods.items() if found.spec.node_name} == comers(pods, place)
+
+
+@given(PEOPLE, RUNNING)
+@cases(200)
+def test_what_is_called_hopeless_is(people: list[tuple[str, str]], there: str) -> None:
+    """A gang for which no eviction helps is not placed either where all who could be evicted are gone."""
+    members = [person(f"p{n}", *who, group="g", priority=9) for n, who in enumerate(people)]
+    full = [pod(f"old{n}", cpu=9, node_name=f"n{n}", priority=1) for n in range(2)]
+    needed = [person("there", there, "", node_name="n2", priority=9)] if there else []
+    nodes = [node(f"n{n}", cpu=9, labels={"zone": "ab"[n % 2]}) for n in range(3)]
+    groups = [pod_group("g", gang=len(members), priority=9)]
+    stage = staged(nodes, groups, [*members, *full, *needed])
+    (root,) = stage.roots()
+    report = stage.decide(root).explanation.reports[0]
+    assume(report.status is not Status.SUCCESS)
+    empty = staged(nodes, groups, [*members, *needed])
+    placed = empty.decide(empty.roots()[0]).binds
+    if report.status is Status.UNRESOLVABLE:
+        assert not placed
+    assert bool(placed) == (stage.plan(root).outcome is Outcome.PLANNED)

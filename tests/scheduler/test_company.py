@@ -1,0 +1,98 @@
+"""Gangs whose pods need each other near: they are bound whatever their names, and others make room for them."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_scheduler.testing.rivals import low
+from cpg_scheduler.testing.stage import Stage
+
+AFFINITY_RULES = "didn't match pod affinity rules"
+
+
+def near(app: str) -> Affinity:
+    """Return the need of a pod of an app in the same zone."""
+    term = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": app}))
+    return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+
+
+def member(name: str, app: str = "", *, group: str | None = "pg", **more: Any) -> Pod:
+    """Return an important pod of a group, which fills a node, and of an app."""
+    found = pod(name, cpu=2, group=group, priority=100, **more)
+    return replace(found, metadata=replace(found.metadata, labels={**found.metadata.labels, "app": app}))
+
+
+def nodes() -> list[Node]:
+    """Return two nodes in one zone."""
+    return [node(name, cpu=2, labels={"zone": "a"}) for name in ("a1", "a2")]
+
+
+def full() -> list[Pod]:
+    """Return the lesser pods that fill them."""
+    return [low("old-1", "a1", cpu=2), low("old-2", "a2", cpu=2)]
+
+
+@pytest.mark.parametrize("name", ["a-near", "z-near"])
+def test_both_are_bound_whatever_their_names(name: str) -> None:
+    """The one that is needed comes first in the search, be it first by name or not."""
+    stage = Stage(
+        *nodes(), pod_group("pg", gang=2, priority=100), member(name, affinity=near("web")), member("web", "web")
+    )
+    stage.settle()
+    assert stage.bound().keys() == {name, "web"}
+
+
+@pytest.mark.parametrize("name", ["a-near", "z-near"])
+def test_lesser_pods_make_room_for_both(name: str) -> None:
+    """Nobody of the kind is there yet, but one will be: both are nominated, and bound once the victims have gone."""
+    group = pod_group("pg", gang=2, priority=100)
+    stage = Stage(*nodes(), *full(), group, member(name, affinity=near("web")), member("web", "web"))
+    stage.patient = True
+    stage.settle()
+    assert {stage.pod(found).status.nominated_node_name for found in (name, "web")} == {"a1", "a2"}
+    assert "preempting 2 victims" in stage.notebook.pods[name][1]
+    stage.delete(stage.pod("old-1"))
+    stage.settle(30)
+    assert stage.bound() == {"old-2": "a2"}
+    stage.delete(stage.pod("old-2"))
+    stage.settle(30)
+    assert stage.bound().keys() == {name, "web"}
+
+
+def test_lesser_pods_make_room_for_groups_that_need_each_other() -> None:
+    """Of two groups of a tree, the one whose pods need the other's comes after it."""
+    leaves = [pod_group(name, gang=1, parent="root", priority=100) for name in ("followers", "leaders")]
+    members = [member("follower", group="followers", affinity=near("web")), member("leader", "web", group="leaders")]
+    stage = Stage(*nodes(), *full(), composite("root", gang=2, priority=100), *leaves, *members)
+    stage.settle()
+    stage.settle(30)
+    assert (stage.evicted, set(stage.bound())) == (["old-1", "old-2"], {"follower", "leader"})
+
+
+@pytest.mark.parametrize("lesser", [False, True])
+def test_a_circle_waits_and_is_told_why(lesser: bool) -> None:  # noqa: FBT001 - pytest gives it by name
+    """Each needs the other, so neither can be the first: nobody goes for them, and they hear that it would not help."""
+    members = [member("chicken", "chicken", affinity=near("egg")), member("egg", "egg", affinity=near("chicken"))]
+    stage = Stage(*nodes(), *(full()[:1] if lesser else ()), pod_group("pg", gang=2, priority=100), *members)
+    stage.settle()
+    stage.settle(600)
+    assert (stage.evicted, list(stage.bound())) == ([], ["old-1"] if lesser else [])
+    for found in members:
+        reason, message = stage.notebook.pods[found.metadata.name]
+        assert (reason, AFFINITY_RULES in message, "no eviction can help" in message) == ("Unschedulable", True, True)
+
+
+def test_a_circle_is_bound_once_somebody_from_outside_helps() -> None:
+    """A pod that one of them needs begins to run."""
+    members = [member("chicken", "chicken", affinity=near("egg")), member("egg", "egg", affinity=near("chicken"))]
+    stage = Stage(*nodes(), node("a3", labels={"zone": "a"}), pod_group("pg", gang=2, priority=100), *members)
+    stage.settle()
+    stage.put(member("hen", "chicken", group=None, node_name="a3"))
+    stage.settle(600)
+    assert {"chicken", "egg"} <= stage.bound().keys()
