@@ -65,6 +65,7 @@ class Driver:
         self._binder = binder
         self._preemption = preemption
         preemption.again = self._again
+        preemption.woken = self.wake
         self._reporter = reporter
         self._metrics = metrics
         self._options = options
@@ -165,7 +166,6 @@ class Driver:
         for bind in decision.binds:
             self._state.assume(bind.uid, bind.node, bind.choices)
             self._under_way[bind.uid] = ready
-        self._preemption.seated(root)
         if nodes:
             self._binder.start(
                 BindOrder(
@@ -181,6 +181,7 @@ class Driver:
         elif finding is Finding.PLACED:
             # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
             self._tell_met(root)
+        self._preemption.seated(root)
 
     def _log_attempt(self, root: RootKey, ready: Ready, decision: Decision, *, seconds: float, answer: Answer) -> None:
         preemption = {"preemption": answer.outcome, "victims": answer.victims} if answer.outcome else {}

@@ -204,12 +204,11 @@ class Evictor:
     async def _perform(self, order: Order) -> None:
         clock = self._connection.timing.clock
         began = clock()
-        worked = (order.known or await self._prepare(order)) and order.commit()
-        if worked:
-            worked = await self._evict(order)
+        worked = order.known or await self._prepare(order)
         ours = [pod for pod, _ in order.nominations if self._nominating.get(pod.metadata.uid) is order]
-        for pod in ours:
+        for pod in ours:  # from now on, who drops the plan takes them back
             del self._nominating[pod.metadata.uid]
+        worked = worked and order.commit() and await self._evict(order)
         if not worked and not order.stands():
             await self._clear(ours)
         self._metrics.preemption.executed(order.preemptor.kind, clock() - began, worked=worked)
@@ -255,11 +254,14 @@ class Evictor:
         """Evict a unit when its turn has come: no more are under way than requests, so that a refusal can stop many."""
         async with Turn(self._under_way) as turn:
             pods = order.begins(victim)
-            return pods is not None and await self._go(order, replace(victim, pods=pods), turn.hand_on)
+            if not pods:
+                return pods is not None
+            has_gone = order.known or len(pods) < len(victim.pods)
+            return await self._go(order, replace(victim, pods=pods), turn.hand_on, has_gone=has_gone)
 
-    async def _go(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
+    async def _go(self, order: Order, victim: Victim, stuck: Callable[[], None], *, has_gone: bool) -> bool:
         """Tell all groups and pods of a unit, then delete these; from the first on, it is carried through."""
-        return await self._tell(order, victim, stuck) and await self._delete(order, victim, stuck)
+        return await self._tell(order, victim, stuck) and await self._delete(order, victim, stuck, has_gone=has_gone)
 
     async def _tell(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
         """Tell all groups and pods of a unit that they go; return whether they still are to."""
@@ -280,15 +282,20 @@ class Evictor:
         await self._retract(itertools.compress(untold, heard), victim.groups)
         return False
 
-    async def _delete(self, order: Order, victim: Victim, stuck: Callable[[], None]) -> bool:
-        """Delete all pods of a unit; return whether that has worked. Of several, some may have gone: so it goes on."""
-        is_lasting = len(victim.pods) > 1
-        gone = await asyncio.gather(
-            *(
-                self._insist(order, pod, self._deletion(pod), lambda: True, stuck=stuck, is_lasting=is_lasting)
-                for pod in victim.pods
-            )
-        )
+    async def _delete(self, order: Order, victim: Victim, stuck: Callable[[], None], *, has_gone: bool) -> bool:
+        """Delete all pods of a unit; return whether that has worked. Once somebody of it has gone, it goes on."""
+        ended: set[str] = set()
+
+        def is_lasting() -> bool:
+            return has_gone or bool(ended)
+
+        async def delete(pod: Pod) -> bool:
+            act = self._deletion(pod)
+            if await self._insist(order, pod, act, lambda: True, stuck=stuck, is_lasting=is_lasting):
+                ended.add(pod.metadata.uid)
+            return pod.metadata.uid in ended
+
+        gone = await asyncio.gather(*map(delete, victim.pods))
         for pod in itertools.compress(victim.pods, gone):
             self._announce(order.preemptor, pod, victim.reason)
         if not all(gone):
@@ -387,7 +394,7 @@ class Evictor:
         goes_on: Callable[[], bool],
         *,
         stuck: Callable[[], None] = lambda: None,
-        is_lasting: bool = False,
+        is_lasting: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Send until it works, or there is no reason to any more; return whether it is done, or the pod gone.
 
@@ -404,10 +411,10 @@ class Evictor:
                 return True
             is_doubtful = _is_doubtful(error)
             doubts += is_doubtful
-            if doubts == DOUBTS + 1 or (_is_final(error) and not is_doubtful):
+            if doubts == DOUBTS + 1 if is_doubtful else _is_final(error):
                 self._log.warning("eviction refused", pod=pod.metadata.key, error=str(error))
                 order.refused(pod, error)
-                if not (is_doubtful and is_lasting):
+                if not (is_doubtful and is_lasting()):
                     return False
             failures += 1
             if failures == STUCK:

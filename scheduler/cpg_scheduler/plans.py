@@ -33,6 +33,11 @@ class Record(Struct, kw_only=True):
     plan: Plan | None = None
     allowed: Mapping[str, int] = {}
     """What the budgets that cover its victims would have allowed without these, when it was made."""
+    seats: int = 0
+    """How many pods would be placed once its victims have gone, as was found when it was made; 0 where nobody looked.
+
+    A plan may know of more, where a domain becomes free as a whole.
+    """
     freed: list[str] = field(default_factory=list)
     """The nodes that pods of it were nominated to, and did not need."""
     begun: set[str] = field(default_factory=set)

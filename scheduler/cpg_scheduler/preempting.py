@@ -47,7 +47,7 @@ from cpg_scheduler.failing import UNPROVEN
 from cpg_scheduler.leaving import Leavers
 from cpg_scheduler.metrics import Metrics
 from cpg_scheduler.plans import NOTHING, Answer, Record, count_of, in_log, is_due, outlook_of, preemptor_of
-from cpg_scheduler.reconsidering import is_enough, is_other, objection, reseated, takes, who_stays
+from cpg_scheduler.reconsidering import ROOM, is_other, objection, reseated, seats, takes, who_stays
 from cpg_scheduler.resuming import Orphaned, left_behind, orphaned
 from cpg_scheduler.roots import RootKey
 from cpg_scheduler.wording import forbidden_preemption, vain_preemption
@@ -84,6 +84,8 @@ class Preemption:
         self._fallen: dict[RootKey, None] = {}
         self.again: Callable[[RootKey], None] = lambda _: None
         """Called with a root whose plan has fallen, for it to be attempted after a while."""
+        self.woken: Callable[[], None] = lambda: None
+        """Called when a root is to be attempted at once."""
 
     def record(self, root: RootKey) -> Record | None:
         """Return the plan that is under way for a root."""
@@ -103,6 +105,7 @@ class Preemption:
         """Take the news; return the roots that are to be attempted at once."""
         found: dict[RootKey, None] = {}
         self._leavers.forget(news.gone)
+        self._leavers.note(news.leaving)
         for uid in news.gone & self._waiting_for.keys():
             for root in self._waiting_for.pop(uid):
                 record = self._records[root]
@@ -153,18 +156,23 @@ class Preemption:
 
         Others would come in while the root backs off, and have to be evicted as well.
         """
-        known = [self._state.pods[uid] for uid in nodes if uid in self._state.pods]
-        seats = {uid: nodes[uid] for pod in known if pod.status.nominated_node_name and (uid := pod.metadata.uid)}
-        if seats and self._records.get(root) is None:
-            self._take_up(root, seats)
+        kept = (pod.metadata.uid for pod in waiting_at(self._state, root) if pod.status.nominated_node_name)
+        had = {uid: nodes[uid] for uid in kept if uid in nodes}
+        record = self._records.get(root)
+        if had and record is not None and not record.is_committed:
+            self._break(record, "a bind of its root has failed meanwhile")
+            self._end(record)
+            record = None
+        if had and record is None:
+            self._take_up(root, had)
         record = self._records.get(root)
         if record is None or record.is_broken:
             return
-        for uid, node in seats.items():
+        for uid, node in had.items():
             if takes(self._state, node, uid):
                 record.pods.add(uid)
                 self._seat(record, uid, node)
-        self._tell_seats(record, seats)
+        self._tell_seats(record, had)
 
     def _seat(self, record: Record, uid: str, node: str) -> None:
         record.nominations[uid] = node
@@ -172,8 +180,8 @@ class Preemption:
 
     def _tell_seats(self, record: Record, uids: Iterable[str]) -> None:
         """Nominate pods where they are seated, as far as the API server has it otherwise."""
-        seats = ((self._state.pods[uid], node) for uid in uids if (node := record.nominations.get(uid)) is not None)
-        self._evictor.move((pod, node) for pod, node in seats if pod.status.nominated_node_name != node)
+        found = ((self._state.pods[uid], node) for uid in uids if (node := record.nominations.get(uid)) is not None)
+        self._evictor.move((pod, node) for pod, node in found if pod.status.nominated_node_name != node)
 
     def end(self, root: RootKey) -> None:
         """Drop the plan of a root that cannot be tried any more."""
@@ -262,8 +270,8 @@ class Preemption:
         lifted = (*self.passed_by(root, ready), *evicts, *near)
         if near == going:
             return near
-        seats = decide(self._state.world, ready.unit, self._options, lifted=lifted)
-        return near if len(seats.binds) >= len(plan.nominations) else going
+        found = decide(self._state.world, ready.unit, self._options, lifted=lifted)
+        return near if len(found.binds) >= len(plan.nominations) else going
 
     def _begin(self, root: RootKey, ready: Ready, plan: Plan, waits: Collection[str]) -> Record:
         """Keep the plan in mind, and its room, in place of the one before."""
@@ -280,6 +288,7 @@ class Preemption:
             plan=plan,
             allowed=self._state.budgets.left_by(self._state.pods[uid] for uid in evicts),
         )
+        record.seats = self._seats(record)
         self._keep(record)
         self._state.budgets.spend(self._state.pods[uid] for uid in evicts)
         self._log.info(
@@ -377,7 +386,6 @@ class Preemption:
             self._give_up(record, "one of its victims goes with others by now, or is more important")
             return None
         record.begun.update(unit)
-        self._leavers.note(unit)
         return who_stays(self._state, unit)
 
     def _commit(self, record: Record) -> bool:
@@ -385,6 +393,10 @@ class Preemption:
         if not self._stands(record) or record.plan is None:
             return False
         problem = objection(self._state, record, self._options)
+        if problem == ROOM:
+            self._break(record, problem)
+            self.woken()
+            return False
         if problem or not self._holds(record):
             self._give_up(record, problem or "it would make too little room by now")
             return False
@@ -407,7 +419,12 @@ class Preemption:
     def _holds(self, record: Record) -> bool:
         """Tell whether the nodes of a plan still take the pods that are nominated to them, and all of them together."""
         nodes_do = all(takes(self._state, node, uid) for uid, node in record.nominations.items())
-        return nodes_do and is_enough(self._state, record, self._leavers.going(self._waiting_for), self._options)
+        return nodes_do and self._seats(record) >= min(record.seats, len(record.nominations))
+
+    def _seats(self, record: Record) -> int:
+        """Return how many would be placed by a plan, where those whose ghosts it does not pass make their own room."""
+        others = (one for one in self._records.values() if one is not record and one.priority >= record.priority)
+        return seats(self._state, record, {uid for one in others for uid in one.victims}, self._options)
 
     def _refused(self, record: Record, pod: Pod, error: ClientError) -> None:
         """Drop the plan: somebody must not be evicted."""
@@ -437,7 +454,7 @@ class Preemption:
         record.evicts -= left
         staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
         self._state.budgets.refund(staying)
-        self._unwatch(record, left if record.is_committed else record.victims)
+        self._unwatch(record, record.victims - record.begun if record.is_committed else record.victims)
         for uid in staying:
             for root in tuple(self._waiting_for.get(uid, ())):
                 self._break(self._records[root], "a plan that it counted on has been dropped")

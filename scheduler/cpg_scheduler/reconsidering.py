@@ -17,6 +17,8 @@ from cpg_scheduler.attempting import Ready, attempt_of
 from cpg_scheduler.caches.state import State
 from cpg_scheduler.plans import Record
 
+ROOM = "there is room without it by now"
+
 
 def objection(state: State, record: Record, options: Options) -> str:
     """Say what speaks by now against evicting anybody for a plan; empty where nothing does."""
@@ -32,18 +34,20 @@ def objection(state: State, record: Record, options: Options) -> str:
     if any(allowed < min(record.allowed.get(name, 0), 0) for name, allowed in left.items()):
         return "a PodDisruptionBudget allows less by now"
     passed = state.nominations.passed_by(record.root, record.priority)
-    is_vain = decide(state.world, ready.unit, options, lifted=passed).binds
-    return "there is room without it by now" if is_vain else ""
+    return ROOM if decide(state.world, ready.unit, options, lifted=passed).binds else ""
 
 
-def is_enough(state: State, record: Record, going: Collection[str], options: Options) -> bool:
-    """Tell whether all who are nominated fit when those have gone whom a plan evicts, and who are going anyway."""
+def seats(state: State, record: Record, others: Collection[str], options: Options) -> int:
+    """Return how many pods of a plan's root would be placed if those had gone whom it evicts, or waits for.
+
+    And if ``others`` had, who go for ghosts that are in its way.
+    """
     ready = attempt_of(state, record.root)
+    if not isinstance(ready, Ready):
+        return 0
     passed = state.nominations.passed_by(record.root, record.priority)
-    lifted = (*passed, *record.evicts, *going)
-    return isinstance(ready, Ready) and (
-        len(decide(state.world, ready.unit, options, lifted=lifted).binds) >= len(record.nominations)
-    )
+    lifted = (*passed, *record.evicts, *record.victims, *others)
+    return len(decide(state.world, ready.unit, options, lifted=lifted).binds)
 
 
 def is_other(state: State, unit: Collection[str], below: int) -> bool:

@@ -40,7 +40,7 @@ class LeftBehind(Struct, frozen=True):
 def left_behind(state: State, root: RootKey, ready: Ready, nodes: Mapping[str, str]) -> LeftBehind:
     """Find out what became of the plan of a root whose pods, by UID, are nominated to these nodes."""
     preemptor = preemptor_of(ready)
-    heard = {uid: pod for uid, pod in state.pods.items() if is_told(pod, preemptor.uid) and not pod.is_terminal}
+    heard = {uid: pod for uid, pod in state.pods.items() if is_told(pod, preemptor.uid) and _has_room(pod)}
     going = {uid for uid, pod in heard.items() if pod.is_terminating}
     units = _whole(state, ready.priority, heard)
     victims = going.union(*(unit.pods for unit in units))
@@ -79,7 +79,7 @@ def orphaned(state: State, known: Collection[str]) -> list[Orphaned]:
     for uid, pod in state.pods.items():
         said = telling(pod)
         preemptor = said and whom(state.scheduler_name, said.message)
-        if preemptor and preemptor.uid not in known and state.is_writable(pod) and not pod.is_terminal:
+        if preemptor and preemptor.uid not in known and state.is_writable(pod) and _has_room(pod):
             heard.setdefault(preemptor.uid, (preemptor, {}))[1][uid] = pod
     return [_orphaned(state, preemptor, victims) for preemptor, victims in heard.values()]
 
@@ -93,6 +93,11 @@ def _orphaned(state: State, preemptor: Preemptor, victims: Mapping[str, Pod]) ->
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
     why = f"{preemptor.key} needed its place"
     return Orphaned(preemptor, [Victim(pods, why) for pods in begun if pods], staying, groups)
+
+
+def _has_room(pod: Pod) -> bool:
+    """Tell whether a pod takes room of a node, so that its end will be told."""
+    return bool(pod.spec.node_name) and not pod.is_terminal
 
 
 def _whole(state: State, below: int, heard: Mapping[str, Pod]) -> list[VictimUnit]:

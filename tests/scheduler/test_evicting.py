@@ -441,3 +441,80 @@ async def test_a_pod_is_nominated_to_another_node() -> None:
     court = Court()
     await court.perform(lambda evictor: evictor.move([(pod("p0"), "n2")]))
     assert [write.body["status"] for write in court.wire.writes] == [{"nominatedNodeName": "n2"}]
+
+
+@pytest.mark.parametrize("other", [ConnectionFailedError("", "", ""), ApiError(503, "ServiceUnavailable", "")])
+async def test_the_rest_of_a_unit_is_insisted_on_whatever_else_fails(other: ClientError) -> None:
+    """The server has been believed, and then is gone for a moment."""
+    court = Court()
+    court.unite()
+    failures = 0
+
+    def fail(write: Write) -> ClientError | None:
+        nonlocal failures
+        is_it = write.method == "DELETE" and "dryRun" not in write.body and write.path.endswith("/v1")
+        failures += is_it
+        found = ApiError(500, "InternalError", "") if failures <= DOUBTS + 1 else other
+        return found if is_it and failures < 2 * DOUBTS else None
+
+    court.wire.error = fail
+    await court.perform()
+    assert (court.refused, court.deleted(), court.marks()) == (["v1"], ["v0", "v1"], ["True"])
+
+
+async def test_a_unit_of_which_nobody_has_gone_is_not_insisted_on() -> None:
+    """It would go in vain when the server is well again."""
+    court = Court()
+    court.unite()
+    failed = ApiError(500, "InternalError", "")
+    court.wire.error = lambda write: failed if write.method == "DELETE" and "dryRun" not in write.body else None
+    await court.perform()
+    assert (set(court.refused), court.deleted(), court.marks()) == ({"v0", "v1"}, [], ["True", "False"])
+
+
+async def test_the_last_of_a_unit_is_insisted_on() -> None:
+    """The others have gone by themselves, or before a restart."""
+    court = Court()
+    court.unite()
+    court.order = replace(court.order, begins=lambda one: one.pods[1:])
+    failures = 0
+
+    def fail(write: Write) -> ClientError | None:
+        nonlocal failures
+        is_it = write.method == "DELETE" and "dryRun" not in write.body
+        failures += is_it
+        return ApiError(500, "InternalError", "") if is_it and failures < 2 * DOUBTS else None
+
+    court.wire.error = fail
+    await court.perform()
+    assert (court.refused, court.deleted()) == (["v1"], ["v1"])
+
+
+async def test_a_unit_of_which_nobody_is_left_is_told_nothing() -> None:
+    """All have come to their end when its turn comes."""
+    court = Court()
+    court.unite()
+    court.order = replace(court.order, begins=lambda _: ())
+    await court.perform()
+    assert (court.deleted(), court.marks(), court.refused) == ([], [], [])
+
+
+async def test_who_drops_a_plan_that_is_performed_takes_its_nominations_back() -> None:
+    """A unit of it is another by now, say."""
+    court = Court()
+
+    def begins(_: Victim) -> None:
+        evictor.clear([court.order.nominations[0][0]])
+
+    court.order = replace(court.order, begins=begins)
+    evictor = cast("Evictor", None)
+
+    def start(one: Evictor) -> None:
+        nonlocal evictor
+        evictor = one
+        one.start(court.order)
+
+    await court.perform(start)
+    said = [write.body["status"] for write in court.wire.writes if write.path.endswith("p0/status")]
+    assert said[0] == {"nominatedNodeName": "n1"}
+    assert said[-1] == {"nominatedNodeName": None}

@@ -185,3 +185,94 @@ def test_a_plan_does_not_wait_for_those_whom_it_does_not_need() -> None:
     stage.settle()
     (record,) = stage.preemption._records.values()
     assert record.victims == {"uid-default-low-0", "uid-default-low-1"}
+
+
+def test_a_domain_that_becomes_free_as_a_whole_is_no_objection() -> None:
+    """The planner knows of a seat more than whoever searches it afterwards: a unit has its pods in two racks."""
+    stage = Stage(*(node(f"n{number}", cpu=3, labels={"rack": f"r{number}"}) for number in range(2)))
+    stage.put(pod_group("w", priority=1, all_=True), low("p1", "n0", priority=5))
+    stage.put(low("w0", "n0", cpu=2, priority=1, group="w"), low("w1", "n1", cpu=3, priority=1, group="w"))
+    stage.put(pod_group("pg", gang=1, priority=100, key="rack"))
+    stage.put(*(pod(f"q{number}", cpu=2 - number, priority=100, group="pg") for number in range(2)))
+    assert ended(stage) == ["p1", "w0", "w1"]
+    assert set(stage.bound()) == {"q0", "q1"}
+    assert not any(call.kwargs.get("event") == "plan broken" for call in stage.log.calls)
+
+
+def test_two_plans_of_equals_do_not_object_to_each_other_for_ever() -> None:
+    """One needs somebody near whom the other is about to evict; when it has given up, there is room for the other."""
+    term = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "a"}))
+    near = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+    places = (("n0", 1, "r1", "z1"), ("n1", 3, "r2", "z0"), ("n2", 4, "r1", "z0"))
+    stage = Stage(*(node(name, cpu=cpu, labels={"rack": rack, "zone": zone}) for name, cpu, rack, zone in places))
+    stage.put(low("p0", "n0", meta=metadata("p0", app="a")), low("p1", "n2", cpu=4, priority=1))
+    stage.put(pod("q0", cpu=3, priority=100, meta=metadata("q0", app="x"), affinity=near))
+    stage.put(pod("q1", cpu=1, priority=100, meta=metadata("q1", app="x"), affinity=far_from("x")))
+    for _ in range(9):
+        stage.settle(60)
+    assert "q1" in stage.bound()
+    assert len(plans(stage)) <= 4
+
+
+def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_called() -> None:
+    """A label of the node is changed, and the pod that somebody else has deleted does not end."""
+    stage = Stage(node("n1", cpu=2), low("stuck"), low("v"), *gang())
+    stage.patient = True
+    stage.terminate(stage.pod("stuck"))
+    stage.settle()
+    stage.delete(stage.pod("v"))
+    stage.settle(40)
+    stage.put(node("n1", cpu=2, labels={"new": "label"}))
+    stage.settle(1)
+    assert len(stage.state.nominations.ghosts()) == 2
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed: bool) -> None:
+    """It plans anew, and who matters more than both is not kept waiting either."""
+    stage = Stage(
+        node("n1", cpu=2), low("v", cpu=2), pod("boss", cpu=1, priority=100), pod("second", cpu=1, priority=50)
+    )
+    stage.cycles()
+    first, second = stage.bailiff.orders
+    stage.bailiff.orders = []
+    stage.nominate(first)
+    stage.nominate(second)
+    assert second.victims == []
+    assert not is_committed or second.commit()
+    stage.delete(stage.pod("boss"))
+    for _ in range(3):
+        stage.settle(30)
+    assert (stage.bound(), stage.evicted) == ({"second": "n1"}, ["v"])
+    stage.put(pod("king", cpu=2, priority=1000))
+    stage.settle(30)
+    assert stage.bound() == {"king": "n1"}
+
+
+def test_room_that_has_appeared_is_taken_before_lesser_ones_come() -> None:
+    """Its root does not wait for a while first."""
+    stage = planned(node("n1", cpu=1), low("v1"), pod("boss", cpu=1, priority=100))
+    (order,) = stage.bailiff.orders
+    stage.bailiff.orders = []
+    stage.put(node("n2", cpu=1))
+    woken: list[bool] = []
+    stage.preemption.woken = lambda: woken.append(True)
+    assert not order.commit()
+    stage.put(pod("quick", cpu=1, priority=1))
+    stage.settle()
+    assert (stage.bound(), stage.evicted, woken) == ({"v1": "n1", "boss": "n2"}, [], [True])
+
+
+def test_who_takes_long_to_be_deleted_has_its_time_all_the_same() -> None:
+    """How long a pod should take to end counts from its deletion, and not from when its turn came."""
+    stage, order = committed(
+        node("n1", cpu=1), node("n2", cpu=1), low("v1"), low("v2", "n2", priority=20), *gang(size=1, minimum=1)
+    )
+    (victim,) = order.victims
+    (going,) = order.begins(victim) or ()
+    stage.patient = True
+    stage.now += 100
+    stage.terminate(going)
+    for _ in range(2):
+        stage.settle(10)
+    assert stage.evicted == []

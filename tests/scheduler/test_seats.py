@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.testing.rivals import gang, low, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -95,3 +95,42 @@ def test_a_bind_that_fails_keeps_no_room_on_a_node_that_takes_no_such_pods_any_m
     stage.delete(node("n1", cpu=1))
     stage.refuse("Unschedulable", "denied")
     assert "pg-0" not in kept(stage)
+
+
+def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> None:
+    """Its group was deleted while it was on its way to its node."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("v1", "n1"), low("v2", "n2"))
+    stage.put(composite("top", gang=1, priority=100))
+    for name in ("a", "b"):
+        stage.put(pod_group(name, parent="top", priority=100), pod(f"{name}-0", cpu=1, priority=100, group=name))
+    stage.patient = True
+    stage.settle()
+    seat = stage.state.nominations.of("uid-default-a-0")
+    assert seat is not None
+    stage.delete(stage.pod("v1" if seat.node == "n1" else "v2"))
+    stage.now += 5
+    stage.cycles()
+    ((uid, _),) = stage.hands.orders[0].nodes.items()
+    stage.delete(pod_group(uid.removeprefix("uid-default-").removesuffix("-0"), parent="top", priority=100))
+    stage.cycles()
+    stage.refuse("Unschedulable", "denied")
+    assert uid not in dict(stage.state.nominations.items())
+
+
+def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() -> None:
+    """A later member has come; its plan is made anew afterwards."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("v1", "n1"), low("v2", "n2", priority=20))
+    stage.put(*gang(size=1, minimum=1))
+    stage.cycles()
+    stage.evict()
+    stage.now += 5
+    stage.cycles()
+    stage.put(pod("pg-1", group="pg", cpu=1, priority=100))
+    stage.cycles()
+    assert len(stage.bailiff.orders) == 1
+    stage.refuse("Unschedulable", "denied")
+    assert kept(stage) == {"pg-0": "n1"}
+    stage.put(pod("quick", cpu=1, priority=1))
+    for _ in range(4):
+        stage.settle(30)
+    assert (stage.bound(), stage.evicted) == ({"pg-0": "n1", "pg-1": "n2"}, ["v1", "v2"])

@@ -56,7 +56,7 @@ class News(Struct):
 
     ``touched`` are roots of which something of their own has changed; ``eased`` are nodes that may have more room than
     before; ``reshaped`` are nodes that have changed themselves, or are gone; ``moved`` says that anything at all has
-    changed at any node; ``gone`` are pods, by UID, that take no room any more.
+    changed at any node; ``gone`` are pods, by UID, that take no room any more, ``leaving`` those whose end has begun.
     """
 
     touched: set[RootKey] = field(default_factory=set)
@@ -64,6 +64,7 @@ class News(Struct):
     reshaped: set[str] = field(default_factory=set)
     moved: bool = False
     gone: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
 
 
 class State:
@@ -84,6 +85,8 @@ class State:
         self.nominations = Nominations(world.ledger, self._ease)
         self._victims = Victims(self.leaf_of, self._lineage, self._on_fall)
         self._regrouped: set[RootKey] = set()
+        self._reclassed = False
+        self._highest_of: dict[RootKey, int] = {}
         self._classes: dict[str, PriorityClass] = {}
         self._members: dict[tuple[str, str], dict[str, Pod]] = {}
         self._singles: dict[tuple[str, str], Pod] = {}
@@ -138,6 +141,7 @@ class State:
             known = new or old
             if known is None:
                 return
+            self._highest_of.clear()
             matters = old is None or new is None or old.spec != new.spec
             before = self._root_at(key_of(known))
             anchors = store.put(new) if new is not None else store.remove(key_of(known))
@@ -178,6 +182,7 @@ class State:
             self._classes.pop(old.metadata.name, None)
         if len({(found.value, found.global_default) for found in known}) == len(known):
             self._victims.regroup()
+            self._reclassed = True
             for flavour, store in self.stores.items():
                 workloads = self.workloads[flavour]
                 self._touch(flavour, [key_of(group) for group in store if asks(group, workloads, known)])
@@ -314,12 +319,13 @@ class State:
 
     def _regroup(self) -> None:
         """Have those looked at anew who may have to be evicted with others since their groups have changed."""
-        if not self._regrouped:
+        if not (self._regrouped or self._reclassed):
             return
         for flavour, anchor in set(map(self.anchored, self._regrouped)):
             self._victims.regroup(node.key for node in self.stores[flavour].forest.tree_of(anchor).nodes)
         self._victims.regroup(root.key for root in self._regrouped)
         self._regrouped.clear()
+        self._reclassed = False
         self._victims.refresh()
 
     def _on_fall(self, pods: Iterable[Pod]) -> None:
@@ -361,6 +367,7 @@ class State:
 
     def _swap(self, old: Pod | None, new: Pod | None, *, ours: bool = False) -> None:
         """Replace what is known of a pod; note who may be concerned, unless the change is our own decision."""
+        self._highest_of.clear()
         if old is not None:
             self._unindex(old)
         if new is not None:
@@ -372,6 +379,8 @@ class State:
             self._victims.swap(old, new)
         self.budgets.swap(old, new)
         self._heed(old, new)
+        if new is not None and new.is_terminating and (old is None or not old.is_terminating):
+            self.news.leaving.add(new.metadata.uid)
         if ours or (old is not None and new is not None and not pod_matters(old, new)):
             return
         self.disturbances += self.world.ledger.version != version
@@ -464,10 +473,14 @@ class State:
         return Lineage(tuple(found.values()), priority)
 
     def _highest(self, flavour: str, root: GroupKey) -> int:
-        """Return the highest priority of the pods of a tree."""
-        keys = [node.key for node in self.stores[flavour].forest.tree_of(root).nodes]
-        pods = (pod for key in keys for pod in self.members(flavour, key))
-        return max((pod.spec.priority or 0 for pod in pods), default=0)
+        """Return the highest priority of the pods of a tree; known until a pod or group changes."""
+        found = self._highest_of.get(RootKey(flavour, root))
+        if found is None:
+            keys = [node.key for node in self.stores[flavour].forest.tree_of(root).nodes]
+            pods = (pod for key in keys for pod in self.members(flavour, key))
+            found = max((pod.spec.priority or 0 for pod in pods), default=0)
+            self._highest_of[RootKey(flavour, root)] = found
+        return found
 
     def _root_at(self, key: GroupKey) -> RootKey:
         """Return the root of the group of that name, as the pods that name it see it."""

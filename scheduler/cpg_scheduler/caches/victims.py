@@ -104,17 +104,20 @@ class Victims:
 
     def unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
         """Return how important the unit is that a pod goes with, and its pods, by UID; None for who does not run."""
-        self.refresh()
         uid, leaf = pod.metadata.uid, self._leaf_of(pod)
-        place: Hashable = uid if leaf is None else leaf
-        priorities = self._priorities_of.get(place, ())
-        if not priorities or (leaf is not None and uid not in self._members[leaf]):
+        if leaf is None:
+            return (pod.spec.priority or 0, (uid,)) if uid in self._priorities_of else None
+        if uid not in self._members.get(leaf, ()):
             return None
-        piece = self._pieces[priorities[0]][place]
-        if piece.whole is not None:
-            pieces = self._wholes[piece.whole].values()
-            return priorities[0], {each for one in pieces for unit in one.units for each in unit.pods}
-        return (priorities[0] if len(priorities) == 1 else pod.spec.priority or 0), (uid,)
+        lineage = self._lineage(leaf)
+        if not lineage.groups:
+            return pod.spec.priority or 0, (uid,)
+        if not any(map(_goes_whole, lineage.groups)):
+            return lineage.priority, (uid,)
+        self.refresh()
+        whole = self._pieces[self._priorities_of[leaf][0]][leaf].whole
+        parts = self._wholes[whole].values()
+        return lineage.priority, {each for part in parts for unit in part.units for each in unit.pods}
 
     def any_below(self, priority: int) -> bool:
         """Tell whether there is anybody of whom ``is_below`` is so."""
