@@ -372,7 +372,8 @@ class State:
             self._victims.swap(old, new)
         self.budgets.swap(old, new)
         self._heed(old, new)
-        if ours or (old is not None and new is not None and not pod_matters(old, new)):
+        asked = self.world.ledger.asked_labels
+        if ours or (old is not None and new is not None and not pod_matters(old, new, asked)):
             return
         self.disturbances += self.world.ledger.version != version
         for pod in (old, new):
