@@ -186,7 +186,7 @@ class State:
         """Take news of a budget; it changes who is evicted, and never whether somebody fits."""
         old, new = _before(change), _after(change)
         if new is not None:
-            self.budgets.put(new, self.pods.values())
+            self.budgets.put(new)
         elif old is not None:
             self.budgets.remove(old.metadata.key)
 
