@@ -1,10 +1,14 @@
 """The queue of root units: who is next, who waits for time to pass, who waits for something to happen.
 
-1. **One total order.** Active roots are popped by importance, then age, then name. But those that were *called* because
-   there is hope let one go first that comes of itself and is as important, and again after each that was called in
-   vain: a crowd that is called again and again, and never fits, holds up the next who comes not at all, and those
-   behind by no more than an attempt each. Nor can they starve: only one goes first, and none while they are placed.
-2. **A root's own change makes it active at once.** It is worth an attempt, whatever came of the last one.
+1. **One total order.** Active roots are popped by importance, then by who has had no turn for longest, then age, then
+   name. How long that is, is counted in attempts since a root came, or was popped or called last: those that come
+   together go by age, and a tree that is changed before every cycle goes behind each of the others once before it is
+   tried again. But those that were *called* because there is hope let one go first that comes of itself and is as
+   important, and again after each that was called in vain: a crowd that is called again and again, and never fits,
+   holds up the next who comes not at all, and those behind by no more than an attempt each. Nor can they starve: only
+   one goes first, beside those that are older and have had no turn since, and none while they are placed.
+2. **A root's own change makes it active at once.** It is worth an attempt, whatever came of the last one; but the last
+   one was its turn.
 3. **A root that failed waits in a lot**, with all that are alike, so that one attempt answers for all of them. What
    makes roots alike, and why that is sound, stands in ``failing``. A lot is *parked* until something happens that may
    help it, then it is in *backoff* until its time has come, then *led*: its first root is active. Who leads and
@@ -33,7 +37,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_scheduler.failing import Failure, Hope
 from cpg_scheduler.hopes import Hopes
 from cpg_scheduler.lots import LED, Alarms, Lot
-from cpg_scheduler.roots import Order, RootKey
+from cpg_scheduler.roots import Order, Rank, RootKey
 
 
 class Place(NamedTuple):
@@ -71,15 +75,22 @@ RANKS = (POPPED, ACTIVE, BINDING, WAITING, PARKED)
 class _Entry:
     """What the queue remembers of a root from one attempt to the next; ``lot`` is the one it waits or waited in."""
 
-    __slots__ = ("called", "lot", "order", "place", "refusals")
+    __slots__ = ("called", "lot", "order", "place", "refusals", "turn")
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, turn: int) -> None:
         self.order = order
+        self.turn = turn
+        """How many had been popped when it came, or was popped or called last."""
         self.place = ""
         self.lot: Lot | None = None
         self.refusals = 0
         self.called = ""
         """Why it leads its lot: for hope, or because nothing has happened for long; empty where it changed itself."""
+
+    @property
+    def rank(self) -> Rank:
+        """Return where it stands among those that are active; who was called goes by age."""
+        return Rank(self.order.importance, 0 if self.called else self.turn, self.order)
 
 
 class Pending:
@@ -89,8 +100,9 @@ class Pending:
         """Start with nobody waiting."""
         self._backoff = backoff
         self._entries: dict[RootKey, _Entry] = {}
-        self._active: list[Order] = []
-        self._called: list[Order] = []
+        self._active: list[Rank] = []
+        self._called: list[Rank] = []
+        self._pops = 0
         self._insists = False
         """Whether those that were called need not let others go first: they did, or the last of them was placed."""
         self._lots: dict[Hashable, Lot] = {}
@@ -121,7 +133,7 @@ class Pending:
 
     def foremost(self, number: int) -> list[Place]:
         """Return where so many are who would be attempted first."""
-        return heapq.nsmallest(number, self.places(), key=lambda place: (RANKS.index(place.queue), place.order))
+        return list(map(self._seen, heapq.nsmallest(number, self._entries.values(), key=_standing)))
 
     def _seen(self, entry: _Entry) -> Place:
         queue, lot = _place_of(entry), entry.lot
@@ -136,7 +148,7 @@ class Pending:
         """Make a root active because something of its own has changed."""
         entry = self._entries.get(order.key)
         if entry is None:
-            entry = self._entries[order.key] = _Entry(order)
+            entry = self._entries[order.key] = _Entry(order, self._pops)
         elif entry.place == ACTIVE and entry.order == order and not entry.called:
             return
         if entry.lot is not None:
@@ -180,7 +192,8 @@ class Pending:
             self._lead(lot)
         while (order := self._next(now)) is not None:
             entry = self._entries[order.key]
-            entry.place = POPPED
+            self._pops += 1
+            entry.place, entry.turn = POPPED, self._pops
             home = entry.lot
             if fulfilled is None or home is None or not self._may_be_vain(entry, home, now):
                 return order.key
@@ -250,7 +263,7 @@ class Pending:
         """Attempt a root again after a while: some of its binds have failed."""
         entry = self._entries.get(order.key)
         if entry is None:
-            entry = self._entries[order.key] = _Entry(order)
+            entry = self._entries[order.key] = _Entry(order, self._pops)
         entry.refusals += 1
         if entry.place == ACTIVE:
             return
@@ -282,17 +295,29 @@ class Pending:
         fresh, called = self._top(self._active, is_called=False), self._top(self._called, is_called=True)
         if called is None:
             self._insists = False
-            return heapq.heappop(self._active) if fresh is not None else self._reviewed(now)
-        if fresh is None or (called < fresh and (self._insists or called.importance < fresh.importance)):
-            return heapq.heappop(self._called)
-        self._insists = self._insists or called < fresh
-        return heapq.heappop(self._active)
+            return heapq.heappop(self._active).order if fresh is not None else self._reviewed(now)
+        if fresh is None or called.importance < fresh.importance:
+            return heapq.heappop(self._called).order
+        takes_turns = self._takes_turns(called, fresh)
+        if takes_turns and self._insists:
+            return heapq.heappop(self._called).order
+        self._insists = self._insists or takes_turns
+        return heapq.heappop(self._active).order
 
-    def _top(self, heap: list[Order], *, is_called: bool) -> Order | None:
+    def _takes_turns(self, called: Rank, fresh: Rank) -> bool:
+        """Tell whether one that comes of itself goes only once before the first that was called.
+
+        It need not where it is more important, or is older and has had no turn since the other was called.
+        """
+        if called.importance != fresh.importance:
+            return False
+        return called.order < fresh.order or self._entries[called.order.key].turn < fresh.turn
+
+    def _top(self, heap: list[Rank], *, is_called: bool) -> Rank | None:
         """Return the first in a heap of active roots; what was left behind in it is dropped on the way."""
         while heap:
-            entry = self._entries.get(heap[0].key)
-            if entry is not None and (entry.place, entry.order, bool(entry.called)) == (ACTIVE, heap[0], is_called):
+            entry = self._entries.get(heap[0].order.key)
+            if entry is not None and (entry.place, entry.rank, bool(entry.called)) == (ACTIVE, heap[0], is_called):
                 return heap[0]
             heapq.heappop(heap)
         return None
@@ -311,7 +336,9 @@ class Pending:
 
     def _activate(self, entry: _Entry) -> None:
         entry.place = ACTIVE
-        heapq.heappush(self._called if entry.called else self._active, entry.order)
+        if entry.called:
+            entry.turn = self._pops
+        heapq.heappush(self._called if entry.called else self._active, entry.rank)
 
     def _wait_in(self, entry: _Entry, lot: Lot) -> None:
         """Let a root wait in a lot, and no more in another; one that became active meanwhile stays so."""
@@ -373,6 +400,12 @@ class Pending:
 def _place_of(entry: _Entry) -> str:
     waits = entry.place == PARKED and entry.lot is not None and entry.lot.place == WAITING
     return WAITING if waits else entry.place
+
+
+def _standing(entry: _Entry) -> tuple[int, Rank]:
+    """Return where a root stands among all; who is not active goes by age."""
+    rank = entry.rank if entry.place == ACTIVE else Rank(entry.order.importance, 0, entry.order)
+    return RANKS.index(_place_of(entry)), rank
 
 
 def _is_waiting(lot: Lot, until: float) -> bool:

@@ -10,7 +10,9 @@ Writing is behind deciding, and behind binding:
 3. **Groups go before pods**, and while binds are under way most writers pause: ten thousand pods that fit nowhere must
    not hold up a gang that fits.
 4. **An event is about a cause**, and not about a number: while a thousand members arrive, or nodes come and go, there
-   is one event, and of conditions that differ in numbers alone the last is written every few seconds.
+   is one event, and of conditions that differ in numbers alone the last is written every few seconds. So it is where
+   one of the last few causes comes back: who lets them alternate has what is said of ten thousand pods written as
+   seldom.
 5. **A pod that is nominated is told in the same write**, and nothing more as long as its plan goes on: while thousands
    leave for a gang, each of its pods would be told anew with each of them.
 """
@@ -57,6 +59,8 @@ RETRY = 5.0
 """Seconds after which a report that failed is sent again."""
 SETTLE = 5.0
 """Seconds for which words are gathered that are about the same cause as those before."""
+CAUSES = 4
+"""How many causes are remembered of each object."""
 
 Send: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -121,8 +125,8 @@ class Reporter:
         self._said: dict[str, Said] = {}
         self._final: set[str] = set()
         """The groups, by UID, that have been placed."""
-        self._told: dict[str, str] = {}
-        """Of which cause there has been an event last, by UID."""
+        self._told: dict[str, tuple[str, ...]] = {}
+        """Of which causes there have been events, by UID, the last one last."""
         self._carried: dict[str, tuple[Said, str]] = {}
         """What is said of pods together with their nomination, by UID, and its cause."""
         self._queue: asyncio.PriorityQueue[tuple[int, int, str]] = asyncio.PriorityQueue()
@@ -176,7 +180,7 @@ class Reporter:
             self._final.add(uid)
         self._said[uid] = said
         if said.same_words(before):
-            self._told.setdefault(uid, _event_of(said, cause))
+            self._told.setdefault(uid, (_event_of(said, cause),))
         settles = self._settles(uid, said, before, cause)
         self._put(uid, _Write(lambda: self._write_group(group, said, cause), urgency=0, settles=settles))
 
@@ -226,7 +230,7 @@ class Reporter:
 
     def _settles(self, uid: str, said: Said, before: Said | None, cause: str) -> bool:
         """Tell whether what is said is no news, and only in other words than before."""
-        if before is None or self._told.get(uid) != _event_of(said, cause):
+        if before is None or _event_of(said, cause) not in self._told.get(uid, ()):
             return False
         return replace(before, message=said.message) == said
 
@@ -304,15 +308,15 @@ class Reporter:
 
     async def _record(self, resource: Resource, target: ObjectMeta, said: Said, cause: str) -> None:
         """Write the event about what was said, unless the last one was about the same cause."""
-        told = _event_of(said, cause)
-        if self._told.get(target.uid) == told:
+        before, told = self._told.get(target.uid, ()), _event_of(said, cause)
+        if before[-1:] == (told,):
             return
         if said.status == "True":
             event = self._event(EVENT_SCHEDULED, "Normal", "its minimum has been placed")
         else:
             event = self._event(EVENT_FAILED_SCHEDULING, "Warning", said.message, cause)
         await record_event(self._connection, resource, target, event, counted=True)
-        self._told[target.uid] = told
+        self._told[target.uid] = (*(one for one in before if one != told), told)[-CAUSES:]
 
     async def _write_group(self, group: Group, said: Said, cause: str) -> None:
         known = self._known(group)

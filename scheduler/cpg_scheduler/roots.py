@@ -13,8 +13,16 @@ class RootKey(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Where a root stands in the queue; the smaller first."""
+    """How a root compares with others by what it is; the smaller first."""
 
     importance: int
     created: str
     key: RootKey
+
+
+class Rank(NamedTuple):
+    """Where a root stands among those that are active; the smaller first, by when it had its last turn before age."""
+
+    importance: int
+    turn: int
+    order: Order

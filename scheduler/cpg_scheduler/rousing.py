@@ -50,7 +50,8 @@ class Rouser:
             pending.drop(root)
         for root in anchored:
             self._look_at(root)
-        if state.world.ledger.asked_labels != self._asked_labels:
+        # They only become more, in a set of their own each time: to compare what is in them would cost each cycle.
+        if state.world.ledger.asked_labels is not self._asked_labels:
             self._asked_labels = state.world.ledger.asked_labels
             pending.scatter()
         return news

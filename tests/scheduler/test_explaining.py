@@ -7,6 +7,7 @@ import pytest
 
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_engine.testing.measuring import calls
 from cpg_scheduler.explaining import USAGE, Explainer
 from cpg_scheduler.testing.stage import Stage
 
@@ -127,6 +128,21 @@ def test_what_is_not_there_is_not_found(stage: Stage, path: str) -> None:
 def test_who_mistypes_is_told_what_there_is(stage: Stage, path: str, instead: str) -> None:
     """By the names that come nearest."""
     assert explainer(stage).page(path).body.decode() == f"there is no {path}; there is {instead}\n"
+
+
+def test_who_mistypes_among_many_is_told_the_nearest(stage: Stage) -> None:
+    """However many there are, and however much of their names is the same."""
+    stage.put(*(pod(f"{'very-' * number}long-{number}-{digit}x") for number in (1, 40) for digit in range(300)))
+    for path in ("pod/default/long-1-142x", f"pod/default/{'very-' * 40}lang-40-142x"):
+        answer = explainer(stage).page(path).body.decode()
+        assert "-142x" in answer.partition("; there is ")[2].partition(", ")[0]
+
+
+def test_names_that_are_hard_to_compare_hold_up_nobody(stage: Stage) -> None:
+    """Whoever may make pods could else stop the scheduler for seconds with each name that is not there."""
+    stage.put(*(pod(f"{number:019b}" * 10) for number in range(500)))
+    page = explainer(stage).page
+    assert calls(lambda: page(f"pod/default/{'01' * 95}")) < 400_000
 
 
 def test_a_plan_is_shown_with_the_reason_for_each_victim() -> None:

@@ -95,6 +95,57 @@ def test_who_is_dropped_is_not_popped(pending: Pending) -> None:
     assert len(pending) == 0
 
 
+def test_who_changes_itself_before_every_cycle_goes_behind_each_other_once(pending: Pending) -> None:
+    """Whatever its age: who has had its turn since another came lets that go first, new ones not for ever."""
+    for name in "abc":
+        pending.put(order(name))
+    tried = []
+    for number in range(6):
+        pending.put(order("a"))
+        pending.put(order(f"new{number}", created="2027"))
+        key = pending.pop(0.0)
+        assert key is not None
+        pending.fail(key, 1, 0.0, failure())
+        tried.append(key.key.name)
+    assert tried == ["a", "b", "c", "new0", "a", "new1"]
+
+
+@pytest.mark.parametrize("again", ["changed", "made anew"])
+def test_who_changes_itself_before_every_cycle_takes_turns_with_those_that_are_called(
+    pending: Pending, again: str
+) -> None:
+    """Though it is older, and even if all that it was is taken away and comes again."""
+    for name in "abc":
+        pending.put(order(name))
+        fail(pending, name)
+    pending.stir(9.0, list)
+    pending.drop(root("a"))
+    for name in "aabac":
+        if again == "made anew":
+            pending.drop(root("a"))
+        pending.put(order("a"))
+        fail(pending, name, 9.0)
+
+
+def test_who_has_changed_itself_goes_by_age_before_those_that_came_later(pending: Pending) -> None:
+    """Or each new pod would put it off."""
+    pending.put(order("old", created="2025"))
+    fail(pending, "old")
+    pending.put(order("a"))
+    pending.put(order("old", created="2025"))
+    assert [place.order.key.key.name for place in pending.foremost(2)] == ["old", "a"]
+    assert names(pending) == ["old", "a"]
+
+
+def test_who_is_listed_foremost_is_attempted_first(pending: Pending) -> None:
+    """Who has just had its turn is not."""
+    for name in "abc":
+        pending.put(order(name))
+    fail(pending, "a")
+    pending.put(order("a"))
+    assert [place.order.key.key.name for place in pending.foremost(3)] == ["b", "c", "a"]
+
+
 @pytest.mark.parametrize(("attempts", "size", "expected"), [(1, 1, 1.25), (3, 1, 5.0), (99, 1, 12.5), (1, 1000, 3.5)])
 def test_the_backoff_grows_with_attempts_and_size(attempts: int, size: int, expected: float) -> None:
     """It doubles up to a limit, and is longer by a quarter each time the size doubles."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -56,6 +56,7 @@ class Root:
     lot: str | None = None
     refusals: int = 0
     called: str = ""
+    turn: int = 0
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Model:
     lots: dict[str, Lot] = field(default_factory=dict)
     insists: bool = False
     failures: int = 0
+    pops: int = 0
 
     def lead(self, key: str, called: str = "hope") -> None:
         """Make the first of those who wait in a lot active."""
@@ -74,6 +76,7 @@ class Model:
         lot.place, lot.leader = "led", min(waiting)[1] if waiting else None
         if lot.leader is not None:
             self.roots[lot.leader].place, self.roots[lot.leader].called = "active", called
+            self.roots[lot.leader].turn = self.pops
 
     def part(self, name: str) -> None:
         """Take a root out of its lot, and hand over where it led."""
@@ -115,7 +118,8 @@ class Model:
         self.wake(now)
         while (name := self.next(now)) is not None:
             found = self.roots[name]
-            found.place = "popped"
+            self.pops += 1
+            found.place, found.turn = "popped", self.pops
             lot = self.lots[found.lot] if found.lot is not None else None
             if (
                 lot is None
@@ -132,9 +136,13 @@ class Model:
 
     def next(self, now: float) -> str | None:
         """Return the first of those who are active, or else of those nothing has helped for long."""
-        active = [(found.order, name) for name, found in self.roots.items() if found.place == "active"]
-        fresh = min((one for one in active if not self.roots[one[1]].called), default=None)
-        called = min((one for one in active if self.roots[one[1]].called), default=None)
+        active = [found for found in self.roots.values() if found.place == "active"]
+        fresh = min(
+            (one for one in active if not one.called),
+            key=lambda one: (one.order.importance, one.turn, one.order),
+            default=None,
+        )
+        called = min((one for one in active if one.called), key=lambda one: one.order, default=None)
         self.insists = self.insists and called is not None
         if fresh is None and called is None:
             parked = [(lot.review, lot.failed, key) for key, lot in self.lots.items() if lot.place == "parked"]
@@ -142,14 +150,20 @@ class Model:
                 return None
             self.lead(min(parked)[2], "review")
             return self.next(now)
-        if fresh is None or (called is not None and called < fresh and self.goes_first(called[0], fresh[0])):
-            return called[1] if called is not None else None
-        self.insists = self.insists or (called is not None and called < fresh)
-        return fresh[1]
+        if fresh is None or (called is not None and self.goes_first(called, fresh)):
+            return called.order.key.key.name if called is not None else None
+        self.insists = self.insists or (called is not None and self.takes_turns(called, fresh))
+        return fresh.order.key.key.name
 
-    def goes_first(self, called: Order, fresh: Order) -> bool:
-        """Tell whether one that was called, and is older or more important, need not let another go first."""
-        return self.insists or called.importance < fresh.importance
+    def goes_first(self, called: Root, fresh: Root) -> bool:
+        """Tell whether one that was called need not let another go first."""
+        more = called.order.importance < fresh.order.importance
+        return more or (self.insists and self.takes_turns(called, fresh))
+
+    def takes_turns(self, called: Root, fresh: Root) -> bool:
+        """Tell whether another is no more important, and younger or tried or come since one was called."""
+        alike = called.order.importance == fresh.order.importance
+        return alike and (called.order < fresh.order or called.turn < fresh.turn)
 
 
 class Queue(RuleBasedStateMachine):
@@ -173,7 +187,7 @@ class Queue(RuleBasedStateMachine):
         for place, name in enumerate(names):
             order = Order((importance + place) % 3, "", root(name))
             self.real.put(order)
-            found = self.model.roots.setdefault(name, Root(order))
+            found = self.model.roots.setdefault(name, Root(order, turn=self.model.pops))
             found.order, found.place, found.called = order, "active", ""
 
     @rule(name=NAMES)
@@ -269,7 +283,8 @@ class Queue(RuleBasedStateMachine):
         self.real.scatter()
         for found in self.model.roots.values():
             if found.lot is not None and not found.lot.startswith("alone"):
-                found.called = "hope" if found.place == "in" else found.called
+                if found.place == "in":
+                    found.called, found.turn = "hope", self.model.pops
                 found.lot, found.place = None, "active"
         self.model.lots = {key: lot for key, lot in self.model.lots.items() if key.startswith("alone")}
 
@@ -320,3 +335,39 @@ Queue.TestCase.settings = settings(max_examples=300, stateful_step_count=30, dea
 
 class TestQueue(Queue.TestCase):  # type: ignore[misc, valid-type]
     """Whatever happens, the queue does what the model does."""
+
+
+@given(
+    ages=st.lists(st.integers(0, 3), min_size=2, max_size=6),
+    changing=st.lists(st.sampled_from(["no", "no", "changed", "made anew"]), min_size=6, max_size=6),
+    called=st.booleans(),
+)
+def test_nobody_who_changes_itself_keeps_others_from_being_tried(
+    ages: list[int], changing: list[str], *, called: bool
+) -> None:
+    """All have their turn, whoever is older and whether they come or are called; who is made anew begins anew."""
+    pending, tried = Pending(BACKOFF), list[str]()
+    orders = {name: Order(0, str(age), root(name)) for name, age in zip("abcdef", ages, strict=False)}
+
+    def attempt() -> None:
+        key = pending.pop(9.0 if tried else 0.0)
+        assert key is not None
+        pending.fail(key, 1, 0.0, Failure(hope=Hope()))
+        tried.append(key.key.name)
+
+    for order in orders.values():
+        pending.put(order)
+    if called:
+        while len(tried) < len(orders):
+            attempt()
+        pending.stir(9.0, list)
+        tried.clear()
+    for _ in range(2 * len(orders) + 1):
+        for order, change in zip(orders.values(), changing, strict=False):
+            if change == "made anew":
+                pending.drop(order.key)
+            if change != "no":
+                pending.put(order)
+        if pending.counts()["active"]:
+            attempt()
+    assert {name for name, change in zip(orders, changing, strict=False) if change != "made anew"} <= set(tried)

@@ -329,6 +329,22 @@ async def test_another_cause_is_told_at_once(desk: Desk) -> None:
     assert [note for _, _, note in desk.notes()] == ["2 nodes", "tainted"]
 
 
+async def test_causes_that_alternate_are_told_once_in_a_while(desk: Desk) -> None:
+    """Somebody changes the minimum of his group to and fro; what is so in the end is what stays."""
+    desk.reporter._settle = 0.1
+    for _ in range(20):
+        for cause in ("too few", "no room"):
+            desk.reporter.pod(pod("p"), "Unschedulable", cause, cause=cause)
+            await desk.reporter.drained()
+    assert [condition["message"] for condition in desk.conditions()] == ["too few", "no room"]
+    desk.reporter.pod(pod("p"), "Unschedulable", "too few", cause="too few")
+    await asyncio.sleep(0.3)
+    await desk.reporter.drained()
+    told = [condition["message"] for condition in desk.conditions()]
+    assert (told[-1], len(told)) == ("too few", 3)
+    assert desk.notes()[-1] == ("Warning", "FailedScheduling", "too few")
+
+
 async def test_what_could_not_be_said_is_said_later(desk: Desk) -> None:
     """Otherwise a pod that is parked would be silent for ever; a newer word takes the place of the failed one."""
     desk.wire.error = lambda _: ApiError(500, "InternalError", "")

@@ -82,6 +82,28 @@ def test_pods_that_are_alike_no_more_are_attempted_one_by_one() -> None:
     assert "a-web" not in stage.bound()
 
 
+class _Uncompared(frozenset[str]):
+    """Labels that nobody may compare one by one."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, _: object) -> bool:
+        """Fail."""
+        raise AssertionError
+
+    __ne__ = __eq__
+
+
+def test_labels_that_are_asked_for_cost_a_cycle_nothing() -> None:
+    """There may be tens of thousands, of pods that are long gone."""
+    stage = full()
+    stage.state.world.ledger.asked_labels = _Uncompared({"app", "tier"})
+    stage.cycles()
+    stage.put(pod_group("late", gang=1), pod("l1", group="late"))
+    stage.settle()
+    assert stage.bound()["l1"] == "n1"
+
+
 def test_a_root_that_found_its_parent_is_a_root_no_more() -> None:
     """It is forgotten, and the tree that it is part of is attempted."""
     stage = Stage(node("n1"), pod_group("leaf", gang=1, parent="top"), pod("p", group="leaf"))

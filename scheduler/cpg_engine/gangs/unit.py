@@ -67,7 +67,7 @@ def tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -
     asked = ledger.asked_labels
     unit = _tree_unit(tree, members, ledger)
     # A pod further down may select by a label that the pods before it were not known by.
-    return unit if ledger.asked_labels == asked else _tree_unit(tree, members, ledger)
+    return unit if ledger.asked_labels is asked else _tree_unit(tree, members, ledger)
 
 
 def _tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -> Unit:

@@ -191,7 +191,7 @@ class State:
         """Take news of a budget; it changes who is evicted, and never whether somebody fits."""
         old, new = _before(change), _after(change)
         if new is not None:
-            self.budgets.put(new, self.pods.values())
+            self.budgets.put(new)
         elif old is not None:
             self.budgets.remove(old.metadata.key)
 
@@ -381,7 +381,8 @@ class State:
         self._heed(old, new)
         if new is not None and new.is_terminating and (old is None or not old.is_terminating):
             self.news.leaving.add(new.metadata.uid)
-        if ours or (old is not None and new is not None and not pod_matters(old, new)):
+        asked = self.world.ledger.asked_labels
+        if ours or (old is not None and new is not None and not pod_matters(old, new, asked)):
             return
         self.disturbances += self.world.ledger.version != version
         for pod in (old, new):

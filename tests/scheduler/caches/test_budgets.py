@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.core.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from cpg_api.core.pod import Pod
+from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_scheduler.testing.stage import Stage
@@ -66,20 +67,48 @@ def test_a_budget_covers_what_it_selects(selector: LabelSelector | None, pods: l
     there = [budget(selector=selector), budget("far", selector, namespace="other")]
     stage.put(*(there if first == "budget" else running))
     stage.put(*(running if first == "budget" else there))
-    assert covered(stage) == {"default/pdb": pods, "other/far": []}
+    assert covered(stage) == ({"default/pdb": pods} if pods else {})
 
 
 def test_cover_follows_labels_and_selectors() -> None:
     """Both may change."""
     stage = Stage(node("n1"), labelled("a", app="foo"), budget())
     stage.put(labelled("a", app="bar"))
-    assert covered(stage) == {"default/pdb": []}
+    assert covered(stage) == {}
     stage.put(budget(selector=LabelSelector(match_labels={"app": "bar"})))
     assert covered(stage) == {"default/pdb": ["a"]}
     stage.delete(stage.pod("a"))
-    assert covered(stage) == {"default/pdb": []}
+    assert covered(stage) == {}
+    stage.put(labelled("b", app="bar"))
+    assert covered(stage) == {"default/pdb": ["b"]}
     stage.delete(budget())
     assert stage.state.budgets.all() == ()
+
+
+def test_only_pods_that_run_are_covered() -> None:
+    """Nobody else can be evicted: neither who waits, nor who is on the way out, nor who has come to an end."""
+    stage = Stage(node("n1"), budget(), labelled("a", app="foo"), pod("w", meta=metadata("w", app="foo")))
+    assert covered(stage) == {"default/pdb": ["a"]}
+    stage.state.assume("uid-default-w", "n1")
+    assert covered(stage) == {"default/pdb": ["a", "w"]}
+    stage.state.unassume("uid-default-w")
+    assert covered(stage) == {"default/pdb": ["a"]}
+    stage.put(replace(stage.pod("a"), status=PodStatus(phase="Succeeded")))
+    assert covered(stage) == {}
+
+
+def test_of_budgets_that_cover_the_same_the_strictest_speaks() -> None:
+    """Whoever writes a thousand budgets costs no more than one does; they share what they cover."""
+    stage = Stage(node("n1"), *(labelled(name, app="foo") for name in "ab"))
+    stage.put(*(budget(f"pdb{number}", allowed=9 - number % 5) for number in range(20)))
+    stage.put(budget("all", LabelSelector(), allowed=7))
+    assert [(found.name, found.allowed) for found in stage.state.budgets.all()] == [("default/pdb14", 5)]
+    assert len(stage.state.budgets._covers) == 2
+    stage.state.budgets.spend([stage.pod("a")])
+    stage.delete(*(budget(f"pdb{number}") for number in range(20)))
+    assert [(found.name, found.allowed) for found in stage.state.budgets.all()] == [("default/all", 6)]
+    stage.delete(budget("all"))
+    assert (stage.state.budgets._covers, stage.state.budgets._spent) == ({}, {})
 
 
 def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
@@ -89,8 +118,8 @@ def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
 
 
 def both() -> Stage:
-    """Return a stage with two pods that a budget covers, and another budget all."""
-    pods = [labelled("a", app="foo", node_name="n1"), labelled("b", app="foo", node_name="n1")]
+    """Return a stage with three pods that a budget covers, and another budget all, a fourth among them."""
+    pods = [*(labelled(name, app="foo") for name in "abc"), labelled("d")]
     return Stage(node("n1"), *pods, budget(allowed=2), budget("other", LabelSelector(), allowed=3))
 
 

@@ -7,10 +7,11 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import ContainerImage, NodeStatus
 from cpg_api.core.pod import Pod, PodCondition
-from cpg_api.meta import ObjectMeta
+from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_client.stores import Added, Deleted, Synced
@@ -100,16 +101,30 @@ def test_what_the_scheduler_writes_touches_nobody(stage: Stage, change: dict[str
     "change",
     [
         {"spec__node_selector": {"a": "b"}},
-        {"metadata__labels": {POD_GROUP_LABEL: "pg", "app": "web"}},
+        {"metadata__labels": {POD_GROUP_LABEL: "other"}},
         {"metadata__deletion_timestamp": "2026-01-01T00:00:00Z"},
         {"status__phase": "Failed"},
         {"metadata__annotations": {POD_GROUP_LABEL: "other"}},
     ],
-    ids=["spec", "labels", "deletion", "end", "membership"],
+    ids=["spec", "label", "deletion", "end", "membership"],
 )
 def test_what_scheduling_reads_touches_the_root(stage: Stage, change: dict[str, Any]) -> None:
     """It may be worth another attempt."""
     assert root("pg") in news(stage, changed(stage.pod("member"), **change)).touched
+
+
+@pytest.mark.parametrize("place", ["", "n1"], ids=["waits", "runs"])
+def test_a_label_matters_once_a_selector_asks_for_it(stage: Stage, place: str) -> None:
+    """Else whoever relabels his pods has his tree attempted for nothing."""
+    member = pod("member", cpu=1, node_name=place, meta=metadata("member", **{POD_GROUP_LABEL: "pg"}))
+    labels = {POD_GROUP_LABEL: "pg", "app": "web"}
+    stage.put(member)
+    assert news(stage, changed(member, metadata__labels=labels), member) == News()
+    web = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "web"}))
+    apart = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(web,)))
+    stage.put(pod("asks", affinity=apart, node_name="n1"))
+    told = news(stage, changed(member, metadata__labels=labels))
+    assert (told.touched, told.moved) == ({root("pg")}, bool(place))
 
 
 def test_a_pod_that_runs_alone_touches_nobody(stage: Stage) -> None:
