@@ -8,7 +8,7 @@ that some node has at present, and one for all others.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,12 @@ class LabelColumn:
     def put(self, row: int, value: str | None) -> None:
         """Set the value of a row."""
         self.codes[row] = ABSENT if value is None else self._code(value)
+
+    def fill(self, values: Mapping[int, str]) -> None:
+        """Set the values of many rows of an empty column."""
+        self.values = list(dict.fromkeys(values.values()))
+        self._code_of = {value: code for code, value in enumerate(self.values)}
+        self.codes[list(values)] = [self._code_of[value] for value in values.values()]
 
     def code_of(self, value: str) -> int | None:
         """Return the code of a value, or None where no node ever had it."""
@@ -128,9 +134,8 @@ class ClusterColumns:
             if key not in self.label_keys:
                 return self._nowhere
             column = self._labels[key] = LabelColumn(self.size)
-            for row, node in enumerate(self.nodes):
-                if node is not None:
-                    column.put(row, node.metadata.labels.get(key))
+            labels = ((row, node.metadata.labels) for row, node in enumerate(self.nodes) if node is not None)
+            column.fill({row: found[key] for row, found in labels if key in found})
         return column
 
     def _labels_of(self, row: int) -> Labels:

@@ -26,6 +26,9 @@ Counts = NDArray[np.int32]
 
 KEPT = 128
 """Answers kept; at 20,000 nodes they take 10 MB."""
+KEPT_PER_KEY = 4
+"""Answers kept on top of that for each key that nodes have labels with: whoever looks at others asks so much about its
+domains, and were they not all kept until it looks again, none would be."""
 
 Label = tuple[str, str]
 Classes = dict[PodClass, None]
@@ -83,7 +86,7 @@ class Residents:
         answer = self._answers.get(question)
         if answer is None:
             answer = self._answers[question] = self._counted(question)
-            if len(self._answers) > KEPT:
+            if len(self._answers) > KEPT + KEPT_PER_KEY * len(self._cluster.label_keys):
                 self._answers.popitem(last=False)
             self._effects.clear()
         else:
