@@ -12,6 +12,7 @@ purpose: they would keep every Service's pods off the fast path. Whoever wants t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -42,13 +43,22 @@ class HostPort(Struct, frozen=True):
     protocol: str
     port: int
 
-    def clashes(self, other: "HostPort") -> bool:
-        """Tell whether no node can give both: all addresses include each of them."""
-        return (
-            self.port == other.port
-            and self.protocol == other.protocol
-            and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
-        )
+
+PortNumber = tuple[str, int]
+"""A protocol and a port, of whatever address."""
+
+
+def by_number(ports: Iterable[HostPort]) -> dict[PortNumber, AbstractSet[str]]:
+    """Return the addresses of each port; there may be ten thousand, so nobody compares each with each."""
+    found: dict[PortNumber, set[str]] = {}
+    for port in ports:
+        found.setdefault((port.protocol, port.port), set()).add(port.address)
+    return dict(found)
+
+
+def clash(some: AbstractSet[str], others: AbstractSet[str]) -> bool:
+    """Tell whether no node can give a port at these addresses and at those: all addresses include each of them."""
+    return ANY_ADDRESS in some or ANY_ADDRESS in others or not some.isdisjoint(others)
 
 
 class PodTerm(Struct, frozen=True, cache_hash=True):
@@ -137,13 +147,18 @@ class SpreadConstraint(Struct, frozen=True):
     honors_taints: bool
 
 
-class Relations(Struct, frozen=True):
+class Relations(Struct, frozen=True, dict=True):
     """All that a pod asks of other pods, and what in it makes no sense."""
 
     ports: frozenset[HostPort] = frozenset()
     terms: PodTerms = PodTerms()
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    @cached_property
+    def addresses(self) -> Mapping[PortNumber, AbstractSet[str]]:
+        """Return at which addresses it takes each port."""
+        return by_number(self.ports)
 
 
 class _RawTerm(NamedTuple):

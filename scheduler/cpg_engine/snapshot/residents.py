@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cpg_api.selectors import Labels
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.cluster import ClusterColumns
+from cpg_engine.snapshot.relations import PortNumber
 
 Counts = NDArray[np.int32]
 """One number per row."""
@@ -60,6 +61,7 @@ class Residents:
         """Of how many classes of nominated pods somebody is somewhere."""
         self._labelled: dict[Label, Classes] = {}
         self._asking: dict[Label | None, Classes] = {}
+        self._taking: dict[PortNumber, Classes] = {}
         self._cluster = cluster
         self._rows: dict[PodClass, dict[int, int]] = {}
         self._answers: OrderedDict[Question, Counts] = OrderedDict()
@@ -80,6 +82,10 @@ class Residents:
         for label in pod_class.labels.items():
             found.update(self._asking.get(label, ()))
         return found
+
+    def taking(self, numbers: Iterable[PortNumber]) -> Classes:
+        """Return the classes that take one of these ports of their nodes, of whatever address."""
+        return {found: None for number in numbers for found in self._taking.get(number, ())}
 
     def counts(self, question: Question) -> Counts:
         """Return for each row the sum of the weights of its pods; it is kept up to date, so do not keep it."""
@@ -156,6 +162,8 @@ class Residents:
         self.nominated += pod_class.nominated
         for label in pod_class.labels.items():
             self._labelled.setdefault(label, {})[pod_class] = None
+        for number in pod_class.relations.addresses:
+            self._taking.setdefault(number, {})[pod_class] = None
         if pod_class.relations.terms:
             self.carriers[pod_class] = None
             for asked in pod_class.relations.terms.needed_labels:
@@ -166,6 +174,8 @@ class Residents:
         self.nominated -= pod_class.nominated
         for label in pod_class.labels.items():
             _drop(self._labelled, label, pod_class)
+        for number in pod_class.relations.addresses:
+            _drop(self._taking, number, pod_class)
         if pod_class.relations.terms:
             del self.carriers[pod_class]
             for asked in pod_class.relations.terms.needed_labels:
