@@ -334,8 +334,9 @@ class PodAffinityView:
     def _near(self, question: Question, key: str, rows: Rows) -> tuple[Scores, int]:
         """Return what the pods of each row's domain amount to, and those of all domains."""
         column, counts = self._ledger.cluster.label(key), self._ledger.residents.counts(question)
-        there = np.flatnonzero(counts)
-        places = column.codes[there] + 1
-        sums = np.bincount(places, weights=counts[there], minlength=len(column.values) + 1).astype(np.int64)
-        sums[0] = 0  # what has no label is no domain
-        return sums[column.codes[rows] + 1], int(sums.sum())
+        there, size = np.flatnonzero(counts), len(column.values) + 1
+        if not len(there):
+            return np.zeros(len(rows), dtype=np.int64), 0
+        sums = np.bincount(column.codes[there] % size, weights=counts[there], minlength=size).astype(np.int64)
+        sums[ABSENT] = 0  # what has no label is no domain; its place is the last
+        return sums[column.codes[rows]], int(sums.sum())
