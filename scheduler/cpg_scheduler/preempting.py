@@ -104,8 +104,8 @@ class Preemption:
     def absorb(self, news: News) -> list[RootKey]:
         """Take the news; return the roots that are to be attempted at once."""
         found: dict[RootKey, None] = {}
-        self._leavers.forget(news.gone)
         self._leavers.note(news.leaving)
+        self._leavers.forget(news.gone)
         for uid in news.gone & self._waiting_for.keys():
             for root in self._waiting_for.pop(uid):
                 record = self._records[root]

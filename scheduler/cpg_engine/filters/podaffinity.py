@@ -29,7 +29,7 @@ AVOIDS_REASON = "node(s) didn't match pod anti-affinity rules"
 AVOIDED_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class Needed(Struct, frozen=True):
+class Needed(Struct, frozen=True, cache_hash=True):
     """Counts who is meant by all of these terms at once: only such a pod satisfies any of them.
 
     Those that are only nominated are left out, or counted as well.
@@ -48,17 +48,14 @@ class Needed(Struct, frozen=True):
         return int(counts and all(selects(term, pod_class, namespaces) for term in self.terms))
 
 
-class Avoided(Struct, frozen=True):
+class Avoided(Struct, frozen=True, cache_hash=True):
     """Counts who is meant by any of these terms."""
 
     terms: tuple[PodTerm, ...]
 
     def among(self, residents: Residents) -> Iterable[PodClass]:
         """Return the classes with a label that one of the terms asks for."""
-        labels = {needed_label(term.labels): None for term in self.terms}
-        if len(labels) > 1:
-            return {found: None for label in labels for found in residents.with_label(label)}
-        return residents.with_label(*labels)
+        return _asked_for(self.terms, residents)
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that are, and 0 for others."""
@@ -77,8 +74,8 @@ class Avoiding(Struct, frozen=True):
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that must not, and 0 for others."""
-        terms = pod_class.relations.terms.avoids
-        return int(any(term.key == self.key and selects(term, self.newcomer, namespaces) for term in terms))
+        terms = pod_class.relations.terms.avoids_by_key.get(self.key, ())
+        return int(any(selects(term, self.newcomer, namespaces) for term in terms))
 
 
 class Liking(Struct, frozen=True):
@@ -89,15 +86,21 @@ class Liking(Struct, frozen=True):
     hard_weight: int
 
     def among(self, residents: Residents) -> Iterable[PodClass]:
-        """Return the classes whose terms may mean the newcomer, and everybody if it has preferences itself."""
-        return residents.classes if self.newcomer.relations.terms.likes else residents.asking_for(self.newcomer)
+        """Return the classes whose terms may mean the newcomer, and those that its own may mean."""
+        found = residents.asking_for(self.newcomer)
+        likes = self.newcomer.relations.terms.likes_by_key.get(self.key)
+        if likes:
+            found.update(dict.fromkeys(_asked_for([term for _, term in likes], residents)))
+        return found
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return the weights of both sides' preferences; to be needed by a pod is worth something, too."""
-        return sum(
-            weight
-            for key, weight in affections(self.newcomer, pod_class, namespaces, self.hard_weight)
-            if key == self.key
+        mine, theirs = self.newcomer.relations.terms, pod_class.relations.terms
+        return (
+            _liking(mine.likes_by_key.get(self.key, ()), pod_class, namespaces)
+            + _liking(theirs.likes_by_key.get(self.key, ()), self.newcomer, namespaces)
+            + self.hard_weight
+            * sum(selects(term, self.newcomer, namespaces) for term in theirs.needs_by_key.get(self.key, ()))
         )
 
 
@@ -106,23 +109,21 @@ def selects(term: PodTerm, pod_class: PodClass, namespaces: Mapping[str, Labels]
     return term.selects(pod_class.namespace, pod_class.labels, namespaces)
 
 
-def affections(
-    newcomer: PodClass, other: PodClass, namespaces: Mapping[str, Labels], hard_weight: int
-) -> Iterator[tuple[str, int]]:
-    """Yield by which keys, and how much, a newcomer and another pod like or dislike each other."""
-    for weight, term in newcomer.relations.terms.likes:
-        if selects(term, other, namespaces):
-            yield term.key, weight
-    for weight, term in other.relations.terms.likes:
-        if selects(term, newcomer, namespaces):
-            yield term.key, weight
-    for term in other.relations.terms.needs:
-        if selects(term, newcomer, namespaces):
-            yield term.key, hard_weight
+def _liking(likes: Iterable[tuple[int, PodTerm]], pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+    """Return the weights of the preferences that mean a class."""
+    return sum(weight for weight, term in likes if selects(term, pod_class, namespaces))
+
+
+def _asked_for(terms: Collection[PodTerm], residents: Residents) -> Iterable[PodClass]:
+    """Return the classes with a label that one of the terms asks for."""
+    labels = {needed_label(term.labels): None for term in terms}
+    if len(labels) > 1:
+        return {found: None for label in labels for found in residents.with_label(label)}
+    return residents.with_label(*labels)
 
 
 class Bond(Struct, frozen=True):
-    """By which keys another pod keeps a newcomer away, and by which it makes places more or less welcome."""
+    """By which keys that nodes have another pod keeps a newcomer away, and makes places more or less welcome."""
 
     avoiding: frozenset[str]
     liking: frozenset[str]
@@ -146,25 +147,28 @@ class PodAffinity:
         self._weights = weights
         self._bonds: OrderedDict[PodClass, dict[PodClass, Bond]] = OrderedDict()
         self._version = -1
+        self._keys: frozenset[str] = frozenset()
 
     def view(self, pod_class: PodClass) -> "PodAffinityView | None":
         """Return the view of a class that has terms, or is meant by those of pods that are somewhere.
 
-        It holds for as long as nobody but pods of the class is placed.
+        It holds for as long as nobody but pods of the class is placed. Labels that no node has make no domains: in
+        them nobody is avoided or liked.
         """
-        terms = pod_class.relations.terms
+        terms, keys = pod_class.relations.terms, self._ledger.cluster.label_keys
+        avoids = {key: Avoided(alike) for key, alike in terms.avoids_by_key.items() if key in keys}
         avoiding: set[str] = set()
-        liking = {term.key for _, term in terms.likes}
+        liking = {key for key in terms.likes_by_key if key in keys}
         for bond in self._bonds_of(pod_class):
             avoiding |= bond.avoiding
             liking |= bond.liking
-        if not (terms or avoiding or liking):
+        if not (terms.needs or avoids or avoiding or liking):
             return None
         return PodAffinityView(
             self._ledger,
             pod_class,
             needs=terms.needs,
-            avoids=_by_key(terms.avoids),
+            avoids=avoids,
             avoiding={key: Avoiding(pod_class, key) for key in sorted(avoiding)},
             liking={key: Liking(pod_class, key, self._weights.hard_pod_affinity) for key in sorted(liking)},
             own=all(selects(term, pod_class, self._ledger.residents.namespaces) for term in terms.needs),
@@ -174,9 +178,7 @@ class PodAffinity:
     def _bonds_of(self, pod_class: PodClass) -> Iterator[Bond]:
         """Yield how the classes that have terms stand to this one, which is itself one of them if it has any."""
         residents = self._ledger.residents
-        if self._version != residents.namespaces_version:
-            self._version = residents.namespaces_version
-            self._bonds.clear()
+        self._refresh()
         bonds = self._bonds.setdefault(pod_class, {})
         self._bonds.move_to_end(pod_class)
         if len(self._bonds) > KEPT:
@@ -190,20 +192,27 @@ class PodAffinity:
             if bond is not INDIFFERENT:
                 yield bond
 
+    def _refresh(self) -> None:
+        """Forget the bonds once a namespace has other labels, or nodes have labels with other keys."""
+        version, keys = self._ledger.residents.namespaces_version, self._ledger.cluster.label_keys.keys()
+        if self._version != version or self._keys != keys:
+            self._version, self._keys = version, frozenset(keys)
+            self._bonds.clear()
+
     def _bond(self, newcomer: PodClass, other: PodClass) -> Bond:
-        namespaces, hard_weight = self._ledger.residents.namespaces, self._weights.hard_pod_affinity
-        terms = other.relations.terms
-        avoiding = frozenset(term.key for term in terms.avoids if selects(term, newcomer, namespaces))
-        liking = frozenset(key for key, weight in affections(newcomer, other, namespaces, hard_weight) if weight)
+        namespaces, terms = self._ledger.residents.namespaces, other.relations.terms
+
+        def meant(found: Iterable[PodTerm]) -> bool:
+            return any(selects(term, newcomer, namespaces) for term in found)
+
+        avoiding = frozenset(key for key in self._keys if meant(terms.avoids_by_key.get(key, ())))
+        liking = frozenset(
+            key
+            for key in self._keys
+            if meant(term for _, term in terms.likes_by_key.get(key, ()))
+            or (self._weights.hard_pod_affinity and meant(terms.needs_by_key.get(key, ())))
+        )
         return Bond(avoiding, liking) if avoiding or liking else INDIFFERENT
-
-
-def _by_key(terms: Iterable[PodTerm]) -> dict[str, Question]:
-    """Return what to ask about the terms of each key."""
-    found: dict[str, list[PodTerm]] = {}
-    for term in terms:
-        found.setdefault(term.key, []).append(term)
-    return {key: Avoided(tuple(alike)) for key, alike in found.items()}
 
 
 class PodAffinityView:
@@ -266,6 +275,8 @@ class PodAffinityView:
         """Keep to nodes near all that is needed; ``own`` is 1 if one of whom it finds in each domain is itself."""
         if not self._needs:
             return np.ones(len(rows), dtype=np.bool_)
+        if not all(term.key in self._ledger.cluster.label_keys for term in self._needs):
+            return np.zeros(len(rows), dtype=np.bool_)
         answer, somewhere = self._near_some(Needed(self._needs), rows, own)
         if not self._own or somewhere.all():
             return answer
@@ -322,7 +333,10 @@ class PodAffinityView:
 
     def _near(self, question: Question, key: str, rows: Rows) -> tuple[Scores, int]:
         """Return what the pods of each row's domain amount to, and those of all domains."""
-        places = self._ledger.cluster.label(key).codes + 1
-        sums = np.bincount(places, weights=self._ledger.residents.counts(question)).astype(np.int64)
-        sums[:1] = 0  # what has no label is no domain; without nodes there is nothing at all
-        return sums[places[rows]], int(sums.sum())
+        column, counts = self._ledger.cluster.label(key), self._ledger.residents.counts(question)
+        there, size = np.flatnonzero(counts), len(column.values) + 1
+        if not len(there):
+            return np.zeros(len(rows), dtype=np.int64), 0
+        sums = np.bincount(column.codes[there] % size, weights=counts[there], minlength=size).astype(np.int64)
+        sums[ABSENT] = 0  # what has no label is no domain; its place is the last
+        return sums[column.codes[rows]], int(sums.sum())

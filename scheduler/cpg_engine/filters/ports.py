@@ -4,6 +4,8 @@ The ports are those the API server has written down; for pods in the host's netw
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -12,24 +14,30 @@ from cpg_api.selectors import Labels
 from cpg_engine.snapshot.axes import Flags, Rows
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.ledger import Ledger
-from cpg_engine.snapshot.relations import HostPort
+from cpg_engine.snapshot.relations import HostPort, PortNumber, by_number, clash
 from cpg_engine.snapshot.residents import Residents
 
 REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
-class Clashes(Struct, frozen=True):
+class Clashes(Struct, frozen=True, dict=True):
     """Counts who has a port that clashes with one of these."""
 
     ports: frozenset[HostPort]
 
+    @cached_property
+    def addresses(self) -> Mapping[PortNumber, AbstractSet[str]]:
+        """Return at which addresses each port is wanted."""
+        return by_number(self.ports)
+
     def among(self, residents: Residents) -> Iterable[PodClass]:
-        """Return everybody."""
-        return residents.classes
+        """Return the classes that take a port of one of the numbers."""
+        return residents.taking(self.addresses)
 
     def weight(self, pod_class: PodClass, _namespaces: Mapping[str, Labels]) -> int:
-        """Return 1 for pods that do, and 0 for others."""
-        return int(any(mine.clashes(port) for port in pod_class.relations.ports for mine in self.ports))
+        """Return 1 for pods that do, and 0 for others; whoever has fewer numbers looks them up."""
+        mine, theirs = self.addresses, pod_class.relations.addresses
+        return int(any(clash(mine[number], theirs[number]) for number in mine.keys() & theirs.keys()))
 
 
 class Ports:

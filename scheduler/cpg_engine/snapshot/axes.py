@@ -4,6 +4,7 @@ The axis is closed: columns never move or vanish, and a new extended resource is
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -26,7 +27,7 @@ LARGEST = 2**50
 one node or as nodes of one domain."""
 
 
-class ResourceAxis(Struct, frozen=True):
+class ResourceAxis(Struct, frozen=True, dict=True):
     """The names of the resources in column order."""
 
     names: tuple[str, ...] = BASE
@@ -36,14 +37,19 @@ class ResourceAxis(Struct, frozen=True):
         """Return the number of columns."""
         return len(self.names)
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Return the column of each name; anybody may name thousands of resources, so they are not searched for."""
+        return {name: place for place, name in enumerate(self.names)}
+
     def grown(self, names: Iterable[str]) -> "ResourceAxis":
         """Return the axis with the names it lacks appended, sorted, so that no order of arrival shows."""
-        missing = sorted(set(names).difference(self.names))
+        missing = sorted({name for name in names if name not in self.places})
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
         """Return amounts as a row; every name must be on the axis, and no amount above ``LARGEST``."""
         row = np.zeros(self.size, dtype=np.int64)
         for name, amount in amounts.items():
-            row[self.names.index(name)] = amount
+            row[self.places[name]] = amount
         return row

@@ -2,20 +2,25 @@
 
 A row belongs to one node for as long as the node exists and is reused afterwards; ``ranks`` gives the nodes' order
 by name, so that no decision depends on which node happened to come first.
+
+Anybody may ask for a label that no node has, and for ten thousand of them in one pod. So there are columns for labels
+that some node has at present, and one for all others.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cpg_api.core.node import Node, Taint
-from cpg_api.selectors import Expression
+from cpg_api.selectors import Expression, Labels
 from cpg_engine.snapshot.axes import Flags, Rows, Scores
 from cpg_engine.snapshot.images import Images
 
 ABSENT = -1
 """The code of a label that a node does not have."""
+NO_LABELS: Labels = {}
 
 
 class LabelColumn:
@@ -30,6 +35,12 @@ class LabelColumn:
     def put(self, row: int, value: str | None) -> None:
         """Set the value of a row."""
         self.codes[row] = ABSENT if value is None else self._code(value)
+
+    def fill(self, values: Mapping[int, str]) -> None:
+        """Set the values of many rows of an empty column."""
+        self.values = list(dict.fromkeys(values.values()))
+        self._code_of = {value: code for code, value in enumerate(self.values)}
+        self.codes[list(values)] = [self._code_of[value] for value in values.values()]
 
     def code_of(self, value: str) -> int | None:
         """Return the code of a value, or None where no node ever had it."""
@@ -47,6 +58,8 @@ class LabelColumn:
 
     def holds(self, expression: Expression, rows: Rows) -> Flags:
         """Tell for each row whether its value meets the expression; each distinct value is asked once."""
+        if not self.values:
+            return np.full(len(rows), expression.holds({}), dtype=np.bool_)
         codes = self.codes[rows]
         if expression.operator in {"In", "NotIn"}:
             wanted = [code for value in expression.values if (code := self._code_of.get(value)) is not None]
@@ -72,7 +85,10 @@ class ClusterColumns:
         self.taint_codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = []
         self._taint_code_of: dict[tuple[Taint, ...], int] = {}
+        self.label_keys: Counter[str] = Counter()
+        """How many nodes have a label with this key; those that none has are not in it."""
         self._labels: dict[str, LabelColumn] = {}
+        self._nowhere = LabelColumn(0)
         self._images = Images()
         self._free: list[int] = []
         self._ranks: NDArray[np.int64] | None = None
@@ -112,14 +128,20 @@ class ClusterColumns:
         return found
 
     def label(self, key: str) -> LabelColumn:
-        """Return the column of a label, made when it is first asked for."""
+        """Return the column of a label, made when it is first asked for; it holds until a node changes its labels."""
         column = self._labels.get(key)
         if column is None:
+            if key not in self.label_keys:
+                return self._nowhere
             column = self._labels[key] = LabelColumn(self.size)
-            for row, node in enumerate(self.nodes):
-                if node is not None:
-                    column.put(row, node.metadata.labels.get(key))
+            labels = ((row, node.metadata.labels) for row, node in enumerate(self.nodes) if node is not None)
+            column.fill({row: found[key] for row, found in labels if key in found})
         return column
+
+    def _labels_of(self, row: int) -> Labels:
+        """Return the labels of the node of a row."""
+        node = self.nodes[row]
+        return node.metadata.labels if node else NO_LABELS
 
     def image_sizes(self, image: str) -> NDArray[np.int64]:
         """Return how many bytes of an image each row has already."""
@@ -145,15 +167,12 @@ class ClusterColumns:
             row = self._new_row()
             self.row_of[name] = row
             self._ranks = None
-        known = self.nodes[row]
-        if known is None or known.metadata.labels != node.metadata.labels:
-            self.labels_version += 1
+        if self.nodes[row] is None or self._labels_of(row) != node.metadata.labels:
+            self._relabel(row, node.metadata.labels)
         self.nodes[row] = node
         self.alive[row] = True
         self.unschedulable[row] = node.spec.unschedulable
         self.taint_codes[row] = self._taint_code(node.spec.taints or ())
-        for key, column in self._labels.items():
-            column.put(row, node.metadata.labels.get(key))
         self._images.put(row, node.status.images)
         return row
 
@@ -162,15 +181,26 @@ class ClusterColumns:
         row = self.row_of.pop(name, None)
         if row is None:
             return None
+        self._relabel(row, NO_LABELS)
         self.nodes[row] = None
-        self.labels_version += 1
         self.alive[row] = False
         self._free.append(row)
         self._ranks = None
-        for column in self._labels.values():
-            column.put(row, None)
         self._images.put(row, ())
         return row
+
+    def _relabel(self, row: int, labels: Labels) -> None:
+        """Put labels in the place of those that the node of a row has."""
+        self.labels_version += 1
+        old = self._labels_of(row)
+        self.label_keys.update(labels.keys())
+        self.label_keys.subtract(old.keys())
+        for key in old.keys() | labels.keys():
+            if not self.label_keys[key]:
+                del self.label_keys[key]
+                self._labels.pop(key, None)
+            elif key in self._labels:
+                self._labels[key].put(row, labels.get(key))
 
     def _taint_code(self, taints: tuple[Taint, ...]) -> int:
         code = self._taint_code_of.setdefault(taints, len(self.taint_sets))
@@ -190,7 +220,7 @@ class ClusterColumns:
         self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
         self.unschedulable = np.concatenate([self.unschedulable, np.zeros(more, dtype=np.bool_)])
         self.taint_codes = np.concatenate([self.taint_codes, np.zeros(more, dtype=np.int32)])
-        for column in self._labels.values():
+        for column in (self._nowhere, *self._labels.values()):
             column.grow(capacity)
 
 

@@ -12,7 +12,9 @@ purpose: they would keep every Service's pods off the fast path. Whoever wants t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +33,8 @@ LARGEST_SKEW = 2**31 - 1
 EVERYBODY = LabelMatcher()
 NO_LABELS: Labels = {}
 
+T = TypeVar("T")
+
 
 class HostPort(Struct, frozen=True):
     """A port of the node itself that a pod takes."""
@@ -39,16 +43,25 @@ class HostPort(Struct, frozen=True):
     protocol: str
     port: int
 
-    def clashes(self, other: "HostPort") -> bool:
-        """Tell whether no node can give both: all addresses include each of them."""
-        return (
-            self.port == other.port
-            and self.protocol == other.protocol
-            and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
-        )
+
+PortNumber = tuple[str, int]
+"""A protocol and a port, of whatever address."""
 
 
-class PodTerm(Struct, frozen=True):
+def by_number(ports: Iterable[HostPort]) -> dict[PortNumber, AbstractSet[str]]:
+    """Return the addresses of each port; there may be ten thousand, so nobody compares each with each."""
+    found: dict[PortNumber, set[str]] = {}
+    for port in ports:
+        found.setdefault((port.protocol, port.port), set()).add(port.address)
+    return dict(found)
+
+
+def clash(some: AbstractSet[str], others: AbstractSet[str]) -> bool:
+    """Tell whether no node can give a port at these addresses and at those: all addresses include each of them."""
+    return ANY_ADDRESS in some or ANY_ADDRESS in others or not some.isdisjoint(others)
+
+
+class PodTerm(Struct, frozen=True, cache_hash=True):
     """Some pods, and the label of nodes whose values are the domains in which to meet or to avoid them."""
 
     key: str
@@ -74,8 +87,11 @@ def needed_label(matcher: LabelMatcher) -> tuple[str, str] | None:
     return None
 
 
-class PodTerms(Struct, frozen=True):
-    """The affinities of a pod to pods: whom it needs near, whom it must not be near, and whom it (dis)likes."""
+class PodTerms(Struct, frozen=True, dict=True):
+    """The affinities of a pod to pods: whom it needs near, whom it must not be near, and whom it (dis)likes.
+
+    There may be a thousand of them, so they can be had by their keys, too.
+    """
 
     needs: tuple[PodTerm, ...] = ()
     avoids: tuple[PodTerm, ...] = ()
@@ -84,11 +100,34 @@ class PodTerms(Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.needs or self.avoids or self.likes)
 
-    @property
+    @cached_property
+    def needs_by_key(self) -> Mapping[str, tuple[PodTerm, ...]]:
+        """Return whom it needs near in the domains of each label."""
+        return _grouped((term.key, term) for term in self.needs)
+
+    @cached_property
+    def avoids_by_key(self) -> Mapping[str, tuple[PodTerm, ...]]:
+        """Return whom it avoids in the domains of each label."""
+        return _grouped((term.key, term) for term in self.avoids)
+
+    @cached_property
+    def likes_by_key(self) -> Mapping[str, tuple[tuple[int, PodTerm], ...]]:
+        """Return whom it (dis)likes in the domains of each label, and how much."""
+        return _grouped((term.key, (weight, term)) for weight, term in self.likes)
+
+    @cached_property
     def needed_labels(self) -> frozenset[tuple[str, str] | None]:
         """Return labels, one of which a pod must have to be meant by any of the terms; None stands for any pod."""
         terms = (*self.needs, *self.avoids, *(term for _, term in self.likes))
         return frozenset(needed_label(term.labels) for term in terms)
+
+
+def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
+    """Return what belongs to each key, in order."""
+    found: dict[str, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
 
 
 class SpreadConstraint(Struct, frozen=True):
@@ -108,13 +147,18 @@ class SpreadConstraint(Struct, frozen=True):
     honors_taints: bool
 
 
-class Relations(Struct, frozen=True):
+class Relations(Struct, frozen=True, dict=True):
     """All that a pod asks of other pods, and what in it makes no sense."""
 
     ports: frozenset[HostPort] = frozenset()
     terms: PodTerms = PodTerms()
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    @cached_property
+    def addresses(self) -> Mapping[PortNumber, AbstractSet[str]]:
+        """Return at which addresses it takes each port."""
+        return by_number(self.ports)
 
 
 class _RawTerm(NamedTuple):

@@ -20,12 +20,16 @@ from numpy.typing import NDArray
 from cpg_api.selectors import Labels
 from cpg_engine.snapshot.classes import PodClass
 from cpg_engine.snapshot.cluster import ClusterColumns
+from cpg_engine.snapshot.relations import PortNumber
 
 Counts = NDArray[np.int32]
 """One number per row."""
 
 KEPT = 128
 """Answers kept; at 20,000 nodes they take 10 MB."""
+KEPT_PER_KEY = 4
+"""Answers kept on top of that for each key that nodes have labels with: whoever looks at others asks so much about its
+domains, and were they not all kept until it looks again, none would be."""
 
 Label = tuple[str, str]
 Classes = dict[PodClass, None]
@@ -57,6 +61,7 @@ class Residents:
         """Of how many classes of nominated pods somebody is somewhere."""
         self._labelled: dict[Label, Classes] = {}
         self._asking: dict[Label | None, Classes] = {}
+        self._taking: dict[PortNumber, Classes] = {}
         self._cluster = cluster
         self._rows: dict[PodClass, dict[int, int]] = {}
         self._answers: OrderedDict[Question, Counts] = OrderedDict()
@@ -78,12 +83,16 @@ class Residents:
             found.update(self._asking.get(label, ()))
         return found
 
+    def taking(self, numbers: Iterable[PortNumber]) -> Classes:
+        """Return the classes that take one of these ports of their nodes, of whatever address."""
+        return {found: None for number in numbers for found in self._taking.get(number, ())}
+
     def counts(self, question: Question) -> Counts:
         """Return for each row the sum of the weights of its pods; it is kept up to date, so do not keep it."""
         answer = self._answers.get(question)
         if answer is None:
             answer = self._answers[question] = self._counted(question)
-            if len(self._answers) > KEPT:
+            if len(self._answers) > KEPT + KEPT_PER_KEY * len(self._cluster.label_keys):
                 self._answers.popitem(last=False)
             self._effects.clear()
         else:
@@ -153,6 +162,8 @@ class Residents:
         self.nominated += pod_class.nominated
         for label in pod_class.labels.items():
             self._labelled.setdefault(label, {})[pod_class] = None
+        for number in pod_class.relations.addresses:
+            self._taking.setdefault(number, {})[pod_class] = None
         if pod_class.relations.terms:
             self.carriers[pod_class] = None
             for asked in pod_class.relations.terms.needed_labels:
@@ -163,6 +174,8 @@ class Residents:
         self.nominated -= pod_class.nominated
         for label in pod_class.labels.items():
             _drop(self._labelled, label, pod_class)
+        for number in pod_class.relations.addresses:
+            _drop(self._taking, number, pod_class)
         if pod_class.relations.terms:
             del self.carriers[pod_class]
             for asked in pod_class.relations.terms.needed_labels:

@@ -13,6 +13,8 @@ def selected(matcher: LabelMatcher, cluster: ClusterColumns, rows: Rows) -> Flag
     """Tell which nodes have all the labels."""
     answer = np.full(len(rows), not matcher.never, dtype=np.bool_)
     for key, value in matcher.equal:
+        if not answer.any():
+            break
         answer &= cluster.label(key).holds(Expression(key=key, operator="In", values=frozenset((value,))), rows)
     return answer
 
@@ -21,6 +23,8 @@ def term_holds(term: NodeTermMatcher, cluster: ClusterColumns, rows: Rows) -> Fl
     """Tell which nodes a term selects."""
     answer = np.full(len(rows), not term.never, dtype=np.bool_)
     for expression in term.expressions:
+        if not answer.any():
+            break
         answer &= cluster.label(expression.key).holds(expression, rows)
     for field in term.fields:
         named = [cluster.row_of[name] for name in field.values if name in cluster.row_of]

@@ -379,7 +379,7 @@ class State:
             self._victims.swap(old, new)
         self.budgets.swap(old, new)
         self._heed(old, new)
-        if new is not None and new.is_terminating and (old is None or not old.is_terminating):
+        if new is not None and _counts(new) and new.is_terminating and (old is None or not old.is_terminating):
             self.news.leaving.add(new.metadata.uid)
         asked = self.world.ledger.asked_labels
         if ours or (old is not None and new is not None and not pod_matters(old, new, asked)):

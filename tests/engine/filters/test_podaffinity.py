@@ -1,5 +1,7 @@
 """Affinity and anti-affinity to other pods."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from cpg_engine.filters.podaffinity import PodAffinity as Filter
 from cpg_engine.snapshot.classes import NOMINATED
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import metadata, node, pod
+from cpg_engine.testing.measuring import calls
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity
 from cpg_engine.testing.neighbours import affection_scores, affinity_fault
 from cpg_engine.testing.strategies import cases
@@ -245,6 +248,64 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert filtered.view(ledger.class_of(app("web"))) is None
     filtered.view(ledger.class_of(app("cache")))
     assert len(filtered._bonds) == 1
+
+
+def test_labels_that_no_node_has_are_not_looked_at() -> None:
+    """In them nobody is liked or avoided, and nobody is near, until a node has one, and after the last has lost it."""
+    ledger = cluster(
+        (app("db", likes(3, term("web", "rack"))), "a1"), (app("cache", avoids(term("web", "rack"))), "b1")
+    )
+    filtered, web = Filter(ledger, Weights()), ledger.class_of(app("web"))
+    rival = ledger.class_of(app("rival", avoids(term("db", "rack"))))
+    assert [filtered.view(found) for found in (web, rival)] == [None, None]
+    for _ in range(2):
+        ledger.put_node(node("b1", labels={"zone": "b", "rack": "r"}))
+        view, rows = filtered.view(web), ledger.cluster.everything()
+        assert view is not None
+        assert ledger.cluster.name(rows[~view.passes(rows)].item()) == "b1"
+        assert filtered.view(rival) is not None
+        ledger.put_node(node("b1", labels={"zone": "b"}))
+        assert [filtered.view(found) for found in (web, rival)] == [None, None]
+    view = filtered.view(ledger.class_of(app("fan", needs(term("db"), term("db", "rack")))))
+    assert view is not None
+    assert not view.could_pass(ledger.cluster.everything()).any()
+
+
+def looking(there: Affinity, *keys: str) -> int:
+    """Return how much work it is to look at nodes whose labels have these keys, beside a pod that is known by then."""
+    ledger = cluster((app("db", there), "a1"))
+    for name, zone in ZONES.items():
+        ledger.put_node(node(name, labels={**dict.fromkeys(keys, name), "zone": zone or ""}))
+    web, filtered, rows = ledger.class_of(app("web")), Filter(ledger, Weights()), ledger.cluster.everything()
+    Filter(ledger, Weights()).view(web)
+
+    def work() -> None:
+        for _ in range(5):
+            view = filtered.view(web)
+            if view is not None:
+                view.passes(rows)
+                view.score(rows)
+            ledger.place(web, rows[:1])
+
+    return calls(work)
+
+
+@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
+def test_terms_of_labels_that_no_node_has_take_no_time(mind: Callable[..., Affinity]) -> None:
+    """One pod with a thousand of them keeps nobody else waiting."""
+    few, many = (looking(mind(*(term("web", f"key{number}") for number in range(count)))) for count in (1, 1000))
+    assert few == many
+
+
+@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
+def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
+    """Where nodes have the labels, twice the terms are twice the work, also where they are many."""
+
+    def work(count: int) -> int:
+        keys = [f"key{number}" for number in range(count)]
+        return looking(mind(*(term("web", key) for key in keys)), *keys)
+
+    assert work(400) <= 2.1 * work(200)
 
 
 @given(scenes(with_affinity()))

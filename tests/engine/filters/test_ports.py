@@ -10,6 +10,7 @@ from cpg_engine.filters.registry import View
 from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.snapshot.relations import HostPort
 from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.measuring import calls
 from cpg_engine.testing.neighbourhoods import Scene, scenes, with_ports
 from cpg_engine.testing.neighbours import ports_free
 from cpg_engine.testing.strategies import cases
@@ -80,6 +81,39 @@ def test_whoever_has_no_host_port_is_not_concerned() -> None:
     plain = ledger.class_of(pod("plain", containers=(Container(ports=(ContainerPort(container_port=80),)),)))
     assert Ports(ledger).view(plain) is None
     assert Clashes(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
+
+
+def test_ports_are_looked_up_and_not_compared() -> None:
+    """Twice the ports on both sides are twice the work, and who has other ones is not asked at all."""
+
+    def work(count: int) -> int:
+        def many(name: str, first: int) -> Pod:
+            ports = tuple(ContainerPort(host_port=number, host_ip="::1") for number in range(first, first + count))
+            return pod(name, containers=(Container(ports=ports),))
+
+        ledger = two_nodes(many("taken", 1), with_port("one", 20_000))
+        view = Ports(ledger).view(ledger.class_of(many("wanted", 10_000)))
+        assert view is not None
+        rows = ledger.cluster.everything()
+
+        def look() -> None:
+            assert view.passes(rows).all()
+            ledger.put_pod(many("late", 20_000), "b")
+
+        return calls(look)
+
+    assert work(2000) <= 2.1 * work(1000)
+
+
+def test_who_takes_a_port_is_known() -> None:
+    """For as long as somebody of the class is somewhere."""
+    ledger = two_nodes(with_port("taken", 80, "10.0.0.1"), with_port("other", 443))
+    taken = ledger.class_of(with_port("taken", 80, "10.0.0.1"))
+    residents = ledger.residents
+    assert list(residents.taking([("TCP", 80), ("UDP", 443)])) == [taken]
+    for name in ("taken", "other"):
+        ledger.remove_pod(f"uid-default-{name}")
+    assert (residents.taking([("TCP", 80)]), residents._taking) == ({}, {})
 
 
 @given(scenes(with_ports()))

@@ -39,8 +39,31 @@ def test_amounts_become_a_row() -> None:
 
 def test_an_unknown_name_is_an_error() -> None:
     """An amount that has no column is never dropped in silence."""
-    with pytest.raises(ValueError, match="tuple"):
+    with pytest.raises(KeyError, match="gpu"):
         ResourceAxis().vector({"gpu": 1})
+
+
+class Compared(str):
+    """A name that counts how often any is compared with another."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str(self) == other
+
+    __hash__ = str.__hash__
+
+
+def test_names_are_looked_up_and_not_searched_for() -> None:
+    """A pod may name thousands of resources, and each is compared with one other."""
+    names = [f"ex.io/r{number}" for number in range(1000)]
+    axis = ResourceAxis().grown(Compared(name) for name in names)
+    Compared.times = 0
+    assert axis.vector(dict.fromkeys(names, 1)).sum() == 1000
+    assert axis.grown(names) is axis
+    assert Compared.times <= 4000
 
 
 def test_the_largest_amounts_can_be_summed_and_scaled() -> None:

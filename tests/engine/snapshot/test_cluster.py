@@ -70,23 +70,26 @@ def test_removing_a_stranger_is_no_news(cluster: ClusterColumns) -> None:
 def test_columns_grow_together() -> None:
     """When the rows run out, all columns get longer, those of labels and images included."""
     cluster = ClusterColumns()
-    zone = cluster.label("zone")
-    for number in range(65):
+    cluster.put(with_images(node("n00", labels={"zone": "z"}), "i"))
+    zone, nowhere = cluster.label("zone"), cluster.label("nowhere")
+    for number in range(1, 65):
         cluster.put(with_images(node(f"n{number:02}", labels={"zone": "z"}), "i"))
+    assert 128 == len(nowhere.codes) == -nowhere.codes.sum()
     assert 128 == cluster.size == len(zone.codes) == len(cluster.image_sizes("i")) == len(cluster.taint_codes)
     assert 65 == np.count_nonzero(zone.codes != ABSENT) == np.count_nonzero(cluster.image_sizes("i"))
     assert list(range(65)) == cluster.everything().tolist() == cluster.ranks[:65].tolist()
 
 
 def test_a_column_is_the_same_early_and_late(cluster: ClusterColumns) -> None:
-    """A label that is asked for before its nodes come and one that is asked for afterwards say the same."""
+    """A label that is asked for before most nodes come and one that is asked for afterwards say the same."""
     early = ClusterColumns()
-    column = early.label("zone")
+    columns = []
     for name in ("b", "a", "c"):
         found = cluster.nodes[cluster.row_of[name]]
         assert found is not None
         early.put(found)
-    late = cluster.label("zone")
+        columns.append(early.label("zone"))
+    late, column = cluster.label("zone"), columns[0]
     assert late.codes.tolist() == column.codes.tolist()
     assert late.values == column.values == ["south", "north"]
     assert early.label("zone") is column
@@ -99,6 +102,29 @@ def test_a_changed_label_changes_its_column(cluster: ClusterColumns) -> None:
     cluster.put(node("b"))
     assert [ABSENT, zone.code_of("south"), ABSENT] == zone.codes[ALL].tolist()
     assert zone.code_of("west") is None
+
+
+def test_labels_that_no_node_has_leave_nothing_behind(cluster: ClusterColumns) -> None:
+    """Whoever asks for ten thousand of them has one column for all, which says that nobody has any."""
+    columns = {id(cluster.label(f"key{number}")) for number in range(10_000)}
+    assert (len(columns), list(cluster._labels)) == (1, [])
+    assert cluster.label("key1").codes.tolist() == [ABSENT] * 64
+    assert cluster.label("key1").values == []
+
+
+def test_a_label_has_a_column_for_as_long_as_a_node_has_the_label(cluster: ClusterColumns) -> None:
+    """It comes with the first node, by whatever way, and goes with the last; then it may come again."""
+    assert cluster.label_keys == {"zone": 2, "n": 2}
+    cluster.put(node("c", labels={"new": "1"}))
+    assert cluster.label("new").codes[ALL].tolist() == [ABSENT, ABSENT, 0]
+    cluster.put(node("d", labels={"new": "2"}))
+    cluster.put(node("c"))
+    assert cluster.label("new").codes[:4].tolist() == [ABSENT, ABSENT, ABSENT, 1]
+    cluster.remove("d")
+    assert (cluster.label_keys, list(cluster._labels)) == ({"zone": 2, "n": 2}, [])
+    assert cluster.label("new").codes[:4].tolist() == [ABSENT] * 4
+    cluster.put(node("a", labels={"new": "3"}))
+    assert (cluster.label("new").values, cluster.label_keys) == (["3"], {"zone": 1, "n": 1, "new": 1})
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,16 @@ def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatc
     assert [counted(ledger, Named("web", worth)) for worth in (1, 2, 3)] == [{"a": 2}, {"a": 4}, {"a": 6}]
 
 
+def test_the_more_keys_labels_have_the_more_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks at the domains of each of them finds all its answers when it looks again."""
+    monkeypatch.setattr(residents, "KEPT", 2)
+    ledger = ledger_of("a")
+    ledger.put_node(node("b", labels={"zone": "z", "rack": "r"}))
+    for worth in range(20):
+        counted(ledger, Named("web", worth))
+    assert [question.worth for question in ledger.residents._answers if isinstance(question, Named)] == [*range(10, 20)]
+
+
 def test_namespaces_change_what_questions_mean() -> None:
     """Only a real change drops the answers."""
     ledger = ledger_of("a")
