@@ -30,10 +30,10 @@ from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Finding, NodeReport
 from cpg_engine.weights import Weights
 
-LOOK = 4
+LOOK = 8
 """What it costs to look at the nodes for a class of pods, where one alike that is placed beside costs one."""
 
-EFFORT = 300
+EFFORT = 500
 """What may be done in domains in vain for each retry that is allowed, and once more: a hundred make a second or so."""
 
 
