@@ -9,7 +9,8 @@ the CRDs' schema, not once more here.
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import accumulate, compress, islice, repeat
+from itertools import accumulate, compress, islice
+from operator import sub
 from types import NoneType
 from typing import Generic, TypeVar
 
@@ -29,10 +30,12 @@ MAX_NESTING = 200
 
 _UNFIT = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_PIECE = re.compile(rb'(?:[^{}\[\]"]|"(?:[^"\\]|\\.)*+")++|.', re.DOTALL)
-_STEPS = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
-_CURLY = bytes.maketrans(b"[]", b"{}")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_OPEN, _CLOSE = b"\x01", b"\xff"
+_LEVELS = bytes({b"[": 1, b"{": 1, b"]": 255, b"}": 255}.get(bytes([code]), 0) for code in range(256))
+"""One more level, one less as a signed byte, or neither."""
+_OPENINGS = bytes(code == 1 for code in range(256))
+_PLAIN = bytes.maketrans(b"[]{}", b"____")
+_STRETCH = 1024
 
 _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.NoneType: ("null", (NoneType,)),
@@ -211,33 +214,47 @@ def _without_nulls(plain: object, room: int) -> object:
 
 def cut_nesting(data: bytes) -> bytes:
     """Empty whatever is nested too deeply: a scan without recursion, for the bytes that broke one."""
-    if not _is_deep(data):
-        return data
-    pieces = _PIECE.findall(data)
-    depths = tuple(accumulate(map(_STEPS.get, pieces, repeat(0)), initial=0))
-    return b"".join(compress(pieces, map(MAX_NESTING.__ge__, map(min, depths, depths[1:]))))
+    return _cut(data, MAX_NESTING)
 
 
 def cut_items(data: bytes) -> bytes:
-    """Do the same for a LIST: nearly always it is enough to count the brackets of each item."""
-    try:
-        items = _decoder(_RawList).decode(data).items
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return cut_nesting(data)
-    if items and not any(_is_deep(bytes(item)) for item in items):
+    """Do the same for a LIST of which an item, which stands two levels deep itself, is nested too deeply."""
+    return data if _cut(data, MAX_NESTING + 2) == data else cut_nesting(data)
+
+
+def _cut(data: bytes, most: int) -> bytes:
+    """Empty what is nested more deeply than so many levels, stretch by stretch.
+
+    Most stretches are kept or left out as a whole: how many brackets they have tells that they cannot reach the level,
+    or cannot leave what is beyond it.
+    """
+    if data.count(b"{") + data.count(b"[") <= most:
         return data
-    return cut_nesting(data)
+    steps = _steps(data)
+    kept: list[bytes] = []
+    depth = 0
+    for start in range(0, len(data), _STRETCH):
+        stretch, here = data[start : start + _STRETCH], steps[start : start + _STRETCH]
+        opened, closed = here.count(_OPEN), here.count(_CLOSE)
+        if depth + opened <= most:
+            kept.append(stretch)
+        elif depth - closed <= most:
+            kept.append(_cut_within(stretch, here, most - depth))
+        depth += opened - closed
+    return b"".join(kept)
 
 
-def _is_deep(data: bytes) -> bool:
-    """Tell whether anything is nested too deeply, which takes as many rounds as there are levels."""
-    if data.count(b"{") + data.count(b"[") <= MAX_NESTING:
-        return False
-    unquoted = data.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
-    left = b"".join(unquoted).translate(_CURLY, _NO_BRACKETS)
-    for _ in range(MAX_NESTING):
-        left = left.replace(b"{}", b"")
-    return bool(left)
+def _cut_within(stretch: bytes, steps: bytes, most: int) -> bytes:
+    """Look at every byte; a bracket belongs to what is around it."""
+    depths = map(sub, accumulate(memoryview(steps).cast("b")), steps.translate(_OPENINGS))
+    return bytes(compress(stretch, map(most.__ge__, depths)))
+
+
+def _steps(data: bytes) -> bytes:
+    """Return for each byte whether it opens or closes a level; brackets in texts do neither."""
+    parts = data.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
+    parts[1::2] = b'"'.join(parts[1::2]).translate(_PLAIN).split(b'"')[: len(parts) // 2]
+    return b'"'.join(parts).translate(_LEVELS)
 
 
 def _name_in(data: bytes) -> str:

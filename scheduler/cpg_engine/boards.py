@@ -21,7 +21,9 @@ OUT = -1
 SCORE_SHIFT = 32
 _LAST_RANK = 2**32 - 1
 KEPT = 64
-"""Boards kept; a thousand of them would take more memory than the rest of the engine."""
+"""Boards kept beside those of the unit at hand; a thousand would take more memory than the rest of the engine."""
+CELLS = 2_000_000
+"""Nodes on all boards of the unit at hand: some sixty megabytes, 400 classes on 5,000 nodes."""
 
 
 class Board:
@@ -104,18 +106,27 @@ class Boards:
         self._ledger = ledger
         self._weights = weights
         self._boards: OrderedDict[int, Board] = OrderedDict()
+        self._kept = KEPT
+
+    def make_room(self, classes: int) -> None:
+        """Keep as many as one unit needs at a time, so that none of them is made twice for it, but not without end."""
+        self._kept = KEPT + min(classes, CELLS // max(self._ledger.cluster.size, 1))
+        self._drop()
 
     def of(self, pod_class: PodClass) -> Board:
         """Return the board of a class as it is now."""
         board = self._boards.get(pod_class.index)
         if board is None:
             board = self._boards[pod_class.index] = Board(pod_class, self._ledger, self._weights)
-            if len(self._boards) > KEPT:
-                self._boards.popitem(last=False)
+            self._drop()
         else:
             self._boards.move_to_end(pod_class.index)
             board.refresh()
         return board
+
+    def _drop(self) -> None:
+        while len(self._boards) > self._kept:
+            self._boards.popitem(last=False)
 
 
 class Ladder:

@@ -127,6 +127,35 @@ def test_boards_are_kept_by_class() -> None:
     assert boards.of(classes[1]) is not second
 
 
+def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
+    """None is made twice for it, however many it has; the next one gives back what it does not need itself."""
+    ledger = ledger_of(4)
+    boards = Boards(ledger, Weights())
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * KEPT)]
+    boards.make_room(len(classes))
+    first = [boards.of(one) for one in classes]
+    assert [boards.of(one) for one in classes] == first
+    boards.make_room(1)
+    assert boards.of(classes[-KEPT - 1]) is first[-KEPT - 1]
+    assert boards.of(classes[0]) is not first[0]
+
+
+def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many classes somebody comes up with, they do not fill the memory."""
+    monkeypatch.setattr("cpg_engine.boards.CELLS", 20)
+    ledger = ledger_of(4, 4)
+    boards = Boards(ledger, Weights())
+    boards.make_room(1000)
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 20)]
+    first = boards.of(classes[0])
+    for one in classes[1 : KEPT + 20 // ledger.cluster.size]:
+        boards.of(one)
+    assert boards.of(classes[0]) is first
+    for one in classes[1:]:
+        boards.of(one)
+    assert boards.of(classes[0]) is not first
+
+
 def test_a_kept_board_is_up_to_date() -> None:
     """Whoever asks for a board gets it as it is now."""
     ledger = ledger_of(1)

@@ -216,7 +216,7 @@ def test_binds_stand_in_the_order_of_the_tree() -> None:
 
 def test_domains_are_counted_that_were_offered_and_tried() -> None:
     """Of three racks one has no room and is not tried, one is tried in vain, and the third will do."""
-    nodes = ["n1 1 rack=a", "n2 6 rack=b", "n3 2 rack=c", "n4 7 rack=c"]
+    nodes = ["n1 1 rack=a", "n2 6 rack=b", "n5 1 rack=b", "n3 2 rack=c", "n4 7 rack=c"]
     found = Trial(nodes, {"root": {"gang": 2, "key": "rack"}}, ["5@root", "2@root"]).decide()
     assert found.decision.tries == Tries(3, feasible=1, infeasible=1)
     assert Trial(nodes, {"root": {"gang": 2}}, ["2x1@root"]).decide().decision.tries == Tries()

@@ -7,6 +7,10 @@ the budget lasts), and where the minimum allows, a child is left out. Nothing is
 
 The first pass places minimums only, so that no group takes more than its share while a sibling still needs its own.
 When the root has its minimum, a second pass adds everybody else, child by child, without backtracking.
+
+All domains of a label may pass the bounds and none hold the group. So what is done in a domain in vain is counted, in
+units that no machine and no clock has a part in, and once that is more than the budget stands for, only the first
+domain that a group is offered is tried.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,6 +29,12 @@ from cpg_engine.gangs.world import World
 from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Finding, NodeReport
 from cpg_engine.weights import Weights
+
+LOOK = 8
+"""What it costs to look at the nodes for a class of pods, where one alike that is placed beside costs one."""
+
+EFFORT = 500
+"""What may be done in domains in vain for each retry that is allowed, and once more: a hundred make a second or so."""
 
 
 class Options(Struct, frozen=True):
@@ -51,9 +61,14 @@ class Search:
         self._budget = options.budget
         self._is_spent = False
         self._prefer = True
+        self.effort = 0
+        """What has been done so far."""
+        self._vain = 0
+        """How much of it was done in domains that did not hold a group."""
         self._tried = {True: 0, False: 0}
         """How many domains could be filled, and how many could not."""
         self._needs = Needs(unit)
+        world.boards.make_room(len(self._needs.classes))
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[Member, int], ...]] = {}
         self._choices = Choices(world, self._needs, options.weights)
@@ -115,6 +130,7 @@ class Search:
         """Try again without preferences, which must never keep a tree from being placed."""
         self._prefer = False
         self._budget = self._options.budget
+        self._vain = 0
         self._is_spent = False
         return self._place(whole)
 
@@ -124,21 +140,33 @@ class Search:
             return
         self._notes.ask(index)
         offer = self._choices.required(index, scope)
+        self.effort += LOOK * (1 + len(self._needs.most[index]))
         fits = False
-        for domain in self._domains(index, scope, offer):
+        for number, domain in enumerate(self._domains(index, scope, offer)):
+            if number and self._is_tired():
+                break
             self._scopes[index] = domain
             is_domain, ways = len(domain.chain) > len(scope.chain), 0
+            useful = self.effort - self._vain
             for ways, _ in enumerate(self._ways_inside(index, domain), 1):
                 fits = True
                 self._tried[True] += is_domain and ways == 1
                 self._notes.drop(index)
                 yield True
-            self._tried[False] += is_domain and not ways
+            if is_domain and not ways:
+                self._tried[False] += 1
+                self._vain = self.effort - useful
             self._forget(index)
         if fits:
             self._notes.ask(index)
         else:
             self._notes.fail(index, offer)
+
+    def _is_tired(self) -> bool:
+        """Tell whether enough has been done in vain; the search is spent where that is asked and is so."""
+        is_tired = self._vain > EFFORT * (self._options.budget + 1)
+        self._is_spent |= is_tired
+        return is_tired
 
     def _domains(self, index: int, scope: Scope, offer: Offer) -> Iterator[Scope]:
         """Yield the scopes to try for a node, best first: preferred domains, then required ones, or just the scope."""
@@ -160,12 +188,18 @@ class Search:
         """Yield the one way to fill a leaf inside a domain: identical pods have no second one worth trying."""
         node = self._unit.nodes[index]
         needed = self._needs.missing(node)
-        placed = place_members(self._world, scope.rows, self._company.members(index), needed)
+        placed = self._placed(scope, self._company.members(index), needed)
         if len(placed.seats) < needed:
             self._notes.leaf(index, scope, placed)
         else:
             self._seats[index] = placed.seats
             yield True
+
+    def _placed(self, scope: Scope, members: Sequence[Member], limit: int) -> Placed:
+        """Place up to so many pods in a scope, and count what that costs."""
+        placed = place_members(self._world, scope.rows, members, limit)
+        self.effort += LOOK * placed.looks + len(placed.seats)
+        return placed
 
     def _group_ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield the ways to place enough children inside a domain, depth first with an explicit stack."""
@@ -244,7 +278,7 @@ class Search:
 
     def _back(self, walk: "_Walk") -> bool:
         """Go back to the last child that was placed and ask it for another way; return whether that was possible."""
-        if not walk.rewind():
+        if not walk.rewind() or self._is_tired():
             return False
         if self._budget <= 0:
             self._is_spent = True
@@ -296,7 +330,7 @@ class Search:
         seated = {member.uid for member, _ in seats}
         rest = tuple(member for member in self._company.members(index) if member.uid not in seated)
         for scope in places:
-            placed = place_members(self._world, scope.rows, rest, len(rest))
+            placed = self._placed(scope, rest, len(rest))
             seats, rest = (*seats, *placed.seats), placed.left
         self._seats[index] = seats
         if rest:

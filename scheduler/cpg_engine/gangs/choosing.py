@@ -1,15 +1,16 @@
 """Which domains a group may be placed in, and in which order they are tried."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from cpg_engine.errors import ContradictionError
+from cpg_engine.gangs.apart import keeps_apart, thinned
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
 from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.axes import Flags
+from cpg_engine.snapshot.axes import Flags, Rows
 from cpg_engine.snapshot.cluster import ABSENT
 from cpg_engine.topology.domains import Partition, Scope
 from cpg_engine.topology.placement import placement_scores
@@ -20,7 +21,8 @@ class Survey(Struct, frozen=True, eq=False):
     """The domains of a label inside a scope, as they stand for one group.
 
     ``room`` is the room per class of pods, ``fits`` how many of the group's pods that comes to; ``open`` domains are
-    those that running members leave it, ``able`` those of them that could hold its minimum, by the bounds.
+    those that running members leave it, ``able`` those of them that could hold its minimum, by the bounds. ``apart``
+    are the labels in whose domains pods of a class avoid each other.
     """
 
     key: str
@@ -30,6 +32,7 @@ class Survey(Struct, frozen=True, eq=False):
     fits: NDArray[np.int64]
     open: Flags
     able: Flags
+    apart: Mapping[int, tuple[str, ...]]
 
 
 class Offer(Struct, frozen=True, eq=False):
@@ -48,6 +51,8 @@ class Choices:
         self._needs = needs
         self._weights = weights
         self._pins: dict[int, str] = {}
+        self._apart: dict[int, tuple[str, ...]] = {}
+        self._sums: dict[int, NDArray[np.int64]] = {}
         self.offered = 0
         """How many domains the search has been able to choose from so far."""
 
@@ -119,10 +124,10 @@ class Choices:
 
     def _survey(self, index: int, scope: Scope, key: str, pinned: str | None) -> Survey:
         """Look at the domains of a label; where members run in one already, no other is open."""
-        boards, classes = self._world.boards, self._needs.classes
         partition = self._world.topology.partition(scope, key)
         size = len(partition.scopes)
-        room = {found: partition.sums(boards.of(classes[found]).slots()) for found in self._needs.most[index]}
+        slots = self._slots(index, partition.rows, partition.starts)
+        room = {found: partition.sums(number) for found, number in slots}
         able = could_hold(self._needs, index, room, size)
         is_open = np.ones(size, dtype=np.bool_)
         if pinned is not None:
@@ -135,27 +140,63 @@ class Choices:
             fits=fitting(self._needs, index, room, size),
             open=is_open,
             able=able & is_open,
+            apart=self._apart,
         )
 
     def _ranked(self, index: int, survey: Survey) -> list[Scope]:
-        """Return the domains that could hold a node's minimum, the best first."""
+        """Return the domains that could hold a node's minimum, the best first, and last who has too little in sum."""
         able = np.flatnonzero(survey.able).tolist()
         if len(able) > 1:
-            scores = self._scores(index, survey)
-            able.sort(key=lambda place: -int(scores[place]))
+            scores, enough = self._scores(index, survey), self._enough(index, survey)
+            able.sort(key=lambda place: (not enough[place], -int(scores[place])))
         return [survey.partition.scopes[place] for place in able]
 
     def _has_room(self, index: int, scope: Scope) -> bool:
         """Tell whether a scope as a whole could hold the minimum of a node, by room per class."""
-        boards, classes = self._world.boards, self._needs.classes
-        room = {
-            found: boards.of(classes[found]).slots()[scope.rows].sum(keepdims=True) for found in self._needs.most[index]
-        }
+        slots = self._slots(index, scope.rows, np.zeros(1, dtype=np.intp))
+        room = {found: number[scope.rows].sum(keepdims=True) for found, number in slots}
         return bool(could_hold(self._needs, index, room, 1).any())
+
+    def _slots(self, index: int, rows: Rows, starts: Rows) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield the room by node for each class below a node of the unit, in the scopes that begin at some rows."""
+        ledger, boards = self._world.ledger, self._world.boards
+        for found in self._needs.most[index]:
+            kind = self._needs.classes[found]
+            keys = self._apart.get(found)
+            if keys is None:
+                keys = self._apart[found] = keeps_apart(kind, ledger)
+            yield found, thinned(boards.of(kind).slots(), rows, starts, keys, ledger)
 
     def _scores(self, index: int, survey: Survey) -> NDArray[np.int64]:
         wanted = [(self._needs.classes[found], number) for found, number in self._needs.most[index].items()]
         return placement_scores(self._world.ledger, survey.partition, survey.fits, wanted=wanted, weights=self._weights)
+
+    def _enough(self, index: int, survey: Survey) -> Flags:
+        """Tell which domains have as much of everything as the minimum takes, where classes share it."""
+        if len(self._needs.most[index]) < 2:
+            return np.ones(len(survey.able), dtype=np.bool_)
+        ledger, rows = self._world.ledger, survey.partition.rows
+        least = self._least(index)
+        asked = np.flatnonzero(least)
+        free = np.maximum(ledger.allocatable[rows][:, asked] - ledger.used[rows][:, asked], 0)
+        left = np.add.reduceat(free, survey.partition.starts) - least[asked]
+        answer: Flags = left.min(axis=1, initial=0) >= 0
+        return answer
+
+    def _least(self, index: int) -> NDArray[np.int64]:
+        """Return how much of everything the minimum of a node takes at the least."""
+        found = self._sums.get(index)
+        if found is None:
+            node = self._needs.unit.nodes[index]
+            ledger = self._world.ledger
+            if node.leaf:
+                number = self._needs.missing(node)
+                parts = ledger.vectors_of([member.pod_class.index for member in node.pending])
+            else:
+                number = node.minimum
+                parts = np.stack([self._least(child) for child in node.children if self._needs.admissible[child]])
+            found = self._sums[index] = np.sort(parts, axis=0)[:number].sum(axis=0)
+        return found
 
     def _homes(self, index: int, key: str) -> set[str | None]:
         """Return the domains in which members below a node run already; None stands for a node without the label."""

@@ -6,6 +6,7 @@ All of it goes by the bounds: room per class of pods, summed over a domain. What
 import numpy as np
 from numpy.typing import NDArray
 
+from cpg_engine.gangs.apart import thinned
 from cpg_engine.gangs.choosing import Survey
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
 from cpg_engine.gangs.world import World
@@ -78,9 +79,16 @@ def at_most(needs: Needs, index: int, room: Room, domains: int) -> NDArray[np.in
 
 def _empty(world: World, needs: Needs, index: int, survey: Survey, place: int | None = None) -> NDArray[np.int64]:
     """Return how much of a node one domain, or each of them, would have room for if nothing ran there."""
-    slots = {found: world.boards.of(needs.classes[found]).empty_slots() for found in survey.room}
+    partition = survey.partition
+    rows = partition.rows if place is None else partition.scopes[place].rows
+    starts = partition.starts if place is None else partition.starts[:1] * 0
+    slots = {
+        found: thinned(
+            world.boards.of(needs.classes[found]).empty_slots(), rows, starts, survey.apart[found], world.ledger
+        )
+        for found in survey.room
+    }
     if place is None:
-        room = {found: survey.partition.sums(number) for found, number in slots.items()}
+        room = {found: partition.sums(number) for found, number in slots.items()}
         return at_most(needs, index, room, len(survey.open))
-    rows = survey.partition.scopes[place].rows
     return at_most(needs, index, {found: number[rows].sum(keepdims=True) for found, number in slots.items()}, 1)

@@ -17,10 +17,11 @@ from cpg_engine.verdicts import Reason
 
 
 class Placed(Struct, frozen=True):
-    """Who was placed at which row, and who found none."""
+    """Who was placed at which row, who found none, and how often the nodes were looked at for it."""
 
     seats: tuple[tuple[Member, int], ...]
     left: tuple[Member, ...]
+    looks: int = 0
 
 
 def place_members(world: World, rows: Rows, members: Sequence[Member], limit: int) -> Placed:
@@ -28,29 +29,32 @@ def place_members(world: World, rows: Rows, members: Sequence[Member], limit: in
     seats: list[tuple[Member, int]] = []
     left: list[Member] = []
     full: set[int] = set()
+    looks = 0
     for index, group in groupby(members, key=lambda member: member.pod_class.index):
         run = tuple(group)
         wanted = min(limit - len(seats), len(run))
         if wanted <= 0 or index in full:
             left.extend(run)
             continue
-        chosen = _place_run(world, run[0].pod_class, rows, wanted)
+        chosen, looked = _place_run(world, run[0].pod_class, rows, wanted)
+        looks += looked
         if len(chosen) < wanted:
             full.add(index)
         seats.extend(zip(run, chosen, strict=False))
         left.extend(run[len(chosen) :])
-    return Placed(seats=tuple(seats), left=tuple(left))
+    return Placed(seats=tuple(seats), left=tuple(left), looks=looks)
 
 
-def _place_run(world: World, pod_class: PodClass, rows: Rows, count: int) -> list[int]:
-    """Place up to ``count`` pods of one class; return their rows."""
+def _place_run(world: World, pod_class: PodClass, rows: Rows, count: int) -> tuple[list[int], int]:
+    """Place up to ``count`` pods of one class; return their rows, and how often the nodes were looked at."""
     found = tuple(views(world, pod_class))
     if found:
-        return list(_one_by_one(world, pod_class, rows, count=count, seen=found))
+        alone = list(_one_by_one(world, pod_class, rows, count=count, seen=found))
+        return alone, min(len(alone) + 1, count)
     chosen = fill(world.boards.of(pod_class), rows, count)
     if len(chosen):
         world.ledger.place(pod_class, chosen)
-    return [int(row) for row in chosen]
+    return [int(row) for row in chosen], 1
 
 
 def views(world: World, pod_class: PodClass) -> Iterator[View]:

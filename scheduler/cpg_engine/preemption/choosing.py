@@ -13,7 +13,12 @@ from cpg_engine.preemption.settling import reprieved, settled
 
 def cheapest(case: Case, some: Sequence[Candidate]) -> Comparison:
     """Return the cheapest attempt that reaches the goal, which is reached if all go, the most important first."""
-    found = [_cheapest(case, lowest) for marked in _markings(case, some) for lowest in _lowest(case, marked)]
+    ways = (_cheapest(case, lowest) for marked in _markings(case, some) for lowest in _lowest(case, marked))
+    found: list[Comparison] = []
+    for comparison in ways:
+        found.append(comparison)
+        if case.trials.tired():
+            break
     return min(found, key=lambda comparison: case.cost(comparison.best.gone))
 
 
@@ -40,7 +45,7 @@ def _cheapest(case: Case, lowest: Attempt) -> Comparison:
     if found is not None:
         return replace(found, best=_confirmed(case, found.best))
     attempts = [narrowed(case, lowest.gone) or lowest]
-    if any(found.is_covered for found in lowest.gone):
+    if any(found.is_covered for found in lowest.gone) and not case.trials.tired():
         # The order of nodes is an estimate; where budgets are violated it is worth to look twice.
         attempts.append(lowest)
     best = min((settled(case, attempt) for attempt in attempts), key=lambda attempt: case.cost(attempt.gone))
@@ -78,7 +83,7 @@ def _up_to(case: Case, some: Sequence[Candidate], levels: Sequence[tuple[int, in
         seats = case.trials.seats(gone)
         return Attempt(gone, seats) if case.reaches(seats) else None
 
-    return smallest(attempt, 1, len(levels))
+    return smallest(attempt, 1, len(levels), tired=case.trials.tired)
 
 
 def _confirmed(case: Case, attempt: Attempt) -> Attempt:

@@ -39,7 +39,7 @@ def cheapest_domain(case: Case, some: Sequence[Candidate], key: str) -> Comparis
     for place in _places(case, some, key):
         if best is not None and best[0][:4] <= (*floor, place.least, place.least):
             break
-        exhausted = number >= case.trials.options.budget and best is not None
+        exhausted = case.trials.tired() or (number >= case.trials.options.budget and best is not None)
         if exhausted:
             break
         number += 1

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from cpg_engine.gangs.allocation import LOOK
 from cpg_engine.preemption.candidates import Candidate
 from cpg_engine.preemption.case import Attempt, Case
 from cpg_engine.preemption.clearing import Clearing
@@ -21,12 +22,13 @@ def narrowed(case: Case, some: Sequence[Candidate], within: Scope | None = None)
     """Return an attempt in which no more go than needed, or None where all who have a pod in the scope are too few."""
     scope = within or case.trials.world.topology.whole()
     clearing = Clearing(case, some)
+    case.trials.spend(3 * LOOK * len(case.needs.classes))
     found = []
     for nodes in clearing.orders(scope.rows):
         order = _order(some, nodes)
         enough = np.flatnonzero(clearing.fits(order, scope.rows) >= case.goal)
         guess = max(int(enough[0]), 1) if len(enough) else len(order)
-        attempt = smallest(_going(case, some, order, within), guess, len(order))
+        attempt = smallest(_going(case, some, order, within), guess, len(order), tired=case.trials.tired)
         if attempt is not None:
             found.append(attempt)
     return min(found, key=lambda attempt: case.cost(attempt.gone), default=None)
@@ -56,20 +58,22 @@ def _going(
     return attempt
 
 
-def smallest(attempt: Callable[[int], T | None], least: int, most: int) -> T | None:
+def smallest(
+    attempt: Callable[[int], T | None], least: int, most: int, *, tired: Callable[[], bool] = bool
+) -> T | None:
     """Return the first success of an attempt with a number from the least to the most.
 
     From the least on the steps are doubled, and what is left between a failure and a success is halved. A success is
-    taken to be one with any larger number, too.
+    taken to be one with any larger number, too. Who is tired tries the most, or takes what has been found.
     """
     failed, step, number = least - 1, 1, least
     found = attempt(number) if least <= most else None
     while found is None:
         if number >= most:
             return None
-        failed, number, step = number, min(number + step, most), 2 * step
+        failed, number, step = number, most if tired() else min(number + step, most), 2 * step
         found = attempt(number)
-    while number - failed > 1:
+    while number - failed > 1 and not tired():
         middle = (failed + number) // 2
         better = attempt(middle)
         if better is None:

@@ -110,7 +110,7 @@ def _planned(trials: Trials, allowances: Allowances, comparison: Comparison, con
         nominations=_nominations(trials.world, best.seats),
         considered=considered,
         domains=comparison.compared,
-        exhausted=comparison.exhausted,
+        exhausted=comparison.exhausted or trials.is_cut,
     )
 
 

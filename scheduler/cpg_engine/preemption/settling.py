@@ -5,7 +5,8 @@ that still have to go, and its seats are the next to be held against. Nobody is 
 seats are those that an ordinary cycle finds once the victims have gone.
 
 Where pods of several shapes compete, the search may miss in the fuller cluster what it found in the emptier one. Then
-it is asked for every reprieve, in batches, as long as the budget lasts.
+it is asked for every reprieve, in batches, as long as the budget lasts. What the search has found stands where too much
+has been done for the plan: then somebody may go who could have stayed, but nobody goes for nothing.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ def settled(case: Case, attempt: Attempt) -> Attempt:
         if not case.reaches(seats):
             return _searched(case, attempt)
         attempt = Attempt(smaller.gone, seats)
+        if case.trials.tired():
+            return attempt
 
 
 def reprieved(case: Case, attempt: Attempt) -> Attempt:
@@ -42,7 +45,7 @@ def _searched(case: Case, attempt: Attempt) -> Attempt:
         nonlocal best, budget
         budget -= 1
         gone = without(best.gone, some)
-        seats = case.trials.seats(gone) if budget >= 0 else ()
+        seats = case.trials.seats(gone) if budget >= 0 and not case.trials.tired() else ()
         if case.reaches(seats):
             best = Attempt(gone, seats)
             return True

@@ -13,6 +13,12 @@ from cpg_engine.preemption.candidates import Candidate, uids_of
 from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Explanation, Finding
 
+EFFORT = 1000
+"""What all searches of a plan may take for each retry that is allowed in one of them, and once more.
+
+By the default budget it is a second or so.
+"""
+
 Seats = tuple[tuple[Member, int], ...]
 """Who would be at which row, in the order of the tree."""
 
@@ -26,6 +32,18 @@ class Trials:
         self.unit = unit
         self.options = options
         self._terse = replace(options, detail=False)
+        self._left = EFFORT * (options.budget + 1)
+        self.is_cut = False
+        """Whether anything was left undone since too much had been done."""
+
+    def spend(self, effort: int) -> None:
+        """Count what has been done for the plan."""
+        self._left -= effort
+
+    def tired(self) -> bool:
+        """Tell whether so much has been done that what could still be made better is left as it is."""
+        self.is_cut |= self._left <= 0
+        return self._left <= 0
 
     def look(self, gone: Sequence[Candidate] = ()) -> tuple[Seats, Explanation]:
         """Return who has a place when some are gone, and what becomes of each group; as it is now without detail."""
@@ -35,6 +53,7 @@ class Trials:
             ledger.lift(uids_of(gone))
             search = Search(self.world, self.unit, self.options if gone else self._terse)
             finding = _run(search)
+            self.spend(search.effort)
             reports = search.reports()
             seats = tuple(search.seats()) if finding is Finding.PLACED else ()
         finally:
@@ -48,7 +67,9 @@ class Trials:
         try:
             ledger.lift(uids_of(gone))
             search = Search(self.world, self.unit, self._terse, within)
-            return tuple(search.seats()) if search.run() is Finding.PLACED else ()
+            finding = search.run()
+            self.spend(search.effort)
+            return tuple(search.seats()) if finding is Finding.PLACED else ()
         finally:
             ledger.rollback(mark)
 

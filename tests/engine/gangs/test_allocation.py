@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cpg_engine.gangs.allocation import Options, Search
+from cpg_engine.testing.measuring import calls
 from cpg_engine.testing.trials import Told, Trial
 from cpg_engine.verdicts import Finding
 
@@ -91,6 +92,43 @@ def test_without_nodes_nothing_is_placed() -> None:
 def test_groups_without_members_cannot_be_admitted(root: Form | None) -> None:
     """Nothing is searched for where there is nobody."""
     assert told(["n1 1"], root, []).finding is Finding.INADMISSIBLE
+
+
+# Domains in vain.
+
+
+def hostile(hosts: int, wide: int, **root: str) -> Trial:
+    """Return a tree that has to be on one host, whose pods all differ and avoid each other."""
+    term = {"labelSelector": {}, "topologyKey": "host"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    nodes = [f"n{number:04} 1000 host=h{number:04}" for number in range(hosts)]
+    below = children(**{f"pg{number:03}": {"gang": 1} for number in range(wide)})
+    pods = [{"pod": f"{1 + number}@pg{number:03}", "affinity": apart} for number in range(wide)]
+    return Trial(nodes, {"root": {**below, "key": "host", **root}}, pods)
+
+
+@pytest.mark.parametrize("root", [{}, {"preferred": "host"}])
+def test_domains_that_fail_one_after_the_other_are_not_all_tried(root: dict[str, str]) -> None:
+    """Each costs the budget what was done in it, so that ten times the hosts are hardly more work."""
+    few, many = hostile(100, 20, **root), hostile(1000, 20, **root)
+    assert few.decide(Options(budget=3)).finding is Finding.OUT_OF_BUDGET
+    assert calls(lambda: many.decide(Options(budget=3))) < 2 * calls(lambda: few.decide(Options(budget=3)))
+
+
+def test_a_larger_budget_tries_more_domains() -> None:
+    """That is what is advised where it was too small, and with enough of it all are tried."""
+    trial = hostile(100, 5)
+    tries = [trial.decide(Options(budget=budget)).decision.tries.infeasible for budget in (0, 5, 100)]
+    assert 1 < tries[0] < tries[1] < tries[2] == 100
+    assert trial.decide().finding is Finding.NOT_FOUND
+
+
+def test_domains_with_too_little_in_sum_come_last() -> None:
+    """Each class alone would fit into the fuller ones, which would use up the budget before the last is tried."""
+    nodes = [*(f"n{number:03} 5 host=h{number:03}" for number in range(200)), "z 9 host=z"]
+    root = {**children(pg1={"gang": 1}, pg2={"gang": 1}), "key": "host"}
+    found = told(nodes, root, ["4@pg1", "5@pg2"], budget=0)
+    assert (set(found.binds.values()), found.decision.tries.infeasible) == ({"z"}, 0)
 
 
 # Children that may be left out.
@@ -222,8 +260,16 @@ def test_pods_that_see_others_prove_nothing() -> None:
     """Which node one takes matters to the next, and not all have been tried."""
     term = {"labelSelector": {}, "topologyKey": "rack"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    pods: list[Form] = [{"pod": "2x1@root", "affinity": apart}]
+    pods: list[Form] = [{"pod": "1@root", "affinity": apart}, {"pod": "big=2@root", "affinity": apart}]
     assert told(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
+
+
+def test_pods_that_avoid_their_own_kind_prove_something() -> None:
+    """More of them than there are domains never find a place."""
+    term = {"labelSelector": {}, "topologyKey": "rack"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pods: list[Form] = [{"pod": "2x1@root", "affinity": apart}]
+    assert told(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.IMPOSSIBLE
 
 
 def test_domains_of_different_kinds_prove_nothing() -> None:

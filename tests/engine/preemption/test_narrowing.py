@@ -65,3 +65,19 @@ def test_a_group_that_goes_as_a_whole_is_one_however_many_nodes_it_frees() -> No
     assert all_three is not None
     assert one is not None
     assert (names(all_three.gone), names(one.gone)) == (["whole"], ["s3"])
+
+
+@cases(100)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 14))
+def test_who_is_tired_ends_with_a_success_if_there_is_one(most: int, threshold: int, patience: int) -> None:
+    """It need not be the smallest any more, and at most one more number is asked for, which is the most."""
+    asked: list[int] = []
+
+    def attempt(number: int) -> int | None:
+        asked.append(number)
+        return number if number >= threshold else None
+
+    found = smallest(attempt, 1, most, tired=lambda: len(asked) > patience)
+    assert (found is None) == (threshold > most)
+    assert found is None or threshold <= found <= most
+    assert len(asked) <= max(patience, 1) + 2

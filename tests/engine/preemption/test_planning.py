@@ -7,6 +7,8 @@ from cpg_engine.preemption.planning import plan
 from cpg_engine.preemption.values import Outcome, Plan
 from cpg_engine.testing.arenas import PRIORITY, Arena
 from cpg_engine.testing.builders import pod
+from cpg_engine.testing.measuring import calls
+from cpg_engine.testing.notation import BudgetForm
 
 LOW = {"pod": "low=2x1 on a", "priority": 1}
 
@@ -89,3 +91,40 @@ def test_pods_that_are_lifted_take_no_room() -> None:
     assert planned(arena.stage.world) is Outcome.NO_VICTIMS
     assert planned(arena.stage.world, ghost.metadata.uid) is Outcome.PLANNED
     assert ledger.mark() == 0
+
+
+def mixed(wide: int, *, hosts: int = 20, key: str | None = None) -> Arena:
+    """Return pods that all differ, which need each other placed, among nodes full of lesser pods of two levels."""
+    pods: list[object] = [
+        {"pod": f"low{number}-{place}=1 on n{number}", "priority": place % 2}
+        for number in range(hosts)
+        for place in range(8)
+    ]
+    pods += [f"{1000 + number}m@high" for number in range(wide)]
+    nodes = [f"n{number} 8 rack=r{number // 5}" for number in range(hosts)]
+    budgets = {"some": BudgetForm(labels={}, allowed=1)}
+    return Arena(nodes, pods, {"high": {"gang": wide, **({"key": key} if key else {})}}, budgets=budgets)
+
+
+@pytest.mark.parametrize("effort", [0, 1, 3, 10])
+@pytest.mark.parametrize("key", [None, "rack"])
+def test_a_plan_that_takes_too_much_ends_with_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, effort: int, key: str | None
+) -> None:
+    """It says so, and what it has is right: all have a place once those who go have gone."""
+    whole = mixed(12, key=key).plan()
+    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", effort)
+    arena = mixed(12, key=key)
+    found = arena.plan()
+    assert (found.outcome, found.exhausted, len(found.nominations)) == (Outcome.PLANNED, True, 12)
+    assert len(found.evictions) >= len(whole.evictions)
+    gone = {eviction.unit.key for eviction in found.evictions}
+    trials = arena.trials()
+    assert len(trials.seats([one for one in arena.candidates() if one.unit.key in gone])) == 12
+
+
+def test_a_plan_for_pods_that_all_differ_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many of them are not four times the work, since what all searches may take is one budget."""
+    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", 5)
+    few, many = mixed(40), mixed(80)
+    assert calls(many.plan) < 3 * calls(few.plan)
