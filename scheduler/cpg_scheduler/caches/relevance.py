@@ -2,17 +2,18 @@
 
 from collections.abc import Collection, Iterable
 
+from cpg_api.conditions import find_condition
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.names import POD_GROUP_LABEL, POD_SCHEDULED
 from cpg_api.scheduling.templates import Workloads, named_priority
 from cpg_api.selectors import Labels
 
 
 def pod_matters(old: Pod, new: Pod, asked_labels: Collection[str] = ()) -> bool:
-    """Tell whether a change of a pod can make a difference to its root; our own conditions do not.
+    """Tell whether a change of a pod can make a difference to its root; our own conditions do not, until erased.
 
     Of its labels, that of its group does, and those by which some pod's selector has asked for others: whoever asks for
     another key later looks at all pods anew.
@@ -23,6 +24,7 @@ def pod_matters(old: Pod, new: Pod, asked_labels: Collection[str] = ()) -> bool:
         or old.metadata.annotations.get(POD_GROUP_LABEL) != new.metadata.annotations.get(POD_GROUP_LABEL)
         or old.is_terminal != new.is_terminal
         or old.is_terminating != new.is_terminating
+        or (_is_told(old) and not _is_told(new))
     )
 
 
@@ -33,6 +35,10 @@ def node_matters(old: Node, new: Node) -> bool:
         or old.metadata.labels != new.metadata.labels
         or old.status.allocatable != new.status.allocatable
     )
+
+
+def _is_told(pod: Pod) -> bool:
+    return find_condition(pod.status.conditions, POD_SCHEDULED) is not None
 
 
 def _labels_matter(old: Labels, new: Labels, asked_labels: Collection[str]) -> bool:

@@ -138,6 +138,14 @@ class Place:
         await self.until(holds, f"{names} are not bound")
         return await self.bound()
 
+    async def until_claimed(self, name: str) -> None:
+        """Wait until a claim says that it is bound, which is the last that is written of it."""
+
+        async def holds() -> bool:
+            return await self.phase(name) == "Bound"
+
+        await self.until(holds, f"claim {name} is not bound")
+
     async def until_said(self, name: str, words: str) -> None:
         """Wait until the condition of a pod has certain words in it."""
 
@@ -281,11 +289,7 @@ async def _bound_claim(place: Place, name: str) -> None:
     mode = "ReadWriteOncePod"
     await volume(place.connection, f"{place.namespace}-{name}", "at-once", mode=mode)
     await place.claim(name, "at-once", mode, f"{place.namespace}-{name}")
-
-    async def holds() -> bool:
-        return await place.phase(name) == "Bound"
-
-    await place.until(holds, "the claim is not bound")
+    await place.until_claimed(name)
 
 
 async def test_a23_a_gang_that_shares_a_claim_for_one_pod_waits(place: Place) -> None:
@@ -315,7 +319,7 @@ async def test_a_volume_that_waits_for_its_consumer_draws_it_to_its_node(place: 
     await place.claim("data", "local")
     await place.pod("p", "data")
     assert await place.until_bound("p") == {"p": "n2"}
-    assert await place.phase("data") == "Bound"
+    await place.until_claimed("data")
     made = await place.get("/api/v1/persistentvolumes/draws")
     assert made["spec"]["claimRef"]["name"] == "data"
     assert made["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"

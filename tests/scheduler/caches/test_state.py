@@ -485,3 +485,12 @@ def test_a_chain_of_groups_is_looked_at_once() -> None:
         return calls(stage.state.take_news)
 
     assert chain(800) < 2.6 * chain(400)
+
+
+def test_a_pod_whose_condition_is_erased_is_told_again(stage: Stage) -> None:
+    """Nobody waits in silence; that something is said is no news."""
+    said = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no room")
+    waiting = stage.pod("alone")
+    told = replace(waiting, status=replace(waiting.status, conditions=(said,)))
+    assert news(stage, told) == News()
+    assert news(stage, waiting).touched == {alone("alone")}

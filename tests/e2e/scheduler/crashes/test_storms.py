@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_client.connection import JSON_PATCH, MERGE_PATCH
+from cpg_client.connection import JSON_PATCH
 from cpg_client.resources import NODES, PODS
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ async def test_a_storm_of_words_holds_nobody_up(arena: "Arena") -> None:
     try:
         wiped = PODS.path(arena.namespace, "hopeless-7", "status")
         await arena.connection.patch(wiped, [{"op": "remove", "path": "/status/conditions"}], JSON_PATCH)
-        touched = {"metadata": {"labels": {"touched": "yes"}}}
-        await arena.connection.patch(PODS.path(arena.namespace, "hopeless-7"), touched, MERGE_PATCH)
         await arena.until_nobody_is_silent()
     finally:
         await arena.delete(NODES, "small")
