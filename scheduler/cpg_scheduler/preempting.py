@@ -154,10 +154,14 @@ class Preemption:
     def unplaced(self, root: RootKey, nodes: Mapping[str, str]) -> None:
         """Keep the room that nominated pods, by UID, were given, though their binds have failed after all.
 
-        Others would come in while the root backs off, and have to be evicted as well.
+        Others would come in while the root backs off, and have to be evicted as well. Who has left the tree meanwhile
+        is nominated no more.
         """
-        kept = (pod.metadata.uid for pod in waiting_at(self._state, root) if pod.status.nominated_node_name)
-        had = {uid: nodes[uid] for uid in kept if uid in nodes}
+        known = (self._state.pods.get(uid) for uid in nodes)
+        nominated = [pod for pod in known if pod is not None and pod.status.nominated_node_name]
+        here = {pod.metadata.uid for pod in waiting_at(self._state, root)}
+        had = {pod.metadata.uid: nodes[pod.metadata.uid] for pod in nominated if pod.metadata.uid in here}
+        self._evictor.clear(pod for pod in nominated if pod.metadata.uid not in here and self._state.is_ours(pod))
         record = self._records.get(root)
         if had and record is not None and not record.is_committed:
             self._break(record, "a bind of its root has failed meanwhile")

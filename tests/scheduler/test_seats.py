@@ -114,7 +114,9 @@ def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> N
     stage.delete(pod_group(uid.removeprefix("uid-default-").removesuffix("-0"), parent="top", priority=100))
     stage.cycles()
     stage.refuse("Unschedulable", "denied")
+    stage.evict()
     assert uid not in dict(stage.state.nominations.items())
+    assert stage.state.pods[uid].status.nominated_node_name == ""
 
 
 def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() -> None:
