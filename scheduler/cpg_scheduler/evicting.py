@@ -270,13 +270,10 @@ class Evictor:
         message = told(self._scheduler_name, order.preemptor)
         await self._mark(victim.groups, "True", message)
         untold = [pod for pod in victim.pods if not (order.known and is_told(pod, order.preemptor.uid))]
-        telling = (self._telling(pod, "True", message) for pod in untold)
-        heard = await asyncio.gather(
-            *(
-                self._insist(order, pod, act, order.stands, stuck=stuck)
-                for pod, act in zip(untold, telling, strict=True)
-            )
+        telling = (
+            self._insist(order, pod, self._telling(pod, "True", message), order.stands, stuck=stuck) for pod in untold
         )
+        heard = await asyncio.gather(*telling)
         if all(heard) and order.stands():
             return True
         await self._retract(itertools.compress(untold, heard), victim.groups)

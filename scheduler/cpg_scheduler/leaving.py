@@ -29,7 +29,7 @@ class Leavers:
         """Who goes for a plan that is forgotten: nobody shows it until the API server says that he is being deleted."""
 
     def note(self, uids: Iterable[str]) -> None:
-        """Note that pods are about to be deleted."""
+        """Note that the deletion of pods has begun."""
         self._since.update(dict.fromkeys(uids, self._clock()))
 
     def forget(self, uids: Iterable[str]) -> None:

@@ -130,8 +130,8 @@ class Preemption:
         if record is None or not nodes:
             return
         record.pods -= nodes.keys()
-        seats = {uid: record.nominations.pop(uid) for uid in nodes if uid in record.nominations}
-        record.freed = [seat for uid, seat in seats.items() if seat != nodes[uid]]
+        left = {uid: record.nominations.pop(uid) for uid in nodes if uid in record.nominations}
+        record.freed = [seat for uid, seat in left.items() if seat != nodes[uid]]
         if not record.nominations:
             self._end(record)
         elif not record.is_committed:
@@ -270,10 +270,10 @@ class Preemption:
             return set()
         nodes, going = {found.node for found in plan.nominations}, self._leavers.going(self._waiting_for)
         near = {uid for uid in going if self._state.pods[uid].spec.node_name in nodes}
-        evicts = (uid for eviction in plan.evictions for uid in eviction.unit.pods)
-        lifted = (*self.passed_by(root, ready), *evicts, *near)
         if near == going:
             return near
+        evicts = (uid for eviction in plan.evictions for uid in eviction.unit.pods)
+        lifted = (*self.passed_by(root, ready), *evicts, *near)
         found = decide(self._state.world, ready.unit, self._options, lifted=lifted)
         return near if len(found.binds) >= len(plan.nominations) else going
 

@@ -8,6 +8,7 @@ from cpg_api.core.priorityclass import PriorityClass
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
+from cpg_scheduler.evicting import Order
 from cpg_scheduler.leaving import SKEW
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import DELETED, Stage
@@ -249,8 +250,8 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
     assert stage.state.victims(100) == ()
 
 
-def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
-    """Before the API server shows that he goes; nobody else is evicted in his place."""
+def forgotten() -> tuple[Stage, Order]:
+    """Return a stage on which the first is about to be deleted for somebody who has gone since, and for what order."""
     stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
     stage.cycles()
     (order,) = stage.bailiff.orders
@@ -259,6 +260,12 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
     assert order.commit()
     assert [one.metadata.name for one in order.begins(order.victims[0]) or ()] == ["l0"]
     stage.delete(stage.pod("first"))
+    return stage, order
+
+
+def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
+    """Before the API server shows that he goes; nobody else is evicted in his place."""
+    stage, _ = forgotten()
     stage.put(pod("second", cpu=1, priority=100))
     stage.cycles()
     assert stage.bailiff.orders[0].victims == []
@@ -270,14 +277,7 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
 
 def test_who_stays_after_all_is_not_counted_on() -> None:
     """The API server will not have him evicted, and the plan is forgotten: somebody else goes for the next one."""
-    stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
-    stage.cycles()
-    (order,) = stage.bailiff.orders
-    stage.bailiff.orders = []
-    stage.nominate(order)
-    assert order.commit()
-    assert order.begins(order.victims[0])
-    stage.delete(stage.pod("first"))
+    stage, order = forgotten()
     stage.cycles()
     order.refused(stage.pod("l0"), ApiError(403, "Forbidden", "no"))
     stage.put(pod("second", cpu=1, priority=100))
