@@ -11,12 +11,12 @@ from prometheus_client.registry import Collector
 
 from cpg_engine.gangs.world import new_world
 from cpg_operator.metrics import Metrics as OperatorMetrics
-from cpg_scheduler.blaming import Blame
-from cpg_scheduler.caches.state import State
-from cpg_scheduler.census import Census
-from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.pending import Backoff, Pending
-from cpg_scheduler.traffic import Traffic
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.pending import PendingCollector
+from cpg_scheduler.observability.plugins import PluginsCollector
+from cpg_scheduler.observability.requests import RequestMetrics
+from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
 
 FILE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 HEADER = """\
@@ -50,9 +50,13 @@ ELECTED = """\
 
 def rendered() -> str:
     """Return what the file ought to hold."""
-    pending = Pending(Backoff())
-    scheduler, state = Metrics("", pending, lambda: 0.0).registry, State(new_world(), (), "")
-    for collector in (Census(state, pending, wall=lambda: 0.0, ages=dict), Blame(state, pending, ""), Traffic(dict)):
+    pending = SchedulingQueue(RequeueBackoff())
+    scheduler, state = Metrics("", pending, lambda: 0.0).registry, ClusterCache(new_world(), (), "")
+    for collector in (
+        PendingCollector(state, pending, wall=lambda: 0.0, ages=dict),
+        PluginsCollector(state, pending, ""),
+        RequestMetrics(dict),
+    ):
         scheduler.register(collector)
     parts = ((SCHEDULER, scheduler), (OPERATOR, OperatorMetrics().registry))
     return HEADER + "".join(told + COLUMNS + "".join(sorted([*_rows(registry), ELECTED])) for told, registry in parts)

@@ -16,7 +16,7 @@ from cpg_client.incluster import endpoint_from
 from cpg_client.logs import died, log_json
 from cpg_client.settings import SettingsError
 from cpg_scheduler import app
-from cpg_scheduler.replaying import ReplayError, replay
+from cpg_scheduler.debug.replay import ReplayError, replay
 from cpg_scheduler.settings import load, merged
 
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -41,26 +41,26 @@ from cpg_client.resources import Resource
 from cpg_client.retrying import Backoff
 from cpg_client.stores import Change, Deleted, Modified, Rejection, whole
 from cpg_engine.gangs.world import new_world
-from cpg_scheduler.announcing import Announcer
-from cpg_scheduler.attempting import waiting_at
-from cpg_scheduler.binding import Binder
-from cpg_scheduler.blaming import Blame
-from cpg_scheduler.caches.state import State
-from cpg_scheduler.caches.storage import needed
-from cpg_scheduler.census import Census
-from cpg_scheduler.crowding import Crowds
-from cpg_scheduler.driving import Driver
-from cpg_scheduler.dumping import Dumper
-from cpg_scheduler.evicting import Evictor
-from cpg_scheduler.explaining import Explainer
-from cpg_scheduler.furnishing import Furnisher
-from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.pending import Pending
-from cpg_scheduler.preempting import Preemption
-from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.binding.binder import Binder
+from cpg_scheduler.binding.volumes import VolumeBinder
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.storage import needed
+from cpg_scheduler.cycle import SchedulingLoop
+from cpg_scheduler.debug.dump import Dumper
+from cpg_scheduler.debug.explain import Explainer
+from cpg_scheduler.observability.loop_lag import LoopLag
+from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.overcommit import OvercommitWatch
+from cpg_scheduler.observability.pending import PendingCollector
+from cpg_scheduler.observability.plugins import PluginsCollector
+from cpg_scheduler.observability.requests import RequestMetrics
+from cpg_scheduler.preemption.executor import Evictor
+from cpg_scheduler.preemption.machine import Preemption
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.settings import Settings
-from cpg_scheduler.stalling import Stalls
-from cpg_scheduler.traffic import Traffic
+from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.status.writer import StatusWriter
+from cpg_scheduler.units import pending_pods
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
@@ -142,17 +142,17 @@ class _Parts:
 
     binder: Binder
     evictor: Evictor
-    reporter: Reporter
-    announcer: Announcer
-    driver: Driver
-    crowds: Crowds
+    reporter: StatusWriter
+    announcer: EventWriter
+    driver: SchedulingLoop
+    crowds: OvercommitWatch
 
 
 @dataclass(kw_only=True)
 class _Scene:
     """What is known, and who acts on it, if we lead."""
 
-    state: State
+    state: ClusterCache
     kinds: dict[str, dict[type, Resource]]
     parts: _Parts | None = None
 
@@ -161,7 +161,7 @@ class _Scene:
         news, parts = self.state.news, self.parts
         if parts is None:
             if len(news.touched) + len(news.eased) + len(news.gone) > UNREAD:
-                self.state.take_news()
+                self.state.take_events()
             return
         if kind in {Pod, Node}:
             parts.crowds.saw(change)
@@ -189,7 +189,7 @@ async def _learn(
 ) -> None:
     """Reflect what is served, as soon as the API server can be asked, and watch over what that is."""
     settings, kinds = shell.settings, await _flavours(connection, shell)
-    state = State(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
+    state = ClusterCache(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
     scene = _Scene(state=state, kinds=kinds)
     for reflector in _reflectors(connection, scene, shell.log):
         informers.start(reflector)
@@ -202,7 +202,7 @@ async def _schedule(
     connection: Connection, shell: Shell[Settings], informers: Informers, known: asyncio.Future[_Scene]
 ) -> None:
     """Run everything until told to end, or until something fails that must not."""
-    log, ended, pending = shell.log, shell.ended, Pending(shell.settings.backoff)
+    log, ended, pending = shell.log, shell.ended, SchedulingQueue(shell.settings.backoff)
     await unless(ended, _done(known))
     if not known.done():
         return
@@ -218,7 +218,7 @@ async def _schedule(
                 nodes=len(state.world.ledger.cluster.row_of),
             )
             scene.parts = parts
-            state.tell_all()
+            state.emit_all()
             parts.crowds.look_around()
             driving = tasks.create_task(parts.driver.run(), name="driver")
             tasks.create_task(parts.reporter.run(), name="reporter")
@@ -239,25 +239,25 @@ def _wired(
     shell: Shell[Settings],
     scene: _Scene,
     *,
-    pending: Pending,
+    pending: SchedulingQueue,
     tasks: asyncio.TaskGroup,
 ) -> _Parts:
     """Return the parts, of which none runs yet; from here on questions about them are answered."""
     log, options, state = shell.log, shell.settings.options(), scene.state
-    census = Census(state, pending, wall=time.time, ages=shell.readiness.ages)
+    census = PendingCollector(state, pending, wall=time.time, ages=shell.readiness.ages)
     metrics = _metrics(connection, shell, state, pending, tasks=tasks)
     metrics.registry.register(census)
     resources_of = partial(_resource, scene.kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
     reporter = _reporter(connection, partial(_known, scene.kinds, state), shell, calm=lambda: _calm(evictor, binder))
-    announcer = Announcer(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
+    announcer = EventWriter(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
     evictor.later = reporter.later = announcer.later
     evictor.nominate = reporter.nominate
     preemption = Preemption(
         state, evictor, metrics=metrics, options=options, clock=time.monotonic, wall=time.time, log=log
     )
-    driver = Driver(
+    driver = SchedulingLoop(
         state,
         pending,
         binder=binder,
@@ -279,7 +279,7 @@ def _wired(
             "/debug/dump": dumper.page,
         }
     )
-    crowds = Crowds(state, tell=reporter.node, count=metrics.crowded, log=log)
+    crowds = OvercommitWatch(state, tell=reporter.node, count=metrics.crowded, log=log)
     return _Parts(
         binder=binder,
         evictor=evictor,
@@ -291,31 +291,36 @@ def _wired(
 
 
 def _metrics(
-    connection: Connection, shell: Shell[Settings], state: State, pending: Pending, *, tasks: asyncio.TaskGroup
+    connection: Connection,
+    shell: Shell[Settings],
+    state: ClusterCache,
+    pending: SchedulingQueue,
+    *,
+    tasks: asyncio.TaskGroup,
 ) -> Metrics:
     """Return what counts, with all that is counted when somebody looks."""
     profile, readiness = shell.settings.scheduler_name, shell.readiness
-    stalls = Stalls(time.monotonic)
+    stalls = LoopLag(time.monotonic)
     tasks.create_task(stalls.run(), name="stalls")
     metrics = Metrics(
-        profile, pending, readiness.age, stalled=stalls.longest, size=lambda root: len(waiting_at(state, root))
+        profile, pending, readiness.age, stalled=stalls.longest, size=lambda root: len(pending_pods(state, root))
     )
-    traffic = Traffic(lambda: readiness.informers.counts() if readiness.informers is not None else {})
+    traffic = RequestMetrics(lambda: readiness.informers.counts() if readiness.informers is not None else {})
     connection.observer = traffic
-    metrics.registry.register(Blame(state, pending, profile))
+    metrics.registry.register(PluginsCollector(state, pending, profile))
     metrics.registry.register(traffic)
     return metrics
 
 
 def _binder(
-    connection: Connection, shell: Shell[Settings], *, state: State, tasks: asyncio.TaskGroup, metrics: Metrics
+    connection: Connection, shell: Shell[Settings], *, state: ClusterCache, tasks: asyncio.TaskGroup, metrics: Metrics
 ) -> Binder:
     """Return who binds."""
     return Binder(
         connection,
         state,
         tasks,
-        furnisher=Furnisher(connection, state, patience=shell.settings.volume_bind_timeout),
+        furnisher=VolumeBinder(connection, state, patience=shell.settings.volume_bind_timeout),
         metrics=metrics,
         log=shell.log,
         in_flight=shell.settings.binds_in_flight,
@@ -349,9 +354,9 @@ def _reporter(
     shell: Shell[Settings],
     *,
     calm: Callable[[], Awaitable[None]],
-) -> Reporter:
+) -> StatusWriter:
     """Return who says things; evictions and binds have the right of way."""
-    return Reporter(
+    return StatusWriter(
         connection,
         known,
         now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -377,13 +382,13 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-def _measured(metrics: Metrics, census: Census, rest: str) -> Answer:
+def _measured(metrics: Metrics, census: PendingCollector, rest: str) -> Answer:
     """Return the page of metrics; who waits is counted first, a little at a time."""
     page = (metrics.page(rest).body for _ in range(1))
     return Answer(b"", content_type=METRICS, pieces=chain(census.counting(), page))
 
 
-def _known(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> tuple[Group, Resource] | None:
+def _known(kinds: dict[str, dict[type, Resource]], state: ClusterCache, group: Group) -> tuple[Group, Resource] | None:
     """Return a group as it is by now and its resource, by the flavour whose store has it, or None if none has."""
     flavour = next((name for name, store in state.stores.items() if store.holds(group)), None)
     if flavour is None:
@@ -391,7 +396,7 @@ def _known(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -
     return state.stores[flavour].forest.groups[key_of(group)], kinds[flavour][type(group)]
 
 
-def _resource(kinds: dict[str, dict[type, Resource]], state: State, group: Group) -> Resource | None:
+def _resource(kinds: dict[str, dict[type, Resource]], state: ClusterCache, group: Group) -> Resource | None:
     """Return the resource of a group, or None if it is gone."""
     known = _known(kinds, state, group)
     return known[1] if known is not None else None

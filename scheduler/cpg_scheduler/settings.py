@@ -13,7 +13,7 @@ from cpg_client.leading import LeaderElection
 from cpg_client.settings import address_of, common_mistakes, overridden, read
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.weights import Weights
-from cpg_scheduler.pending import Backoff
+from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
 
 
 class Search(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -46,7 +46,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Seconds that the volumes of pods are given to be made and bound, before the pods are decided about anew."""
     listen: str = "127.0.0.1:10270"
     """Where probes, metrics and explanations are served, as host:port; empty for nowhere."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: RequeueBackoff = field(default_factory=RequeueBackoff)
     search: Search = field(default_factory=Search)
     weights: Weights = field(default_factory=Weights)
 

@@ -27,9 +27,9 @@ from cpg_engine.testing.builders import (
 from cpg_operator.scenes import scene_of
 from cpg_operator.testing.ground import STAMP, Ground
 from cpg_operator.writes import TreeKey
-from cpg_scheduler.attempting import Refused, attempt_of, order_of
-from cpg_scheduler.roots import RootKey
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import Stage
+from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
 
 LATER = "2026-01-01T00:00:00Z"
 SOURCES = (
@@ -83,26 +83,26 @@ def members(draw: st.DrawFn) -> list[Pod]:
     return found
 
 
-def refusals(*there: Group | Pod | Workload | PriorityClass) -> list[tuple[RootKey, Refused | None]]:
+def refusals(*there: Group | Pod | Workload | PriorityClass) -> list[tuple[UnitKey, Inadmissible | None]]:
     """Return what the scheduler has against each root at which a pod of its own waits."""
     stage = Stage(*there)
     roots = {stage.state.root_of(one) for one in there if isinstance(one, Pod)}
     found = []
     for root in sorted(roots, key=str):
-        if order_of(stage.state, root) is not None:
-            attempt = attempt_of(stage.state, root)
-            found.append((root, attempt if isinstance(attempt, Refused) else None))
+        if queue_key_of(stage.state, root) is not None:
+            attempt = build_unit(stage.state, root)
+            found.append((root, attempt if isinstance(attempt, Inadmissible) else None))
     return found
 
 
-def told(group: Group, refusal: Refused) -> Group:
+def told(group: Group, refusal: Inadmissible) -> Group:
     """Return a group of which the scheduler has said why it is not tried."""
     kind = initially_scheduled(group)
     said = Condition(type=kind, status="False", reason=refusal.reason, message=refusal.message)
     return replace(group, status=replace(group.status, conditions=(said,)))
 
 
-def wrong(refusal: Refused | None) -> tuple[str, bool]:
+def wrong(refusal: Inadmissible | None) -> tuple[str, bool]:
     """Return what the scheduler calls wrong with a tree, if anything, and whether it is that its members differ."""
     if refusal is None or refusal.reason == "Unschedulable":
         return "", False

@@ -109,7 +109,7 @@ async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPat
             house.scene.saw(change, Pod)
         assert len(state.news.gone) <= 10
         house.put(pod("a", cpu=1))
-        state.take_news()
+        state.take_events()
         leading = asyncio.create_task(work())
         assert await house.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
         house.shell.ended.set()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpg_client.settings import SettingsError
-from cpg_scheduler.pending import Backoff
+from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
 from cpg_scheduler.settings import Settings, load, merged
 
 
@@ -25,7 +25,7 @@ def test_what_is_set_is_used(tmp_path: Path) -> None:
     """In the names of the API: camel case, nested where it belongs together."""
     path = written(tmp_path, "schedulerName: mine\napi: crd\nbackoff: {most: 3.5}\nsearch: {budget: 7}\n")
     found = load(path)
-    assert (found.scheduler_name, found.api, found.backoff) == ("mine", "crd", Backoff(most=3.5))
+    assert (found.scheduler_name, found.api, found.backoff) == ("mine", "crd", RequeueBackoff(most=3.5))
     assert (found.options().budget, found.options().detail) == (7, True)
 
 

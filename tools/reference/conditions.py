@@ -9,7 +9,7 @@ from cpg_api.scheduling import health, names, repairing
 from cpg_api.scheduling.health import Health
 from cpg_operator.workloads import steps
 from cpg_operator.workloads.desired import Reason
-from cpg_scheduler import binding
+from cpg_scheduler.binding import binder
 from reference.sources import UndocumentedError, escaped, need, told_about
 
 HEADER = """\
@@ -70,8 +70,8 @@ CONDITIONS = (
         (
             ("False", Told(names, "REASON_UNSCHEDULABLE")),
             ("False", Told(names, "REASON_SCHEDULER_ERROR")),
-            ("False", Told(binding, "REASON_WAITING")),
-            ("False", Told(binding, "REASON_IN_DOUBT")),
+            ("False", Told(binder, "REASON_WAITING")),
+            ("False", Told(binder, "REASON_IN_DOUBT")),
         ),
     ),
     Condition(

@@ -24,16 +24,15 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.gangs.allocation import Options
 from cpg_engine.gangs.world import new_world
-from cpg_scheduler.binding import Binder, Order, Trouble
-from cpg_scheduler.caches.state import State
-from cpg_scheduler.caches.storage import Stored
-from cpg_scheduler.driving import Driver
-from cpg_scheduler.evicting import Evictor, Victim, told
-from cpg_scheduler.evicting import Order as Eviction
-from cpg_scheduler.metrics import Metrics
-from cpg_scheduler.pending import Backoff, Pending
-from cpg_scheduler.preempting import Preemption
-from cpg_scheduler.reporting import Reporter
+from cpg_scheduler.binding.binder import BindBatch, Binder, BindFailure
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.storage import Stored
+from cpg_scheduler.cycle import SchedulingLoop
+from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.preemption.executor import EvictionJob, Evictor, Victim, told
+from cpg_scheduler.preemption.machine import Preemption
+from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.status.writer import StatusWriter
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
@@ -42,19 +41,19 @@ DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 """When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
 
 
-class Hands:
+class FakeBinder:
     """A binder that notes its orders; whoever holds the stage performs them."""
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self.orders: list[Order] = []
+        self.orders: list[BindBatch] = []
 
-    def start(self, order: Order) -> None:
+    def start(self, order: BindBatch) -> None:
         """Note an order."""
         self.orders.append(order)
 
 
-class Notebook:
+class FakeStatusWriter:
     """A reporter that notes what was said last and for which cause, and how often something was said."""
 
     def __init__(self) -> None:
@@ -93,19 +92,19 @@ class Notebook:
             self.back.append(group.metadata.name)
 
 
-class Bailiff:
+class FakeEvictor:
     """An evictor that notes its orders, and who is nominated no more; whoever holds the stage performs them."""
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self.orders: list[Eviction] = []
+        self.orders: list[EvictionJob] = []
         self.cleared: list[Pod] = []
         self.retracted: list[Pod] = []
         self.moved: list[tuple[Pod, str]] = []
         self.stood_down: list[Group] = []
         """The groups that are told that they do not go after all."""
 
-    def start(self, order: Eviction) -> None:
+    def start(self, order: EvictionJob) -> None:
         """Note an order."""
         self.orders.append(order)
 
@@ -131,9 +130,9 @@ class Stage:
     ) -> None:
         """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
         self.now = 0.0
-        self.state = State(new_world(), flavours, SCHEDULER_NAME, namespaces=namespaces)
-        self.pending = Pending(Backoff())
-        self.hands, self.bailiff, self.notebook = Hands(), Bailiff(), Notebook()
+        self.state = ClusterCache(new_world(), flavours, SCHEDULER_NAME, namespaces=namespaces)
+        self.pending = SchedulingQueue(RequeueBackoff())
+        self.hands, self.bailiff, self.notebook = FakeBinder(), FakeEvictor(), FakeStatusWriter()
         self.evicted: list[str] = []
         self.patient = False
         """Whether victims that are told to go take their time, until the test has them end."""
@@ -149,12 +148,12 @@ class Stage:
             wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
-        self.driver = Driver(
+        self.driver = SchedulingLoop(
             self.state,
             self.pending,
             binder=cast("Binder", self.hands),
             preemption=self.preemption,
-            reporter=cast("Reporter", self.notebook),
+            reporter=cast("StatusWriter", self.notebook),
             metrics=self.metrics,
             options=Options(detail=True, candidates=1),
             clock=lambda: self.now,
@@ -205,7 +204,7 @@ class Stage:
                 pod = self.pod(order.pods[uid].metadata.name, order.pods[uid].metadata.namespace)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
             if failed:
-                order.failed(Trouble(failed, message="denied"))
+                order.failed(BindFailure(failed, message="denied"))
             else:
                 order.placed()
 
@@ -215,7 +214,7 @@ class Stage:
         for order in orders:
             for uid in order.nodes:
                 self.state.unassume(uid)
-            order.failed(Trouble(frozenset(order.nodes), reason, message, at_once))
+            order.failed(BindFailure(frozenset(order.nodes), reason, message, at_once))
 
     def evict(self) -> None:
         """Perform the evictions under way, as the evictor does: nominations, one more look, words, deletions."""
@@ -240,12 +239,12 @@ class Stage:
                     self.evicted.append(pod.metadata.name)
                     self.terminate(pod)
 
-    def nominate(self, order: Eviction) -> None:
+    def nominate(self, order: EvictionJob) -> None:
         """Nominate the pods of an order."""
         for pod, node in order.nominations:
             self._nominate(pod, node)
 
-    def tell_victims(self, order: Eviction, *victims: Victim) -> None:
+    def tell_victims(self, order: EvictionJob, *victims: Victim) -> None:
         """Tell pods that they go."""
         for pod in (pod for victim in victims for pod in victim.pods):
             self._say(pod, "True", told(SCHEDULER_NAME, order.preemptor))

@@ -27,9 +27,9 @@ async def broken(*arguments, **named):
     raise LookupError("broken on purpose")
 """
 BROKEN = {
-    "driver": ("cpg_scheduler.driving", "Driver._cycle", False),
-    "binder": ("cpg_scheduler.binding", "Binder._work", True),
-    "reporter": ("cpg_scheduler.reporting", "Reporter._work", True),
+    "driver": ("cpg_scheduler.cycle", "Driver._cycle", False),
+    "binder": ("cpg_scheduler.binding.binder", "Binder._work", True),
+    "reporter": ("cpg_scheduler.status.writer", "Reporter._work", True),
     "reflector": ("cpg_scheduler.app", "State.on_node", False),
     "kinds": ("cpg_scheduler.app", "_watch_flavours", True),
     "probes": ("cpg_client.leading", "ProbeServer.serve", True),

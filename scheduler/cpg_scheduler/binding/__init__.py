@@ -1,0 +1,1 @@
+"""From decided binds to bound pods."""

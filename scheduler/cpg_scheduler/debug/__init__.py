@@ -1,0 +1,1 @@
+"""Answers for administrators: explanations, dumps, replay."""

@@ -1,0 +1,1 @@
+"""From preemption plans to evicted victims."""

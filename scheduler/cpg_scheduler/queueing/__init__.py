@@ -1,0 +1,1 @@
+"""Units without a node: which one is next, which ones back off, which events requeue them."""

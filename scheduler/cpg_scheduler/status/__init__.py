@@ -1,0 +1,1 @@
+"""Conditions and events of pods and groups."""

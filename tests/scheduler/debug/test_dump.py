@@ -1,0 +1,148 @@
+"""Everything into one document, and back."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cpg_api.core.disruption import PodDisruptionBudget
+from cpg_api.core.namespace import Namespace
+from cpg_api.core.pod import Container, Pod, PodCondition
+from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from cpg_api.meta import ObjectMeta, OwnerReference
+from cpg_client.stores import Added
+from cpg_engine.cycle import decide
+from cpg_engine.gangs.allocation import Options
+from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.reservations import Reservation
+from cpg_scheduler.debug.dump import FORMAT, UnreadableDumpError, dump, encoded, load
+from cpg_scheduler.testing.stage import Stage
+from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
+
+OPTIONS = Options(detail=True)
+
+
+def written(stage: Stage) -> bytes:
+    """Return the dump of a stage."""
+    return b"".join(encoded(dump(stage.state, OPTIONS, stage.pending.places(), stage.now)))
+
+
+def answers(state: ClusterCache) -> dict[str, object]:
+    """Return what would come of an attempt at every root now."""
+    found: dict[str, object] = {}
+    for root in sorted({state.root_of(one) for one in state.pods.values()}):
+        if queue_key_of(state, root) is None:
+            continue
+        attempt = build_unit(state, root)
+        if isinstance(attempt, Inadmissible):
+            found[str(root)] = (attempt.reason, attempt.message)
+            continue
+        lifted = state.nominations.ignored_by(root, attempt.priority)
+        found[str(root)] = decide(state.world, attempt.unit, OPTIONS, lifted=lifted)
+    return found
+
+
+PODS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["", "", "left", "right", "pair", "missing"]), st.integers(0, 1)),
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cpus=st.lists(st.integers(0, 5), max_size=4), pods=PODS, cycles=st.integers(0, 3), confirms=st.booleans())
+def test_every_decision_is_the_same_from_the_dump(
+    cpus: list[int],
+    pods: list[tuple[int, str, int]],
+    cycles: int,
+    confirms: bool,  # noqa: FBT001 - hypothesis passes by name
+) -> None:
+    """Wherever in its work the scheduler was: pods wait, have failed, are assumed, are bound."""
+    stage = Stage(composite("tree", gang=2, key="rack"), pod_group("left", gang=2, parent="tree"))
+    stage.put(pod_group("right", gang=1, parent="tree"), pod_group("pair", gang=2))
+    stage.put(*(node(f"n{place}", cpu=cpu, labels={"rack": "ab"[place % 2]}) for place, cpu in enumerate(cpus)))
+    for number, (cpu, group, priority) in enumerate(pods):
+        stage.put(pod(f"p{number}", cpu=cpu, group=group or None, priority=priority))
+    for _ in range(cycles):
+        stage.driver._cycle()
+    if confirms:
+        stage.perform()
+    again, options, _ = load(written(stage))
+    assert (answers(again), options) == (answers(stage.state), OPTIONS)
+
+
+def test_the_dump_of_what_was_loaded_is_the_same_document() -> None:
+    """But for the queue, which is not a part of the state."""
+    stage = everything()
+    again, *_ = load(written(stage))
+    first, second = json.loads(written(stage)), json.loads(b"".join(encoded(dump(again, OPTIONS))))
+    queue = {one["name"]: one["queue"] for one in first.pop("queue")}
+    assert queue == {"assumed": "binding", "waits": "unschedulable"}
+    assert second.pop("queue") == []
+    for found in (first, second):
+        found["pods"].sort(key=lambda one: one["metadata"]["name"])
+    assert first == second
+    kinds = ("nodes", "namespaces", "priorityClasses", "budgets", "storageClasses", "csiNodes", "volumes", "claims")
+    assert {kind: len(first[kind]) for kind in kinds} == dict.fromkeys(kinds, 1) | {"priorityClasses": 0}
+    assert ([one["uid"] for one in first["assumed"]], len(first["nominations"])) == (["uid-default-assumed"], 1)
+
+
+def everything() -> Stage:
+    """Return a state with one of everything."""
+    stage = Stage(node("n1", cpu=2), pod("assumed", cpu=1))
+    stage.cycles()
+    stage.put(
+        pod("waits", cpu=9),
+        PodDisruptionBudget(metadata=ObjectMeta(name="budget", namespace="default")),
+        StorageClass(metadata=ObjectMeta(name="fast")),
+        CSINode(metadata=ObjectMeta(name="n1")),
+        PersistentVolume(metadata=ObjectMeta(name="volume")),
+        PersistentVolumeClaim(metadata=ObjectMeta(name="claim", namespace="default")),
+    )
+    space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
+    stage.state.on_namespace(Added("default", space))
+    stage.cycles()
+    waits = stage.state.root_of(stage.pod("waits"))
+    stage.state.nominations.put(stage.pod("waits"), Reservation("n1", waits, 0))
+    return stage
+
+
+def test_a_dump_tells_no_secrets() -> None:
+    """Neither environment nor arguments, annotations, owners, nor what others have written into the status."""
+    raw = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "p", "annotations": {"token": "secret"}},
+        "spec": {"schedulerName": "cpg-scheduler", "containers": [{"env": [{"value": "secret"}], "args": ["secret"]}]},
+    }
+    found = msgspec.convert(raw, Pod)
+    owned = replace(found.metadata, owner_references=(OwnerReference(name="secret"),), finalizers=("secret",))
+    status = replace(found.status, conditions=(PodCondition(type="Ready", message="secret"),))
+    stage = Stage(replace(found, metadata=owned, status=status))
+    stage.put(replace(node("n1"), metadata=ObjectMeta(name="n1", annotations={"token": "secret"})))
+    text = written(stage)
+    assert b"secret" not in text
+    assert isinstance(load(text)[0].pods["p"].spec.containers, tuple)
+    assert [field for field in Container.__struct_fields__ if field in {"env", "env_from", "args", "command"}] == []
+
+
+def test_a_large_dump_comes_in_pieces() -> None:
+    """The loop has its turn between them."""
+    stage = Stage(*(pod(f"p{number}") for number in range(600)))
+    assert max(map(len, encoded(dump(stage.state, OPTIONS)))) < len(written(stage)) / 2
+    assert len(load(written(stage))[0].pods) == 600
+
+
+@pytest.mark.parametrize(("data", "why"), [(b"no", "this is no dump"), (b"{}", "this is no dump")])
+def test_what_is_no_dump_is_refused(data: bytes, why: str) -> None:
+    """In words."""
+    with pytest.raises(UnreadableDumpError, match=why):
+        load(data)
+
+
+def test_a_dump_of_another_format_is_refused() -> None:
+    """It might be misread."""
+    data = written(Stage()).replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT + 1))
+    with pytest.raises(UnreadableDumpError, match=f"format {FORMAT + 1}"):
+        load(data)

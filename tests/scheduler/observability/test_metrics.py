@@ -1,0 +1,126 @@
+"""What is counted."""
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.preemption.values import Eviction, Outcome, Plan, VictimUnit
+from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_engine.verdicts import Finding
+from cpg_scheduler.keys import QueueKey, UnitKey
+from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.testing.stage import Stage
+
+
+def lines(metrics: Metrics) -> set[str]:
+    """Return the page without comments."""
+    return {line for line in metrics.page("").body.decode().splitlines() if not line.startswith("#")}
+
+
+def test_attempts_are_counted_by_result() -> None:
+    """By upstream's names and words, and by how the search ended."""
+    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 2.5, stalled=lambda: 0.5)
+    for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
+        metrics.attempted(finding, 0.002)
+    metrics.held("Invalid")
+    metrics.bound("success")
+    metrics.bound("error")
+    metrics.mistaken()
+    found = lines(metrics)
+    attempts = "scheduler_podgroup_schedule_attempts_total"
+    assert {
+        f'{attempts}{{profile="mine",result="scheduled"}} 1.0',
+        f'{attempts}{{profile="mine",result="unschedulable"}} 2.0',
+        f'{attempts}{{profile="mine",result="error"}} 1.0',
+        'cpg_scheduler_tree_findings_total{finding="OutOfBudget"} 1.0',
+        'cpg_scheduler_held_total{reason="Invalid"} 1.0',
+        'cpg_scheduler_binds_total{result="success"} 1.0',
+        'cpg_scheduler_binds_total{result="error"} 1.0',
+        'cpg_scheduler_binds_total{result="gone"} 0.0',
+        "cpg_scheduler_mistakes_total 2.0",
+        "cpg_scheduler_watch_age_seconds 2.5",
+        "cpg_scheduler_longest_stall_seconds 0.5",
+    } < found
+
+
+def test_a_root_is_counted_from_its_creation_to_its_last_bind() -> None:
+    """By type; a root that does not say when it was created is taken to be new."""
+    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0, wall=lambda: 1767225630.0)
+    metrics.placed("podgroup", 3, seconds=0.5, created="2026-01-01T00:00:00Z")
+    metrics.placed("pod", 1, seconds=0.5, created=None)
+    metrics.ended(metrics.attempted(Finding.PLACED, 0.001, placed=3, left=1), 0.002)
+    assert {
+        'cpg_scheduler_tree_placement_duration_seconds_sum{type="podgroup"} 30.0',
+        'cpg_scheduler_tree_placement_duration_seconds_sum{type="pod"} 0.0',
+        'cpg_scheduler_tree_bind_duration_seconds_sum{type="podgroup"} 0.5',
+        'cpg_scheduler_tree_binds_sum{type="podgroup"} 3.0',
+        'scheduler_schedule_attempts_total{profile="mine",result="scheduled"} 3.0',
+        'scheduler_schedule_attempts_total{profile="mine",result="unschedulable"} 1.0',
+        'scheduler_podgroup_scheduling_attempt_duration_seconds_sum{profile="mine",result="scheduled"} 0.002',
+    } < lines(metrics)
+
+
+def test_domains_are_counted_that_trees_choose_from() -> None:
+    """By upstream's names: those there were, and what came of those that were tried."""
+    stage = Stage(*(node(name, cpu=cpu, labels={"rack": name}) for name, cpu in (("a", 1), ("b", 2), ("c", 2))))
+    stage.put(pod_group("g", gang=2, key="rack"), *(pod(name, cpu=1, group="g") for name in "pq"))
+    stage.settle()
+    assert {
+        'scheduler_generated_placements_total{profile="cpg-scheduler"} 3.0',
+        'scheduler_placement_evaluations_total{profile="cpg-scheduler",result="feasible"} 1.0',
+        'scheduler_placement_evaluations_total{profile="cpg-scheduler",result="infeasible"} 0.0',
+    } < lines(stage.metrics)
+
+
+def test_what_comes_into_a_queue_is_counted() -> None:
+    """By the event that brought it there."""
+    stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
+    stage.settle()
+    stage.put(node("n2", cpu=2))
+    stage.settle()
+    assert {
+        'scheduler_queue_incoming_entities_total{event="change",queue="active",type="pod"} 1.0',
+        'scheduler_queue_incoming_entities_total{event="failure",queue="unschedulable",type="pod"} 1.0',
+        'scheduler_queue_incoming_entities_total{event="hope",queue="backoff",type="pod"} 1.0',
+        'scheduler_queue_incoming_pods_total{event="hope",queue="backoff"} 1.0',
+    } < lines(stage.metrics)
+
+
+def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
+    """As many as wait at its root."""
+    pending = SchedulingQueue(RequeueBackoff())
+    metrics = Metrics("mine", pending, lambda: 0.0, size=lambda root: len(root.key.name))
+    pending.put(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
+    pending.put(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))
+    assert {
+        'scheduler_queue_incoming_entities_total{event="change",queue="active",type="podgroup"} 1.0',
+        'scheduler_queue_incoming_pods_total{event="change",queue="active"} 5.0',
+    } < lines(metrics)
+
+
+def test_every_metric_is_explained() -> None:
+    """In a sentence, and none of them is labelled by the name of an object."""
+    for family in Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0).registry.collect():
+        assert family.documentation.endswith("."), family.name
+        labels = {label for sample in family.samples for label in sample.labels}
+        assert labels <= {"profile", "result", "le", "version", "python"}
+
+
+def test_plans_are_counted_by_upstreams_names() -> None:
+    """Who preempts, how it ended, who had to go and who did not."""
+    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0)
+    units = [
+        VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")
+    ]
+    evictions = (Eviction(units[0], "why"), Eviction(units[1], "why", violates=("default/pdb",)))
+    metrics.preemption.planned("podgroup", Plan(outcome=Outcome.PLANNED, evictions=evictions, considered=5), 0.01)
+    metrics.preemption.planned("pod", Plan(outcome=Outcome.NO_VICTIMS), 0.01)
+    metrics.attempted(Finding.IMPOSSIBLE, 0.01, waits=True)
+    assert {
+        'scheduler_workload_preemption_attempts_total{result="Success"} 1.0',
+        "scheduler_preemption_attempts_total 1.0",
+        "scheduler_workload_preemption_victims_sum 3.0",
+        'scheduler_preemption_workload_disruptions_sum{preemptor="podgroup"} 2.0',
+        'scheduler_preemption_pdb_violations_total{preemptor="podgroup"} 1.0',
+        'scheduler_preemption_evaluation_duration_seconds_count{preemptor="podgroup",result="Success"} 1.0',
+        "cpg_scheduler_preemption_reprieved_total 3.0",
+        'scheduler_podgroup_schedule_attempts_total{profile="mine",result="waiting_on_preemption"} 1.0',
+    } < lines(metrics)

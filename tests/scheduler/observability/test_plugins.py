@@ -1,0 +1,60 @@
+"""Who waits, by the plugin that would be to blame."""
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cpg_api.core.pod import SchedulingGate
+from cpg_engine.filters import registry as filters
+from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_scheduler.observability.plugins import PLACEMENT, PluginsCollector, plugin_of
+from cpg_scheduler.testing.stage import Stage
+
+
+def counted(stage: Stage) -> dict[str, float]:
+    """Return the number of pods by plugin."""
+    registry = CollectorRegistry()
+    registry.register(PluginsCollector(stage.state, stage.pending, "mine"))
+    found = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert all('profile="mine"' in line for line in found)
+    return {line.split('plugin="')[1].partition('"')[0]: float(line.split()[-1]) for line in found}
+
+
+def test_pods_count_for_every_plugin_that_turned_them_down() -> None:
+    """Alone and in gangs; who was placed, and who is new, does not count."""
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=9, unschedulable=True), pod("fits", cpu=1), pod("big", cpu=9))
+    stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9))
+    stage.cycles()
+    stage.put(pod("new", cpu=1))
+    stage.driver._rouser.absorb(0.0)
+    assert counted(stage) == {"NodeResourcesFit": 3.0, "NodeUnschedulable": 3.0}
+
+
+def test_who_is_alike_is_counted_though_only_one_was_tried() -> None:
+    """They share the failure, and so the blame."""
+    stage = Stage(node("n1", cpu=1), *(pod(f"p{number}", cpu=9) for number in range(7)))
+    stage.cycles()
+    assert counted(stage) == {"NodeResourcesFit": 7.0}
+
+
+def test_who_cannot_be_tried_waits_for_the_gang_or_for_a_gate() -> None:
+    """Too few members, no group, or a gate, which alone holds a pod that has one."""
+    gate = (SchedulingGate(name="wait"),)
+    stage = Stage(node("n1"), pod_group("pg", gang=2), pod("a", group="pg"), pod("orphan", group="nobody"))
+    stage.put(pod("gated", scheduling_gates=gate), pod_group("g", gang=2), pod("c", group="g", scheduling_gates=gate))
+    stage.put(pod("d", group="g"))
+    stage.cycles()
+    assert counted(stage) == {"GangScheduling": 3.0, "SchedulingGates": 2.0}
+
+
+def test_a_domain_without_room_is_blamed_on_what_is_short_in_the_closest() -> None:
+    """Where nothing but the label is missing, on the placement."""
+    stage = Stage(node("n1", cpu=1, labels={"rack": "a"}), pod_group("pg", gang=1, key="rack"))
+    stage.put(pod("a", group="pg", cpu=9), pod_group("other", gang=1, key="row"), pod("b", group="other", cpu=1))
+    stage.cycles()
+    assert counted(stage) == {"NodeResourcesFit": 1.0, PLACEMENT: 1.0}
+
+
+@pytest.mark.parametrize("static", filters.STATIC)
+def test_every_static_filter_has_a_plugin(static: filters.StaticFilter) -> None:
+    """None of them is taken for a matter of domains."""
+    assert plugin_of(static.reason) != PLACEMENT

@@ -1,0 +1,47 @@
+"""Requests and watches, as counted."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cpg_client.reflecting import Counts
+from cpg_scheduler.observability.requests import RequestMetrics
+
+
+def lines(traffic: RequestMetrics) -> set[str]:
+    """Return the page without comments."""
+    registry = CollectorRegistry()
+    registry.register(traffic)
+    return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
+
+
+def test_requests_are_counted_by_upstreams_names() -> None:
+    """By method and status; durations add up from bucket to bucket, and one that is a bound belongs below it."""
+    traffic = RequestMetrics(dict)
+    for status, seconds in ((201, 0.001), (201, 0.005), (429, 0.0051), (0, 99.0)):
+        traffic.answered("POST", status, seconds)
+    traffic.answered("GET", 200, 0.5)
+    traffic.repeated("POST", 429)
+    name = "rest_client_request_duration_seconds"
+    assert {
+        'rest_client_requests_total{code="201",method="POST"} 2.0',
+        'rest_client_requests_total{code="429",method="POST"} 1.0',
+        'rest_client_requests_total{code="<error>",method="POST"} 1.0',
+        'rest_client_requests_total{code="200",method="GET"} 1.0',
+        'rest_client_request_retries_total{code="429",verb="POST"} 1.0',
+        f'{name}_bucket{{le="0.005",verb="POST"}} 2.0',
+        f'{name}_bucket{{le="0.025",verb="POST"}} 3.0',
+        f'{name}_bucket{{le="60.0",verb="POST"}} 3.0',
+        f'{name}_bucket{{le="+Inf",verb="POST"}} 4.0',
+        f'{name}_count{{verb="POST"}} 4.0',
+        f'{name}_sum{{verb="GET"}} 0.5',
+    } < lines(traffic)
+
+
+def test_what_watches_have_brought_is_counted_by_resource() -> None:
+    """As it is when somebody looks."""
+    pods = Counts(lists=1)
+    traffic = RequestMetrics(lambda: {"/api/v1/pods": pods})
+    pods.watches, pods.events, pods.failures = 2, 3, 4
+    assert lines(traffic) == {
+        f'cpg_scheduler_watch_{name}_total{{resource="/api/v1/pods"}} {number}.0'
+        for name, number in (("lists", 1), ("watches", 2), ("events", 3), ("failures", 4))
+    }
