@@ -1,0 +1,21 @@
+"""The right of way of binds and evictions."""
+
+import asyncio
+
+from cpg_scheduler.write_gate import WriteGate
+
+
+async def test_the_gate_opens_when_the_last_urgent_write_has_ended() -> None:
+    """Conditions wait for all binds in flight, and for none when there are none."""
+    gate = WriteGate()
+    await asyncio.wait_for(gate.wait_open(), 1)
+    gate.enter(2)
+    waiting = asyncio.create_task(gate.wait_open())
+    gate.leave()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    with gate.urgent():
+        gate.leave()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    await asyncio.wait_for(waiting, 1)
