@@ -9,14 +9,15 @@ the CRDs' schema, not once more here.
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import accumulate, compress, islice
-from operator import sub
+from itertools import islice
 from types import NoneType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field, inspect
 
+from cpg_api.decoding import decode, decoder
+from cpg_api.nesting import MAX_NESTING, cut_nesting
 from cpg_api.problems import Problem, child
 
 T = TypeVar("T", bound=Struct)
@@ -24,19 +25,8 @@ T = TypeVar("T", bound=Struct)
 MAX_PROBLEMS = 20
 """Of one object; who has more than that mends some first."""
 
-MAX_NESTING = 200
-"""Levels that are looked at. Nothing of the model is nested that deeply, but anybody who may write a pod can nest its
-``managedFields`` by the thousand, which would break the recursion of every decoder and with it the LIST."""
-
 _UNFIT = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
-_OPEN, _CLOSE = b"\x01", b"\xff"
-_LEVELS = bytes({b"[": 1, b"{": 1, b"]": 255, b"}": 255}.get(bytes([code]), 0) for code in range(256))
-"""One more level, one less as a signed byte, or neither."""
-_OPENINGS = bytes(code == 1 for code in range(256))
-_PLAIN = bytes.maketrans(b"[]{}", b"____")
-_STRETCH = 1024
-
 _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.NoneType: ("null", (NoneType,)),
     inspect.BoolType: ("bool", (bool,)),
@@ -89,28 +79,20 @@ class _Named(Struct, frozen=True):
 
 
 @cache
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind)
-
-
-@cache
 def _shape(kind: type) -> inspect.Type:
     return inspect.type_info(kind)
 
 
 def parse_list(data: bytes, kind: type[T]) -> Page[T]:
     """Decode a page of a LIST; raise ``msgspec.DecodeError`` where the bytes are no list at all."""
-    try:
-        page = _decoder(_RawList).decode(data)
-    except RecursionError:
-        page = _decoder(_RawList).decode(cut_nesting(data))
+    page = decode(data, _RawList)
     metadata = page.metadata or _ListMeta()
     items: list[T] = []
     rejected: list[Rejected] = []
-    decode = _decoder(kind).decode
+    decode_item = decoder(kind).decode
     for raw in page.items or ():
         try:
-            items.append(decode(raw))
+            items.append(decode_item(raw))
         except _UNFIT:
             found = parse_object(raw, kind)
             if isinstance(found, Rejected):
@@ -127,14 +109,14 @@ def parse_list(data: bytes, kind: type[T]) -> Page[T]:
 
 def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
     """Decode one object; raise ``msgspec.DecodeError`` where the bytes are not JSON."""
-    decoder: msgspec.json.Decoder[T] = _decoder(kind)
+    typed: msgspec.json.Decoder[T] = decoder(kind)
     try:
-        return decoder.decode(data)
+        return typed.decode(data)
     except _UNFIT as error:
         complaint = str(error)
     shallow = cut_nesting(bytes(data))
     try:
-        plain = msgspec.json.decode(shallow)
+        plain = decoder(Any).decode(shallow)
     except _UNFIT:  # JSON, but with a number or text in it that nothing can hold
         return Rejected(name=_name_in(shallow), problems=(_problem(complaint),))
     return convert_object(plain, kind)
@@ -212,54 +194,9 @@ def _without_nulls(plain: object, room: int) -> object:
     return plain
 
 
-def cut_nesting(data: bytes) -> bytes:
-    """Empty whatever is nested too deeply: a scan without recursion, for the bytes that broke one."""
-    return _cut(data, MAX_NESTING)
-
-
-def cut_items(data: bytes) -> bytes:
-    """Do the same for a LIST of which an item, which stands two levels deep itself, is nested too deeply."""
-    return data if _cut(data, MAX_NESTING + 2) == data else cut_nesting(data)
-
-
-def _cut(data: bytes, most: int) -> bytes:
-    """Empty what is nested more deeply than so many levels, stretch by stretch.
-
-    Most stretches are kept or left out as a whole: how many brackets they have tells that they cannot reach the level,
-    or cannot leave what is beyond it.
-    """
-    if data.count(b"{") + data.count(b"[") <= most:
-        return data
-    steps = _steps(data)
-    kept: list[bytes] = []
-    depth = 0
-    for start in range(0, len(data), _STRETCH):
-        stretch, here = data[start : start + _STRETCH], steps[start : start + _STRETCH]
-        opened, closed = here.count(_OPEN), here.count(_CLOSE)
-        if depth + opened <= most:
-            kept.append(stretch)
-        elif depth - closed <= most:
-            kept.append(_cut_within(stretch, here, most - depth))
-        depth += opened - closed
-    return b"".join(kept)
-
-
-def _cut_within(stretch: bytes, steps: bytes, most: int) -> bytes:
-    """Look at every byte; a bracket belongs to what is around it."""
-    depths = map(sub, accumulate(memoryview(steps).cast("b")), steps.translate(_OPENINGS))
-    return bytes(compress(stretch, map(most.__ge__, depths)))
-
-
-def _steps(data: bytes) -> bytes:
-    """Return for each byte whether it opens or closes a level; brackets in texts do neither."""
-    parts = data.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
-    parts[1::2] = b'"'.join(parts[1::2]).translate(_PLAIN).split(b'"')[: len(parts) // 2]
-    return b'"'.join(parts).translate(_LEVELS)
-
-
 def _name_in(data: bytes) -> str:
     try:
-        return str(_decoder(_Named).decode(data))
+        return str(decoder(_Named).decode(data))
     except _UNFIT:
         return ""
 

@@ -6,12 +6,16 @@ answer then would be worse than a second request.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
+from cpg_client.answers import read_answer
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError, NotReadyError
 from cpg_client.resources import Resource, group_path
+
+T = TypeVar("T")
 
 _SECONDS_BETWEEN_PROBES = 0.2
 
@@ -48,27 +52,31 @@ class _ServedList(msgspec.Struct, frozen=True):
 
 async def version(connection: Connection) -> Version:
     """Return the server's release."""
-    return msgspec.json.decode(await connection.get("/version"), type=Version)
+    return await _ask(connection, "/version", Version, "a version")
 
 
 async def group_versions(connection: Connection) -> frozenset[str]:
     """Return every ``group/version`` served; the core group, always there, is not among them."""
-    groups = msgspec.json.decode(await connection.get("/apis"), type=_Groups).groups
+    groups = (await _ask(connection, "/apis", _Groups, "a list of groups")).groups
     return frozenset(version.group_version for group in groups for version in group.versions)
 
 
 async def served(connection: Connection, group: str, version: str) -> frozenset[Resource]:
     """Return the resources of one group-version, without subresources; empty if it is not served."""
     try:
-        body = await connection.get(group_path(group, version))
+        answer = await _ask(connection, group_path(group, version), _ServedList, "a list of resources")
     except ApiError as error:
         if error.is_not_found:
             return frozenset()
         raise
-    found = msgspec.json.decode(body, type=_ServedList).resources or ()
+    found = answer.resources or ()
     return frozenset(
         Resource(group, version, one.name, one.kind, namespaced=one.namespaced) for one in found if "/" not in one.name
     )
+
+
+async def _ask(connection: Connection, path: str, kind: type[T], expected: str) -> T:
+    return read_answer(await connection.get(path), kind, request=f"GET {path}", expected=expected)
 
 
 async def wait_ready(

@@ -12,6 +12,8 @@ from typing import Self
 
 import msgspec
 
+from cpg_api.decoding import decode
+
 _LONGEST_MESSAGE = 8_192  # a failing /readyz lists every check, and the failed one may stand last
 _LONGEST_LINE = 600
 
@@ -155,8 +157,8 @@ class ApiError(ClientError):
 
 def _decode(status: int, body: bytes) -> _Status:
     try:
-        refusal = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        refusal = decode(body, _Status)
+    except msgspec.DecodeError:
         refusal = _Status(kind="")
     if refusal.kind == "Status":
         return refusal

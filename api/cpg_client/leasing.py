@@ -25,8 +25,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
+from cpg_client.answers import read_answer
 from cpg_client.connection import MERGE_PATCH, Connection
-from cpg_client.errors import ApiError, ClientError, UnreadableAnswerError
+from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import LEASES
 from cpg_client.timing import REAL, Timing, end
 
@@ -89,7 +90,7 @@ class ApiLease:
     async def read(self) -> Observed | None:
         """Return the record, None where there is none."""
         try:
-            return _observed(await self._connection.get(self._path))
+            return _observed(await self._connection.get(self._path), f"GET {self._path}")
         except ApiError as error:
             if error.is_not_found:
                 return None
@@ -99,19 +100,16 @@ class ApiLease:
         """Write the first record."""
         kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
         body = {**kind, "metadata": {"name": self._name}, "spec": record}
-        return _observed(await self._connection.post(self._collection, body))
+        return _observed(await self._connection.post(self._collection, body), f"POST {self._collection}")
 
     async def replace(self, version: str, record: LeaseRecord) -> Observed:
         """Write the next record after that version."""
         body = {"metadata": {"resourceVersion": version}, "spec": record}
-        return _observed(await self._connection.patch(self._path, body, MERGE_PATCH))
+        return _observed(await self._connection.patch(self._path, body, MERGE_PATCH), f"PATCH {self._path}")
 
 
-def _observed(body: bytes) -> Observed:
-    try:
-        lease = msgspec.json.decode(body, type=_Lease)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableAnswerError(f"the answer is not a Lease: {error}") from error
+def _observed(body: bytes, request: str) -> Observed:
+    lease = read_answer(body, _Lease, request=request, expected="a Lease")
     return Observed(lease.spec or LeaseRecord(), lease.metadata.resource_version)
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from cpg_api.parsing import cut_items, cut_nesting
+from cpg_api.nesting import cut_items, cut_nesting
 from cpg_client import tls
 from cpg_client.endpoint import Endpoint, Identity
 from cpg_client.errors import EndpointError

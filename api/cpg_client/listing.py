@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cpg_api.parsing import cut_nesting
+from cpg_client.answers import read_answer
 from cpg_client.connection import Connection, Params
-from cpg_client.errors import ApiError, UnreadableAnswerError
+from cpg_client.errors import ApiError
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -63,22 +63,11 @@ async def pages(
                 raise
             number, token, restarted = 0, "", True
             continue
-        answer = _decode(body, path)
+        answer = read_answer(body, _List, request=f"GET {path}", expected="a list")
         yield Page(number, answer.items or [], answer.metadata.resource_version)
         if not answer.metadata.more:
             return
         number, token = number + 1, answer.metadata.more
-
-
-def _decode(body: bytes, path: str) -> _List:
-    """Split a page into its items; the decoder recurses even into what it skips, hence the cut."""
-    try:
-        try:
-            return msgspec.json.decode(body, type=_List)
-        except RecursionError:
-            return msgspec.json.decode(cut_nesting(body), type=_List)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableAnswerError(f"GET {path}: the answer is not a list: {error}") from error
 
 
 def _query(params: Params, limit: int, token: str) -> Params:

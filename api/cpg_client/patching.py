@@ -24,6 +24,7 @@ from msgspec import UNSET, UnsetType
 
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import ObjectMeta
+from cpg_client.answers import read_answer
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Connection, Params
 from cpg_client.errors import ApiError
 from cpg_client.resources import BINDING, EVENTS, PODS, STATUS, Resource
@@ -190,7 +191,8 @@ class _Counted(msgspec.Struct):
 
 async def _count(connection: Connection, path: str) -> None:
     """Note that an event has come once more; two who note it at once may count one, which nobody will miss."""
-    before = msgspec.json.decode(await connection.get(path), type=_Counted).series or _Series()
+    answer = await connection.get(path)
+    before = read_answer(answer, _Counted, request=f"GET {path}", expected="an event").series or _Series()
     series = {"count": before.count + 1, "lastObservedTime": connection.timing.timestamp()}
     await connection.patch(path, {"series": series}, MERGE_PATCH)
 

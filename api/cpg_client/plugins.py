@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from cpg_api.decoding import decode
 from cpg_client.endpoint import Endpoint, Identity, Plugin
 from cpg_client.errors import EndpointError
 from cpg_client.timing import Timing
@@ -77,10 +78,10 @@ class PluginTokens:
     async def _run(self) -> None:
         try:
             output = await self._timing.within(_LONGEST_RUN, self._output())
-            answer = msgspec.json.decode(output, type=_Answer)
+            answer = decode(output, _Answer)
         except TimeoutError as error:
             raise self._problem("did not end", error) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             raise self._problem("its output is no ExecCredential", error) from error
         if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
             raise self._problem(f"it wrote a {answer.api_version} {answer.kind}")

@@ -25,7 +25,7 @@ from typing import Literal
 
 import msgspec
 
-from cpg_api.parsing import cut_nesting
+from cpg_api.decoding import decode
 from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.retrying import Backoff
@@ -94,11 +94,6 @@ class _Status(msgspec.Struct, frozen=True):
     code: int = 500
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
-_head = msgspec.json.Decoder(_Head)
-_status = msgspec.json.Decoder(_Status)
-
-
 class Lines:
     """Puts lines together from pieces cut anywhere; each byte is looked at once, however long a line is."""
 
@@ -127,15 +122,12 @@ def read_event(line: bytes, request: str = "") -> WatchEvent:
     of an object that fits no type.
     """
     try:
-        try:
-            envelope = _envelope.decode(line)
-        except RecursionError:
-            envelope = _envelope.decode(cut_nesting(line))
+        envelope = decode(line, _Envelope)
         if envelope.type != "ERROR":
-            version = _head.decode(envelope.object).metadata.resource_version
+            version = decode(envelope.object, _Head).metadata.resource_version
             return WatchEvent(envelope.type, version, envelope.object)
-        status = _status.decode(envelope.object).code
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        status = decode(envelope.object, _Status).code
+    except msgspec.DecodeError as error:
         start = line[:80].decode(errors="replace")
         raise UnreadableAnswerError(f"{request}: not a watch event: {error}: {start!r}") from error
     raise ApiError.from_response(status, bytes(envelope.object), request=request)

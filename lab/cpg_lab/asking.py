@@ -9,8 +9,7 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
+from cpg_api.decoding import decode
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_client.errors import ApiError
@@ -72,7 +71,7 @@ class Asker:
         self._run(self._connection.delete(path, None if grace is None else {"gracePeriodSeconds": grace}))
 
     def _decoded(self, work: Coroutine[Any, Any, bytes]) -> Plain:
-        found: Plain = msgspec.json.decode(self._run(work))
+        found: Plain = decode(self._run(work))
         return found
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

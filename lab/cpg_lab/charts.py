@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from cpg_api.decoding import decode
 from cpg_client.connection import APPLY_YAML, Connection
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_lab import building, probing
@@ -76,7 +77,7 @@ async def _apply(access: Access, objects: Sequence[Plain]) -> None:
 
 
 def _is_served(definition: bytes) -> bool:
-    conditions = json.loads(definition).get("status", {}).get("conditions") or ()  # null at first
+    conditions = decode(definition).get("status", {}).get("conditions") or ()  # null at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 

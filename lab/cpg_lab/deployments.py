@@ -22,8 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
+from cpg_api.decoding import decode
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_lab import podtemplates, probing
@@ -192,5 +191,5 @@ async def _given(access: Access, template: PodTemplate, namespace: str) -> tuple
         asked = {"spec": {"expirationSeconds": _TOKEN_LASTS}}
         account = template.spec.service_account_name
         answer = await connection.post(f"{space}/serviceaccounts/{account}/token", asked)
-    token: str = msgspec.json.decode(answer)["status"]["token"]
-    return {name: msgspec.json.decode(body).get("data", {}) for name, body in maps.items()}, token
+    token: str = decode(answer)["status"]["token"]
+    return {name: decode(body).get("data", {}) for name, body in maps.items()}, token

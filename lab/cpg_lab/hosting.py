@@ -7,7 +7,6 @@ Usage: python -m cpg_lab.hosting LAB NAMESPACE
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from types import FrameType
 
 import msgspec
 
+from cpg_api.decoding import decode
 from cpg_lab.deployments import Deployments
 from cpg_lab.errors import LabError
 from cpg_lab.identities import Identity
@@ -68,7 +68,7 @@ def host(lab: Lab, namespace: str) -> None:
     folder = _folder(lab, namespace)
     while state.supervisor.lives():
         answer = lab.access().kubectl("get", "deployments", "-n", namespace, "-o", "json").stdout
-        with Deployments(lab.access(), json.loads(answer)["items"], folder=folder) as running:
+        with Deployments(lab.access(), decode(answer)["items"], folder=folder) as running:
             urls = {name: [pod.url() for pod in pods] for name, pods in running.pods.items()}
             _tell(folder / READY, Hosted(ourselves, urls))
             _wait(state.supervisor, RENEWED_AFTER)
@@ -91,7 +91,7 @@ def _awaited(process: "subprocess.Popen[bytes]", folder: Path, patience: float) 
 
 def _told(folder: Path) -> Hosted | None:
     try:
-        return msgspec.json.decode((folder / READY).read_bytes(), type=Hosted)
+        return decode((folder / READY).read_bytes(), Hosted)
     except FileNotFoundError:
         return None
 

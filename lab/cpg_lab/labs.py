@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from cpg_api.decoding import decode
 from cpg_lab import building, folders, locks, passing
 from cpg_lab.access import Access
 from cpg_lab.commands import Files
@@ -73,12 +74,12 @@ class Place:
 
     def read_spec(self) -> ClusterSpec:
         """Read what the cluster shall be."""
-        return msgspec.json.decode(self.spec.read_bytes(), type=ClusterSpec)
+        return decode(self.spec.read_bytes(), ClusterSpec)
 
     def read_state(self) -> State | None:
         """Read what the supervisor told last; None where there is none, or none that can be understood."""
         try:
-            return msgspec.json.decode(self.state.read_bytes(), type=State)
+            return decode(self.state.read_bytes(), State)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 

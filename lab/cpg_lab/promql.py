@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from cpg_api.decoding import decode
 from cpg_lab.errors import LabError
 
 
@@ -64,4 +65,4 @@ class Promcheck:
         done = subprocess.run([self._program], input=asked, capture_output=True, check=False)
         if done.returncode:
             raise LabError(done.stderr.decode().strip())
-        return msgspec.json.decode(done.stdout, type=Told)
+        return decode(done.stdout, Told)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
+from cpg_api.decoding import decode
 from cpg_lab import probing
 from cpg_lab.errors import LabError
 from cpg_lab.ports import LOOPBACK, free_port
@@ -47,7 +47,7 @@ class Replica:
     def said(self, event: str) -> list[dict[str, Any]]:
         """Return the lines of its log about something."""
         lines = (line for line in self.process.output().splitlines() if f'"event": "{event}"' in line)
-        return [msgspec.json.decode(line) for line in lines if line.endswith("}")]
+        return [decode(line) for line in lines if line.endswith("}")]
 
     def await_said(self, event: str, patience: float = 20.0) -> dict[str, Any]:
         """Return the first line of its log about something, once there is one."""

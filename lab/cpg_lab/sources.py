@@ -1,9 +1,9 @@
 """Files out of other people's modules, such as their CRDs: pinned with hashes as programs are, never built."""
 
-import json
 import subprocess
 from pathlib import Path
 
+from cpg_api.decoding import decode
 from cpg_lab import folders, toolchain
 from cpg_lab.errors import BuildError
 from cpg_lab.progress import Display
@@ -22,6 +22,6 @@ def folder(module: str, path: str, display: Display | None = None) -> Path:
         check=False,
     )
     try:
-        return Path(json.loads(done.stdout)["Dir"])
+        return Path(decode(done.stdout)["Dir"])
     except (ValueError, KeyError):
         raise BuildError(f"go mod download failed for {path}:\n{done.stdout}{done.stderr}") from None

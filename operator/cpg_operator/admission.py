@@ -13,6 +13,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.admission import Review, review_group, review_workload
+from cpg_api.decoding import decode
 from cpg_api.parsing import Rejected, parse_object
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
@@ -57,7 +58,7 @@ class Gate:
 
     def answer(self, body: bytes) -> bytes:
         """Answer an ``AdmissionReview`` with one; raise ``ValueError`` where it is none."""
-        question = msgspec.json.decode(body, type=_Question)
+        question = decode(body, _Question)
         try:
             review = self._review(question.request)
         except Exception:  # noqa: BLE001  # a mistake of ours must not keep anybody from working

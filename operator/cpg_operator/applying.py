@@ -14,6 +14,7 @@ import structlog
 from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.decoding import decode
 from cpg_api.meta import ObjectMeta
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
@@ -156,31 +157,36 @@ class Door:
         self._dirty.mark_in(tree, STIRRED_WAIT)
 
     async def _try(self, tree: TreeKey, write: Write) -> None:
-        result = "success"
+        """Carry out one write. No mistake of ours ends the task, whether made in the request or about its answer."""
         try:
-            answer = await self._perform(tree, write)
-        except ApiError as error:
-            result = self._refused(tree, write, error)
-        except ClientError as error:
-            result = "failure"
-            self._log.warning("write failed", verb=write.verb.value, object=write.target.key, error=str(error))
-            self._failed(tree, write)
+            result = await self._carry_out(tree, write)
         except Exception:  # noqa: BLE001  # a mistake about one write must not stop the others
             result = "failure"
             self._log.exception("write failed", verb=write.verb.value, object=write.target.key)
             self._metrics.mistaken()
             self._failed(tree, write)
-        else:
-            self._expected.note(write)
-            if write.verb is Verb.MERGE and _version(answer) == write.target.resource_version:
-                self.troubles.note(tree, write.place, "it was taken, and nothing has changed")
-            else:
-                self.troubles.worked(tree, write.place)
-            if write.again:
-                self._stir(tree)
-            if write.verb is Verb.CREATE:
-                self._creations.note(write.place[0])
         self._metrics.wrote(write.verb.value, result)
+
+    async def _carry_out(self, tree: TreeKey, write: Write) -> str:
+        """Send one write, note its outcome, and return that as the metrics name it."""
+        try:
+            answer = await self._perform(tree, write)
+        except ApiError as error:
+            return self._refused(tree, write, error)
+        except ClientError as error:
+            self._log.warning("write failed", verb=write.verb.value, object=write.target.key, error=str(error))
+            self._failed(tree, write)
+            return "failure"
+        self._expected.note(write)
+        if write.verb is Verb.MERGE and _version(answer) == write.target.resource_version:
+            self.troubles.note(tree, write.place, "it was taken, and nothing has changed")
+        else:
+            self.troubles.worked(tree, write.place)
+        if write.again:
+            self._stir(tree)
+        if write.verb is Verb.CREATE:
+            self._creations.note(write.place[0])
+        return "success"
 
     def _refused(self, tree: TreeKey, write: Write, error: ApiError) -> str:
         if error.is_not_found:
@@ -250,6 +256,6 @@ class _Bare(Struct, frozen=True):
 def _version(answer: bytes) -> str | None:
     """Return the version of the object that was answered, if it was one."""
     try:
-        return msgspec.json.decode(answer, type=_Bare).metadata.resource_version or None
+        return decode(answer, _Bare).metadata.resource_version or None
     except msgspec.DecodeError:
         return None

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.decoding import decode
 from cpg_client.connection import JSON_PATCH, MERGE_PATCH, Connection
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
@@ -52,13 +53,13 @@ class Certifier:
         while True:
             try:
                 await self.look()
-            except (ClientError, msgspec.ValidationError) as error:
+            except (ClientError, msgspec.DecodeError) as error:
                 self._log.warning("certificate not kept", error=str(error), retry_in=rest)
             await self._timing.sleep(rest)
 
     async def look(self) -> None:
         """Make a certificate if one is due, and have it trusted in any case."""
-        secret = msgspec.json.decode(await self._connection.get(self._secret))
+        secret = decode(await self._connection.get(self._secret))
         data = secret.get("data") or {}
         found = Issued(*(_plain(data.get(key, "")) for key in KEYS))
         now = dt.datetime.fromtimestamp(self._timing.wall(), dt.UTC)
@@ -78,7 +79,7 @@ class Certifier:
 
     async def _have_trusted(self, authorities: bytes, now: dt.datetime) -> None:
         """Write down whom the API server has to trust, too, if that is not so."""
-        configuration = msgspec.json.decode(await self._connection.get(self._configuration))
+        configuration = decode(await self._connection.get(self._configuration))
         changes: list[dict[str, Any]] = []
         for number, webhook in enumerate(configuration.get("webhooks", ())):
             trusted = webhook["clientConfig"].get("caBundle", "")

@@ -10,21 +10,18 @@ from hypothesis import strategies as st
 
 from cpg_api.core.pod import Container, Pod, PodSpec, Toleration
 from cpg_api.meta import ObjectMeta
+from cpg_api.nesting import MAX_NESTING
 from cpg_api.parsing import (
-    MAX_NESTING,
     MAX_PROBLEMS,
     Page,
     Rejected,
     convert_object,
-    cut_items,
-    cut_nesting,
     parse_list,
     parse_object,
 )
 from cpg_api.problems import Problem
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
-from cpg_engine.testing.measuring import calls
 
 GOOD = b'{"metadata":{"name":"good","namespace":"ns"}}'
 
@@ -231,35 +228,6 @@ def test_hostile_nesting_does_no_harm(levels: int) -> None:
     assert parse_object(hostile % (nested(levels), b"5"), Pod) == page.items[1]
 
 
-@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_nesting_is_cut_from_the_very_level_on(opening: bytes) -> None:
-    """And not before, however many brackets there are side by side, in texts, or after a quote in one."""
-    ending = {b"[": b"]", b'{"a":': b"}"}[opening]
-    wide = b'[%s,"[[{\\\\\\"[[",%s]' % (b"[]," * 300 + b"{}", opening * 20 + b"7" + ending * 20)
-    assert cut_nesting(wide) == wide
-    for levels in (MAX_NESTING, MAX_NESTING + 1):
-        deep = opening * levels + b'"]}"' + ending * levels
-        assert (cut_nesting(deep) == deep) == (levels == MAX_NESTING)
-
-
-@pytest.mark.parametrize(
-    ("body", "same"),
-    [
-        (b'{"items":[%s,%s]}' % (GOOD, GOOD), True),
-        (b'{"items":[%s,{"spec":%s}]}' % (GOOD, nested(MAX_NESTING)), False),
-        (b'{"items":[%s,{"spec":%s}]}' % (GOOD, nested(100_000)), False),
-        (b'{"items":[%s]}' % b",".join([b'{"a":[%s]}' % b",".join([b"{}"] * 300)] * 3), True),
-        (nested(50), True),
-        (nested(5000), False),
-        (b"[1,", True),
-        (b'{"items":["\xff"]}', True),
-    ],
-)
-def test_of_a_list_only_the_items_are_looked_at(body: bytes, same: bool) -> None:  # noqa: FBT001  # a parameter of a test
-    """What is no list is looked at as a whole."""
-    assert (cut_items(body) == body) == same
-
-
 def test_hostile_nesting_in_a_field_of_the_model_is_a_problem_in_its_place() -> None:
     """What is nested too deeply to be looked at is still told apart from what should stand there."""
     deep: dict[str, Any] = {}
@@ -370,57 +338,3 @@ def test_a_list_gives_all_but_the_bad_objects_in_order(items: list[bytes]) -> No
     assert list(page.items) == [found for found in alone if isinstance(found, Pod)]
     assert list(page.rejected) == [found for found in alone if isinstance(found, Rejected)]
     assert len(page.items) + len(page.rejected) == len(items)
-
-
-def cut_slowly(data: bytes, most: int) -> bytes:
-    """Cut what is nested too deeply, byte by byte; a bracket belongs to what is around it."""
-    kept = bytearray()
-    depth, quoted, escaped = 0, False, False
-    for code in data:
-        opens, closes = not quoted and code in b"[{", not quoted and code in b"]}"
-        depth -= closes
-        if depth <= most:
-            kept.append(code)
-        depth += opens
-        if code == ord('"') and not escaped:
-            quoted = not quoted
-        escaped = quoted and code == ord("\\") and not escaped
-    return bytes(kept)
-
-
-TEXTS = st.text('[]{}"\\a', max_size=8).map(lambda text: json.dumps(text).encode())
-HOSTILE = st.recursive(
-    TEXTS | st.sampled_from([b"0", b"[]", b"{}", b"null", json.dumps('[{"' * 900).encode()]),
-    lambda inner: (
-        st.lists(inner, max_size=4).map(lambda some: b"[%s]" % b", ".join(some))
-        | st.lists(st.tuples(TEXTS, inner), max_size=3).map(
-            lambda some: b"{%s}" % b",".join(b"%s: %s" % pair for pair in some)
-        )
-        | st.tuples(st.integers(90, 700), inner).map(lambda deep: b"[" * deep[0] + deep[1] + b"]" * deep[0])
-        | st.tuples(st.integers(90, 700), TEXTS, inner).map(
-            lambda deep: b"{%s:" % deep[1] * deep[0] + deep[2] + b"}" * deep[0]
-        )
-    ),
-    max_leaves=8,
-)
-"""Texts full of what looks like nesting, some of it nested too deeply."""
-
-
-@settings(deadline=None)
-@given(HOSTILE)
-@example(b"[" * 3000 + b"]" * 3000)
-@example(b"[" * MAX_NESTING + b"[],{}," * 700 + b'"]"' + b"]" * MAX_NESTING)
-def test_nesting_is_cut_as_byte_by_byte(data: bytes) -> None:
-    """However the brackets lie, also where they cross from one stretch to the next, and in texts."""
-    found = cut_nesting(data)
-    assert found == cut_slowly(data, MAX_NESTING)
-    json.loads(found)
-    assert cut_items(data) == (data if cut_slowly(data, MAX_NESTING + 2) == data else found)
-
-
-def test_what_is_nested_deeply_costs_little() -> None:
-    """The bytes of a hostile object, and of whatever stands beside it, are hardly looked at one by one."""
-    deep = b",".join([b"[" * 9000 + b"]" * 9000] * 4)
-    data = listed(GOOD, b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":{"f":[%s]}}]}}' % deep, GOOD)
-    assert len(parse_list(data, Pod).items) == 3
-    assert calls(lambda: cut_items(data)) < len(data) / 2

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from cpg_api.parsing import MAX_NESTING
+from cpg_api.nesting import MAX_NESTING
 from cpg_client import tls
 from cpg_client.endpoint import Credentials, Endpoint, Plugin
 from cpg_client.errors import EndpointError

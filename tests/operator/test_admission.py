@@ -101,6 +101,14 @@ def test_who_knows_nothing_allows_everything() -> None:
     assert "cpg_operator_mistakes_total 1.0" in rig.metrics.page(facts).decode()
 
 
+def test_a_deep_object_is_reviewed_like_any_other() -> None:
+    """Its deepest levels are cut, so the review sees the rest."""
+    deep = msgspec.Raw(b'{"f:a":' * 5000 + b"{}" + b"}" * 5000)
+    plain = dump(CLOSING)
+    plain["metadata"]["managedFields"] = [{"fieldsV1": deep}]
+    assert not Rig(composite("x", parent="y")).ask(plain)["allowed"]
+
+
 def test_what_is_no_question_is_not_answered() -> None:
     """Whoever asked hears that it was their mistake."""
     with pytest.raises(ValueError, match="required field"):

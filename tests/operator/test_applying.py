@@ -372,3 +372,38 @@ async def test_an_event_follows_its_write(door: Door, wire: Wire, dirty: Dirty[T
     wire.errors[EVENTS] = refusal(403)
     await done(door, write(version="2", word=Word(reason="Valid", note="why")))
     assert dirty.wait() is None
+
+
+@pytest.mark.parametrize(("version", "fails"), [("1", True), ("2", False)])
+async def test_the_version_in_a_deep_answer_is_read(door: Door, wire: Wire, *, version: str, fails: bool) -> None:
+    """Any user may nest a group by the thousand, and the answer to a merge is the whole group."""
+    deep = b"[" * 5000 + b"]" * 5000
+    merge = write(Verb.MERGE, part="fields")
+    wire.answer = b'{"metadata":{"resourceVersion":"%s","managedFields":%s}}' % (version.encode(), deep)
+    await done(door, merge)
+    assert (merge.place in door.troubles.of(TREE)) == fails
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[" * 5000, b'{"metadata": 1}'])
+async def test_an_unreadable_answer_to_a_merge_is_no_failure(door: Door, wire: Wire, answer: bytes) -> None:
+    """The server has taken the write; its new state comes through the watch."""
+    wire.answer = answer
+    merge = write(Verb.MERGE, part="fields")
+    await done(door, merge)
+    assert not door.troubles
+
+
+async def test_a_mistake_after_the_request_does_not_end_the_task(
+    door: Door, wire: Wire, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as a failure and a mistake, and the next write of the same worker is sent."""
+    door._lanes = door._lanes[:1]
+    with monkeypatch.context() as patched:
+        patched.setattr("cpg_operator.applying.Expectations.note", lambda *_: 1 / 0)
+        await done(door, write())
+    assert write().place in door.troubles.of(TREE)
+    facts = Facts(states=(), queued=0, unwritten=0, age=0.0)
+    assert "cpg_operator_mistakes_total 1.0" in metrics.page(facts).decode()
+    await done(door, write(version="2"))
+    assert len(wire.sent) == 2
+    assert not door.troubles

@@ -63,14 +63,15 @@ class Server:
         self.bundles: list[str | None] = [None, None]
         self.writes: list[str] = []
         self.refused: str | None = None
+        self.extra: object = None
 
     async def get(self, path: str, _: object = None) -> bytes:
         """Return one of the two."""
         if "/secrets/" in path:
-            return msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "data": self.data})
+            return msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "data": self.data, "x": self.extra})
         configs = [{} if one is None else {"caBundle": one} for one in self.bundles]
         hooks = [{"name": str(number), "clientConfig": one} for number, one in enumerate(configs)]
-        return msgspec.json.encode({"webhooks": hooks})
+        return msgspec.json.encode({"webhooks": hooks, "x": self.extra})
 
     async def patch(self, path: str, body: Any, _: str) -> bytes:  # noqa: ANN401  # as JSON is
         """Change one of the two."""
@@ -123,6 +124,16 @@ async def test_a_certificate_is_made_trusted_and_renewed() -> None:
     assert rig.server.writes == ["configuration", "secret", "configuration", "configuration", "secret"]
     assert rig.kept().authorities.endswith(first.authorities)
     assert base64.b64decode(str(rig.server.bundles[0])) == rig.kept().authorities
+
+
+@pytest.mark.parametrize(("extra", "kept"), [(b"[" * 5000 + b"]" * 5000, True), (b"not JSON", False)])
+async def test_a_deep_secret_is_read_and_a_broken_one_is_read_again(extra: bytes, *, kept: bool) -> None:
+    """Neither ends the task: what is nested by the thousand is cut, and an unreadable answer is logged."""
+    rig = Rig()
+    rig.server.extra = msgspec.Raw(extra)
+    with pytest.raises(InterruptedError):
+        await rig.keeper.run()
+    assert (rig.server.data is not None) == kept
 
 
 async def test_what_is_refused_is_tried_again() -> None:

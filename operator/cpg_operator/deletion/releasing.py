@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import pykube  # type: ignore[import-untyped]  # it has no types
 import structlog
 
-from cpg_api.parsing import cut_nesting
+from cpg_api.decoding import decode
 from cpg_client.resources import LEASES
 from cpg_operator.deletion.rounds import GONE, TROUBLE, Round
 
@@ -103,5 +102,5 @@ def _spec(client: pykube.HTTPClient, lease: Lease) -> Mapping[str, Any]:
     if answer.status_code == GONE:
         return {}
     client.raise_for_status(answer)
-    spec: Mapping[str, Any] = msgspec.json.decode(cut_nesting(answer.content))["spec"]
+    spec: Mapping[str, Any] = decode(answer.content)["spec"]
     return spec

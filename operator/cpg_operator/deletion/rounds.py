@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 import pykube  # type: ignore[import-untyped]  # it has no types
 
+from cpg_api.decoding import decode
 from cpg_api.parsing import Page, parse_list
 from cpg_api.scheduling.names import FINALIZER
 from cpg_api.scheduling.workload import Workload
@@ -103,7 +104,7 @@ class Round:
         if answer.status_code == GONE:
             return False
         self._client.raise_for_status(answer)
-        return any(one["name"] == resource.plural for one in answer.json()["resources"])
+        return any(one["name"] == resource.plural for one in decode(answer.content)["resources"])
 
     def _pages(self, resource: Resource, namespace: str | None) -> Iterator[Page[_Group]]:
         """Yield all objects of a kind, page by page: pykube-ng's own queries ask for everything at once."""

@@ -22,6 +22,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import MIRROR, Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from cpg_api.decoding import decode
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.names import POD_GROUP_LABEL
@@ -194,7 +195,7 @@ def encoded(found: Dump) -> Iterator[bytes]:
 def load(data: bytes) -> Loaded:
     """Read a dump."""
     try:
-        found = msgspec.json.decode(data, type=Dump)
+        found = decode(data, Dump)
     except msgspec.DecodeError as error:
         raise UnreadableDumpError(f"this is no dump of a scheduler: {error}") from error
     if found.format != FORMAT:

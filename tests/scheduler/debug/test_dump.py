@@ -134,10 +134,10 @@ def test_a_large_dump_comes_in_pieces() -> None:
     assert len(load(written(stage))[0].pods) == 600
 
 
-@pytest.mark.parametrize(("data", "why"), [(b"no", "this is no dump"), (b"{}", "this is no dump")])
-def test_what_is_no_dump_is_refused(data: bytes, why: str) -> None:
+@pytest.mark.parametrize("data", [b"no", b"{}", b"[" * 5000])
+def test_what_is_no_dump_is_refused(data: bytes) -> None:
     """In words."""
-    with pytest.raises(UnreadableDumpError, match=why):
+    with pytest.raises(UnreadableDumpError, match="this is no dump"):
         load(data)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ import pytest
 
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, POD_GROUP_LABEL
+from cpg_client.connection import MERGE_PATCH
+from cpg_client.errors import ApiError
 from cpg_client.patching import bind
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_lab.deployments import Deployments, run_job
@@ -280,15 +282,42 @@ async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Op
     await api.merge(CPG, "root", {"metadata": {"finalizers": None}})
 
 
-async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(api: "Api", operator: "Operator") -> None:
-    """The API server keeps what users write there; watches go on, also from a list that has it; the way out is open."""
+@pytest.fixture
+async def deep(api: "Api", operator: "Operator") -> AsyncIterator[str]:  # noqa: ARG001  # it ends after the group
+    """Create a group that is nested by the thousand, and return the path of its collection.
+
+    The cluster is shared with other tests, so the group is deleted at the end, whatever has become of the test.
+    """
     fields = msgspec.Raw(b'{"f:a":' * 1500 + b"{}" + b"}" * 1500)
     version = {"apiVersion": CPG_POD_GROUPS.api_version}
     entry = {**version, "manager": "m", "operation": "Update", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1"}
     metadata = {"name": "deep", "managedFields": [{**entry, "fieldsV1": fields}]}
-    deep = {**version, "kind": PG, "metadata": metadata, "spec": {"schedulingPolicy": {"basic": {}}}}
+    group = {**version, "kind": PG, "metadata": metadata, "spec": {"schedulingPolicy": {"basic": {}}}}
     path = CPG_POD_GROUPS.path(api.namespace)
-    assert (await api.connection.post(path, deep)).count(b'"f:a":') == 1500
+    try:
+        assert (await api.connection.post(path, group)).count(b'"f:a":') == 1500
+        yield path
+    finally:
+        await api.until("the deep group has gone", lambda: removed(api, f"{path}/deep"))
+
+
+async def removed(api: "Api", path: str) -> bool:
+    """Return whether a group is not there; delete it, with whatever finalizers it has, if it is."""
+    try:
+        await api.connection.delete(path)
+        await api.connection.patch(path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+    except ApiError as error:
+        if not error.is_not_found:
+            raise
+        return True
+    return False
+
+
+async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(
+    api: "Api", operator: "Operator", deep: str
+) -> None:
+    """The API server keeps what users write there; watches go on, also from a list that has it; the way out is open."""
+    path = deep
 
     async def is_protected(name: str) -> bool:
         return FINALIZER.encode() in await api.connection.get(f"{path}/{name}")
@@ -311,7 +340,8 @@ async def test_the_way_out_outlasts_replicas_that_take_over(
 ) -> None:
     """Of two that are told to end one after the other, the second leads for a while; nothing is held in the end."""
     operator.kill()
-    release = install(cluster, {"scheduler": {"enabled": False}, "operator": {"replicas": 2}}, f"{api.namespace}-two")
+    values = {"scheduler": {"enabled": False}, "operator": {"replicas": 2}, "namespaces": [api.namespace]}
+    release = install(cluster, values, f"{api.namespace}-two")
     (job,) = release.of_kind("Job")
     running = Deployments(cluster.access, release.deployments, folder=tmp_path)
     try:

@@ -1,0 +1,47 @@
+"""Decode JSON that another process has written: an API server, a credential plugin, a dump.
+
+Every answer goes through ``decode``. Used directly, msgspec raises three unrelated errors: ``DecodeError`` for bad
+JSON, ``UnicodeDecodeError`` for bad UTF-8, and ``RecursionError`` for an object that is nested by the thousand, which
+any user with write access can create. A caller that forgets one of them can be ended by one odd object.
+"""
+
+from functools import cache
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import Raw
+
+from cpg_api.nesting import cut_nesting
+
+T = TypeVar("T")
+
+
+@overload
+def decode(data: bytes | str | Raw) -> Any: ...  # noqa: ANN401  # plain JSON
+
+
+@overload
+def decode(data: bytes | str | Raw, kind: type[T]) -> T: ...
+
+
+def decode(data: bytes | str | Raw, kind: Any = Any) -> Any:  # plain JSON without a type
+    """Decode JSON; raise ``msgspec.DecodeError``, and nothing else, where it is malformed or does not fit the type.
+
+    What is nested too deeply to decode is decoded without its deepest levels.
+    """
+    try:
+        return decoder(kind).decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
+    except RecursionError:
+        shallow = cut_nesting(data.encode() if isinstance(data, str) else bytes(data))
+    try:
+        return decoder(kind).decode(shallow)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+@cache
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """Return msgspec's decoder for a type; it raises more than ``DecodeError``."""
+    return msgspec.json.Decoder(kind)
