@@ -16,8 +16,8 @@ from cpg_client.lending import lent_token
 from cpg_client.logs import died, log_json
 from cpg_client.settings import SettingsError
 from cpg_operator import app
-from cpg_operator.deletion.clients import client_of
-from cpg_operator.deletion.releasing import Lease, NotReleasedError, release_finalizers
+from cpg_operator.deletion.client import client_of
+from cpg_operator.deletion.release_finalizers import Lease, NotReleasedError, release_finalizers
 from cpg_operator.settings import Settings, load, merged
 
 RELEASE = "release-finalizers"

@@ -19,18 +19,18 @@ from cpg_client.leading import Shell, identity, live, unless, with_election
 from cpg_client.probing import Answer
 from cpg_client.resources import Resource
 from cpg_client.timing import REAL, Timing
-from cpg_operator.admission import Gate
-from cpg_operator.applying import Door
-from cpg_operator.certifying import Certifier
-from cpg_operator.dirty import Dirty
-from cpg_operator.hearing import Hearing
+from cpg_operator.admission.certifier import Certifier
+from cpg_operator.admission.review import Reviewer
 from cpg_operator.metrics import PAGE, Facts, Metrics
-from cpg_operator.reconciling import Reconciler
+from cpg_operator.reconcile import Reconciler
 from cpg_operator.settings import Settings, Webhook
+from cpg_operator.sources.events import EventSources
+from cpg_operator.sources.sweep import Sweeper
 from cpg_operator.steps import STEPS
-from cpg_operator.sweeping import Sweeper
-from cpg_operator.views import View
+from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.work_queue import WorkQueue
 from cpg_operator.writes import TreeKey
+from cpg_operator.writing.writer import Writer
 
 DRAIN = 5.0
 """Seconds that writes under way are given at the end."""
@@ -53,12 +53,12 @@ async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Work until the process is told to end, or until something fails that must not."""
     shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
     metrics = Metrics()
-    gate = Gate(metrics)
+    gate = Reviewer(metrics)
     async with _asked(settings.webhook, gate, shell):
         await live(endpoint, shell, lambda connection: Operator(connection, shell, gate, metrics).run())
 
 
-def _asked(webhook: Webhook, gate: Gate, shell: Shell[Settings]) -> contextlib.AbstractAsyncContextManager[None]:
+def _asked(webhook: Webhook, gate: Reviewer, shell: Shell[Settings]) -> contextlib.AbstractAsyncContextManager[None]:
     """Answer the API server's questions, if that is wanted."""
     address = webhook.address()
     if address is None:
@@ -74,7 +74,7 @@ class Operator:
     """Everything that runs while we are the one that works."""
 
     def __init__(
-        self, connection: Connection, shell: Shell[Settings], gate: Gate, metrics: Metrics, timing: Timing = REAL
+        self, connection: Connection, shell: Shell[Settings], gate: Reviewer, metrics: Metrics, timing: Timing = REAL
     ) -> None:
         """Run nothing yet; the gate is told what is known."""
         self._connection = connection
@@ -140,9 +140,9 @@ class Operator:
     def _parts(self, kinds: Kinds) -> "_Parts":
         """Put together what looks after these kinds."""
         settings, connection, metrics = self._settings, self._connection, self._metrics
-        dirty: Dirty[TreeKey] = Dirty(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
-        view = View(kinds, dirty.mark, dirty.mark_paced, settings.namespaces)
-        door = Door(
+        dirty: WorkQueue[TreeKey] = WorkQueue(self._timing.clock, quiet=settings.quiet, longest=settings.longest_delay)
+        view = ClusterView(kinds, dirty.mark, dirty.mark_paced, settings.namespaces)
+        door = Writer(
             connection,
             dirty,
             instance=self._shell.identity,
@@ -151,7 +151,7 @@ class Operator:
             missed=view.missed,
             in_flight=settings.writes_in_flight,
         )
-        hearing = Hearing(connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=metrics)
+        hearing = EventSources(connection, view, namespaces=settings.namespaces, gone=door.forget, metrics=metrics)
         reconciler = Reconciler(
             view, dirty, door, steps=STEPS, metrics=metrics, partial_after=settings.partial_after, timing=self._timing
         )
@@ -225,9 +225,9 @@ class Operator:
 class _Parts:
     """What looks after some kinds, for as long as these are what is served."""
 
-    dirty: Dirty[TreeKey]
-    view: View
-    door: Door
-    hearing: Hearing
+    dirty: WorkQueue[TreeKey]
+    view: ClusterView
+    door: Writer
+    hearing: EventSources
     reconciler: Reconciler
     sweeper: Sweeper

@@ -39,7 +39,7 @@ class Verb(Enum):
     """Nothing but an event; the body is not sent, and says what it is about, of which it is told once."""
 
 
-class Word(Struct, frozen=True):
+class EventSpec(Struct, frozen=True):
     """An event about what is written, told once the write has worked."""
 
     reason: str
@@ -63,7 +63,7 @@ class Write(Struct, frozen=True, kw_only=True):
     manager: str = MANAGER
     unchanged: bool = False
     again: bool = False
-    word: Word | None = None
+    word: EventSpec | None = None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -77,17 +77,17 @@ class Write(Struct, frozen=True, kw_only=True):
         return self == other
 
 
-class Outcome(Struct, frozen=True):
+class StepResult(Struct, frozen=True):
     """What a step wants: writes, and to be asked again in so many seconds even if nothing happens."""
 
     writes: tuple[Write, ...] = ()
     again_in: float | None = None
 
 
-NOTHING = Outcome()
+NOTHING = StepResult()
 
 
-def folded(writes: Iterable[Write], failing: Collection[tuple[str, str]] = ()) -> list[Write]:
+def merge_writes(writes: Iterable[Write], failing: Collection[tuple[str, str]] = ()) -> list[Write]:
     """Make one of all merges of one object, and let what cannot go with them wait for the next look.
 
     The merges' bodies have no field of the first level in common, since each step has its own part of the object; they

@@ -13,7 +13,7 @@ from cpg_client.overheard import Overheard
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.timing import Timing
 from cpg_operator import app
-from cpg_operator.admission import Gate
+from cpg_operator.admission.review import Reviewer
 from cpg_operator.app import Operator
 from cpg_operator.metrics import Facts, Metrics
 from cpg_operator.settings import Settings
@@ -67,7 +67,7 @@ async def test_a_sweep_follows_whenever_kopf_has_listed_anew(monkeypatch: pytest
     metrics, swept = Metrics(), Swept(time)
     if listed:
         time.happens[100.0] = lambda: swept.overheard.heard(CPG_POD_GROUPS.path(), listed=True)
-    operator = Operator(cast("Connection", None), shell, Gate(metrics), metrics, time.timing)
+    operator = Operator(cast("Connection", None), shell, Reviewer(metrics), metrics, time.timing)
     await operator._until_other_kinds(cast("Any", KINDS), cast("Any", swept))
     later = [round(moment) for moment in swept.at if moment > app.SETTLING]
     assert later == ([108] if listed else [333])

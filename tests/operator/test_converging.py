@@ -18,16 +18,16 @@ from cpg_client.flavours import CRD, KINDS
 from cpg_client.stores import Added, Deleted
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import composite, node, pod_group
-from cpg_operator.applying import Door
-from cpg_operator.dirty import Dirty
+from cpg_operator.context import build_context
 from cpg_operator.metrics import Metrics
-from cpg_operator.reconciling import Reconciler
-from cpg_operator.scenes import scene_of
+from cpg_operator.reconcile import Reconciler
 from cpg_operator.steps import STEPS
 from cpg_operator.steps.health import report
-from cpg_operator.testing.ground import STAMP, members
-from cpg_operator.views import View
+from cpg_operator.testing.fixtures import STAMP, members
+from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.work_queue import WorkQueue
 from cpg_operator.writes import TreeKey
+from cpg_operator.writing.writer import Writer
 
 Plain: TypeAlias = dict[str, Any]
 Fate: TypeAlias = Literal["works", "fails", "works unheard"]
@@ -152,11 +152,11 @@ class Rig:
         """Begin with a tree that nobody knows: a pod of the first gang makes it whole, one of the second half."""
         leaves = [pod_group(name, gang=gang, parent="root", key="rack") for name, gang in (("a", 1), ("b", 2))]
         self.api = Api([composite("root", gang=1, key="rack"), *leaves])
-        self.dirty: Dirty[TreeKey] = Dirty(self.api.timing.clock, quiet=0.25, longest=1.0)
+        self.dirty: WorkQueue[TreeKey] = WorkQueue(self.api.timing.clock, quiet=0.25, longest=1.0)
         self.view = self._view()
         metrics, connection = Metrics(), cast("Connection", self.api)
         view = self.view
-        self.door = Door(
+        self.door = Writer(
             connection, self.dirty, instance="test", metrics=metrics, answered=view.answered, missed=view.missed
         )
         self.reconciler = Reconciler(
@@ -169,8 +169,8 @@ class Rig:
             timing=self.api.timing,
         )
 
-    def _view(self) -> View:
-        view = View(KINDS, self.dirty.mark, self.dirty.mark_paced)
+    def _view(self) -> ClusterView:
+        view = ClusterView(KINDS, self.dirty.mark, self.dirty.mark_paced)
         for number, rack in (("1", "r1"), ("2", "r2")):
             view.on_node(Added(f"n{number}", node(f"n{number}", labels={"rack": rack})))
         return view
@@ -226,7 +226,7 @@ class Rig:
             for one in self.view.members(CRD, key_of(pod_group(name))):
                 fresh.on_pod(Added(one.metadata.key, one))
         key = TreeKey(CRD, key_of(composite("root")))
-        scene = scene_of(fresh, key, now=self.api.now, stamp=STAMP, partial_after=600.0)
+        scene = build_context(fresh, key, now=self.api.now, stamp=STAMP, partial_after=600.0)
         return [write.target.name for write in report(scene).writes]
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from cpg_api.meta import ObjectMeta
 from cpg_client.resources import CPG_POD_GROUPS
-from cpg_operator.writes import Verb, Write, folded
+from cpg_operator.writes import Verb, Write, merge_writes
 
 
 def merge(uid: str, part: str, body: dict[str, Any], *, unchanged: bool = False) -> Write:
@@ -27,7 +27,7 @@ def test_all_merges_of_one_object_become_one() -> None:
         unchanged=True,
     )
     priority = merge("a", "priority", {"spec": {"priority": 1}})
-    assert folded([status, finalizers, other, priority]) == [both, other, status]
+    assert merge_writes([status, finalizers, other, priority]) == [both, other, status]
 
 
 def test_an_object_without_a_uid_is_known_by_its_name() -> None:
@@ -37,7 +37,7 @@ def test_an_object_without_a_uid_is_known_by_its_name() -> None:
         for name in ("a", "b")
     )
     assert first.place != second.place
-    assert folded([first, second]) == [first, second]
+    assert merge_writes([first, second]) == [first, second]
 
 
 def test_a_status_waits_for_what_would_make_it_wrong() -> None:
@@ -49,10 +49,10 @@ def test_a_status_waits_for_what_would_make_it_wrong() -> None:
     event = Write(verb=Verb.TELL, resource=CPG_POD_GROUPS, target=target, part="told")
     priority = merge("a", "priority", {"spec": {"priority": 1}})
     finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}})
-    assert folded([priority, health, validity, event]) == [replace(priority, again=True), event]
-    assert folded([finalizers, health, validity]) == [replace(finalizers, again=True), health]
-    assert folded([finalizers, surplus]) == [replace(finalizers, again=True)]
-    assert folded([finalizers, health]) == [finalizers, health]
+    assert merge_writes([priority, health, validity, event]) == [replace(priority, again=True), event]
+    assert merge_writes([finalizers, health, validity]) == [replace(finalizers, again=True), health]
+    assert merge_writes([finalizers, surplus]) == [replace(finalizers, again=True)]
+    assert merge_writes([finalizers, health]) == [finalizers, health]
 
 
 def test_nothing_waits_for_a_merge_that_fails() -> None:
@@ -62,16 +62,16 @@ def test_nothing_waits_for_a_merge_that_fails() -> None:
     validity = Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part="validity", unchanged=True)
     finalizers = merge("a", "finalizers", {"metadata": {"finalizers": ["f"]}}, unchanged=True)
     priority = merge("a", "priority", {"spec": {"priority": 1}}, unchanged=True)
-    (both,) = folded([finalizers, priority])
+    (both,) = merge_writes([finalizers, priority])
     failing = {both.place}
-    assert folded([finalizers, priority, health], failing) == [finalizers, priority, health]
-    assert folded([finalizers, priority, validity], failing) == [replace(finalizers, again=True), priority]
-    assert folded([priority, health, validity], failing) == [priority, health, validity]
+    assert merge_writes([finalizers, priority, health], failing) == [finalizers, priority, health]
+    assert merge_writes([finalizers, priority, validity], failing) == [replace(finalizers, again=True), priority]
+    assert merge_writes([priority, health, validity], failing) == [priority, health, validity]
 
 
 def test_a_word_about_what_fails_is_not_said_again() -> None:
     """It tells what other writes do."""
     told = Write(verb=Verb.TELL, resource=CPG_POD_GROUPS, target=ObjectMeta(uid="a"), part="told")
     other = merge("b", "fields", {"spec": {}})
-    assert folded([told, other]) == [other, told]
-    assert folded([told, other], {other.place}) == [other]
+    assert merge_writes([told, other]) == [other, told]
+    assert merge_writes([told, other], {other.place}) == [other]

@@ -24,8 +24,8 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_operator.scenes import scene_of
-from cpg_operator.testing.ground import STAMP, Ground
+from cpg_operator.context import build_context
+from cpg_operator.testing.fixtures import STAMP, ViewFixture
 from cpg_operator.writes import TreeKey
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import Stage
@@ -116,7 +116,7 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     there: list[Group], pods: list[Pod], source: Workload | None, classes: Sequence[PriorityClass]
 ) -> None:
     """In the very words; and what the scheduler has said, the operator leaves as it is."""
-    ground, sources = Ground(), (source,) if source is not None else ()
+    ground, sources = ViewFixture(), (source,) if source is not None else ()
     for made in sources:
         ground.view.put(CRD, made)
     ground.put(*there)
@@ -124,7 +124,7 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     for one in classes:
         ground.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
-        scene = scene_of(ground.view, TreeKey(CRD, root.key), now=0.0, stamp=STAMP, partial_after=600.0)
+        scene = build_context(ground.view, TreeKey(CRD, root.key), now=0.0, stamp=STAMP, partial_after=600.0)
         found = verdict(scene.tree, scene.pods(), scene.surroundings)
         message = found.message.partition(": ")[0] if found.differs else found.message
         assert (message, found.differs) == wrong(refusal)

@@ -7,8 +7,8 @@ from types import ModuleType
 
 from cpg_api.scheduling import health, names, repairing
 from cpg_api.scheduling.health import Health
-from cpg_operator.workloads import steps
-from cpg_operator.workloads.desired import Reason
+from cpg_operator.workloads import instantiation
+from cpg_operator.workloads.plan import Reason
 from cpg_scheduler.binding import binder
 from reference.sources import UndocumentedError, escaped, need, told_about
 
@@ -97,12 +97,12 @@ CONDITIONS = (
         (("True", Told(names, "REASON_PREEMPTION")), ("False", Told(names, "REASON_RESCHEDULED"))),
     ),
     Condition(
-        (Told(steps, "CONDITION"),),
+        (Told(instantiation, "CONDITION"),),
         "the operator",
         (
-            ("True", Told(steps, "COMPLETE")),
-            ("False", Told(steps, "INCOMPLETE")),
-            ("False", Told(steps, "REFUSED")),
+            ("True", Told(instantiation, "COMPLETE")),
+            ("False", Told(instantiation, "INCOMPLETE")),
+            ("False", Told(instantiation, "REFUSED")),
             *_all(Reason, "False"),
         ),
     ),

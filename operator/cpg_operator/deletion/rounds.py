@@ -19,12 +19,12 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.connection import MERGE_PATCH
 from cpg_client.flavours import KINDS
 from cpg_client.resources import Resource
-from cpg_operator.deletion.clients import CONNECTIONS
+from cpg_operator.deletion.client import CONNECTIONS
 
 PAGE = 500
 """Groups of one answer: a client that holds all groups of a large cluster at once needs gigabytes."""
 MOST_NAMED = 5
-"""Troubles that are told of."""
+"""Errors that are spelled out."""
 GONE, CONFLICT = 404, 409
 HOPELESS = frozenset({401, 403})
 """Statuses of a server that knows us, or does not, and will say the same again."""

@@ -6,11 +6,11 @@ may need stand in ``cpg_api``.
 
 from collections.abc import Sequence
 
-from cpg_operator.deletion.steps import protection
-from cpg_operator.scenes import Step
-from cpg_operator.steps.filling import fill
+from cpg_operator.context import Step
+from cpg_operator.steps.fields import fill
+from cpg_operator.steps.finalizers import protection
 from cpg_operator.steps.health import report
-from cpg_operator.steps.repair import release
-from cpg_operator.steps.validity import judge
+from cpg_operator.steps.partial_release import release
+from cpg_operator.steps.validation import judge
 
 STEPS: Sequence[Step] = (protection, fill, judge, report, release)

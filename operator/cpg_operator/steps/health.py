@@ -8,20 +8,20 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.health import HEALTHY, Health, Standing
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.repairing import PARTIAL, REASON_BELOW_MINIMUM, chosen_release
-from cpg_operator.scenes import Scene
-from cpg_operator.writes import Outcome, Verb, Write
+from cpg_operator.context import ReconcileContext
+from cpg_operator.writes import StepResult, Verb, Write
 
 
-def report(scene: Scene) -> Outcome:
+def report(scene: ReconcileContext) -> StepResult:
     """Bring the status of every group to what is so now."""
     writes = (
         _due(scene, node.group, standing, is_top=place == 0)
         for place, (node, standing) in enumerate(zip(scene.tree.nodes, scene.standings, strict=True))
     )
-    return Outcome(writes=tuple(write for write in writes if write is not None))
+    return StepResult(writes=tuple(write for write in writes if write is not None))
 
 
-def _due(scene: Scene, group: Group, standing: Standing, *, is_top: bool) -> Write | None:
+def _due(scene: ReconcileContext, group: Group, standing: Standing, *, is_top: bool) -> Write | None:
     """Return what brings the status of a group to what is so.
 
     What we applied goes with the next apply that leaves it out; what stands on after it is somebody else's, and taken

@@ -13,7 +13,7 @@ import pytest
 from cpg_lab import building
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
-from cpg_operator.certificates import issue
+from cpg_operator.admission.certificates import issue
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg"

@@ -11,7 +11,7 @@ from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
 from cpg_client.connection import APPLY_YAML
 from cpg_client.errors import ApiError
 from cpg_client.resources import Resource
-from cpg_operator.troubles import FIRST_RETRY
+from cpg_operator.writing.retries import FIRST_RETRY
 
 if TYPE_CHECKING:
     from tests.e2e.operator.conftest import Stage

@@ -15,19 +15,19 @@ from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
 from cpg_client.flavours import CRD, NATIVE
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import composite, metadata, node, pod_group
-from cpg_operator.scenes import Scene
+from cpg_operator.context import ReconcileContext
 from cpg_operator.steps.health import report
-from cpg_operator.testing.ground import STAMP, Ground, members, small_tree
+from cpg_operator.testing.fixtures import STAMP, ViewFixture, members, small_tree
 from cpg_operator.writes import Verb
 
 
 @pytest.fixture
-def ground() -> Ground:
+def ground() -> ViewFixture:
     """Return an empty view."""
-    return Ground()
+    return ViewFixture()
 
 
-def written(scene: Scene) -> dict[str, dict[str, Any]]:
+def written(scene: ReconcileContext) -> dict[str, dict[str, Any]]:
     """Return what is written about each group, as it goes over the wire."""
     return {one.target.name: msgspec.json.decode(msgspec.json.encode(one.body)) for one in report(scene).writes}
 
@@ -40,7 +40,7 @@ def after(group: Group, body: dict[str, Any]) -> Group:
     return replace(group, metadata=meta, status=msgspec.convert(body, CompositePodGroupStatus))
 
 
-def test_counts_health_and_domain_are_written(ground: Ground) -> None:
+def test_counts_health_and_domain_are_written(ground: ViewFixture) -> None:
     """With zeros spelled out, so that kubectl shows them."""
     ground.view.on_node(Added("n1", node("n1", labels={"rack": "r1"})))
     ground.put(composite("root", gang=1, key="rack"), pod_group("a", gang=2, parent="root"))
@@ -63,7 +63,7 @@ def test_counts_health_and_domain_are_written(ground: Ground) -> None:
     assert [one["type"] for one in root["conditions"]] == ["Healthy", "Partial"]
 
 
-def test_what_stands_is_not_written_again(ground: Ground) -> None:
+def test_what_stands_is_not_written_again(ground: ViewFixture) -> None:
     """A look that finds its own words writes nothing."""
     ground.put(*small_tree())
     ground.pods(*members("a", 2))
@@ -75,7 +75,7 @@ def test_what_stands_is_not_written_again(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("missing", ["pods", "conditions"])
-def test_what_was_erased_is_written_again(ground: Ground, missing: str) -> None:
+def test_what_was_erased_is_written_again(ground: ViewFixture, missing: str) -> None:
     """Whether a part of it or all."""
     group = pod_group("a", gang=1)
     ground.put(group)
@@ -85,14 +85,14 @@ def test_what_was_erased_is_written_again(ground: Ground, missing: str) -> None:
     assert set(written(ground.scene("a", kind="PodGroup"))) == {"a"}
 
 
-def test_the_native_flavour_gets_the_condition_alone(ground: Ground) -> None:
+def test_the_native_flavour_gets_the_condition_alone(ground: ViewFixture) -> None:
     """Its schema has no fields for counts."""
     ground.put(*small_tree(), flavour=NATIVE)
     for body in written(ground.scene(flavour=NATIVE)).values():
         assert set(body) == {"conditions"}
 
 
-def test_partial_goes_when_it_is_over(ground: Ground) -> None:
+def test_partial_goes_when_it_is_over(ground: ViewFixture) -> None:
     """The condition is there while half a gang holds nodes, from when that began, and else not at all."""
     ground.put(*small_tree())
     ground.pods(*members("a", 1))
@@ -105,7 +105,7 @@ def test_partial_goes_when_it_is_over(ground: Ground) -> None:
     assert [one["type"] for one in written(ground.scene())["root"]["conditions"]] == ["Healthy"]
 
 
-def test_what_is_not_ours_to_leave_out_is_taken_away(ground: Ground) -> None:
+def test_what_is_not_ours_to_leave_out_is_taken_away(ground: ViewFixture) -> None:
     """A domain and a condition that others have written, once what we say stands, from the very state that was seen."""
     for flavour, foreign in ((CRD, {"domain": {"key": "rack", "value": "r1"}}), (NATIVE, {})):
         group = pod_group("a", gang=1)
@@ -126,7 +126,7 @@ def test_what_is_not_ours_to_leave_out_is_taken_away(ground: Ground) -> None:
     ("chosen", "words"),
     [(None, "goes on trying"), ("5m", "released after 300 s"), ("soon", "is neither default nor a duration")],
 )
-def test_partial_says_what_will_become_of_it(ground: Ground, chosen: str | None, words: str) -> None:
+def test_partial_says_what_will_become_of_it(ground: ViewFixture, chosen: str | None, words: str) -> None:
     """By the choice on the root, also where that cannot be read."""
     annotations = {RELEASE_ANNOTATION: chosen} if chosen else {}
     ground.put(pod_group("a", gang=2, meta=replace(metadata("a"), annotations=annotations)))
@@ -135,7 +135,7 @@ def test_partial_says_what_will_become_of_it(ground: Ground, chosen: str | None,
     assert words in partial["message"]
 
 
-def test_other_conditions_are_left_to_their_writers(ground: Ground) -> None:
+def test_other_conditions_are_left_to_their_writers(ground: ViewFixture) -> None:
     """Only our own are sent; the time of a status that stays is kept."""
     group = pod_group("a", gang=2)
     others = (

@@ -1,0 +1,78 @@
+"""One tree and all that is needed to say what should be written about it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group, GroupKey, Tree
+from cpg_api.scheduling.health import Standing, standings
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.templates import effective_tree
+from cpg_api.scheduling.validation import Surroundings
+from cpg_client.flavours import CRD
+from cpg_client.resources import Resource
+from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.writes import StepResult, TreeKey
+
+
+class ReconcileContext(Struct, frozen=True, kw_only=True):
+    """A tree at one moment, with what it takes from its templates, and as it is ``written``.
+
+    ``now`` is in seconds of the epoch.
+    """
+
+    key: TreeKey
+    tree: Tree
+    written: Tree
+    kinds: Mapping[type, Resource]
+    members: Callable[[GroupKey], Iterable[Pod]]
+    standings: tuple[Standing, ...]
+    surroundings: Surroundings
+    knows_classes: bool
+    now: float
+    stamp: str
+    partial_after: float
+
+    @property
+    def ours(self) -> bool:
+        """Tell whether the groups are of our flavour, whose status has fields for counts and domain."""
+        return self.key.flavour == CRD
+
+    def resource(self, group: Group) -> Resource:
+        """Return where a group is served."""
+        return self.kinds[type(group)]
+
+    def pods(self) -> Iterator[tuple[GroupKey, Pod]]:
+        """Yield the members of the tree, each with its group."""
+        for node in self.tree.nodes:
+            if isinstance(node.group, PodGroup):
+                for pod in self.members(node.key):
+                    yield node.key, pod
+
+
+Step: TypeAlias = Callable[[ReconcileContext], StepResult]
+
+
+def build_context(view: ClusterView, key: TreeKey, *, now: float, stamp: str, partial_after: float) -> ReconcileContext:
+    """Set the scene of a tree as it is known now."""
+    written, workloads = view.tree(key), view.workloads[key.flavour]
+    tree = effective_tree(written, workloads)
+
+    def members(group: GroupKey) -> Iterable[Pod]:
+        return view.members(key.flavour, group)
+
+    return ReconcileContext(
+        key=key,
+        tree=tree,
+        written=written,
+        kinds=view.kinds[key.flavour],
+        members=members,
+        standings=standings(tree, members, view.labels),
+        surroundings=Surroundings(workloads=workloads, classes=view.classes),
+        knows_classes=view.knows_classes,
+        now=now,
+        stamp=stamp,
+        partial_after=partial_after,
+    )
