@@ -23,12 +23,12 @@ from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.notes import Notes
-from cpg_engine.gangs.unit import POD, Members, Unit, pod_unit, tree_unit
-from cpg_engine.gangs.world import World, new_world
-from cpg_engine.preemption.planning import plan
-from cpg_engine.preemption.values import Outcome, VictimUnit
+from cpg_engine.gangs.diagnosis import Diagnosis
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.gangs.unit import POD, GroupPods, Unit, pod_unit, tree_unit
+from cpg_engine.preemption.plan import plan_preemption
+from cpg_engine.preemption.values import PlanOutcome, VictimUnit
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import composite, pod_group
 from cpg_engine.verdicts import Finding
 
@@ -59,12 +59,12 @@ def node(number: int) -> Node:
     )
 
 
-def world_of(nodes: int) -> World:
+def world_of(nodes: int) -> Snapshot:
     """Return a world of so many empty nodes."""
-    world = new_world()
+    snapshot = new_snapshot()
     for number in range(nodes):
-        world.ledger.put_node(node(number))
-    return world
+        snapshot.ledger.put_node(node(number))
+    return snapshot
 
 
 def pods(name: str, count: int, *, cpu: str = "100m", image: str = "train", spread: bool = False) -> list[Pod]:
@@ -85,28 +85,28 @@ def pods(name: str, count: int, *, cpu: str = "100m", image: str = "train", spre
 class Scheduler:
     """What the runtime does around the engine: make a unit, have it decided, assume what was decided."""
 
-    def __init__(self, nodes: int, options: Options | None = None) -> None:
+    def __init__(self, nodes: int, options: SearchOptions | None = None) -> None:
         """Start with empty nodes."""
-        self.world = world_of(nodes)
-        self.options = options or Options()
+        self.snapshot = world_of(nodes)
+        self.options = options or SearchOptions()
 
     def gang(self, tree: Tree, members: Mapping[str, Sequence[Pod]], *, placed: bool = True) -> None:
         """Schedule a tree whose members are given by the name of their group."""
-        pending = {found.key: Members(pending=members.get(found.key.name, ())) for found in tree.nodes}
-        unit = tree_unit(tree, pending, self.world.ledger)
+        pending = {found.key: GroupPods(pending=members.get(found.key.name, ())) for found in tree.nodes}
+        unit = tree_unit(tree, pending, self.snapshot.ledger)
         self._perform(unit, [pod for some in members.values() for pod in some], placed=placed)
 
     def single(self, pod: Pod) -> None:
         """Schedule a pod of no group."""
-        self._perform(pod_unit(pod, self.world.ledger), [pod], placed=True)
+        self._perform(pod_unit(pod, self.snapshot.ledger), [pod], placed=True)
 
     def _perform(self, unit: Unit, members: Sequence[Pod], *, placed: bool) -> Decision:
-        decision = decide(self.world, unit, self.options)
+        decision = decide(self.snapshot, unit, self.options)
         if (decision.explanation.finding is Finding.PLACED) is not placed:
             raise ValueError(f"the benchmark was meant to end otherwise: {decision.explanation.finding}")
         by_uid = {pod.metadata.uid: pod for pod in members}
         for bind in decision.binds:
-            self.world.ledger.put_pod(by_uid[bind.uid], bind.node)
+            self.snapshot.ledger.put_pod(by_uid[bind.uid], bind.node)
         return decision
 
 
@@ -119,7 +119,7 @@ def one_gang(
     nodes: int, members: Sequence[Pod], *, key: str | None = None, placed: bool = True, detail: bool = False
 ) -> Timed:
     """Return the scheduling of one gang of all the pods."""
-    scheduler = Scheduler(nodes, Options(detail=detail))
+    scheduler = Scheduler(nodes, SearchOptions(detail=detail))
     (tree,) = trees_of([pod_group("gang", gang=len(members), key=key)]).values()
     return lambda: scheduler.gang(tree, {"gang": members}, placed=placed)
 
@@ -226,12 +226,12 @@ def deep_trees(nodes: int) -> Timed:
     return run
 
 
-def full(nodes: int, each: int) -> tuple[World, list[VictimUnit]]:
+def full(nodes: int, each: int) -> tuple[Snapshot, list[VictimUnit]]:
     """Return a world of nodes full of running pods, so many on each, and what each of them is evicted as."""
-    world = world_of(nodes)
+    snapshot = world_of(nodes)
     running = pods("low", nodes * each, cpu=f"{4000 // each}m")
     for number, pod in enumerate(running):
-        world.ledger.put_pod(pod, f"node-{number % nodes:05}")
+        snapshot.ledger.put_pod(pod, f"node-{number % nodes:05}")
     units = [
         VictimUnit(
             key=GroupKey(POD, "default", pod.metadata.name),
@@ -241,15 +241,15 @@ def full(nodes: int, each: int) -> tuple[World, list[VictimUnit]]:
         )
         for number, pod in enumerate(running)
     ]
-    return world, units
+    return snapshot, units
 
 
-def planned(world: World, unit: Unit, units: Sequence[VictimUnit], victims: int) -> Timed:
+def planned(snapshot: Snapshot, unit: Unit, units: Sequence[VictimUnit], victims: int) -> Timed:
     """Return the planning for a unit that needs so many victims."""
 
     def run() -> None:
-        found = plan(world, unit, Options(), priority=100, units=units, budgets=())
-        if found.outcome is not Outcome.PLANNED or len(found.evictions) != victims:
+        found = plan_preemption(snapshot, unit, SearchOptions(), priority=100, units=units, budgets=())
+        if found.outcome is not PlanOutcome.PLANNED or len(found.evictions) != victims:
             raise ValueError(f"the benchmark was meant to end otherwise: {found.outcome}, {len(found.evictions)}")
 
     return run
@@ -257,10 +257,10 @@ def planned(world: World, unit: Unit, units: Sequence[VictimUnit], victims: int)
 
 def gang_preempts(nodes: int, key: str | None = None, cpu: str = "800m", victims: int = 500) -> Timed:
     """Plan for one gang of 500 pods where five pods run on each of a fifth of the nodes, which are full."""
-    world, units = full(nodes // 5, 5)
+    snapshot, units = full(nodes // 5, 5)
     (tree,) = trees_of([pod_group("high", gang=500, key=key)]).values()
-    unit = tree_unit(tree, {tree.nodes[0].key: Members(pending=pods("high", 500, cpu=cpu))}, world.ledger)
-    return planned(world, unit, units, victims)
+    unit = tree_unit(tree, {tree.nodes[0].key: GroupPods(pending=pods("high", 500, cpu=cpu))}, snapshot.ledger)
+    return planned(snapshot, unit, units, victims)
 
 
 def shelf_preempts(nodes: int) -> Timed:
@@ -270,8 +270,8 @@ def shelf_preempts(nodes: int) -> Timed:
 
 def pod_preempts(nodes: int) -> Timed:
     """Plan for one pod of no group where ten pods run on each node."""
-    world, units = full(nodes, 10)
-    return planned(world, pod_unit(pods("high", 1, cpu="400m")[0], world.ledger), units, 1)
+    snapshot, units = full(nodes, 10)
+    return planned(snapshot, pod_unit(pods("high", 1, cpu="400m")[0], snapshot.ledger), units, 1)
 
 
 MEASURES: Mapping[str, Callable[[int], Timed]] = {
@@ -325,9 +325,11 @@ def explaining(nodes: int, runs: int) -> float:
 
         return run
 
-    originals = {name: method for name, method in vars(Notes).items() if not name.startswith("_") and callable(method)}
+    originals = {
+        name: method for name, method in vars(Diagnosis).items() if not name.startswith("_") and callable(method)
+    }
     for name, method in originals.items():
-        setattr(Notes, name, timed(method))
+        setattr(Diagnosis, name, timed(method))
     try:
         shares = []
         for _ in range(runs):
@@ -338,7 +340,7 @@ def explaining(nodes: int, runs: int) -> float:
         return min(shares)
     finally:
         for name, method in originals.items():
-            setattr(Notes, name, method)
+            setattr(Diagnosis, name, method)
 
 
 def ledger_memory(nodes: int, _: int) -> float:
@@ -347,11 +349,11 @@ def ledger_memory(nodes: int, _: int) -> float:
     members = [pod for number in range(500) for pod in pods(f"job-{number}", 100)]
     gc.collect()
     tracemalloc.start()
-    world = new_world()
+    snapshot = new_snapshot()
     for found in objects:
-        world.ledger.put_node(found)
+        snapshot.ledger.put_node(found)
     for number, pod in enumerate(members):
-        world.ledger.put_pod(pod, objects[number % nodes].metadata.name)
+        snapshot.ledger.put_pod(pod, objects[number % nodes].metadata.name)
     gc.collect()
     taken, _peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -27,7 +27,7 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
+from cpg_api.scheduling.statuses import GroupCounts, PodIndex, TopologyDomain
 from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.creating import create_all
 from cpg_client.listing import list_all
@@ -193,11 +193,11 @@ def _is_right(group: Group) -> bool:
     name = group.metadata.name
     if isinstance(group, PodGroup):
         size = SIZES[int(name.rpartition("l")[2])]
-        return group.status.pods == PodCounts(size, size, size)
+        return group.status.pods == PodIndex(size, size, size)
     side = name.partition("-")[2]
     size = sum(SIZES[2 * int(side) :][:2]) if side else sum(SIZES)
     domain = None if side else TopologyDomain("block", "b")
-    counts = (PodCounts(size, size, size), GroupCounts(2, 2), domain)
+    counts = (PodIndex(size, size, size), GroupCounts(2, 2), domain)
     return (group.status.pods, group.status.groups, group.status.domain) == counts
 
 

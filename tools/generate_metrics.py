@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-from cpg_engine.gangs.world import new_world
+from cpg_engine.snapshot import new_snapshot
 from cpg_operator.metrics import Metrics as OperatorMetrics
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.metrics import Metrics
@@ -51,7 +51,7 @@ ELECTED = """\
 def rendered() -> str:
     """Return what the file ought to hold."""
     pending = SchedulingQueue(RequeueBackoff())
-    scheduler, state = Metrics("", pending, lambda: 0.0).registry, ClusterCache(new_world(), (), "")
+    scheduler, state = Metrics("", pending, lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
     for collector in (
         PendingCollector(state, pending, wall=lambda: 0.0, ages=dict),
         PluginsCollector(state, pending, ""),

@@ -10,25 +10,25 @@ from collections.abc import Iterable
 
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
-from cpg_engine.filters.volumebinding import volume_choices
-from cpg_engine.gangs.advice import next_step
-from cpg_engine.gangs.allocation import Options, Search
+from cpg_engine.filters.volume_binding import volume_choices
+from cpg_engine.gangs.next_step import next_step
+from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.gangs.unit import Unit
-from cpg_engine.gangs.world import World
+from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Explanation, Finding
 
 
-def decide(world: World, unit: Unit, options: Options, *, lifted: Iterable[str] = ()) -> Decision:
+def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> Decision:
     """Decide where the pods of a unit go; the ledger is afterwards what it was before.
 
-    Pods that are nominated to a node are in the ledger as if they were there. ``lifted`` are those, by UID, that this
+    Pods that are nominated to a node are in the ledger as if they were there. ``ignored`` are those, by UID, that this
     cycle need not mind: of its own tree, and of trees that it outranks.
     """
-    ledger = world.ledger
+    ledger = snapshot.ledger
     mark = ledger.mark()
     try:
-        ledger.lift(lifted)
-        search = Search(world, unit, options)
+        ledger.ignore(ignored)
+        search = PlacementSearch(snapshot, unit, options)
         finding, detail = _run(search)
         seats = search.seats() if finding is Finding.PLACED else ()
         binds = tuple(
@@ -40,10 +40,10 @@ def decide(world: World, unit: Unit, options: Options, *, lifted: Iterable[str] 
     finally:
         ledger.rollback(mark)
     step = next_step(finding, reports)
-    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail), tries=tries)
+    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail), placements=tries)
 
 
-def _run(search: Search) -> tuple[Finding, str]:
+def _run(search: PlacementSearch) -> tuple[Finding, str]:
     """Return what the search found, and, of members that contradict their tree, what contradicts it."""
     try:
         return search.run(), ""

@@ -21,7 +21,7 @@ class Bind(Struct, frozen=True):
     choices: tuple[VolumeChoice, ...] = ()
 
 
-class Tries(Struct, frozen=True):
+class PlacementCounts(Struct, frozen=True):
     """How many domains a search had to choose from, and how many of those that it tried to fill it could, or not."""
 
     offered: int = 0
@@ -34,4 +34,4 @@ class Decision(Struct, frozen=True):
 
     binds: tuple[Bind, ...]
     explanation: Explanation
-    tries: Tries = Tries()
+    placements: PlacementCounts = PlacementCounts()

@@ -39,7 +39,7 @@ class Domain(Struct, frozen=True):
     value: str
 
 
-class Counts(Struct, frozen=True):
+class StatusCounts(Struct, frozen=True):
     """M, S, R, U and UU of a node of the tree: of pods at a leaf, of child groups above."""
 
     minimum: int
@@ -60,14 +60,14 @@ class Counts(Struct, frozen=True):
         return Status.UNRESOLVABLE
 
 
-class Reason(Struct, frozen=True):
+class FilterReason(Struct, frozen=True):
     """Why some nodes are out for a pod, and how many."""
 
     text: str
     nodes: int
 
 
-class Candidate(Struct, frozen=True):
+class CandidateDomain(Struct, frozen=True):
     """A domain that was considered: how many of the pods below the group it has room for.
 
     ``short`` is how many more it would have to have room for, at the least, to hold the group's minimum.
@@ -78,17 +78,17 @@ class Candidate(Struct, frozen=True):
     fits: int
     wanted: int
     short: int = 0
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[FilterReason, ...] = ()
 
 
-class Refused(Struct, frozen=True):
+class InvalidPod(Struct, frozen=True):
     """A pod that nobody could schedule: something in it makes no sense."""
 
     uid: str
     problems: tuple[Problem, ...]
 
 
-class NodeReport(Struct, frozen=True):
+class GroupReport(Struct, frozen=True):
     """What became of one group of the tree, in the attempt that came furthest.
 
     ``domain`` is where the group was placed; in a tree that was not, it was so for as long as that attempt lasted.
@@ -99,13 +99,13 @@ class NodeReport(Struct, frozen=True):
     """
 
     key: GroupKey
-    counts: Counts
+    counts: StatusCounts
     domain: Domain | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[CandidateDomain, ...] = ()
     blockers: tuple[GroupKey, ...] = ()
     nodes: int = 0
-    reasons: tuple[Reason, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    reasons: tuple[FilterReason, ...] = ()
+    invalid: tuple[InvalidPod, ...] = ()
     lost_with: GroupKey | None = None
 
     @property
@@ -114,7 +114,7 @@ class NodeReport(Struct, frozen=True):
         return self.counts.status
 
 
-class Step(StrEnum):
+class Remedy(StrEnum):
     """What a person can do about a tree that was not placed."""
 
     ADD_MEMBERS = "AddMembers"
@@ -128,7 +128,7 @@ class Step(StrEnum):
 class NextStep(Struct, frozen=True):
     """What to do, at which group, for how many pods or groups, in which domain."""
 
-    step: Step
+    remedy: Remedy
     group: GroupKey
     count: int = 0
     domain: Domain | None = None
@@ -138,6 +138,6 @@ class Explanation(Struct, frozen=True):
     """Why a tree was placed, or was not, group by group in the order of the tree."""
 
     finding: Finding
-    reports: tuple[NodeReport, ...]
+    reports: tuple[GroupReport, ...]
     next_step: NextStep | None = None
     detail: str = ""

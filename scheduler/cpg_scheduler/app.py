@@ -40,7 +40,7 @@ from cpg_client.reflecting import Reflector, Source
 from cpg_client.resources import Resource
 from cpg_client.retrying import Backoff
 from cpg_client.stores import Change, Deleted, Modified, Rejection, whole
-from cpg_engine.gangs.world import new_world
+from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -189,7 +189,7 @@ async def _learn(
 ) -> None:
     """Reflect what is served, as soon as the API server can be asked, and watch over what that is."""
     settings, kinds = shell.settings, await _flavours(connection, shell)
-    state = ClusterCache(new_world(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
+    state = ClusterCache(new_snapshot(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
     scene = _Scene(state=state, kinds=kinds)
     for reflector in _reflectors(connection, scene, shell.log):
         informers.start(reflector)
@@ -215,7 +215,7 @@ async def _schedule(
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(state.pods),
-                nodes=len(state.world.ledger.cluster.row_of),
+                nodes=len(state.snapshot.ledger.cluster.row_of),
             )
             scene.parts = parts
             state.emit_all()

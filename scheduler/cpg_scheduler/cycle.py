@@ -16,7 +16,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.binder import REASON_WAITING, BindBatch, Binder, BindFailure
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -51,7 +51,7 @@ class SchedulingLoop:
         preemption: Preemption,
         reporter: StatusWriter,
         metrics: Metrics,
-        options: Options,
+        options: SearchOptions,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
         announce: Callable[[Pod, str], None] = lambda *_: None,
@@ -140,8 +140,8 @@ class SchedulingLoop:
     def _attempt(self, root: UnitKey, ready: SchedulableUnit) -> None:
         """Let the engine decide about a root, and see to it."""
         began = self._clock()
-        lifted = self._preemption.ignored_by(root, ready)
-        decision = decide(self._state.world, ready.unit, self._options, lifted=lifted)
+        ignored = self._preemption.ignored_by(root, ready)
+        decision = decide(self._state.snapshot, ready.unit, self._options, ignored=ignored)
         finding = decision.explanation.finding
         seconds = self._clock() - began
         nodes = {bind.uid: bind.node for bind in decision.binds}
@@ -149,11 +149,11 @@ class SchedulingLoop:
         self._preemption.placed(root, nodes)
         answer = self._preemption.answer(root, ready, decision, left)
         result = self._metrics.attempted(
-            finding, seconds, waits=answer.waits, placed=len(nodes), left=len(left), tries=decision.tries
+            finding, seconds, waits=answer.waits, placed=len(nodes), left=len(left), tries=decision.placements
         )
         self._log_attempt(root, ready, decision, seconds=seconds, answer=answer)
         if left:
-            failure = _failure(ready, ready.failure(self._state.world, decision, left), answer)
+            failure = _failure(ready, ready.failure(self._state.snapshot, decision, left), answer)
             if ready.preempts:
                 self._rouser.below = max(self._rouser.below or ready.priority, ready.priority)
             self._pending.fail(root, len(ready.pods), self._clock(), failure)
@@ -252,7 +252,7 @@ class SchedulingLoop:
         if isinstance(standing, Inadmissible):
             self._tell_refused(standing)
         elif standing is not None:
-            explanation = decide(self._state.world, standing.unit, self._options).explanation
+            explanation = decide(self._state.snapshot, standing.unit, self._options).explanation
             self._tell(standing, explanation, {}, NOTHING)
             if explanation.finding is Finding.PLACED:
                 self._tell_met(root)

@@ -11,7 +11,7 @@ from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
 from cpg_client.leading import LeaderElection
 from cpg_client.settings import address_of, common_mistakes, overridden, read
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.weights import Weights
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
 
@@ -50,9 +50,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     search: Search = field(default_factory=Search)
     weights: Weights = field(default_factory=Weights)
 
-    def options(self) -> Options:
+    def options(self) -> SearchOptions:
         """Return what the engine is told; sentences name one domain, so no others are looked at."""
-        return Options(weights=self.weights, budget=self.search.budget, detail=True, candidates=1)
+        return SearchOptions(weights=self.weights, budget=self.search.budget, detail=True, candidates=1)
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""

@@ -25,8 +25,8 @@ from cpg_api.scheduling.validation import (
     waits_for,
 )
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
-from cpg_engine.gangs.world import World
+from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
+from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.cache.cluster import ALONE, ClusterCache
 from cpg_scheduler.keys import QueueKey, UnitKey
@@ -52,11 +52,11 @@ class SchedulableUnit(Struct, frozen=True):
         signature = signature_of(self.unit, self.pods.values())
         return None if signature is None else (signature, self.preempts)
 
-    def failure(self, world: World, decision: Decision, left: Collection[str]) -> FailedAttempt:
+    def failure(self, snapshot: Snapshot, decision: Decision, left: Collection[str]) -> FailedAttempt:
         """Return what is to be remembered of a decision that leaves these pods, by UID, without a node."""
         finding = decision.explanation.finding
         return FailedAttempt(
-            hope=hint_for(world, self.unit, finding, left),
+            hope=hint_for(snapshot, self.unit, finding, left),
             signature=None if finding is Finding.PLACED else self.signature,
             unit=self.unit,
             explanation=decision.explanation,
@@ -107,7 +107,7 @@ def build_unit(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmiss
         return replace(refusal, pods=pods, groups=groups)
     members = {node.key: members_of(state, root.flavour, node.key) for node in tree.nodes}
     return SchedulableUnit(
-        unit=tree_unit(tree, members, state.world.ledger),
+        unit=tree_unit(tree, members, state.snapshot.ledger),
         pods={pod.metadata.uid: pod for pod in pods},
         groups=groups,
         priority=_priority_of(state, root.flavour, tree),
@@ -131,7 +131,7 @@ def is_incomplete(state: ClusterCache, root: UnitKey) -> bool:
     return state.stores[root.flavour].anchor(root.key) not in state.stores[root.flavour]
 
 
-def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> Members:
+def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:
     """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
     pending, settled = [], []
     for pod in state.members(flavour, key):
@@ -139,7 +139,7 @@ def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> Members:
             pending.append(pod)
         elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
             settled.append(pod)
-    return Members(pending=pending, settled=settled)
+    return GroupPods(pending=pending, scheduled=settled)
 
 
 def _single(state: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissible:
@@ -156,7 +156,7 @@ def _single(state: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissibl
         message = "waiting for its scheduling gates to be removed"
         return Inadmissible(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
     return SchedulableUnit(
-        unit=pod_unit(pod, state.world.ledger),
+        unit=pod_unit(pod, state.snapshot.ledger),
         pods={pod.metadata.uid: pod},
         groups=(),
         priority=pod.spec.priority or 0,

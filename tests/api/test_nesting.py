@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cpg_api.core.pod import Pod
 from cpg_api.nesting import MAX_NESTING, cut_items, cut_nesting
 from cpg_api.parsing import parse_list
-from cpg_engine.testing.measuring import calls
+from cpg_engine.testing.call_counts import count_calls
 
 GOOD = b'{"metadata":{"name":"good","namespace":"ns"}}'
 
@@ -104,4 +104,4 @@ def test_what_is_nested_deeply_costs_little() -> None:
     deep = b",".join([b"[" * 9000 + b"]" * 9000] * 4)
     data = listed(GOOD, b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":{"f":[%s]}}]}}' % deep, GOOD)
     assert len(parse_list(data, Pod).items) == 3
-    assert calls(lambda: cut_items(data)) < len(data) / 2
+    assert count_calls(lambda: cut_items(data)) < len(data) / 2

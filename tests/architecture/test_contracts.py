@@ -21,7 +21,7 @@ PURITY = "The engine and the api model do no I/O, read no clock, log nothing"
 MSGSPEC = "The api model knows no third party but msgspec"
 HTTP = "HTTP lives in the client alone"
 PYKUBE = "pykube-ng serves the work that is done once, and nothing that runs for long"
-ENGINE = "Inside the engine, searches use parts and parts use the snapshot"
+ENGINE = "Inside the engine, searches use parts and parts use the cluster"
 FILTERS = "Filters are unaware of each other"
 
 VIOLATIONS = [
@@ -34,9 +34,9 @@ VIOLATIONS = [
     (LAYERS, {"operator/cpg_operator/stray.py": "import cpg_cli"}),
     (LAYERS, {"cli/cpg_cli/stray.py": "import cpg_lab"}),
     (ENGINE, {"scheduler/cpg_engine/stray.py": "'on no layer'"}),
-    (ENGINE, {"scheduler/cpg_engine/snapshot/stray.py": "import cpg_engine.gangs"}),
+    (ENGINE, {"scheduler/cpg_engine/cluster/stray.py": "import cpg_engine.gangs"}),
     (ENGINE, {"scheduler/cpg_engine/scores/stray.py": "import cpg_engine.filters"}),
-    (FILTERS, {"scheduler/cpg_engine/filters/fit.py": "import cpg_engine.filters.taints"}),
+    (FILTERS, {"scheduler/cpg_engine/filters/node_resources.py": "import cpg_engine.filters.taint_toleration"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "import time"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "def now():\n    from time import time\n"}),
     (PURITY, {"api/cpg_api/stray.py": "import logging"}),

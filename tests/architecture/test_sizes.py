@@ -38,7 +38,7 @@ LONG_MODULES = {
     "tests/scheduler/test_preempting.py",
     "tests/scheduler/test_reporting.py",
 }
-LARGE_CLASSES = {"Driver", "Evictor", "Ledger", "Pending", "Preemption", "Reporter", "Search", "State", "View"}
+LARGE_CLASSES = {"Driver", "Evictor", "Ledger", "Pending", "Preemption", "PlacementSearch", "Reporter", "State", "View"}
 SHARED_NAMES = {
     "Answer", "Backoff", "Candidate", "Claim", "Container", "Counts", "Driver", "Failure", "Found", "Identity",
     "Line", "Metrics", "Nomination", "Order", "Outcome", "Page", "Place", "Plan", "Pod", "PodAffinity", "PodSpec",

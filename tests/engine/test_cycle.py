@@ -8,39 +8,41 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group, key_of
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cycle import decide
-from cpg_engine.decisions import Decision, Tries
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.unit import Members, pod_unit, tree_unit
-from cpg_engine.gangs.world import World, new_world
-from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.decisions import Decision, PlacementCounts
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.gangs.unit import GroupPods, pod_unit, tree_unit
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_engine.testing.trials import Trial
-from cpg_engine.verdicts import Counts, Finding, Status, Step
+from cpg_engine.testing.decision_case import DecisionCase
+from cpg_engine.verdicts import Finding, Remedy, Status, StatusCounts
 
 
 @pytest.fixture
-def world() -> World:
+def snapshot() -> Snapshot:
     """Two racks: a of 4 and b of 2 CPU."""
-    found = new_world()
+    found = new_snapshot()
     found.ledger.put_node(node("a", cpu=4, labels={"rack": "1"}))
     found.ledger.put_node(node("b", cpu=2, labels={"rack": "2"}))
     return found
 
 
-def decided(world: World, groups: list[Group], pods: dict[str, int], running: dict[str, str] | None = None) -> Decision:
+def decided(
+    snapshot: Snapshot, groups: list[Group], pods: dict[str, int], running: dict[str, str] | None = None
+) -> Decision:
     """Decide about a tree whose leaves have so many waiting pods of 1 CPU, and members that run on these nodes."""
     (tree,) = Forest.of(groups).trees()
     members = {
-        key_of(group): Members(
+        key_of(group): GroupPods(
             pending=[
                 pod(f"{group.metadata.name}-{number}", cpu=1) for number in range(pods.get(group.metadata.name, 0))
             ],
-            settled=[pod(name, node_name=home) for name, home in (running or {}).items()],
+            scheduled=[pod(name, node_name=home) for name, home in (running or {}).items()],
         )
         for group in groups
     }
-    return decide(world, tree_unit(tree, members, world.ledger), Options())
+    return decide(snapshot, tree_unit(tree, members, snapshot.ledger), SearchOptions())
 
 
 def places(decision: Decision) -> dict[str, str]:
@@ -48,87 +50,87 @@ def places(decision: Decision) -> dict[str, str]:
     return {bind.uid.removeprefix("uid-default-"): bind.node for bind in decision.binds}
 
 
-def test_a_pod_goes_to_the_best_node(world: World) -> None:
+def test_a_pod_goes_to_the_best_node(snapshot: Snapshot) -> None:
     """The emptier of two nodes, and the ledger is then what it was before."""
-    decision = decide(world, pod_unit(pod("p", cpu=1), world.ledger), Options())
+    decision = decide(snapshot, pod_unit(pod("p", cpu=1), snapshot.ledger), SearchOptions())
     assert (places(decision), decision.explanation.finding) == ({"p": "a"}, Finding.PLACED)
     assert decision.explanation.next_step is None
-    assert 0 == world.ledger.used.sum() == world.ledger.mark()
+    assert 0 == snapshot.ledger.used.sum() == snapshot.ledger.mark()
 
 
-def test_a_pod_that_fits_nowhere_is_explained(world: World) -> None:
+def test_a_pod_that_fits_nowhere_is_explained(snapshot: Snapshot) -> None:
     """Nothing is bound, and there is one thing to do."""
-    decision = decide(world, pod_unit(pod("p", cpu=5), world.ledger), Options(detail=True))
+    decision = decide(snapshot, pod_unit(pod("p", cpu=5), snapshot.ledger), SearchOptions(detail=True))
     assert (decision.binds, decision.explanation.finding) == ((), Finding.IMPOSSIBLE)
     (report,) = decision.explanation.reports
     assert [(why.text, why.nodes) for why in report.reasons] == [("Insufficient cpu", 2)]
     assert decision.explanation.next_step is not None
 
 
-def test_a_gang_goes_whole_or_not_at_all(world: World) -> None:
+def test_a_gang_goes_whole_or_not_at_all(snapshot: Snapshot) -> None:
     """Six pods of 1 CPU fit, seven do not, and then none is bound."""
-    assert {f"g-{number}" for number in range(6)} == set(places(decided(world, [pod_group("g", gang=6)], {"g": 6})))
-    assert places(decided(world, [pod_group("g", gang=7)], {"g": 7})) == {}
+    assert {f"g-{number}" for number in range(6)} == set(places(decided(snapshot, [pod_group("g", gang=6)], {"g": 6})))
+    assert places(decided(snapshot, [pod_group("g", gang=7)], {"g": 7})) == {}
 
 
-def test_a_gang_of_one_rack_stays_there(world: World) -> None:
+def test_a_gang_of_one_rack_stays_there(snapshot: Snapshot) -> None:
     """Three pods fit only rack 1; five fit the cluster, but no rack."""
     group = pod_group("g", gang=3, key="rack")
-    assert {"a"} == set(places(decided(world, [group], {"g": 3})).values())
-    assert Finding.IMPOSSIBLE is decided(world, [pod_group("g", gang=5, key="rack")], {"g": 5}).explanation.finding
+    assert {"a"} == set(places(decided(snapshot, [group], {"g": 3})).values())
+    assert Finding.IMPOSSIBLE is decided(snapshot, [pod_group("g", gang=5, key="rack")], {"g": 5}).explanation.finding
 
 
-def test_a_tree_is_placed_child_by_child(world: World) -> None:
+def test_a_tree_is_placed_child_by_child(snapshot: Snapshot) -> None:
     """Both children in a rack of their own, the larger in the larger one."""
     large = pod_group("x", gang=3, parent="root", key="rack")
     groups: list[Group] = [composite("root", gang=2), large, pod_group("y", gang=2, parent="root", key="rack")]
-    found = places(decided(world, groups, {"x": 3, "y": 2}))
+    found = places(decided(snapshot, groups, {"x": 3, "y": 2}))
     assert ({"a"}, {"b"}) == ({found[f"x-{n}"] for n in range(3)}, {found[f"y-{n}"] for n in range(2)})
 
 
-def test_who_has_not_enough_members_is_not_tried(world: World) -> None:
+def test_who_has_not_enough_members_is_not_tried(snapshot: Snapshot) -> None:
     """A gang of three that has two pods waits for the third."""
-    assert Finding.INADMISSIBLE is decided(world, [pod_group("g", gang=3)], {"g": 2}).explanation.finding
+    assert Finding.INADMISSIBLE is decided(snapshot, [pod_group("g", gang=3)], {"g": 2}).explanation.finding
 
 
-def test_members_that_contradict_their_group_are_told(world: World) -> None:
+def test_members_that_contradict_their_group_are_told(snapshot: Snapshot) -> None:
     """A gang that must be in one rack and runs in two can be placed nowhere, and says which they are."""
     group = pod_group("g", gang=3, key="rack")
-    decision = decided(world, [group], {"g": 1}, {"r": "a", "s": "b"})
+    decision = decided(snapshot, [group], {"g": 1}, {"r": "a", "s": "b"})
     assert Finding.CONTRADICTION is decision.explanation.finding
     assert "more than one domain of rack: 1, 2" in decision.explanation.detail
-    assert world.ledger.mark() == 0
+    assert snapshot.ledger.mark() == 0
 
 
-def test_nominated_room_is_not_given_away_except_to_who_outranks_it(world: World) -> None:
+def test_nominated_room_is_not_given_away_except_to_who_outranks_it(snapshot: Snapshot) -> None:
     """Room on node a that is kept for others is not there for a cycle, unless that has them lifted for itself."""
     ghost = pod("n", cpu=4)
-    world.ledger.put_pod(ghost, "a")
-    used = world.ledger.used.copy()
-    unit = pod_unit(pod("p", cpu=1), world.ledger)
-    assert places(decide(world, unit, Options())) == {"p": "b"}
-    assert places(decide(world, unit, Options(), lifted=[ghost.metadata.uid, "nobody"])) == {"p": "a"}
-    assert np.array_equal(used, world.ledger.used)
+    snapshot.ledger.put_pod(ghost, "a")
+    used = snapshot.ledger.used.copy()
+    unit = pod_unit(pod("p", cpu=1), snapshot.ledger)
+    assert places(decide(snapshot, unit, SearchOptions())) == {"p": "b"}
+    assert places(decide(snapshot, unit, SearchOptions(), ignored=[ghost.metadata.uid, "nobody"])) == {"p": "a"}
+    assert np.array_equal(used, snapshot.ledger.used)
 
 
-def test_two_runs_agree(world: World) -> None:
+def test_two_runs_agree(snapshot: Snapshot) -> None:
     """The same question has the same answer, in a world that came about in another order, too."""
-    other = new_world()
+    other = new_snapshot()
     for name in ("b", "a"):
-        found = world.ledger.cluster.nodes[world.ledger.cluster.row_of[name]]
+        found = snapshot.ledger.cluster.nodes[snapshot.ledger.cluster.row_of[name]]
         assert found is not None
         other.ledger.put_node(found)
     group = pod_group("g", gang=5)
-    first = decided(world, [group], {"g": 5})
-    assert first == decided(world, [group], {"g": 5}) == decided(other, [group], {"g": 5})
+    first = decided(snapshot, [group], {"g": 5})
+    assert first == decided(snapshot, [group], {"g": 5}) == decided(other, [group], {"g": 5})
 
 
-def test_a_cycle_leaves_every_array_as_it_was(world: World) -> None:
+def test_a_cycle_leaves_every_array_as_it_was(snapshot: Snapshot) -> None:
     """Whether it places or fails, deciding changes nothing that the next cycle could see."""
-    before = (world.ledger.used.copy(), world.ledger.scored.copy(), world.ledger.allocatable.copy())
+    before = (snapshot.ledger.used.copy(), snapshot.ledger.scored.copy(), snapshot.ledger.allocatable.copy())
     for size in (6, 7):
-        decided(world, [pod_group("g", gang=size)], {"g": size})
-        after = (world.ledger.used, world.ledger.scored, world.ledger.allocatable)
+        decided(snapshot, [pod_group("g", gang=size)], {"g": size})
+        after = (snapshot.ledger.used, snapshot.ledger.scored, snapshot.ledger.allocatable)
         assert all(np.array_equal(one, two) for one, two in zip(before, after, strict=True))
 
 
@@ -148,55 +150,57 @@ class Broken:
 def test_an_error_inside_leaves_no_trace() -> None:
     """A fault in the engine costs a cycle, never the ledger: what was placed and lifted is taken back."""
     groups = {"root": {"gang": 2, "children": {"pg1": None, "pg2": None}}}
-    trial = Trial(["n1 4"], groups, ["1@pg1", "1@pg2", "1@pg2 on n1"])
+    trial = DecisionCase(["n1 4"], groups, ["1@pg1", "1@pg2", "1@pg2 on n1"])
     before = trial.trace()
     with pytest.raises(ZeroDivisionError):
-        decide(replace(trial.world, dynamic=(Broken(),)), trial.unit, Options(), lifted=["uid-default-pg2-2"])
+        decide(replace(trial.snapshot, dynamic=(Broken(),)), trial.unit, SearchOptions(), ignored=["uid-default-pg2-2"])
     assert before == trial.trace()
 
 
 def test_an_error_among_the_lifted_leaves_no_trace() -> None:
     """The second could not be named when the first was asked for."""
-    trial = Trial(["n1 4"], {"root": None}, ["1@root", "1@root on n1"])
+    trial = DecisionCase(["n1 4"], {"root": None}, ["1@root", "1@root on n1"])
     before = trial.trace()
 
-    def lifted() -> Iterator[str]:
+    def ignored() -> Iterator[str]:
         yield "uid-default-root-2"
         raise LookupError
 
     with pytest.raises(LookupError):
-        decide(trial.world, trial.unit, Options(), lifted=lifted())
+        decide(trial.snapshot, trial.unit, SearchOptions(), ignored=ignored())
     assert before == trial.trace()
 
 
 def test_nominated_room_can_make_a_gang_fail() -> None:
     """The reason is told as if others held the room already, since they are about to."""
-    trial = Trial(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
+    trial = DecisionCase(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
     ghost = pod("ghost", cpu=1)
-    trial.world.ledger.put_pod(ghost, "n1")
+    trial.snapshot.ledger.put_pod(ghost, "n1")
     found = trial.decide()
-    assert (Finding.IMPOSSIBLE, Counts(2, scheduled=1, unschedulable=1)) == (found.finding, found.counts("root"))
-    assert len(trial.decide(lifted=[ghost.metadata.uid]).binds) == 2
+    assert (Finding.IMPOSSIBLE, StatusCounts(2, scheduled=1, unschedulable=1)) == (found.finding, found.counts("root"))
+    assert len(trial.decide(ignored=[ghost.metadata.uid]).binds) == 2
 
 
 def test_the_budget_is_told_where_it_was_what_lacked() -> None:
     """No pod is bound, and the next step is to give the search more."""
     nodes: list[str | dict[str, Any]] = [{"node": "a1 12 rack=a", "pods": 3}, "a2 5 rack=b"]
     racks = {"pg1": {"gang": 3, "key": "rack"}, "pg2": {"gang": 5, "key": "rack"}}
-    found = Trial(nodes, {"root": {"gang": 2, "children": racks}}, ["3x1@pg1", "5x1@pg2"]).decide(Options(budget=0))
+    found = DecisionCase(nodes, {"root": {"gang": 2, "children": racks}}, ["3x1@pg1", "5x1@pg2"]).decide(
+        SearchOptions(budget=0)
+    )
     assert (found.finding, found.binds) == (Finding.OUT_OF_BUDGET, {})
     assert found.step is not None
-    assert (found.step.step, found.step.group.name) == (Step.RAISE_BUDGET, "pg2")
+    assert (found.step.remedy, found.step.group.name) == (Remedy.RAISE_BUDGET, "pg2")
 
 
 def test_a_contradiction_names_the_group_and_where_its_members_run() -> None:
     """The tree is told what is wrong, the next step whose members are to be moved; siblings count as they are."""
     groups = {"root": {"children": {"pg1": {"gang": 2, "key": "rack"}, "pg2": None}}}
-    found = Trial(["n1 2 rack=a", "n2 2 rack=b"], groups, ["1@pg1 on n1", "1@pg1 on n2", "1@pg2"]).decide()
+    found = DecisionCase(["n1 2 rack=a", "n2 2 rack=b"], groups, ["1@pg1 on n1", "1@pg1 on n2", "1@pg2"]).decide()
     text = "PodGroup default/pg1: its members run in more than one domain of rack: a, b"
     assert text == found.decision.explanation.detail
     assert found.step is not None
-    assert (found.step.step, found.step.group.name) == (Step.MOVE_MEMBERS, "pg1")
+    assert (found.step.remedy, found.step.group.name) == (Remedy.MOVE_MEMBERS, "pg1")
     assert [found.report(name).status for name in ("pg1", "pg2")] == [Status.UNRESOLVABLE, Status.WAIT]
 
 
@@ -204,21 +208,21 @@ def test_reports_stand_in_the_order_of_the_tree() -> None:
     """Parents come before their children, siblings as they are asked; there is one for each group."""
     groups = {"root": {"children": {"mid": {"children": {"pg1": None}}, "pg2": None}}}
     for pods in (["1@pg1", "1@pg2"], ["9@pg1", "9@pg2"], []):
-        reports = Trial(["n1 2"], groups, pods).decide().decision.explanation.reports
+        reports = DecisionCase(["n1 2"], groups, pods).decide().decision.explanation.reports
         assert [report.key.name for report in reports] == ["root", "mid", "pg1", "pg2"]
 
 
 def test_binds_stand_in_the_order_of_the_tree() -> None:
     """Whoever performs them one after the other completes one group before the next."""
-    found = Trial(["n1 4"], {"root": {"children": {"pg1": None, "pg2": None}}}, ["2x1@pg1", "2x1@pg2"]).decide()
+    found = DecisionCase(["n1 4"], {"root": {"children": {"pg1": None, "pg2": None}}}, ["2x1@pg1", "2x1@pg2"]).decide()
     assert list(found.binds) == ["pg1-1", "pg1-2", "pg2-1", "pg2-2"]
 
 
 def test_domains_are_counted_that_were_offered_and_tried() -> None:
     """Of three racks one has no room and is not tried, one is tried in vain, and the third will do."""
     nodes = ["n1 1 rack=a", "n2 6 rack=b", "n5 1 rack=b", "n3 2 rack=c", "n4 7 rack=c"]
-    found = Trial(nodes, {"root": {"gang": 2, "key": "rack"}}, ["5@root", "2@root"]).decide()
-    assert found.decision.tries == Tries(3, feasible=1, infeasible=1)
-    assert Trial(nodes, {"root": {"gang": 2}}, ["2x1@root"]).decide().decision.tries == Tries()
+    found = DecisionCase(nodes, {"root": {"gang": 2, "key": "rack"}}, ["5@root", "2@root"]).decide()
+    assert found.decision.placements == PlacementCounts(3, feasible=1, infeasible=1)
+    assert DecisionCase(nodes, {"root": {"gang": 2}}, ["2x1@root"]).decide().decision.placements == PlacementCounts()
     preferring = {"root": {"gang": 2, "preferred": "rack"}}
-    assert Trial(nodes, preferring, ["2x1@root"]).decide().decision.tries == Tries(3, feasible=1)
+    assert DecisionCase(nodes, preferring, ["2x1@root"]).decide().decision.placements == PlacementCounts(3, feasible=1)

@@ -5,12 +5,12 @@ import pytest
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.decisions import Bind, Decision
-from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport
+from cpg_engine.verdicts import Explanation, Finding, GroupReport, StatusCounts
 
 
 def decision() -> Decision:
     """Return a decision to bind one pod."""
-    report = NodeReport(GroupKey("PodGroup", "default", "pg"), Counts(1, scheduled=1))
+    report = GroupReport(GroupKey("PodGroup", "default", "pg"), StatusCounts(1, scheduled=1))
     return Decision((Bind("uid", "n1"),), Explanation(Finding.PLACED, (report,)))
 
 

@@ -3,32 +3,32 @@
 import pytest
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.verdicts import Counts, NodeReport, Status
+from cpg_engine.verdicts import GroupReport, Status, StatusCounts
 
 
 @pytest.mark.parametrize(
     ("counts", "status"),
     [
-        (Counts(2, scheduled=2), Status.SUCCESS),
-        (Counts(2, scheduled=3, unresolvable=9), Status.SUCCESS),
-        (Counts(2, scheduled=1, remaining=1), Status.WAIT),
-        (Counts(2, remaining=2, unresolvable=1), Status.WAIT),
-        (Counts(2, scheduled=1, unschedulable=1), Status.UNSCHEDULABLE),
-        (Counts(3, scheduled=1, remaining=1, unschedulable=1), Status.UNSCHEDULABLE),
-        (Counts(2, scheduled=1, unresolvable=1), Status.UNRESOLVABLE),
-        (Counts(3, scheduled=1, remaining=1, unresolvable=5), Status.UNRESOLVABLE),
-        (Counts(1), Status.UNRESOLVABLE),
-        (Counts(0), Status.SUCCESS),
+        (StatusCounts(2, scheduled=2), Status.SUCCESS),
+        (StatusCounts(2, scheduled=3, unresolvable=9), Status.SUCCESS),
+        (StatusCounts(2, scheduled=1, remaining=1), Status.WAIT),
+        (StatusCounts(2, remaining=2, unresolvable=1), Status.WAIT),
+        (StatusCounts(2, scheduled=1, unschedulable=1), Status.UNSCHEDULABLE),
+        (StatusCounts(3, scheduled=1, remaining=1, unschedulable=1), Status.UNSCHEDULABLE),
+        (StatusCounts(2, scheduled=1, unresolvable=1), Status.UNRESOLVABLE),
+        (StatusCounts(3, scheduled=1, remaining=1, unresolvable=5), Status.UNRESOLVABLE),
+        (StatusCounts(1), Status.UNRESOLVABLE),
+        (StatusCounts(0), Status.SUCCESS),
     ],
 )
-def test_the_status_follows_from_the_counts(counts: Counts, status: Status) -> None:
+def test_the_status_follows_from_the_counts(counts: StatusCounts, status: Status) -> None:
     """It is KEP-6012's rule: S >= M, else S + R >= M, else S + R + U >= M, else nothing helps."""
     assert status is counts.status
 
 
 def test_a_report_has_the_status_of_its_counts() -> None:
     """A group's status is never stored beside the numbers that it follows from."""
-    report = NodeReport(GroupKey("PodGroup", "default", "pg"), Counts(1, remaining=1))
+    report = GroupReport(GroupKey("PodGroup", "default", "pg"), StatusCounts(1, remaining=1))
     assert report.status is Status.WAIT
 
 

@@ -14,9 +14,9 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import node, pod, pod_group
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import BEARS_RED, RED, cases
 
 HUGE = 2**70
@@ -137,7 +137,7 @@ def wire(plain: object, kind: type[Any]) -> Any:  # noqa: ANN401 - whatever kind
     return None if isinstance(found, Rejected) else found
 
 
-def survivors(stage: Stage) -> None:
+def survivors(stage: ClusterSimulator) -> None:
     """Ask for two good pods among the absurd ones, and see them placed."""
     stage.put_node(node("n1", cpu=2, memory="1Gi", labels={"good": "yes"}, taints=(RED,)))
     stage.put_group(pod_group("good-group", gang=2))
@@ -151,7 +151,7 @@ def survivors(stage: Stage) -> None:
 @given(st.lists(SPECS, min_size=1, max_size=3))
 def test_absurd_pods(specs: Sequence[dict[str, Any]]) -> None:
     """Whatever a pod asks for, pending or running, other pods are placed."""
-    stage = Stage(Options(detail=True))
+    stage = ClusterSimulator(SearchOptions(detail=True))
     stage.put_node(node("n0", cpu=4, memory="1Gi"))
     for number, spec in enumerate(specs):
         found: Pod | None = wire({"metadata": {"name": f"absurd-{number}", "uid": f"{number}"}, "spec": spec}, Pod)
@@ -164,7 +164,7 @@ def test_absurd_pods(specs: Sequence[dict[str, Any]]) -> None:
 @given(NODES)
 def test_absurd_nodes(plain: dict[str, Any]) -> None:
     """Whatever a node says of itself, pods are placed on the others."""
-    stage = Stage(Options(detail=True))
+    stage = ClusterSimulator(SearchOptions(detail=True))
     found: Node | None = wire(plain, Node)
     if found is not None:
         stage.put_node(found)
@@ -176,7 +176,7 @@ def test_absurd_nodes(plain: dict[str, Any]) -> None:
 @given(NUMBERS, NUMBERS, CONSTRAINTS, CONSTRAINTS)
 def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: dict[str, Any]) -> None:
     """Whatever a group demands, other groups are placed."""
-    stage = Stage(Options(detail=True))
+    stage = ClusterSimulator(SearchOptions(detail=True))
     stage.put_node(node("n0", cpu=4))
     root = {"schedulingPolicy": {"gang": {"minGroupCount": groups}}, "schedulingConstraints": above}
     leaf = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "schedulingConstraints": below}
@@ -196,7 +196,7 @@ def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: 
 @given(st.lists(st.sampled_from(["a", "b"]), max_size=4), st.lists(st.sampled_from(["n1", "n2"]), max_size=4))
 def test_the_same_twice(pods: list[str], nodes: list[str]) -> None:
     """Objects that come again, or two with one UID, change nothing for others."""
-    stage = Stage(Options())
+    stage = ClusterSimulator(SearchOptions())
     for name in nodes:
         stage.put_node(node(name, taints=(RED, RED)))
     for name in pods:

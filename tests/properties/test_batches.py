@@ -13,8 +13,8 @@ from cpg_api.core.affinity import (
 )
 from cpg_api.core.node import Node, Taint
 from cpg_api.core.pod import Pod
-from cpg_engine.boards import fill
-from cpg_engine.gangs.world import World, new_world
+from cpg_engine.score_cache import fill
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.strategies import cases
 
@@ -53,25 +53,25 @@ SHAPES = st.builds(
 )
 
 
-def world_of(nodes: list[Node]) -> World:
+def world_of(nodes: list[Node]) -> Snapshot:
     """Return a world with these nodes and a pod on the first of them."""
-    world = new_world()
+    snapshot = new_snapshot()
     for found in nodes:
-        world.ledger.put_node(found)
-    world.ledger.put_pod(pod("first", cpu="250m", memory="100Mi"), "n0")
-    return world
+        snapshot.ledger.put_node(found)
+    snapshot.ledger.put_pod(pod("first", cpu="250m", memory="100Mi"), "n0")
+    return snapshot
 
 
-def one_by_one(world: World, shape: Pod, count: int) -> list[str]:
+def one_by_one(snapshot: Snapshot, shape: Pod, count: int) -> list[str]:
     """Return where the pods go if each is placed before the next is looked at."""
-    pod_class = world.ledger.class_of(shape)
-    rows = world.topology.whole().rows
+    pod_class = snapshot.ledger.class_of(shape)
+    rows = snapshot.topology.whole().rows
     names = []
     for _ in range(count):
-        chosen = fill(world.boards.of(pod_class), rows, 1)
+        chosen = fill(snapshot.boards.of(pod_class), rows, 1)
         if len(chosen):
-            world.ledger.place(pod_class, chosen)
-            names.append(world.ledger.cluster.name(int(chosen[0])))
+            snapshot.ledger.place(pod_class, chosen)
+            names.append(snapshot.ledger.cluster.name(int(chosen[0])))
     return names
 
 
@@ -163,11 +163,11 @@ def mebi(text: str) -> int:
 @given(CLUSTERS, SHAPES, st.integers(0, 40))
 def test_a_batch_is_as_one_by_one(nodes: list[Node], shape: Pod, count: int) -> None:
     """Placing many at once and placing one after the other chooses the same nodes in the same order."""
-    world = world_of(nodes)
-    pod_class = world.ledger.class_of(shape)
-    rows = fill(world.boards.of(pod_class), world.topology.whole().rows, count)
-    batch = [world.ledger.cluster.name(int(row)) for row in np.asarray(rows)]
-    assert batch == one_by_one(world, shape, count)
+    snapshot = world_of(nodes)
+    pod_class = snapshot.ledger.class_of(shape)
+    rows = fill(snapshot.boards.of(pod_class), snapshot.topology.whole().rows, count)
+    batch = [snapshot.ledger.cluster.name(int(row)) for row in np.asarray(rows)]
+    assert batch == one_by_one(snapshot, shape, count)
 
 
 @cases(500)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from cpg_engine.gangs.feasibility import Needs, could_hold
 from cpg_engine.testing.oracle import Situation, find
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, situations
 
 
@@ -14,12 +14,12 @@ from cpg_engine.testing.strategies import cases, situations
 @given(situations(), st.sampled_from(["zone", "rack", "disk"]))
 def test_a_domain_that_holds_a_tree_passes_the_bound(situation: Situation, key: str) -> None:
     """Where the oracle places the tree on the nodes of one domain, the bound lets the domain pass."""
-    stage = Stage.of(situation)
+    stage = ClusterSimulator.of(situation)
     roots = [root for root in stage.roots() if root.tree is not None]
     assume(roots)
-    needs, world = Needs(stage.unit(roots[0])), stage.world
-    partition = world.topology.partition(world.topology.whole(), key)
-    room = {found: partition.sums(world.boards.of(kind).slots()) for found, kind in needs.classes.items()}
+    needs, snapshot = Needs(stage.unit(roots[0])), stage.snapshot
+    partition = snapshot.topology.partition(snapshot.topology.whole(), key)
+    room = {found: partition.sums(snapshot.boards.of(kind).slots()) for found, kind in needs.classes.items()}
     passed = could_hold(needs, 0, room, len(partition.scopes))
     for scope, passes in zip(partition.scopes, passed.tolist(), strict=True):
         value = scope.chain[-1].value

@@ -5,10 +5,10 @@ from hypothesis import assume, given
 from msgspec.structs import replace
 
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import node
 from cpg_engine.testing.oracle import Situation, contradicts, find, violations
-from cpg_engine.testing.stage import Rooted, Stage
+from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.strategies import cases, situations
 from cpg_engine.verdicts import Finding, Status
 
@@ -16,7 +16,7 @@ UNPROVEN = {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
 BUDGETS = st.sampled_from([0, 3, 100])
 
 
-def root_of(stage: Stage) -> Rooted:
+def root_of(stage: ClusterSimulator) -> RootUnit:
     """Return the tree on the stage; drop the case where it has nothing to schedule."""
     roots = [root for root in stage.roots() if root.tree is not None]
     assume(roots)
@@ -25,7 +25,7 @@ def root_of(stage: Stage) -> Rooted:
 
 def decided(situation: Situation, budget: int = 100) -> Decision:
     """Return the decision about the tree of a situation."""
-    stage = Stage.of(situation, Options(budget=budget))
+    stage = ClusterSimulator.of(situation, SearchOptions(budget=budget))
     return stage.decide(root_of(stage))
 
 
@@ -73,7 +73,7 @@ def test_only_what_runs_can_contradict(situation: Situation) -> None:
 @given(situations())
 def test_the_report_agrees_with_the_decision(situation: Situation) -> None:
     """The root succeeds where it is placed and only there; every group is told about, with counts that add up."""
-    stage = Stage.of(situation)
+    stage = ClusterSimulator.of(situation)
     root = root_of(stage)
     decision = stage.decide(root)
     reports = decision.explanation.reports
@@ -97,6 +97,6 @@ def test_a_free_node_never_hurts_a_gang_of_one_shape(situation: Situation, label
 @given(situations(), st.booleans())
 def test_rounds_come_to_rest(situation: Situation, budget: bool) -> None:  # noqa: FBT001 - drawn
     """Asked again until nothing more is bound, the engine breaks no rule on the way and ends."""
-    stage = Stage.of(situation, Options(budget=100 if budget else 0))
+    stage = ClusterSimulator.of(situation, SearchOptions(budget=100 if budget else 0))
     stage.settle()
     assert stage.broken == []

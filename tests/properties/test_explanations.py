@@ -9,21 +9,21 @@ from msgspec.structs import replace
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.testing.builders import pod
 from cpg_engine.testing.oracle import Situation, find
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, situations
-from cpg_engine.verdicts import Finding, NodeReport, Status
+from cpg_engine.verdicts import Finding, GroupReport, Status
 
-OPTIONS = st.builds(Options, budget=st.sampled_from([0, 3, 100]), detail=st.booleans())
+OPTIONS = st.builds(SearchOptions, budget=st.sampled_from([0, 3, 100]), detail=st.booleans())
 FILLERS = st.lists(st.sampled_from([0, 1, 2]), min_size=4, max_size=4)
 
 
-def decided(situation: Situation, options: Options) -> tuple[Unit, Decision]:
+def decided(situation: Situation, options: SearchOptions) -> tuple[Unit, Decision]:
     """Return the tree of a situation as the engine sees it, and what is decided about it."""
-    stage = Stage.of(situation, options)
+    stage = ClusterSimulator.of(situation, options)
     roots = [root for root in stage.roots() if root.tree is not None]
     assume(roots)
     return stage.unit(roots[0]), stage.decide(roots[0])
@@ -45,14 +45,14 @@ def emptied(situation: Situation) -> Situation:
     return replace(situation, pods=tuple(found for found in situation.pods if membership(found).group in groups))
 
 
-def is_turned_away(report: NodeReport) -> bool:
+def is_turned_away(report: GroupReport) -> bool:
     """Tell whether a group failed by its bounds, so that its children were not asked."""
     return bool(report.status is not Status.SUCCESS and not report.blockers)
 
 
 @cases(500)
 @given(situations(), FILLERS, OPTIONS)
-def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[int], options: Options) -> None:
+def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
     """At every level the counts are a tally of the children's statuses, and blockers are those that failed."""
     unit, decision = decided(filled(situation, cpus), options)
     assume(decision.explanation.finding is not Finding.CONTRADICTION)
@@ -60,7 +60,7 @@ def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[i
     for node, report in zip(unit.nodes, reports, strict=True):
         counts = report.counts
         if node.leaf or is_turned_away(report):
-            members = len(node.children) or node.settled + len(node.pending) + len(node.refused)
+            members = len(node.children) or node.scheduled + len(node.pending) + len(node.invalid)
             assert sum((counts.scheduled, counts.remaining, counts.unschedulable, counts.unresolvable)) == members
             continue
         tally = Counter(reports[child].status for child in node.children)
@@ -70,7 +70,7 @@ def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[i
 
 @cases(300)
 @given(situations(), FILLERS, OPTIONS)
-def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: list[int], options: Options) -> None:
+def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
     """The binds of a leaf are those that its report counts, and all are in the domain that it names."""
     found = filled(situation, cpus)
     unit, decision = decided(found, options)
@@ -80,26 +80,28 @@ def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: lis
     for node, report in zip(unit.nodes, decision.explanation.reports, strict=True):
         bound = [binds[member.uid] for member in node.pending if member.uid in binds]
         if bound:
-            assert node.settled + len(bound) == report.counts.scheduled
+            assert node.scheduled + len(bound) == report.counts.scheduled
         if bound and report.domain is not None:
             assert {labels[name].get(report.domain.key) for name in bound} == {report.domain.value}
 
 
 @cases(1000)
 @given(situations(), FILLERS, OPTIONS)
-def test_what_is_unresolvable_fits_no_empty_cluster(situation: Situation, cpus: list[int], options: Options) -> None:
+def test_what_is_unresolvable_fits_no_empty_cluster(
+    situation: Situation, cpus: list[int], options: SearchOptions
+) -> None:
     """Where the root says that no eviction helps, there is no place without the strangers either."""
     unit, decision = decided(filled(situation, cpus), options)
     explanation = decision.explanation
     assume(explanation.finding is not Finding.CONTRADICTION)
-    assume(not any(node.refused for node in unit.nodes))
+    assume(not any(node.invalid for node in unit.nodes))
     if explanation.reports[0].status is Status.UNRESOLVABLE:
         assert find(emptied(situation)) is None
 
 
 @cases(300)
 @given(situations(), FILLERS, OPTIONS)
-def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[int], options: Options) -> None:
+def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
     """It names a group of the tree that has not got its minimum, and a number that is not nothing."""
     _, decision = decided(filled(situation, cpus), options)
     explanation = decision.explanation
@@ -108,7 +110,7 @@ def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[in
     if step is not None:
         (report,) = (report for report in explanation.reports if report.key == step.group)
         assert report.status in {Status.UNSCHEDULABLE, Status.UNRESOLVABLE}
-        assert step.count > 0 or step.step.value in {"ChangeDemands", "RaiseBudget", "MoveMembers"}
+        assert step.count > 0 or step.remedy.value in {"ChangeDemands", "RaiseBudget", "MoveMembers"}
         assert not (report.blockers and report.key.kind == PodGroup.kind)
 
 
@@ -116,7 +118,7 @@ def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[in
 @given(situations(social=True), FILLERS)
 def test_detail_changes_nothing_but_detail(situation: Situation, cpus: list[int]) -> None:
     """Findings, counts, binds and the next step are the same whether anybody wants to know more."""
-    (_, short), (_, long) = (decided(filled(situation, cpus), Options(detail=detail)) for detail in (False, True))
+    (_, short), (_, long) = (decided(filled(situation, cpus), SearchOptions(detail=detail)) for detail in (False, True))
     assert short.binds == long.binds
     assert short.explanation.next_step == long.explanation.next_step
     assert [report.counts for report in short.explanation.reports] == [

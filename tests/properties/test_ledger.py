@@ -11,7 +11,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Container, Pod
 from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.quantity import amount
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.strategies import cases
 

@@ -7,61 +7,61 @@ import numpy as np
 from hypothesis import assume, given
 from msgspec.structs import replace
 
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.allowances import Allowances
 from cpg_engine.preemption.candidates import importance
-from cpg_engine.preemption.planning import plan
-from cpg_engine.preemption.values import Outcome, Plan, VictimUnit
-from cpg_engine.testing.crowds import PRIORITY, Crowd, crowds, subsets
-from cpg_engine.testing.nodebynode import chosen
+from cpg_engine.preemption.plan import plan_preemption
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan, VictimUnit
 from cpg_engine.testing.oracle import find, free, has_room, violations
-from cpg_engine.testing.running import budgets_of, units_of
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.preemption_model import chosen
+from cpg_engine.testing.preemption_strategies import PRIORITY, PreemptionSetup, crowds, subsets
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases
+from cpg_engine.testing.victim_units import budgets_of, units_of
 from cpg_engine.verdicts import Finding, Status
 
 EITHER = st.one_of(crowds(), crowds(alone=True))
 ANYBODY = st.one_of(crowds(social=True), crowds(social=True, alone=True))
 
 
-def units(crowd: Crowd) -> list[VictimUnit]:
+def units(crowd: PreemptionSetup) -> list[VictimUnit]:
     """Return all that runs in the units in which it goes."""
     groups = [*crowd.others, *(found.group for found in crowd.situation.tree.nodes)]
     return units_of(groups, crowd.situation.pods)
 
 
-def planned(crowd: Crowd, *, turned: bool = False) -> Plan:
+def planned(crowd: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
     """Return the plan for what waits; drop the case where nothing does."""
     stage = crowd.stage()
     root = crowd.root(stage)
     assume(root is not None)
     assert root is not None
     some = units(crowd)
-    return plan(
-        stage.world,
+    return plan_preemption(
+        stage.snapshot,
         stage.unit(root),
-        Options(),
+        SearchOptions(),
         priority=PRIORITY,
         units=some[::-1] if turned else some,
         budgets=budgets_of(crowd.budgets, crowd.situation.pods),
     )
 
 
-def seated(crowd: Crowd) -> int:
+def seated(crowd: PreemptionSetup) -> int:
     """Return how many pods an ordinary cycle binds."""
     stage = crowd.stage()
     root = crowd.root(stage)
     return len(stage.decide(root).binds) if root else 0
 
 
-def gone(found: Plan) -> set[str]:
+def gone(found: PreemptionPlan) -> set[str]:
     """Return the pods that a plan evicts."""
     return {uid for eviction in found.evictions for uid in eviction.unit.pods}
 
 
-def trace(stage: Stage) -> list[bytes]:
+def trace(stage: ClusterSimulator) -> list[bytes]:
     """Return what a simulation may touch."""
-    ledger = stage.world.ledger
+    ledger = stage.snapshot.ledger
     return [
         found.tobytes()
         for name, found in sorted(vars(ledger).items())
@@ -71,7 +71,7 @@ def trace(stage: Stage) -> list[bytes]:
 
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
-def test_only_lesser_units_go_and_only_whole(crowd: Crowd) -> None:
+def test_only_lesser_units_go_and_only_whole(crowd: PreemptionSetup) -> None:
     """Nobody of equal or higher priority goes, nobody of the tree itself, no unit in part; reasons are given."""
     found = planned(crowd)
     known = units(crowd)
@@ -87,7 +87,7 @@ def test_only_lesser_units_go_and_only_whole(crowd: Crowd) -> None:
 
 @cases(250)
 @given(st.one_of(EITHER, ANYBODY))
-def test_planning_leaves_no_trace(crowd: Crowd) -> None:
+def test_planning_leaves_no_trace(crowd: PreemptionSetup) -> None:
     """The ledger is bit for bit what it was, and the next decision the same."""
     stage = crowd.stage()
     root = crowd.root(stage)
@@ -101,7 +101,7 @@ def test_planning_leaves_no_trace(crowd: Crowd) -> None:
 
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
-def test_the_order_of_things_does_not_matter(crowd: Crowd) -> None:
+def test_the_order_of_things_does_not_matter(crowd: PreemptionSetup) -> None:
     """Nodes, pods, groups and units may come in any order, and twice the same question has the same answer."""
     there, back, again = planned(crowd), planned(crowd.turned(), turned=True), planned(crowd)
     assert there == again
@@ -112,7 +112,7 @@ def test_the_order_of_things_does_not_matter(crowd: Crowd) -> None:
 
 @cases(300)
 @given(EITHER)
-def test_what_is_nominated_keeps_to_the_rules(crowd: Crowd) -> None:
+def test_what_is_nominated_keeps_to_the_rules(crowd: PreemptionSetup) -> None:
     """Once the victims have gone, the pods may go where they are nominated to, all of them together."""
     found = planned(crowd)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
@@ -125,13 +125,13 @@ def test_what_is_nominated_keeps_to_the_rules(crowd: Crowd) -> None:
 
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
-def test_the_next_cycle_finds_what_was_planned(crowd: Crowd) -> None:
+def test_the_next_cycle_finds_what_was_planned(crowd: PreemptionSetup) -> None:
     """Once the victims have gone, an ordinary decision places as many pods as were nominated, or more."""
     found = planned(crowd)
     assert seated(crowd.without(gone(found))) >= len(found.nominations)
 
 
-def pinned(crowd: Crowd, binds: Mapping[str, str]) -> Crowd:
+def pinned(crowd: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
     """Return the crowd with only those waiting who are nominated, each to run on that node or nowhere."""
     pods = []
     for found in crowd.situation.pods:
@@ -149,7 +149,7 @@ def pinned(crowd: Crowd, binds: Mapping[str, str]) -> Crowd:
 
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
-def test_nobody_goes_in_vain(crowd: Crowd) -> None:
+def test_nobody_goes_in_vain(crowd: PreemptionSetup) -> None:
     """Put any unit back, and the pods cannot be where they were nominated to, or an ordinary cycle places fewer."""
     found = planned(crowd)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
@@ -160,7 +160,7 @@ def test_nobody_goes_in_vain(crowd: Crowd) -> None:
 
 @cases(250)
 @given(crowds())
-def test_nobody_goes_where_it_does_not_help(crowd: Crowd) -> None:
+def test_nobody_goes_where_it_does_not_help(crowd: PreemptionSetup) -> None:
     """Without a plan nobody goes; and where trying everything would find a place, it is not called hopeless."""
     stage = crowd.stage()
     root = crowd.root(stage)
@@ -172,14 +172,14 @@ def test_nobody_goes_where_it_does_not_help(crowd: Crowd) -> None:
     found = planned(crowd)
     lesser = {uid for unit in units(crowd) if unit.priority < PRIORITY for uid in unit.pods}
     possible = find(crowd.without(lesser).situation) is not None
-    if found.outcome is Outcome.PLANNED:
+    if found.outcome is PlanOutcome.PLANNED:
         assert possible
         return
     assert (found.evictions, found.nominations) == ((), ())
-    if found.outcome is Outcome.NOT_ENOUGH:
+    if found.outcome is PlanOutcome.NOT_ENOUGH:
         assert found.explanation is not None
         assert not possible or found.explanation.finding is not Finding.IMPOSSIBLE
-    elif found.outcome is Outcome.HOPELESS:
+    elif found.outcome is PlanOutcome.NOT_HELPFUL:
         assert not possible
     else:
         assert not lesser
@@ -187,7 +187,7 @@ def test_nobody_goes_where_it_does_not_help(crowd: Crowd) -> None:
 
 @cases(625)
 @given(crowds(alone=True))
-def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: Crowd) -> None:
+def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: PreemptionSetup) -> None:
     """The node and the victims are those of the slow model, rule by rule."""
     assume(not seated(crowd))
     found = planned(crowd)
@@ -195,12 +195,12 @@ def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: Crowd) -> None:
     budgets = budgets_of(crowd.budgets, crowd.situation.pods)
     expected = chosen(crowd.situation, waiting, units(crowd), budgets)
     if expected is None:
-        assert found.outcome is not Outcome.PLANNED
+        assert found.outcome is not PlanOutcome.PLANNED
     else:
         assert expected == (found.nominations[0].node, frozenset(gone(found)))
 
 
-def harm(crowd: Crowd, some: Collection[VictimUnit]) -> tuple[int, int]:
+def harm(crowd: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
     """Return how many units violate a budget if some go, and the highest priority of those."""
     allowances = Allowances(budgets_of(crowd.budgets, crowd.situation.pods))
     violated = allowances.violated(sorted(some, key=importance))
@@ -209,10 +209,10 @@ def harm(crowd: Crowd, some: Collection[VictimUnit]) -> tuple[int, int]:
 
 @cases(150)
 @given(crowds(depth=2, most_pods=3))
-def test_the_harm_is_the_least_there_is(crowd: Crowd) -> None:
+def test_the_harm_is_the_least_there_is(crowd: PreemptionSetup) -> None:
     """No other set of victims would let the search place as many, with fewer violations or a lower highest priority."""
     found = planned(crowd)
-    assume(found.outcome is Outcome.PLANNED and found.evictions)
+    assume(found.outcome is PlanOutcome.PLANNED and found.evictions)
     lesser = [unit for unit in units(crowd) if unit.priority < PRIORITY]
     least = min(
         harm(crowd, some)

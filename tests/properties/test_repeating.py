@@ -7,13 +7,13 @@ import numpy as np
 from hypothesis import assume, given
 from msgspec.structs import replace
 
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.oracle import Situation
-from cpg_engine.testing.stage import Rooted, Stage
+from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.strategies import cases, situation, situations
 
 
-def root_of(stage: Stage) -> Rooted:
+def root_of(stage: ClusterSimulator) -> RootUnit:
     """Return the tree on the stage; drop the case where it has nothing to schedule."""
     roots = [root for root in stage.roots() if root.tree is not None]
     assume(roots)
@@ -25,8 +25,8 @@ def picture(ledger: Ledger) -> dict[str, Any]:
     arrays = {name: value.tobytes() for name, value in vars(ledger).items() if isinstance(value, np.ndarray)}
     del arrays["changed_at"]
     return arrays | {
-        "residents": {found.index: dict(rows) for found, rows in ledger.residents._rows.items()},
-        "carriers": set(ledger.residents.carriers),
+        "pod_index": {found.index: dict(rows) for found, rows in ledger.pod_index._rows.items()},
+        "carriers": set(ledger.pod_index.carriers),
         "claims": dict(ledger.attachments.users),
         "chosen": dict(ledger.bindings.chosen),
         "held": dict(ledger._held),
@@ -38,30 +38,30 @@ def picture(ledger: Ledger) -> dict[str, Any]:
 @given(situations(social=True))
 def test_deciding_leaves_no_trace(situation: Situation) -> None:
     """The ledger is bit for bit what it was, whether the tree was placed or not."""
-    stage = Stage.of(situation)
+    stage = ClusterSimulator.of(situation)
     root = root_of(stage)
     stage.unit(root)
-    before = picture(stage.world.ledger)
+    before = picture(stage.snapshot.ledger)
     stage.decide(root)
-    assert picture(stage.world.ledger) == before
+    assert picture(stage.snapshot.ledger) == before
 
 
 @cases(300)
 @given(situations(social=True))
 def test_what_is_kept_is_what_would_be_counted_anew(situation: Situation) -> None:
     """Answers that follow every placement and every rollback are the same as answers derived afterwards."""
-    stage = Stage.of(situation)
+    stage = ClusterSimulator.of(situation)
     stage.settle()
-    residents = stage.world.ledger.residents
-    for question, answer in residents._answers.items():
-        assert answer.tolist() == residents._counted(question).tolist()
+    pod_index = stage.snapshot.ledger.pod_index
+    for question, answer in pod_index._answers.items():
+        assert answer.tolist() == pod_index._counted(question).tolist()
 
 
 @cases(300)
 @given(situations(social=True))
 def test_two_decisions_are_equal(situation: Situation) -> None:
     """The first decision has no influence on the second, in the same world or in one of its own."""
-    stage, other = Stage.of(situation), Stage.of(situation)
+    stage, other = ClusterSimulator.of(situation), ClusterSimulator.of(situation)
     root = root_of(stage)
     first = stage.decide(root)
     assert first == stage.decide(root)
@@ -72,14 +72,14 @@ def test_two_decisions_are_equal(situation: Situation) -> None:
 @given(situations(social=True), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(found: Situation, random: Any) -> None:  # noqa: ANN401 - hypothesis's
     """Nodes, groups and pods may come in any order."""
-    stage = Stage.of(found)
+    stage = ClusterSimulator.of(found)
     expected = stage.decide(root_of(stage))
     nodes, pods = list(found.nodes), list(found.pods)
     groups = [node.group for node in found.tree.nodes]
     random.shuffle(nodes)
     random.shuffle(pods)
     tree = situation(nodes, groups, pods).tree
-    shuffled = Stage.of(replace(found, nodes=tuple(nodes), pods=tuple(pods), tree=tree))
+    shuffled = ClusterSimulator.of(replace(found, nodes=tuple(nodes), pods=tuple(pods), tree=tree))
     for key in sorted(shuffled.groups, reverse=True):
         shuffled.groups[key] = shuffled.groups.pop(key)
     assert shuffled.decide(root_of(shuffled)) == expected
@@ -89,7 +89,7 @@ def test_the_order_of_arrival_does_not_matter(found: Situation, random: Any) -> 
 @given(situations(social=True))
 def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
     """A world in which rows were reused and columns have grown decides as a fresh one."""
-    stage, other = Stage.of(situation), Stage(Stage.of(situation).options)
+    stage, other = ClusterSimulator.of(situation), ClusterSimulator(ClusterSimulator.of(situation).options)
     for found in reversed(situation.nodes):
         other.put_node(replace(found, metadata=replace(found.metadata, name=f"old-{found.metadata.name}")))
     for found in situation.nodes:

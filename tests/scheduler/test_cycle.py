@@ -14,7 +14,7 @@ from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine import cycle as engine_cycle
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
-from cpg_engine.testing.storing import claim, storage_class, using, volume
+from cpg_engine.testing.storage_builders import claim, storage_class, using, volume
 from cpg_scheduler import cycle as scheduling_cycle
 from cpg_scheduler.binding.binder import BindFailure
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -322,10 +322,10 @@ def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.Mon
     stage = Stage(node("n1"), pod("bad"), pod("good"))
     broken = stage.pod("bad").metadata.uid
 
-    def decide(world: Any, unit: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - it only hands through
+    def decide(snapshot: Any, unit: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - it only hands through
         if unit.nodes[0].pending[0].uid == broken:
             raise ZeroDivisionError("by whom?")
-        return engine_cycle.decide(world, unit, *rest, **named)
+        return engine_cycle.decide(snapshot, unit, *rest, **named)
 
     monkeypatch.setattr("cpg_scheduler.cycle.decide", decide)
     stage.settle()
@@ -519,7 +519,7 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
     stage.cycles()
     (order,) = stage.hands.orders
     assert order.choices == (VolumeChoice("default/x", "pv", "n1"),)
-    assert stage.state.world.ledger.bindings.chosen == {"default/x": order.choices[0]}
+    assert stage.state.snapshot.ledger.bindings.chosen == {"default/x": order.choices[0]}
 
 
 def test_what_stands_in_the_way_of_a_bind_is_told() -> None:

@@ -312,7 +312,7 @@ def test_members_are_counted_by_what_has_become_of_them() -> None:
     found = attempt(stage, "one-0")
     assert isinstance(found, SchedulableUnit)
     one = found.unit.nodes[1]
-    assert ([member.uid for member in one.pending], one.settled, one.homes) == (
+    assert ([member.uid for member in one.pending], one.scheduled, one.member_nodes) == (
         ["uid-default-one-0", "uid-default-one-1"],
         2,
         ("n1",),

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from cpg_engine.filters import affinity, nodename, taints, unschedulable, volumes
-from cpg_engine.filters.podaffinity import PodAffinity
-from cpg_engine.filters.ports import Ports
-from cpg_engine.filters.spread import Spread
-from cpg_engine.filters.volumeaccess import VolumeAccess
-from cpg_engine.filters.volumebinding import VolumeBinding
-from cpg_engine.filters.volumelimits import VolumeLimits
-from cpg_engine.snapshot.axes import Flags, Rows, Scores
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.cluster import ClusterColumns
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.filters import node_affinity, node_name, node_unschedulable, taint_toleration, volume_zone
+from cpg_engine.filters.inter_pod_affinity import InterPodAffinity
+from cpg_engine.filters.node_ports import NodePorts
+from cpg_engine.filters.node_volume_limits import NodeVolumeLimits
+from cpg_engine.filters.pod_topology_spread import PodTopologySpread
+from cpg_engine.filters.volume_binding import VolumeBinding
+from cpg_engine.filters.volume_restrictions import VolumeRestrictions
 from cpg_engine.weights import Weights
 
 
@@ -21,10 +21,10 @@ class StaticFilter(NamedTuple):
     """A predicate on class and node."""
 
     reason: str
-    passes: Callable[[PodClass, ClusterColumns, Rows], Flags]
+    passes: Callable[[PodClass, NodeColumns, Rows], Flags]
 
 
-class View(Protocol):
+class PreFilterState(Protocol):
     """A dynamic filter as one class sees it; every answer is about the ledger as it is when it is asked."""
 
     def passes(self, rows: Rows) -> Flags:
@@ -52,19 +52,19 @@ class View(Protocol):
 class DynamicFilter(Protocol):
     """A predicate on the pods that are on the nodes."""
 
-    def view(self, pod_class: PodClass) -> View | None:
+    def view(self, pod_class: PodClass) -> PreFilterState | None:
         """Return the class's view, or None where the filter has nothing to say about the class at present."""
 
 
 STATIC = (
-    StaticFilter(unschedulable.REASON, unschedulable.passes),
-    StaticFilter(nodename.REASON, nodename.passes),
-    StaticFilter(taints.REASON, taints.passes),
-    StaticFilter(affinity.REASON, affinity.passes),
+    StaticFilter(node_unschedulable.REASON, node_unschedulable.passes),
+    StaticFilter(node_name.REASON, node_name.passes),
+    StaticFilter(taint_toleration.REASON, taint_toleration.passes),
+    StaticFilter(node_affinity.REASON, node_affinity.passes),
 )
 
 
-def statically_feasible(pod_class: PodClass, cluster: ClusterColumns, rows: Rows) -> Flags:
+def statically_feasible(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
     """Tell which of the rows have a node that every static filter lets the class run on."""
     answer = cluster.alive[rows]
     for found in STATIC:
@@ -74,16 +74,16 @@ def statically_feasible(pod_class: PodClass, cluster: ClusterColumns, rows: Rows
 
 def storage_checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
     """Yield what is static until a node or the catalogue of storage changes: reasons, each with the nodes that pass."""
-    yield from volumes.checks(pod_class, ledger, rows)
+    yield from volume_zone.checks(pod_class, ledger, rows)
 
 
 def dynamic_filters(ledger: Ledger, weights: Weights) -> tuple[DynamicFilter, ...]:
     """Return the filters that look at the pods on the nodes, in kube-scheduler's order."""
     return (
-        Ports(ledger),
-        VolumeAccess(ledger),
-        VolumeLimits(ledger),
+        NodePorts(ledger),
+        VolumeRestrictions(ledger),
+        NodeVolumeLimits(ledger),
         VolumeBinding(ledger),
-        Spread(ledger, weights),
-        PodAffinity(ledger, weights),
+        PodTopologySpread(ledger, weights),
+        InterPodAffinity(ledger, weights),
     )

@@ -6,18 +6,18 @@ Room by resources says nothing of that. It is a bound like any other: others may
 import numpy as np
 from numpy.typing import NDArray
 
-from cpg_engine.filters.podaffinity import selects
-from cpg_engine.snapshot.axes import Rows
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.cluster import ABSENT
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.nodes import ABSENT
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.filters.inter_pod_affinity import selects
 
 Room = NDArray[np.int64]
 
 
 def keeps_apart(pod_class: PodClass, ledger: Ledger) -> tuple[str, ...]:
     """Return the labels in whose domains no two pods of a class may be."""
-    terms, namespaces = pod_class.relations.terms.avoids, ledger.residents.namespaces
+    terms, namespaces = pod_class.relations.terms.avoids, ledger.pod_index.namespaces
     return tuple(dict.fromkeys(term.key for term in terms if selects(term, pod_class, namespaces)))
 
 

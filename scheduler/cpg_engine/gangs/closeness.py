@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cpg_engine.gangs.apart import thinned
-from cpg_engine.gangs.choosing import Survey
+from cpg_engine.gangs.domain_choice import DomainSurvey
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
-from cpg_engine.gangs.world import World
-from cpg_engine.verdicts import Counts
+from cpg_engine.snapshot import Snapshot
+from cpg_engine.verdicts import StatusCounts
 
 Room = dict[int, NDArray[np.int64]]
 """For each class of pods, the room in each domain."""
 
 
-def shortage(needs: Needs, index: int, survey: Survey) -> NDArray[np.int64]:
+def shortage(needs: Needs, index: int, survey: DomainSurvey) -> NDArray[np.int64]:
     """Return for each domain how many more pods it would have to have room for, at the least."""
     node = needs.unit.nodes[index]
     if node.leaf:
@@ -27,36 +27,36 @@ def shortage(needs: Needs, index: int, survey: Survey) -> NDArray[np.int64]:
     return total
 
 
-def closest(survey: Survey, short: NDArray[np.int64]) -> NDArray[np.intp]:
+def closest(survey: DomainSurvey, short: NDArray[np.int64]) -> NDArray[np.intp]:
     """Return the open domains, the closest first."""
     order = np.lexsort((-survey.fits, short))
     return order[survey.open[order]]
 
 
 def cut_off(
-    world: World, needs: Needs, index: int, survey: Survey, order: NDArray[np.intp]
-) -> tuple[Counts, int | None]:
+    snapshot: Snapshot, needs: Needs, index: int, survey: DomainSurvey, order: NDArray[np.intp]
+) -> tuple[StatusCounts, int | None]:
     """Return the counts of a node in the first domain of an order that the bounds turned away, and which it is.
 
     What it has room for counts as scheduled, what it would have room for besides, if it were empty, as unschedulable.
     Where that is not enough, that one is taken instead that would have most room, should it have enough.
     """
     node = needs.unit.nodes[index]
-    settled, total = (node.settled, len(node.pending)) if node.leaf else (0, len(node.children))
+    settled, total = (node.scheduled, len(node.pending)) if node.leaf else (0, len(node.children))
     places = order[~survey.able[order]]
     if not len(places):
-        return Counts(node.minimum, settled, unresolvable=total + len(node.refused)), None
+        return StatusCounts(node.minimum, settled, unresolvable=total + len(node.invalid)), None
     chosen = int(places[0])
-    empty = int(_empty(world, needs, index, survey, chosen)[0])
+    empty = int(_empty(snapshot, needs, index, survey, chosen)[0])
     if settled + empty < node.minimum:
-        every = _empty(world, needs, index, survey)
+        every = _empty(snapshot, needs, index, survey)
         best = int(places[every[places].argmax()])
         if settled + every[best] >= node.minimum:
             chosen, empty = best, int(every[best])
     now = int((survey.fits if node.leaf else at_most(needs, index, survey.room, len(survey.open)))[chosen])
     more = max(empty - now, 0)
-    lost = total - now - more + len(node.refused)
-    return Counts(node.minimum, settled + now, unschedulable=more, unresolvable=lost), chosen
+    lost = total - now - more + len(node.invalid)
+    return StatusCounts(node.minimum, settled + now, unschedulable=more, unresolvable=lost), chosen
 
 
 def at_most(needs: Needs, index: int, room: Room, domains: int) -> NDArray[np.int64]:
@@ -77,14 +77,16 @@ def at_most(needs: Needs, index: int, room: Room, domains: int) -> NDArray[np.in
     return able
 
 
-def _empty(world: World, needs: Needs, index: int, survey: Survey, place: int | None = None) -> NDArray[np.int64]:
+def _empty(
+    snapshot: Snapshot, needs: Needs, index: int, survey: DomainSurvey, place: int | None = None
+) -> NDArray[np.int64]:
     """Return how much of a node one domain, or each of them, would have room for if nothing ran there."""
     partition = survey.partition
     rows = partition.rows if place is None else partition.scopes[place].rows
     starts = partition.starts if place is None else partition.starts[:1] * 0
     slots = {
         found: thinned(
-            world.boards.of(needs.classes[found]).empty_slots(), rows, starts, survey.apart[found], world.ledger
+            snapshot.boards.of(needs.classes[found]).empty_slots(), rows, starts, survey.apart[found], snapshot.ledger
         )
         for found in survey.room
     }

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 
-from cpg_engine.filters.podaffinity import Needed, selects
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_relations import PodTerm
+from cpg_engine.filters.inter_pod_affinity import Needed, selects
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.turns import Wants, in_turn, rounds
-from cpg_engine.gangs.unit import Member
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
-from cpg_engine.snapshot.relations import PodTerm
+from cpg_engine.gangs.unit import PendingPod
 
 Terms = tuple[PodTerm, ...]
 
@@ -25,7 +25,7 @@ SOMEBODY = -1
 """One who is there already, or who comes from elsewhere in the unit."""
 
 
-class Company:
+class AffinityOrder:
     """The company that the pending pods of a unit are for each other; it costs nothing where nobody needs any."""
 
     def __init__(self, needs: Needs, ledger: Ledger) -> None:
@@ -37,10 +37,10 @@ class Company:
             if kind.relations.terms.needs:
                 self._needing.setdefault(kind.relations.terms.needs, []).append(index)
         self._meant = {terms: frozenset(self._meant_by(terms)) for terms in self._needing}
-        self._members: dict[int, tuple[Member, ...]] = {}
+        self._members: dict[int, tuple[PendingPod, ...]] = {}
         self._wants: dict[int, Wants] = {}
 
-    def members(self, index: int) -> tuple[Member, ...]:
+    def members(self, index: int) -> tuple[PendingPod, ...]:
         """Return the pending pods of a leaf in the order in which they are placed."""
         pending = self._needs.unit.nodes[index].pending
         if not self._needing:
@@ -77,7 +77,7 @@ class Company:
         return wants.keys() - rounds(wants).keys()
 
     def _meant_by(self, terms: Terms) -> Iterator[int]:
-        namespaces = self._ledger.residents.namespaces
+        namespaces = self._ledger.pod_index.namespaces
         for index, kind in self._needs.classes.items():
             if all(selects(term, kind, namespaces) for term in terms):
                 yield index
@@ -110,4 +110,4 @@ class Company:
     def _has_others(self, terms: Terms, known: Collection[int]) -> bool:
         """Tell whether anybody is meant who is there already, or whose class is none of these."""
         others = any(kind not in known for kind in self._meant[terms])
-        return others or bool(self._ledger.residents.counts(Needed(terms)).any())
+        return others or bool(self._ledger.pod_index.counts(Needed(terms)).any())

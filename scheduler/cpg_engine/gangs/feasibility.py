@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.gangs.unit import Unit, UnitNode
-from cpg_engine.snapshot.classes import PodClass
 
 
 class Needs:
@@ -45,7 +45,7 @@ class Needs:
 
     def missing(self, node: UnitNode) -> int:
         """Return how many more children or pods the node needs for its minimum."""
-        return max(node.minimum - node.settled, 0)
+        return max(node.minimum - node.scheduled, 0)
 
     def _count_leaf(self, index: int) -> None:
         node = self.unit.nodes[index]

@@ -7,15 +7,15 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
-from cpg_engine.snapshot.requests import RequestError
-from cpg_engine.verdicts import Refused
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.requests import RequestError
+from cpg_engine.verdicts import InvalidPod
 
 POD = "Pod"
 
 
-class Member(Struct, frozen=True):
+class PendingPod(Struct, frozen=True):
     """A pod that waits for a node."""
 
     uid: str
@@ -25,8 +25,8 @@ class Member(Struct, frozen=True):
 class UnitNode(Struct, frozen=True, kw_only=True):
     """A group; ``end`` is the position after the last of its descendants, since parents stand before children.
 
-    ``settled`` counts members that have a node already or have succeeded, ``homes`` are those nodes; ``refused``
-    pods are members in name only.
+    ``scheduled`` counts the members that have a node already or have succeeded; ``member_nodes`` are those nodes.
+    ``invalid`` pods can never be scheduled.
     """
 
     key: GroupKey
@@ -35,10 +35,10 @@ class UnitNode(Struct, frozen=True, kw_only=True):
     children: tuple[int, ...] = ()
     required: str | None = None
     preferred: str | None = None
-    pending: tuple[Member, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    settled: int = 0
-    homes: tuple[str, ...] = ()
+    pending: tuple[PendingPod, ...] = ()
+    invalid: tuple[InvalidPod, ...] = ()
+    scheduled: int = 0
+    member_nodes: tuple[str, ...] = ()
     leaf: bool = True
 
 
@@ -48,21 +48,21 @@ class Unit(Struct, frozen=True):
     nodes: tuple[UnitNode, ...]
 
 
-class Members(Struct, frozen=True):
+class GroupPods(Struct, frozen=True):
     """The pods of a PodGroup: those that wait, and those that have their place."""
 
     pending: Sequence[Pod] = ()
-    settled: Sequence[Pod] = ()
+    scheduled: Sequence[Pod] = ()
 
 
 def pod_unit(pod: Pod, ledger: Ledger) -> Unit:
     """Return the unit of a pod that belongs to no group."""
     key = GroupKey(POD, pod.metadata.namespace, pod.metadata.name)
     pending, refused = _members((pod,), ledger)
-    return Unit(nodes=(UnitNode(key=key, minimum=1, end=1, pending=pending, refused=refused),))
+    return Unit(nodes=(UnitNode(key=key, minimum=1, end=1, pending=pending, invalid=refused),))
 
 
-def tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -> Unit:
+def tree_unit(tree: Tree, members: Mapping[GroupKey, GroupPods], ledger: Ledger) -> Unit:
     """Return the unit of a tree that is rooted and valid."""
     asked = ledger.asked_labels
     unit = _tree_unit(tree, members, ledger)
@@ -70,7 +70,7 @@ def tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -
     return unit if ledger.asked_labels is asked else _tree_unit(tree, members, ledger)
 
 
-def _tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) -> Unit:
+def _tree_unit(tree: Tree, members: Mapping[GroupKey, GroupPods], ledger: Ledger) -> Unit:
     ends = list(range(1, len(tree.nodes) + 1))
     for place in range(len(tree.nodes) - 1, -1, -1):
         parent = tree.nodes[place].parent
@@ -78,14 +78,14 @@ def _tree_unit(tree: Tree, members: Mapping[GroupKey, Members], ledger: Ledger) 
             ends[parent] = max(ends[parent], ends[place])
     return Unit(
         nodes=tuple(
-            _node(node.group, node.key, node.children, end, members.get(node.key, Members()), ledger)
+            _node(node.group, node.key, node.children, end, members.get(node.key, GroupPods()), ledger)
             for node, end in zip(tree.nodes, ends, strict=True)
         )
     )
 
 
 def _node(
-    group: Group, key: GroupKey, children: tuple[int, ...], end: int, members: Members, ledger: Ledger
+    group: Group, key: GroupKey, children: tuple[int, ...], end: int, members: GroupPods, ledger: Ledger
 ) -> UnitNode:
     constraints = group.spec.scheduling_constraints
     required = constraints.topology if constraints else None
@@ -99,27 +99,27 @@ def _node(
         required=required[0].key if required else None,
         preferred=preferred[0].key if preferred else None,
         pending=pending,
-        refused=refused,
-        settled=len(members.settled),
-        homes=tuple(pod.spec.node_name for pod in members.settled if not pod.is_terminal),
+        invalid=refused,
+        scheduled=len(members.scheduled),
+        member_nodes=tuple(pod.spec.node_name for pod in members.scheduled if not pod.is_terminal),
         leaf=isinstance(group, PodGroup),
     )
 
 
-def _members(pods: Iterable[Pod], ledger: Ledger) -> tuple[tuple[Member, ...], tuple[Refused, ...]]:
+def _members(pods: Iterable[Pod], ledger: Ledger) -> tuple[tuple[PendingPod, ...], tuple[InvalidPod, ...]]:
     """Return the pods in scheduling order, the more important, then the older, then by name; and the impossible."""
-    pending: list[Member] = []
-    refused: list[Refused] = []
+    pending: list[PendingPod] = []
+    refused: list[InvalidPod] = []
     for pod in sorted(pods, key=_scheduling_order):
         try:
             pod_class = ledger.class_of(pod)
         except RequestError as error:
-            refused.append(Refused(uid=pod.metadata.uid, problems=(error.problem,)))
+            refused.append(InvalidPod(uid=pod.metadata.uid, problems=(error.problem,)))
             continue
         if pod_class.problems:
-            refused.append(Refused(uid=pod.metadata.uid, problems=pod_class.problems))
+            refused.append(InvalidPod(uid=pod.metadata.uid, problems=pod_class.problems))
         else:
-            pending.append(Member(uid=pod.metadata.uid, pod_class=pod_class))
+            pending.append(PendingPod(uid=pod.metadata.uid, pod_class=pod_class))
     return tuple(pending), tuple(refused)
 
 

@@ -7,7 +7,7 @@ the other way round: then those who would be missed least are those that may go.
 
 from collections.abc import Iterable, Sequence
 
-from cpg_engine.preemption.values import Budget, VictimUnit
+from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
 
 NOTHING: tuple[str, ...] = ()
 
@@ -15,7 +15,7 @@ NOTHING: tuple[str, ...] = ()
 class Allowances:
     """The budgets, by pod."""
 
-    def __init__(self, budgets: Iterable[Budget]) -> None:
+    def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         """Look at the budgets, by name, so that their order does not matter."""
         self._allowed = {budget.name: budget.allowed for budget in budgets}
         self._of_pod: dict[str, list[str]] = {}

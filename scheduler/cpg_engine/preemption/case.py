@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.preemption.allowances import Allowances
-from cpg_engine.preemption.candidates import NOW, Candidate, violators_first
+from cpg_engine.preemption.candidates import NOW, PotentialVictim, violators_first
 from cpg_engine.preemption.trying import Seats, Trials
 
 Cost = tuple[int, int, int, int, int]
@@ -20,7 +20,7 @@ NOBODY = -(2**31) - 1
 class Attempt(Struct, frozen=True, eq=False):
     """Who would go, the most important first, and who would be where then."""
 
-    gone: Sequence[Candidate]
+    gone: Sequence[PotentialVictim]
     seats: Seats
 
 
@@ -45,11 +45,11 @@ class Case(Struct, frozen=True, eq=False):
         """Tell whether that is as good as if everybody went."""
         return len(seats) >= self.goal
 
-    def violating(self, gone: Sequence[Candidate]) -> list[tuple[str, ...]]:
+    def violating(self, gone: Sequence[PotentialVictim]) -> list[tuple[str, ...]]:
         """Return for each of those who go, the most important first, which budgets do not allow it."""
         return self.allowances.violated([found.unit for found in gone])
 
-    def cost(self, gone: Sequence[Candidate]) -> Cost:
+    def cost(self, gone: Sequence[PotentialVictim]) -> Cost:
         """Return what it costs if these go."""
         highest = max((found.unit.priority for found in gone), default=NOBODY)
         return (
@@ -60,10 +60,10 @@ class Case(Struct, frozen=True, eq=False):
             -min((self.age(found) for found in gone if found.unit.priority == highest), default=0),
         )
 
-    def age(self, found: Candidate) -> int:
+    def age(self, found: PotentialVictim) -> int:
         """Return a number that is the larger, the later a unit started."""
         return self.ages[found.unit.since or NOW]
 
-    def in_order_of_reprieve(self, gone: Sequence[Candidate]) -> list[Candidate]:
+    def in_order_of_reprieve(self, gone: Sequence[PotentialVictim]) -> list[PotentialVictim]:
         """Return those who go, violators of budgets first, then the most important."""
         return violators_first(gone, self.violating(gone))

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from cpg_engine.preemption.candidates import Candidate
+from cpg_engine.preemption.candidates import PotentialVictim
 from cpg_engine.preemption.case import NOBODY, Attempt, Case, Comparison
 from cpg_engine.preemption.domains import cheapest_domain
 from cpg_engine.preemption.narrowing import narrowed, smallest
 from cpg_engine.preemption.settling import reprieved, settled
 
 
-def cheapest(case: Case, some: Sequence[Candidate]) -> Comparison:
+def cheapest(case: Case, some: Sequence[PotentialVictim]) -> Comparison:
     """Return the cheapest attempt that reaches the goal, which is reached if all go, the most important first."""
     ways = (_cheapest(case, lowest) for marked in _markings(case, some) for lowest in _lowest(case, marked))
     found: list[Comparison] = []
@@ -22,7 +22,7 @@ def cheapest(case: Case, some: Sequence[Candidate]) -> Comparison:
     return min(found, key=lambda comparison: case.cost(comparison.best.gone))
 
 
-def _markings(case: Case, some: Sequence[Candidate]) -> list[list[Candidate]]:
+def _markings(case: Case, some: Sequence[PotentialVictim]) -> list[list[PotentialVictim]]:
     """Return the candidates, marked by whether a budget forbids them to go, in the ways in which that can be seen.
 
     A budget that allows some of its pods to go says nothing of which. Those who matter least are taken to be allowed;
@@ -52,7 +52,7 @@ def _cheapest(case: Case, lowest: Attempt) -> Comparison:
     return Comparison(best, len(attempts))
 
 
-def _lowest(case: Case, some: Sequence[Candidate]) -> list[Attempt]:
+def _lowest(case: Case, some: Sequence[PotentialVictim]) -> list[Attempt]:
     """Return the attempts in which all go up to the lowest level that is enough.
 
     That is the lowest priority of those whom no budget covers. Where not even all of them are enough, it is the lowest
@@ -72,7 +72,7 @@ def _lowest(case: Case, some: Sequence[Candidate]) -> list[Attempt]:
     return [found] if lower is None else [found, lower]
 
 
-def _up_to(case: Case, some: Sequence[Candidate], levels: Sequence[tuple[int, int]]) -> Attempt | None:
+def _up_to(case: Case, some: Sequence[PotentialVictim], levels: Sequence[tuple[int, int]]) -> Attempt | None:
     """Return the attempt for the first of some levels at which the goal is reached; each includes those before it.
 
     A level is a priority for those whom no budget covers, and one for the others.

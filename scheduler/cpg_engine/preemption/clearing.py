@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cpg_engine.cluster.axes import Amounts, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.nodes import ABSENT
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.preemption.candidates import Candidate, uids_of
+from cpg_engine.preemption.candidates import PotentialVictim, uids_of
 from cpg_engine.preemption.case import Case
 from cpg_engine.scores.registry import static_score
-from cpg_engine.snapshot.axes import Amounts, Rows, Scores
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.cluster import ABSENT
-from cpg_engine.snapshot.ledger import Ledger
 
 Numbers = NDArray[np.float64]
 
@@ -28,10 +28,10 @@ Numbers = NDArray[np.float64]
 class Clearing:
     """The nodes, as if some candidates were gone from all of them."""
 
-    def __init__(self, case: Case, some: Sequence[Candidate]) -> None:
+    def __init__(self, case: Case, some: Sequence[PotentialVictim]) -> None:
         """Look at all nodes at once."""
-        world, needs = case.trials.world, case.needs
-        ledger, boards = world.ledger, world.boards
+        snapshot, needs = case.trials.snapshot, case.needs
+        ledger, boards = snapshot.ledger, snapshot.boards
         self._needs = needs
         self._ledger = ledger
         self._weights = case.trials.options.weights
@@ -40,7 +40,7 @@ class Clearing:
         self._feasible = {found: boards.of(found).feasible for found in self._wanted}
         self._before = {found: boards.of(found).slots().copy() for found in self._wanted}
         mark = ledger.mark()
-        ledger.lift(uids_of(some))
+        ledger.ignore(uids_of(some))
         self._after = {found: boards.of(found).slots().copy() for found in self._wanted}
         ledger.rollback(mark)
         self._units = some
@@ -141,7 +141,7 @@ class Clearing:
             yield np.where(codes == ABSENT, np.inf, cost[within]), first[within]
 
 
-def _entries(ledger: Ledger, some: Sequence[Candidate]) -> tuple[Rows, Rows, Amounts]:
+def _entries(ledger: Ledger, some: Sequence[PotentialVictim]) -> tuple[Rows, Rows, Amounts]:
     """Return for each candidate and each of its rows the place of the candidate, the row, and what it takes there."""
     sizes = [len(found.homes) for found in some]
     homes = [home for found in some for home in found.homes]

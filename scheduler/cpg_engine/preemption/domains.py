@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from msgspec import Struct
 
-from cpg_engine.preemption.candidates import Candidate
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.preemption.candidates import PotentialVictim
 from cpg_engine.preemption.case import Attempt, Case, Comparison, Cost
 from cpg_engine.preemption.clearing import Clearing
 from cpg_engine.preemption.narrowing import narrowed
 from cpg_engine.preemption.settling import reprieved
-from cpg_engine.snapshot.axes import Rows
 from cpg_engine.topology.domains import Scope
 
 
@@ -23,11 +23,11 @@ class Place(Struct, frozen=True, eq=False):
     """A domain, the candidates that have a pod there, and how many units have to go at the least."""
 
     scope: Scope
-    some: Sequence[Candidate]
+    some: Sequence[PotentialVictim]
     least: int
 
 
-def cheapest_domain(case: Case, some: Sequence[Candidate], key: str) -> Comparison | None:
+def cheapest_domain(case: Case, some: Sequence[PotentialVictim], key: str) -> Comparison | None:
     """Return the attempt in the domain of a label that costs least, of those who are at the lowest levels that do.
 
     It is not reprieved yet, but costs what it will once it is.
@@ -51,14 +51,14 @@ def cheapest_domain(case: Case, some: Sequence[Candidate], key: str) -> Comparis
     return Comparison(best[1], number, exhausted=exhausted) if best else None
 
 
-def _places(case: Case, some: Sequence[Candidate], key: str) -> list[Place]:
+def _places(case: Case, some: Sequence[PotentialVictim], key: str) -> list[Place]:
     """Return the domains that could hold as many pods as there should be, the most promising first."""
-    world = case.trials.world
-    scopes = world.topology.partition(world.topology.whole(), key).scopes
-    domain_of = np.full(world.ledger.cluster.size, -1)
+    snapshot = case.trials.snapshot
+    scopes = snapshot.topology.partition(snapshot.topology.whole(), key).scopes
+    domain_of = np.full(snapshot.ledger.cluster.size, -1)
     for number, scope in enumerate(scopes):
         domain_of[scope.rows] = number
-    inside: list[list[Candidate]] = [[] for _ in scopes]
+    inside: list[list[PotentialVictim]] = [[] for _ in scopes]
     for found in some:
         for number in sorted({int(domain_of[row]) for row in found.rows}):
             if number >= 0:
@@ -74,14 +74,14 @@ def _places(case: Case, some: Sequence[Candidate], key: str) -> list[Place]:
 
 def _open(case: Case, domain_of: Sequence[int]) -> Collection[int]:
     """Return which domains running members leave open: their own, or all where there are none."""
-    row_of = case.trials.world.ledger.cluster.row_of
-    homes = [home for node in case.needs.unit.nodes for home in node.homes if home in row_of]
+    row_of = case.trials.snapshot.ledger.cluster.row_of
+    homes = [home for node in case.needs.unit.nodes for home in node.member_nodes if home in row_of]
     return {domain_of[row_of[home]] for home in homes} if homes else set(domain_of)
 
 
-def _least(case: Case, rows: Rows, some: Sequence[Candidate]) -> int:
+def _least(case: Case, rows: Rows, some: Sequence[PotentialVictim]) -> int:
     """Return how many units have to go from some rows at the least, so that there is enough of everything in sum."""
-    ledger = case.trials.world.ledger
+    ledger = case.trials.snapshot.ledger
     wanted = np.stack([ledger.vector_of(found) for found in case.needs.classes.values()]).min(axis=0) * case.goal
     free = np.maximum(ledger.allocatable[rows] - ledger.used[rows], 0).sum(axis=0)
     inside = set(rows.tolist())

@@ -8,19 +8,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from cpg_engine.gangs.allocation import LOOK
-from cpg_engine.preemption.candidates import Candidate
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.gangs.search import LOOK
+from cpg_engine.preemption.candidates import PotentialVictim
 from cpg_engine.preemption.case import Attempt, Case
 from cpg_engine.preemption.clearing import Clearing
-from cpg_engine.snapshot.axes import Rows
 from cpg_engine.topology.domains import Scope
 
 T = TypeVar("T")
 
 
-def narrowed(case: Case, some: Sequence[Candidate], within: Scope | None = None) -> Attempt | None:
+def narrowed(case: Case, some: Sequence[PotentialVictim], within: Scope | None = None) -> Attempt | None:
     """Return an attempt in which no more go than needed, or None where all who have a pod in the scope are too few."""
-    scope = within or case.trials.world.topology.whole()
+    scope = within or case.trials.snapshot.topology.whole()
     clearing = Clearing(case, some)
     case.trials.spend(3 * LOOK * len(case.needs.classes))
     found = []
@@ -34,7 +34,7 @@ def narrowed(case: Case, some: Sequence[Candidate], within: Scope | None = None)
     return min(found, key=lambda attempt: case.cost(attempt.gone), default=None)
 
 
-def _order(some: Sequence[Candidate], nodes: Rows) -> list[int]:
+def _order(some: Sequence[PotentialVictim], nodes: Rows) -> list[int]:
     """Return the places of those who have a pod at one of the nodes, in the order in which they would go.
 
     Node by node, those whom no budget covers first, then the least important.
@@ -46,7 +46,7 @@ def _order(some: Sequence[Candidate], nodes: Rows) -> list[int]:
 
 
 def _going(
-    case: Case, some: Sequence[Candidate], order: Sequence[int], within: Scope | None
+    case: Case, some: Sequence[PotentialVictim], order: Sequence[int], within: Scope | None
 ) -> Callable[[int], Attempt | None]:
     """Return what lets so many of an order go, and has the search say whether that is enough."""
 

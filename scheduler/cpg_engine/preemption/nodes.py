@@ -16,17 +16,17 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from cpg_engine.filters import fit
-from cpg_engine.gangs.placing import sees_others, views
-from cpg_engine.gangs.unit import Member
-from cpg_engine.gangs.world import World
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.filters import node_resources
+from cpg_engine.gangs.placement import sees_others, views
+from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.preemption.allowances import Allowances
-from cpg_engine.preemption.candidates import NOW, Candidate, candidates, uids_of, violators_first, without
+from cpg_engine.preemption.candidates import NOW, PotentialVictim, potential_victims, uids_of, violators_first, without
 from cpg_engine.preemption.case import Attempt
 from cpg_engine.preemption.stands import Stands, by_importance, lowest, stands_of, victims, violating
 from cpg_engine.preemption.values import VictimUnit
-from cpg_engine.snapshot.axes import Flags, Rows
-from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot import Snapshot
 
 RAISED = 2**31
 """What makes every priority positive."""
@@ -45,18 +45,18 @@ class Found(Struct, frozen=True, eq=False):
 
 
 def node_for(
-    world: World, member: Member, units: Sequence[VictimUnit], *, allowances: Allowances, budget: int
+    snapshot: Snapshot, member: PendingPod, units: Sequence[VictimUnit], *, allowances: Allowances, budget: int
 ) -> Found:
     """Return who of some units has to go so that a pod finds room, on the node where that costs least."""
-    kind, ledger = member.pod_class, world.ledger
+    kind, ledger = member.pod_class, snapshot.ledger
     columns = np.flatnonzero(ledger.vector_of(kind))
-    stands = stands_of(world, units, columns)
+    stands = stands_of(snapshot, units, columns)
     considered = len(np.unique(stands.owners))
     if not considered:
         return Found(considered)
     room = ledger.allocatable[:, columns] - ledger.used[:, columns] - ledger.vector_of(kind)[columns]
-    able = world.boards.of(kind).feasible
-    if allowances or sees_others(world, kind):
+    able = snapshot.boards.of(kind).feasible
+    if allowances or sees_others(snapshot, kind):
         room += stands.total(len(room))
         stands = stands.only((able & (room >= 0).all(axis=1))[stands.rows])
     else:
@@ -66,20 +66,20 @@ def node_for(
     order = np.lexsort((~violates, stands.rows))
     stands, violates = stands.only(order), violates[order]
     gone = victims(stands, room)
-    rows = _best_first(world, stands.only(gone), violates[gone], np.unique(stands.rows))
-    if sees_others(world, kind):
-        best = _best_of(world, member, {row: stands.at(row) for row in rows[:budget].tolist()}, allowances)
+    rows = _best_first(snapshot, stands.only(gone), violates[gone], np.unique(stands.rows))
+    if sees_others(snapshot, kind):
+        best = _best_of(snapshot, member, {row: stands.at(row) for row in rows[:budget].tolist()}, allowances)
         return Found(considered, best, len(rows[:budget]), exhausted=len(rows) > budget)
     if not len(rows):
         return Found(considered)
     chosen = int(rows[0])
-    some = candidates(ledger, stands.only(gone).at(chosen))
+    some = potential_victims(ledger, stands.only(gone).at(chosen))
     return Found(considered, Attempt(some, ((member, chosen),)), len(rows))
 
 
-def _best_first(world: World, gone: Stands, violates: Flags, rows: Rows) -> Rows:
+def _best_first(snapshot: Snapshot, gone: Stands, violates: Flags, rows: Rows) -> Rows:
     """Return the rows, the one first that is chosen by the rules."""
-    size = world.ledger.cluster.size
+    size = snapshot.ledger.cluster.size
     highest, total = np.full(size, -RAISED, dtype=np.int64), np.zeros(size, dtype=np.int64)
     sizes = gone.sizes()
     np.maximum.at(highest, gone.rows, gone.priorities)
@@ -89,7 +89,7 @@ def _best_first(world: World, gone: Stands, violates: Flags, rows: Rows) -> Rows
     top = gone.priorities == highest[gone.rows]
     np.minimum.at(oldest, gone.rows[top], gone.ages()[top])
     violations = np.bincount(gone.rows[violates], minlength=size)
-    keys = (world.ledger.cluster.ranks, -oldest, pods, total, highest, violations)
+    keys = (snapshot.ledger.cluster.ranks, -oldest, pods, total, highest, violations)
     return rows[np.lexsort([key[rows] for key in keys])]
 
 
@@ -102,20 +102,20 @@ class _Tried(Struct, frozen=True, eq=False):
     That is violations, the highest priority, the sum of priorities and the number of pods, then the start.
     """
 
-    gone: list[Candidate]
+    gone: list[PotentialVictim]
     row: int
     rank: tuple[int, int, int, int]
     start: str
 
 
 def _best_of(
-    world: World, member: Member, units_at: dict[int, list[VictimUnit]], allowances: Allowances
+    snapshot: Snapshot, member: PendingPod, units_at: dict[int, list[VictimUnit]], allowances: Allowances
 ) -> Attempt | None:
     """Return the best of some rows, given who is there."""
     tried = [
         found
         for row, units in units_at.items()
-        if (found := _tried(world, member.pod_class, row, candidates(world.ledger, units), allowances))
+        if (found := _tried(snapshot, member.pod_class, row, potential_victims(snapshot.ledger, units), allowances))
     ]
     if not tried:
         return None
@@ -123,22 +123,24 @@ def _best_of(
     tied = [found for found in tried if found.rank == least]
     latest = max(found.start for found in tied)
     chosen = min(
-        (found for found in tied if found.start == latest), key=lambda found: world.ledger.cluster.name(found.row)
+        (found for found in tied if found.start == latest), key=lambda found: snapshot.ledger.cluster.name(found.row)
     )
     return Attempt(chosen.gone, ((member, chosen.row),))
 
 
-def _tried(world: World, kind: PodClass, row: int, some: Sequence[Candidate], allowances: Allowances) -> _Tried | None:
+def _tried(
+    snapshot: Snapshot, kind: PodClass, row: int, some: Sequence[PotentialVictim], allowances: Allowances
+) -> _Tried | None:
     """Return who has to go from a row, or None where not even all who are there would be enough."""
-    ledger = world.ledger
+    ledger = snapshot.ledger
     mark = ledger.mark()
     names = allowances.violated([found.unit for found in some])
     gone = violators_first(some, names)
     try:
-        ledger.lift(uids_of(some))
-        if not _passes(world, kind, row):
+        ledger.ignore(uids_of(some))
+        if not _passes(snapshot, kind, row):
             return None
-        while staying := [found for found in gone if _stays(world, kind, row, found)]:
+        while staying := [found for found in gone if _stays(snapshot, kind, row, found)]:
             gone = without(gone, staying)
     finally:
         ledger.rollback(mark)
@@ -154,17 +156,19 @@ def _tried(world: World, kind: PodClass, row: int, some: Sequence[Candidate], al
     )
 
 
-def _stays(world: World, kind: PodClass, row: int, found: Candidate) -> bool:
+def _stays(snapshot: Snapshot, kind: PodClass, row: int, found: PotentialVictim) -> bool:
     """Put a unit back if the pod could still run at a row; return whether it could."""
-    ledger = world.ledger
+    ledger = snapshot.ledger
     mark = ledger.mark()
     ledger.restore(found.uids)
-    if _passes(world, kind, row):
+    if _passes(snapshot, kind, row):
         return True
     ledger.rollback(mark)
     return False
 
 
-def _passes(world: World, kind: PodClass, row: int) -> bool:
+def _passes(snapshot: Snapshot, kind: PodClass, row: int) -> bool:
     at = np.array((row,), dtype=np.intp)
-    return bool(fit.passes(kind, world.ledger, at)[0]) and all(view.passes(at)[0] for view in views(world, kind))
+    return bool(node_resources.passes(kind, snapshot.ledger, at)[0]) and all(
+        view.passes(at)[0] for view in views(snapshot, kind)
+    )

@@ -4,53 +4,53 @@ from collections.abc import Sequence
 
 from cpg_api.quantity import format_quantity
 from cpg_engine.gangs.unit import Unit
-from cpg_engine.gangs.world import World
-from cpg_engine.preemption.candidates import Candidate
+from cpg_engine.preemption.candidates import PotentialVictim
 from cpg_engine.preemption.sparing import Room, seated
 from cpg_engine.preemption.trying import Seats
+from cpg_engine.snapshot import Snapshot
 
 WORDS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
 
 
-def reasons(world: World, unit: Unit, seats: Seats, gone: Sequence[Candidate]) -> list[str]:
+def reasons(snapshot: Snapshot, unit: Unit, seats: Seats, gone: Sequence[PotentialVictim]) -> list[str]:
     """Return for each of those who go what is needed of them, and where.
 
     The first node by name is told, and of what is short there, the first resource.
     """
-    with seated(world, seats, gone):
-        room = Room(world, seats)
+    with seated(snapshot, seats, gone):
+        room = Room(snapshot, seats)
         shortages = [room.short(found) for found in gone]
     taken = {row for _, row in seats}
-    first = _first(world, taken)
+    first = _first(snapshot, taken)
     return [
-        f"{unit.nodes[0].key} {_need(world, short) if short else _conflict(world, found, taken, first)}"
-        f"{_domain(world, unit, short[0] if short else first)}"
+        f"{unit.nodes[0].key} {_need(snapshot, short) if short else _conflict(snapshot, found, taken, first)}"
+        f"{_domain(snapshot, unit, short[0] if short else first)}"
         for found, short in zip(gone, shortages, strict=True)
     ]
 
 
-def _need(world: World, short: tuple[int, str, int]) -> str:
+def _need(snapshot: Snapshot, short: tuple[int, str, int]) -> str:
     row, resource, number = short
     words = WORDS.get(resource, "{} " + resource).format(format_quantity(resource, number))
-    return f"needs its {words} on {world.ledger.cluster.name(row)}"
+    return f"needs its {words} on {snapshot.ledger.cluster.name(row)}"
 
 
-def _conflict(world: World, found: Candidate, taken: set[int], first: int) -> str:
+def _conflict(snapshot: Snapshot, found: PotentialVictim, taken: set[int], first: int) -> str:
     """Say which node cannot be shared: not for want of room, but for what pods ask of each other."""
     shared = taken.intersection(found.rows)
     if shared:
-        return f"cannot run beside it on {world.ledger.cluster.name(_first(world, shared))}"
-    names = world.ledger.cluster.name
-    return f"cannot run on {names(first)} while it runs on {names(_first(world, found.rows))}"
+        return f"cannot run beside it on {snapshot.ledger.cluster.name(_first(snapshot, shared))}"
+    names = snapshot.ledger.cluster.name
+    return f"cannot run on {names(first)} while it runs on {names(_first(snapshot, found.rows))}"
 
 
-def _first(world: World, rows: set[int] | Sequence[int]) -> int:
-    return min(rows, key=world.ledger.cluster.name)
+def _first(snapshot: Snapshot, rows: set[int] | Sequence[int]) -> int:
+    return min(rows, key=snapshot.ledger.cluster.name)
 
 
-def _domain(world: World, unit: Unit, row: int) -> str:
+def _domain(snapshot: Snapshot, unit: Unit, row: int) -> str:
     key = unit.nodes[0].required
     if key is None:
         return ""
-    column = world.ledger.cluster.label(key)
+    column = snapshot.ledger.cluster.label(key)
     return f" ({key} {column.values[column.codes[row]]})"

@@ -11,7 +11,7 @@ has been done for the plan: then somebody may go who could have stayed, but nobo
 
 from collections.abc import Sequence
 
-from cpg_engine.preemption.candidates import Candidate, without
+from cpg_engine.preemption.candidates import PotentialVictim, without
 from cpg_engine.preemption.case import Attempt, Case
 from cpg_engine.preemption.sparing import put_back, spared
 
@@ -33,7 +33,7 @@ def settled(case: Case, attempt: Attempt) -> Attempt:
 def reprieved(case: Case, attempt: Attempt) -> Attempt:
     """Return the attempt without those who may stay with the seats as they are; the same one where there are none."""
     order = case.in_order_of_reprieve(attempt.gone)
-    staying = spared(case.trials.world, attempt.seats, order)
+    staying = spared(case.trials.snapshot, attempt.seats, order)
     return Attempt(without(attempt.gone, staying), attempt.seats) if staying else attempt
 
 
@@ -41,7 +41,7 @@ def _searched(case: Case, attempt: Attempt) -> Attempt:
     """Return the attempt without those who may stay as the search finds, asked for each batch."""
     best, budget = attempt, case.trials.options.budget
 
-    def fit(some: Sequence[Candidate]) -> bool:
+    def fit(some: Sequence[PotentialVictim]) -> bool:
         nonlocal best, budget
         budget -= 1
         gone = without(best.gone, some)

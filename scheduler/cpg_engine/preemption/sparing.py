@@ -14,15 +14,17 @@ from itertools import groupby
 
 import numpy as np
 
-from cpg_engine.gangs.placing import views
-from cpg_engine.gangs.world import World
-from cpg_engine.preemption.candidates import Candidate, uids_of, without
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.gangs.placement import views
+from cpg_engine.preemption.candidates import PotentialVictim, uids_of, without
 from cpg_engine.preemption.trying import Seats
-from cpg_engine.snapshot.axes import Flags, Rows
-from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot import Snapshot
 
 
-def put_back(some: Sequence[Candidate], fit: Callable[[Sequence[Candidate]], bool]) -> list[Candidate]:
+def put_back(
+    some: Sequence[PotentialVictim], fit: Callable[[Sequence[PotentialVictim]], bool]
+) -> list[PotentialVictim]:
     """Return those who may stay, asked in order; ``fit`` puts a batch back for good where all of it may."""
     if not some or fit(some):
         return list(some)
@@ -32,23 +34,23 @@ def put_back(some: Sequence[Candidate], fit: Callable[[Sequence[Candidate]], boo
     return [*put_back(some[:middle], fit), *put_back(some[middle:], fit)]
 
 
-def spared(world: World, seats: Seats, gone: Sequence[Candidate]) -> list[Candidate]:
+def spared(snapshot: Snapshot, seats: Seats, gone: Sequence[PotentialVictim]) -> list[PotentialVictim]:
     """Return who of those that would go may stay where the preemptor's pods have these seats; asked in order.
 
     The ledger is afterwards what it was before.
     """
-    seen = {member.pod_class for member, _ in seats if any(True for _ in views(world, member.pod_class))}
-    with seated(world, seats, gone):
-        return _Reprieve(world, seats, seen).run(gone)
+    seen = {member.pod_class for member, _ in seats if any(True for _ in views(snapshot, member.pod_class))}
+    with seated(snapshot, seats, gone):
+        return _Reprieve(snapshot, seats, seen).run(gone)
 
 
 @contextmanager
-def seated(world: World, seats: Seats, gone: Iterable[Candidate]) -> Iterator[None]:
+def seated(snapshot: Snapshot, seats: Seats, gone: Iterable[PotentialVictim]) -> Iterator[None]:
     """Have the ledger hold the preemptor's pods in their seats, and those who go not, for as long as it lasts."""
-    ledger = world.ledger
+    ledger = snapshot.ledger
     mark = ledger.mark()
     try:
-        ledger.lift(uids_of(gone))
+        ledger.ignore(uids_of(gone))
         for pod_class, alike in groupby(seats, key=lambda seat: seat[0].pod_class):
             ledger.place(pod_class, np.array([row for _, row in alike], dtype=np.intp))
         yield
@@ -59,9 +61,9 @@ def seated(world: World, seats: Seats, gone: Iterable[Candidate]) -> Iterator[No
 class _Reprieve:
     """The room beside the seats, and what the pods on them see."""
 
-    def __init__(self, world: World, seats: Seats, seen: Iterable[PodClass]) -> None:
-        self._world = world
-        self._room = Room(world, seats)
+    def __init__(self, snapshot: Snapshot, seats: Seats, seen: Iterable[PodClass]) -> None:
+        self._snapshot = snapshot
+        self._room = Room(snapshot, seats)
         rows_of: dict[PodClass, dict[int, None]] = {found: {} for found in seen}
         for member, row in seats:
             if member.pod_class in rows_of:
@@ -70,9 +72,9 @@ class _Reprieve:
         # Who is not happy now cannot be made less so by those that stay.
         self._content = {found: self._stays(found, rows) for found, rows in self._seen.items()}
 
-    def run(self, gone: Sequence[Candidate]) -> list[Candidate]:
+    def run(self, gone: Sequence[PotentialVictim]) -> list[PotentialVictim]:
         """Put back whoever may stay, in rounds."""
-        found: list[Candidate] = []
+        found: list[PotentialVictim] = []
         while new := put_back(gone, self._fit):
             found.extend(new)
             gone = without(gone, new)
@@ -80,13 +82,13 @@ class _Reprieve:
                 break
         return found
 
-    def _fit(self, some: Sequence[Candidate]) -> bool:
+    def _fit(self, some: Sequence[PotentialVictim]) -> bool:
         """Put some back if all of them may stay."""
         if not self._room.take(some):
             return False
         if not self._seen:
             return True
-        ledger = self._world.ledger
+        ledger = self._snapshot.ledger
         mark = ledger.mark()
         ledger.restore(uids_of(some))
         if all(not (self._content[found] & ~self._stays(found, rows)).any() for found, rows in self._seen.items()):
@@ -97,7 +99,7 @@ class _Reprieve:
 
     def _stays(self, pod_class: PodClass, rows: Rows) -> Flags:
         answer = np.ones(len(rows), dtype=np.bool_)
-        for view in views(self._world, pod_class):
+        for view in views(self._snapshot, pod_class):
             answer &= view.stays(rows)
         return answer
 
@@ -105,9 +107,9 @@ class _Reprieve:
 class Room:
     """What is left at the rows of some seats, of the resources that the pods on them ask for."""
 
-    def __init__(self, world: World, seats: Seats) -> None:
+    def __init__(self, snapshot: Snapshot, seats: Seats) -> None:
         """Look at the ledger as it is."""
-        ledger = world.ledger
+        ledger = snapshot.ledger
         self._ledger = ledger
         classes: dict[int, dict[PodClass, None]] = {}
         for member, row in seats:
@@ -124,7 +126,7 @@ class Room:
         }
         self._vectors: dict[PodClass, list[int]] = {}
 
-    def take(self, some: Iterable[Candidate]) -> bool:
+    def take(self, some: Iterable[PotentialVictim]) -> bool:
         """Take the room of some candidates if there is enough for all of them; return whether there was."""
         needs = self._needs(some)
         if any(need > left for row, asked in needs.items() for need, left in zip(asked, self._left[row], strict=True)):
@@ -132,11 +134,11 @@ class Room:
         self._add(needs, -1)
         return True
 
-    def give_back(self, some: Iterable[Candidate]) -> None:
+    def give_back(self, some: Iterable[PotentialVictim]) -> None:
         """Give back the room of some candidates."""
         self._add(self._needs(some), 1)
 
-    def short(self, candidate: Candidate) -> tuple[int, str, int] | None:
+    def short(self, candidate: PotentialVictim) -> tuple[int, str, int] | None:
         """Return a row, a resource there is too little of for a candidate, and how much it has of it; or None.
 
         It is the first such row by name, and the first such resource.
@@ -152,7 +154,7 @@ class Room:
         for row, asked in needs.items():
             self._left[row] = [left + sign * need for left, need in zip(self._left[row], asked, strict=True)]
 
-    def _needs(self, some: Iterable[Candidate]) -> dict[int, list[int]]:
+    def _needs(self, some: Iterable[PotentialVictim]) -> dict[int, list[int]]:
         """Return what candidates take at the rows where there are seats, of what is asked for there."""
         found: dict[int, list[int]] = {}
         for candidate in some:

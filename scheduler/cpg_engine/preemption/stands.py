@@ -7,11 +7,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from cpg_engine.gangs.world import World
+from cpg_engine.cluster.axes import Amounts, Flags, Rows
 from cpg_engine.preemption.allowances import Allowances
 from cpg_engine.preemption.candidates import KINDS, NOW
 from cpg_engine.preemption.values import VictimUnit
-from cpg_engine.snapshot.axes import Amounts, Flags, Rows
+from cpg_engine.snapshot import Snapshot
 
 Numbers = NDArray[np.int64]
 
@@ -55,17 +55,17 @@ class Stands(Struct, frozen=True, eq=False):
         return np.stack(columns, axis=1)
 
 
-def stands_of(world: World, units: Sequence[VictimUnit], columns: Rows) -> Stands:
+def stands_of(snapshot: Snapshot, units: Sequence[VictimUnit], columns: Rows) -> Stands:
     """Find out where units are, and what they take there of the resources in these columns."""
-    found = world.ledger.located(uid for unit in units for uid in unit.pods)
+    found = snapshot.ledger.located(uid for unit in units for uid in unit.pods)
     rows, indexes = (np.array(numbers, dtype=np.int64) for numbers in found)
     sizes = np.array([len(unit.pods) for unit in units], dtype=np.int64)
     there = rows >= 0
     rows, indexes, owners = rows[there], indexes[there], np.repeat(np.arange(len(units)), sizes)[there]
     kinds = np.flatnonzero(np.bincount(indexes))
-    amounts = world.ledger.vectors_of(kinds.tolist())[:, columns][np.searchsorted(kinds, indexes)]
+    amounts = snapshot.ledger.vectors_of(kinds.tolist())[:, columns][np.searchsorted(kinds, indexes)]
     if sizes.max(initial=0) > 1:
-        size = world.ledger.cluster.size
+        size = snapshot.ledger.cluster.size
         places, place_of = np.unique(owners * size + rows, return_inverse=True)
         owners, rows = np.divmod(places, size)
         amounts = Stands(units, place_of, owners, amounts, owners).total(len(places))

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from cpg_engine.errors import ContradictionError
-from cpg_engine.gangs.advice import next_step
-from cpg_engine.gangs.allocation import Options, Search
-from cpg_engine.gangs.unit import Member, Unit
-from cpg_engine.gangs.world import World
-from cpg_engine.preemption.candidates import Candidate, uids_of
+from cpg_engine.gangs.next_step import next_step
+from cpg_engine.gangs.search import PlacementSearch, SearchOptions
+from cpg_engine.gangs.unit import PendingPod, Unit
+from cpg_engine.preemption.candidates import PotentialVictim, uids_of
+from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import Explanation, Finding
 
@@ -19,16 +19,16 @@ EFFORT = 1000
 By the default budget it is a second or so.
 """
 
-Seats = tuple[tuple[Member, int], ...]
+Seats = tuple[tuple[PendingPod, int], ...]
 """Who would be at which row, in the order of the tree."""
 
 
 class Trials:
     """Tries for one unit. Each leaves the ledger as it found it."""
 
-    def __init__(self, world: World, unit: Unit, options: Options) -> None:
+    def __init__(self, snapshot: Snapshot, unit: Unit, options: SearchOptions) -> None:
         """Try nothing yet."""
-        self.world = world
+        self.snapshot = snapshot
         self.unit = unit
         self.options = options
         self._terse = replace(options, detail=False)
@@ -45,13 +45,13 @@ class Trials:
         self.is_cut |= self._left <= 0
         return self._left <= 0
 
-    def look(self, gone: Sequence[Candidate] = ()) -> tuple[Seats, Explanation]:
+    def look(self, gone: Sequence[PotentialVictim] = ()) -> tuple[Seats, Explanation]:
         """Return who has a place when some are gone, and what becomes of each group; as it is now without detail."""
-        ledger = self.world.ledger
+        ledger = self.snapshot.ledger
         mark = ledger.mark()
         try:
-            ledger.lift(uids_of(gone))
-            search = Search(self.world, self.unit, self.options if gone else self._terse)
+            ledger.ignore(uids_of(gone))
+            search = PlacementSearch(self.snapshot, self.unit, self.options if gone else self._terse)
             finding = _run(search)
             self.spend(search.effort)
             reports = search.reports()
@@ -60,13 +60,13 @@ class Trials:
             ledger.rollback(mark)
         return seats, Explanation(finding, reports, next_step(finding, reports))
 
-    def seats(self, gone: Iterable[Candidate], within: Scope | None = None) -> Seats:
+    def seats(self, gone: Iterable[PotentialVictim], within: Scope | None = None) -> Seats:
         """Return who has a place when some are gone, nobody if the minimum has none; all of it inside the scope."""
-        ledger = self.world.ledger
+        ledger = self.snapshot.ledger
         mark = ledger.mark()
         try:
-            ledger.lift(uids_of(gone))
-            search = Search(self.world, self.unit, self._terse, within)
+            ledger.ignore(uids_of(gone))
+            search = PlacementSearch(self.snapshot, self.unit, self._terse, within)
             finding = search.run()
             self.spend(search.effort)
             return tuple(search.seats()) if finding is Finding.PLACED else ()
@@ -74,7 +74,7 @@ class Trials:
             ledger.rollback(mark)
 
 
-def _run(search: Search) -> Finding:
+def _run(search: PlacementSearch) -> Finding:
     try:
         return search.run()
     except ContradictionError:

@@ -20,7 +20,7 @@ class VictimUnit(Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...]
 
 
-class Budget(Struct, frozen=True):
+class DisruptionBudget(Struct, frozen=True):
     """A PodDisruptionBudget: how many of the pods that it covers, by UID, may be disrupted now."""
 
     name: str
@@ -43,20 +43,20 @@ class Nomination(Struct, frozen=True):
     node: str
 
 
-class Outcome(StrEnum):
+class PlanOutcome(StrEnum):
     """How the search for victims ended.
 
     ``NOT_ENOUGH``: not even without all units of lower priority would there be a place. ``NO_VICTIMS``: there is no
-    unit of lower priority. ``HOPELESS``: no eviction at all could help, so none was looked for.
+    unit of lower priority. ``NOT_HELPFUL``: no eviction at all could help, so none was looked for.
     """
 
     PLANNED = "Planned"
     NO_VICTIMS = "NoVictims"
     NOT_ENOUGH = "NotEnough"
-    HOPELESS = "Hopeless"
+    NOT_HELPFUL = "NotHelpful"
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class PreemptionPlan(Struct, frozen=True, kw_only=True):
     """Who has to go and who goes where then; without nominations nobody is to be evicted.
 
     ``considered`` units of lower priority were looked at, ``domains`` places were compared, and ``exhausted`` tells
@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     units of lower priority, where not even that is enough.
     """
 
-    outcome: Outcome
+    outcome: PlanOutcome
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()
     considered: int = 0

@@ -5,27 +5,27 @@ to have room at the moment: so it is computed once per class, and a node that fi
 others are worth.
 """
 
-from cpg_engine.scores import affinity, images, resources, taints
-from cpg_engine.snapshot.axes import Rows, Scores
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.cluster import ClusterColumns
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.axes import Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.scores import image_locality, node_affinity, node_resources, taint_toleration
 from cpg_engine.weights import Weights
 
 
-def static_score(pod_class: PodClass, cluster: ClusterColumns, rows: Rows, weights: Weights) -> Scores:
+def static_score(pod_class: PodClass, cluster: NodeColumns, rows: Rows, weights: Weights) -> Scores:
     """Return the weighted sum of the scores that depend on class and node alone; rows are the feasible ones."""
-    total = weights.taints * (100 - _scaled(taints.raw(pod_class, cluster, rows)))
+    total = weights.taints * (100 - _scaled(taint_toleration.raw(pod_class, cluster, rows)))
     if pod_class.preferences:
-        total += weights.node_affinity * _scaled(affinity.raw(pod_class, cluster, rows))
-    return total + weights.images * images.raw(pod_class, cluster, rows)
+        total += weights.node_affinity * _scaled(node_affinity.raw(pod_class, cluster, rows))
+    return total + weights.images * image_locality.raw(pod_class, cluster, rows)
 
 
 def dynamic_score(pod_class: PodClass, ledger: Ledger, rows: Rows, *, weights: Weights, extra: int = 0) -> Scores:
     """Return the weighted sum of the scores that depend on what is used; see ``fit.passes`` for ``extra``."""
-    return weights.least_allocated * resources.least_allocated(
+    return weights.least_allocated * node_resources.least_allocated(
         pod_class, ledger, rows, extra
-    ) + weights.balanced * resources.balanced(pod_class, ledger, rows, extra)
+    ) + weights.balanced * node_resources.balanced(pod_class, ledger, rows, extra)
 
 
 def _scaled(raw: Scores) -> Scores:

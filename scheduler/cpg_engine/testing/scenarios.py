@@ -82,14 +82,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import inner_policy, leaf_policy
-from cpg_engine.testing.expectations import Expected, unmet
-from cpg_engine.testing.notation import BudgetForm, Forms, GroupForm, NodeForm, ScenarioError
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.scenario_expectations import Expected, unmet
+from cpg_engine.testing.scenario_forms import BudgetForm, Forms, GroupForm, NodeForm, ScenarioError
+from cpg_engine.testing.simulator import ClusterSimulator
 
 
-class Objects(Struct, frozen=True, forbid_unknown_fields=True):
+class ScenarioObjects(Struct, frozen=True, forbid_unknown_fields=True):
     """What is created at once."""
 
     nodes: tuple[str | NodeForm, ...] = ()
@@ -98,11 +98,11 @@ class Objects(Struct, frozen=True, forbid_unknown_fields=True):
     budgets: dict[str, BudgetForm] = {}
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True):
+class ScenarioStep(Struct, frozen=True, forbid_unknown_fields=True):
     """Something happens, and the engine is asked again."""
 
     about: str = ""
-    create: Objects = Objects()
+    create: ScenarioObjects = ScenarioObjects()
     delete: tuple[str, ...] = ()
     minimum: dict[str, int] = {}
     finish: dict[str, Literal["Succeeded", "Failed"]] = {}
@@ -115,21 +115,21 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
     about: str
     defect: str = ""
-    budget: int = Options().budget
+    budget: int = SearchOptions().budget
     priority: int = 0
     nodes: tuple[str | NodeForm, ...] = ()
     groups: dict[str, GroupForm | None] = {}
     pods: tuple[str | dict[str, Any], ...] = ()
     budgets: dict[str, BudgetForm] = {}
     expect: Expected = field(default_factory=Expected)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScenarioStep, ...] = ()
 
 
 class Result(Struct, frozen=True):
     """What was expected in vain, and what there was in the end."""
 
     complaints: tuple[str, ...]
-    stage: Stage
+    stage: ClusterSimulator
 
 
 def play(plain: Mapping[str, Any]) -> Result:
@@ -138,10 +138,10 @@ def play(plain: Mapping[str, Any]) -> Result:
         scenario = msgspec.convert(plain, Scenario)
     except msgspec.ValidationError as error:
         raise ScenarioError(str(error)) from error
-    stage = Stage(Options(budget=scenario.budget, detail=True))
+    stage = ClusterSimulator(SearchOptions(budget=scenario.budget, detail=True))
     forms = Forms(scenario.priority)
-    at_first = Step(
-        create=Objects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets), expect=scenario.expect
+    at_first = ScenarioStep(
+        create=ScenarioObjects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets), expect=scenario.expect
     )
     complaints: list[str] = []
     for number, step in enumerate((at_first, *scenario.steps)):
@@ -149,7 +149,7 @@ def play(plain: Mapping[str, Any]) -> Result:
     return Result(complaints=tuple(complaints), stage=stage)
 
 
-def _played(step: Step, stage: Stage, forms: Forms) -> Iterator[str]:
+def _played(step: ScenarioStep, stage: ClusterSimulator, forms: Forms) -> Iterator[str]:
     happen(step, stage, forms)
     if step.schedule != "not":
         stage.settle(once=step.schedule == "once")
@@ -157,7 +157,7 @@ def _played(step: Step, stage: Stage, forms: Forms) -> Iterator[str]:
     yield from unmet(step.expect, stage)
 
 
-def happen(step: Step, stage: Stage, forms: Forms) -> None:
+def happen(step: ScenarioStep, stage: ClusterSimulator, forms: Forms) -> None:
     """Bring about on a stage what a step says happens."""
     _create(step.create, stage, forms)
     for name in step.delete:
@@ -172,7 +172,7 @@ def happen(step: Step, stage: Stage, forms: Forms) -> None:
         stage.put_pod(replace(pod, status=replace(pod.status, phase=phase)))
 
 
-def _create(created: Objects, stage: Stage, forms: Forms) -> None:
+def _create(created: ScenarioObjects, stage: ClusterSimulator, forms: Forms) -> None:
     for node_form in created.nodes:
         for node in forms.nodes(node_form):
             stage.put_node(node)
@@ -185,7 +185,7 @@ def _create(created: Objects, stage: Stage, forms: Forms) -> None:
         stage.put_budget(name, budget)
 
 
-def _demand(stage: Stage, name: str, minimum: int) -> None:
+def _demand(stage: ClusterSimulator, name: str, minimum: int) -> None:
     """Change the minimum of the groups of a name."""
     groups = [group for key, group in stage.groups.items() if key.name == name]
     if not groups:

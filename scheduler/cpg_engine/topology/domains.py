@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from cpg_engine.snapshot.axes import Rows
-from cpg_engine.snapshot.cluster import ABSENT
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.verdicts import Domain
 
 

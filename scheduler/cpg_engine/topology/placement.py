@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cpg_engine.snapshot.axes import CPU, MEMORY
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.axes import CPU, MEMORY
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.topology.domains import Partition
 from cpg_engine.weights import Weights
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters.registry import statically_feasible, storage_checks
-from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.axes import Rows
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
 
 Kinds = Mapping[PodClass, Mapping[str, int]]
@@ -28,11 +28,11 @@ KnownViolations = frozenset[tuple[str, str]]
 
 def known_violations(state: ClusterCache, uids: Iterable[str]) -> KnownViolations:
     """Tell who of these pods, just assumed, would not be let in if it came last; most see nobody, and cost nothing."""
-    kinds, world = _kinds(state.world.ledger, uids), state.world
-    if not any(found.view(kind) for kind in kinds for found in world.dynamic):
+    kinds, snapshot = _kinds(state.snapshot.ledger, uids), state.snapshot
+    if not any(found.view(kind) for kind in kinds for found in snapshot.dynamic):
         return frozenset()
     with _room_of_ghosts(state):
-        return frozenset(_discontent(world, kinds))
+        return frozenset(_discontent(snapshot, kinds))
 
 
 def validate_binds(state: ClusterCache, nodes: Mapping[str, str], borne: KnownViolations = frozenset()) -> str:
@@ -41,7 +41,7 @@ def validate_binds(state: ClusterCache, nodes: Mapping[str, str], borne: KnownVi
     They are in the ledger already, so that a node with too little room for them shows as one that is overdrawn.
     Room that is kept for nominated pods is not taken.
     """
-    ledger = state.world.ledger
+    ledger = state.snapshot.ledger
     if not all(map(state.is_assumed, nodes)):
         return "one of its pods is gone, or about to go"
     gone = next((node for node in nodes.values() if node not in ledger.cluster.row_of), None)
@@ -55,16 +55,16 @@ def validate_binds(state: ClusterCache, nodes: Mapping[str, str], borne: KnownVi
         found = next(filter(None, problems), "")
         if found:
             return found
-        new = next((one for one in _discontent(state.world, kinds) if one not in borne), None)
+        new = next((one for one in _discontent(state.snapshot, kinds) if one not in borne), None)
     return "" if new is None else f"pods have come or gone that speak against node {nodes[new[0]]} ({new[1]})"
 
 
 @contextmanager
 def _room_of_ghosts(state: ClusterCache) -> Iterator[None]:
     """Look at the ledger as if nobody were nominated."""
-    ledger = state.world.ledger
+    ledger = state.snapshot.ledger
     mark = ledger.mark()
-    ledger.lift(state.nominations.reserved_uids())
+    ledger.ignore(state.nominations.reserved_uids())
     try:
         yield
     finally:
@@ -93,11 +93,11 @@ def _problem(ledger: Ledger, pod_class: PodClass, rows: Rows) -> str:
     return next((reason for reason, passed in storage_checks(pod_class, ledger, rows) if not passed.all()), "")
 
 
-def _discontent(world: World, kinds: Kinds) -> Iterator[tuple[str, str]]:
+def _discontent(snapshot: Snapshot, kinds: Kinds) -> Iterator[tuple[str, str]]:
     """Yield the pods that would not be let in if they came last, each with the filter that would not."""
     for kind, homes in kinds.items():
         rows = np.array(list(homes.values()), dtype=np.intp)
-        for found in world.dynamic:
+        for found in snapshot.dynamic:
             view = found.view(kind)
             if view is not None:
                 name = type(found).__name__

@@ -18,8 +18,8 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import Backoff
+from cpg_engine.cluster.volumes import NODE_ANNOTATION, Claim, Volume
 from cpg_engine.decisions import VolumeChoice
-from cpg_engine.snapshot.volumes import NODE_ANNOTATION, Claim, Volume
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import claims_of, version_of
 
@@ -46,7 +46,7 @@ class VolumeBinder:
         """Give the volumes of an order so many seconds."""
         self._connection = connection
         self._state = state
-        self._catalogue = state.world.ledger.storage
+        self._catalogue = state.snapshot.ledger.storage
         self._patience = patience
         self._backoff = backoff
         self._slots = asyncio.Semaphore(AT_ONCE)

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.pod import Pod
 from cpg_api.selectors import LabelMatcher
-from cpg_engine.preemption.values import Budget
+from cpg_engine.preemption.values import DisruptionBudget
 
 QueuePosition = tuple[str, tuple[str, str] | None]
 """A namespace, and a label that a budget there asks for, or None for one that asks for none in particular."""
@@ -159,17 +159,17 @@ class Budgets:
         else:
             self._spent.pop(key, None)
 
-    def all(self) -> tuple[Budget, ...]:
+    def all(self) -> tuple[DisruptionBudget, ...]:
         """Return what may be disrupted now; pods that are on their way out already are covered no more.
 
         Of budgets that cover the same pods, it is the one that allows least; those that cover nobody say nothing.
         """
-        strictest: dict[frozenset[str], Budget] = {}
+        strictest: dict[frozenset[str], DisruptionBudget] = {}
         for key, (budget, cover) in sorted(self._budgets.items()):
             pods = _disruptable(budget, cover)
             allowed = max(budget.status.disruptions_allowed - len(self._spent.get(key, ())), 0)
             if pods and (pods not in strictest or allowed < strictest[pods].allowed):
-                strictest[pods] = Budget(name=key, allowed=allowed, pods=pods)
+                strictest[pods] = DisruptionBudget(name=key, allowed=allowed, pods=pods)
         return tuple(sorted(strictest.values(), key=lambda found: found.name))
 
     def _cover(self, namespace: str, matcher: LabelMatcher) -> _Cover:

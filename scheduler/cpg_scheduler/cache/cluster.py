@@ -34,11 +34,11 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective, known_priority, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_engine.cluster.requests import RequestError
 from cpg_engine.decisions import Bind, VolumeChoice
 from cpg_engine.gangs.unit import POD
-from cpg_engine.gangs.world import World
 from cpg_engine.preemption.values import VictimUnit
-from cpg_engine.snapshot.requests import RequestError
+from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.budgets import Budgets
 from cpg_scheduler.cache.relevance import asks, node_matters, pod_matters
 from cpg_scheduler.cache.reservations import Reservation, Reservations
@@ -71,10 +71,10 @@ class ClusterCache:
     """Everything the scheduler knows."""
 
     def __init__(
-        self, world: World, flavours: Iterable[str], scheduler_name: str, *, namespaces: Collection[str] = ()
+        self, snapshot: Snapshot, flavours: Iterable[str], scheduler_name: str, *, namespaces: Collection[str] = ()
     ) -> None:
         """Start knowing nothing; without namespaces, all are ours to write in."""
-        self.world = world
+        self.snapshot = snapshot
         self.scheduler_name = scheduler_name
         self.namespaces = frozenset(namespaces)
         self.stores = {flavour: GroupStore(flavour) for flavour in flavours}
@@ -82,7 +82,7 @@ class ClusterCache:
         self.pods: dict[str, Pod] = {}
         self.news = ClusterEvents()
         self.budgets = Budgets()
-        self.nominations = Reservations(world.ledger, self._ease)
+        self.nominations = Reservations(snapshot.ledger, self._ease)
         self._victims = Victims(self.leaf_of, self._lineage, self._on_fall)
         self._regrouped: set[UnitKey] = set()
         self._reclassed = False
@@ -93,7 +93,7 @@ class ClusterCache:
         self._assumed: dict[str, Bind] = {}
         self.disturbances = 0
         """How often something has happened that may speak against a bind that was decided before."""
-        self.storage = StorageCache(world.ledger.storage, moved=self._on_storage, ready=self._on_claim_ready)
+        self.storage = StorageCache(snapshot.ledger.storage, moved=self._on_storage, ready=self._on_claim_ready)
 
     @property
     def classes(self) -> PriorityClasses:
@@ -116,20 +116,20 @@ class ClusterCache:
         old, new = _before(change), _after(change)
         self.disturbances += old is None or new is None or node_matters(old, new)
         if new is not None:
-            self.world.ledger.put_node(new)
+            self.snapshot.ledger.put_node(new)
             if old is None or node_matters(old, new):
                 self._reshape(new.metadata.name)
         elif old is not None:
-            self.world.ledger.remove_node(old.metadata.name)
+            self.snapshot.ledger.remove_node(old.metadata.name)
             self._reshape(old.metadata.name)
 
     def on_namespace(self, change: Change[Namespace]) -> None:
         """Take news of a namespace, whose labels pods may select by."""
         old, new = _before(change), _after(change)
         if new is not None:
-            self.world.ledger.put_namespace(new)
+            self.snapshot.ledger.put_namespace(new)
         elif old is not None:
-            self.world.ledger.remove_namespace(old.metadata.name)
+            self.snapshot.ledger.remove_namespace(old.metadata.name)
         self.news.moved = True
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:
@@ -217,7 +217,7 @@ class ClusterCache:
         """Take a pod as bound, with what was chosen for its claims, until the watch says so or the bind has failed."""
         pod = self.pods[uid]
         self._assumed[uid] = Bind(uid, node, choices)
-        self.world.ledger.bindings.assume(choices)
+        self.snapshot.ledger.bindings.assume(choices)
         self._swap(pod, _bound(pod, node), ours=True)
 
     @property
@@ -270,7 +270,7 @@ class ClusterCache:
         self._regroup()
         if not self._victims.any_below(below):
             return []
-        found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.world.ledger.uids_at(node))
+        found = ((uid, self.pods.get(uid)) for node in nodes for uid in self.snapshot.ledger.uids_at(node))
         return [uid for uid, pod in found if pod is not None and self._victims.is_below(pod, below)]
 
     def groups_of(self, unit: VictimUnit) -> list[Group]:
@@ -354,7 +354,7 @@ class ClusterCache:
             return
         if bind.choices:
             standing = {choice for other in self._assumed.values() for choice in other.choices}
-            self.world.ledger.bindings.give_up(choice for choice in bind.choices if choice not in standing)
+            self.snapshot.ledger.bindings.give_up(choice for choice in bind.choices if choice not in standing)
         self.storage.tell(uid)
 
     def _on_storage(self) -> None:
@@ -372,7 +372,7 @@ class ClusterCache:
             self._unindex(old)
         if new is not None:
             self._index(new)
-        version = self.world.ledger.version
+        version = self.snapshot.ledger.version
         self._account(old, new)
         self.storage.swap(old, new)
         if (known := new or old) is not None and self.is_writable(known):
@@ -381,10 +381,10 @@ class ClusterCache:
         self._heed(old, new)
         if new is not None and _counts(new) and new.is_terminating and (old is None or not old.is_terminating):
             self.news.leaving.add(new.metadata.uid)
-        asked = self.world.ledger.asked_labels
+        asked = self.snapshot.ledger.asked_labels
         if ours or (old is not None and new is not None and not pod_matters(old, new, asked)):
             return
-        self.disturbances += self.world.ledger.version != version
+        self.disturbances += self.snapshot.ledger.version != version
         for pod in (old, new):
             if pod is not None and (self.leaf_of(pod) is not None or self.is_ours(pod)):
                 self.news.touched.add(self.root_of(pod))
@@ -405,7 +405,7 @@ class ClusterCache:
 
     def _account(self, old: Pod | None, new: Pod | None) -> None:
         """Bring the ledger up to date: a pod counts while it has a node and has not come to its end."""
-        ledger = self.world.ledger
+        ledger = self.snapshot.ledger
         version = ledger.version
         if new is not None and _counts(new):
             try:

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
-from cpg_engine.snapshot.classes import NOMINATED
-from cpg_engine.snapshot.ledger import Ledger
-from cpg_engine.snapshot.requests import RequestError
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import NOMINATED
+from cpg_engine.cluster.requests import RequestError
 from cpg_scheduler.keys import UnitKey
 
 RESERVATION = NOMINATED
@@ -78,11 +78,11 @@ class Reservations:
         return tuple(RESERVATION + uid for uid in self._held)
 
     @contextmanager
-    def lifted(self, nodes: Iterable[str], others: Iterable[str] = ()) -> Iterator[None]:
+    def ignored(self, nodes: Iterable[str], others: Iterable[str] = ()) -> Iterator[None]:
         """Look at the ledger as if there were none at these nodes, nor some others, by UID."""
         mark = self._ledger.mark()
         reserved_uids = (uid for node in nodes for uid in self._ledger.uids_at(node) if uid.startswith(RESERVATION))
-        self._ledger.lift((*reserved_uids, *others) if self._held else others)
+        self._ledger.ignore((*reserved_uids, *others) if self._held else others)
         try:
             yield
         finally:

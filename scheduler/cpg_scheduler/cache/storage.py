@@ -18,8 +18,8 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
-from cpg_engine.snapshot.storage import Storage
-from cpg_engine.snapshot.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, pod_volumes
+from cpg_engine.cluster.storage import Storage
+from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, pod_volumes
 
 Stored: TypeAlias = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 S = TypeVar("S", bound=Stored)

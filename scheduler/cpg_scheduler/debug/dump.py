@@ -31,8 +31,8 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.probing import Answer
 from cpg_client.stores import Added
 from cpg_engine.decisions import Bind
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.world import new_world
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.cache.storage import READ
@@ -86,7 +86,7 @@ class Dump(Struct, frozen=True, rename="camel"):
 
     format: int
     scheduler_name: str
-    options: Options
+    options: SearchOptions
     nodes: Sequence[Node]
     namespaces: Sequence[Namespace]
     priority_classes: Sequence[PriorityClass]
@@ -110,7 +110,7 @@ class Loaded(NamedTuple):
     """What a dump is read as: a state that decides as the one did that was dumped, by which options, and its time."""
 
     state: ClusterCache
-    options: Options
+    options: SearchOptions
     taken: float
 
 
@@ -121,7 +121,7 @@ class Dumper:
         self,
         state: ClusterCache,
         pending: SchedulingQueue,
-        options: Options,
+        options: SearchOptions,
         *,
         clock: Callable[[], float],
         wall: Callable[[], float] = time.time,
@@ -140,10 +140,15 @@ class Dumper:
 
 
 def dump(
-    state: ClusterCache, options: Options, queue: Sequence[QueuePosition] = (), now: float = 0.0, *, taken: float = 0.0
+    state: ClusterCache,
+    options: SearchOptions,
+    queue: Sequence[QueuePosition] = (),
+    now: float = 0.0,
+    *,
+    taken: float = 0.0,
 ) -> Dump:
     """Take everything there is, as it is now, whole: what is not to be told is left out when it is encoded."""
-    cluster, stored = state.world.ledger.cluster, state.storage.objects
+    cluster, stored = state.snapshot.ledger.cluster, state.storage.objects
     return Dump(
         format=FORMAT,
         scheduler_name=state.scheduler_name,
@@ -151,7 +156,7 @@ def dump(
         nodes=[node for node in cluster.nodes if node is not None],
         namespaces=[
             Namespace(metadata=ObjectMeta(name=name, labels=dict(labels)))
-            for name, labels in state.world.ledger.residents.namespaces.items()
+            for name, labels in state.snapshot.ledger.pod_index.namespaces.items()
         ],
         priority_classes=list(state.classes.by_name.values()),
         budgets=list(state.budgets),
@@ -205,7 +210,9 @@ def load(data: bytes) -> Loaded:
 
 def restored(found: Dump) -> ClusterCache:
     """Return a state that knows what is in a dump."""
-    state = ClusterCache(new_world(found.options.weights), found.groups, found.scheduler_name, namespaces=found.scope)
+    state = ClusterCache(
+        new_snapshot(found.options.weights), found.groups, found.scheduler_name, namespaces=found.scope
+    )
     takers: list[tuple[Sequence[Any], Any]] = [
         (found.nodes, state.on_node),
         (found.namespaces, state.on_namespace),

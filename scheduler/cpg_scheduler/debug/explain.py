@@ -18,7 +18,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.probing import Answer
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.machine import Preemption
@@ -61,7 +61,7 @@ class Explainer:
         pending: SchedulingQueue,
         preemption: Preemption,
         *,
-        options: Options,
+        options: SearchOptions,
         clock: Callable[[], float],
     ) -> None:
         """Explain by these options, always in detail."""
@@ -135,8 +135,8 @@ class Explainer:
         attempt = build_unit(self._state, root)
         if isinstance(attempt, Inadmissible):
             return told | {"waiting": True, "reason": attempt.reason, "message": attempt.message}
-        lifted = self._preemption.ignored_by(root, attempt)
-        decision = decide(self._state.world, attempt.unit, self._options, lifted=lifted)
+        ignored = self._preemption.ignored_by(root, attempt)
+        decision = decide(self._state.snapshot, attempt.unit, self._options, ignored=ignored)
         names = {uid: pod.metadata.key for uid, pod in attempt.pods.items()}
         return told | {
             "waiting": True,

@@ -18,9 +18,9 @@ from prometheus_client import (
 
 from cpg_client.leading import METRICS
 from cpg_client.probing import Answer
-from cpg_engine.decisions import Tries
+from cpg_engine.decisions import PlacementCounts
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import Outcome, Plan
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
@@ -34,16 +34,16 @@ BINDS = ("success", "error", "gone")
 """What becomes of a bind."""
 
 
-NO_TRIES = Tries()
+NO_TRIES = PlacementCounts()
 LONG = tuple(0.01 * 4**power for power in range(12))
 """From ten milliseconds to half a day."""
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATUSES = {
-    Outcome.PLANNED: "Success",
-    Outcome.NO_VICTIMS: "UnschedulableAndUnresolvable",
-    Outcome.NOT_ENOUGH: "Unschedulable",
-    Outcome.HOPELESS: "UnschedulableAndUnresolvable",
+    PlanOutcome.PLANNED: "Success",
+    PlanOutcome.NO_VICTIMS: "UnschedulableAndUnresolvable",
+    PlanOutcome.NOT_ENOUGH: "Unschedulable",
+    PlanOutcome.NOT_HELPFUL: "UnschedulableAndUnresolvable",
 }
 
 
@@ -112,7 +112,7 @@ class PreemptionMetrics:
             "cpg_scheduler_preemption_reprieved", "Units that plans could have evicted and did not.", registry=registry
         )
 
-    def planned(self, preemptor: str, plan: Plan, seconds: float) -> None:
+    def planned(self, preemptor: str, plan: PreemptionPlan, seconds: float) -> None:
         """Count a plan."""
         result, is_single = STATUSES[plan.outcome], preemptor == "pod"
         if is_single:
@@ -120,7 +120,7 @@ class PreemptionMetrics:
         else:
             self._attempts.labels(result).inc()
         self._evaluation.labels("pod" if is_single else "podgroup", result).observe(seconds)
-        if plan.outcome is Outcome.PLANNED:
+        if plan.outcome is PlanOutcome.PLANNED:
             victims = self._single_victims if is_single else self._victims
             victims.observe(sum(len(eviction.unit.pods) for eviction in plan.evictions))
             self._disruptions.labels(preemptor).observe(len(plan.evictions))
@@ -201,7 +201,7 @@ class AttemptMetrics:
         self._pods.labels("error" if result == "error" else "unschedulable", self._profile).inc(left)
         return result
 
-    def tried(self, tries: Tries) -> None:
+    def tried(self, tries: PlacementCounts) -> None:
         """Count the domains that a search looked at."""
         self._generated.labels(self._profile).inc(tries.offered)
         for result, number in (("feasible", tries.feasible), ("infeasible", tries.infeasible)):
@@ -342,7 +342,7 @@ class Metrics:
         waits: bool = False,
         placed: int = 0,
         left: int = 0,
-        tries: Tries = NO_TRIES,
+        tries: PlacementCounts = NO_TRIES,
     ) -> str:
         """Count an attempt that placed and left so many pods; ``waits`` says that these wait for victims to go.
 

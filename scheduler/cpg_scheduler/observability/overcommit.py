@@ -50,7 +50,7 @@ class OvercommitWatch:
 
     def look_around(self) -> None:
         """Look at all nodes: others may have been filled before there was anybody to tell."""
-        for name in self._state.world.ledger.cluster.row_of:
+        for name in self._state.snapshot.ledger.cluster.row_of:
             self._look(name)
 
     def _look(self, name: str) -> None:
@@ -77,7 +77,7 @@ class OvercommitWatch:
 
         Room that is kept for nominated pods is not given away: they wait until it is free.
         """
-        ledger = self._state.world.ledger
+        ledger = self._state.snapshot.ledger
         row = ledger.cluster.row_of.get(name)
         if row is None:
             return {}
@@ -93,7 +93,7 @@ class OvercommitWatch:
 
     def _ours(self, name: str) -> list[str]:
         """Return the pods of ours that take room on a node, in order."""
-        found = (self._state.pods.get(uid) for uid in self._state.world.ledger.uids_at(name))
+        found = (self._state.pods.get(uid) for uid in self._state.snapshot.ledger.uids_at(name))
         return sorted(pod.metadata.key for pod in found if pod is not None and pod.spec.scheduler_name == self._name)
 
 

@@ -109,9 +109,9 @@ class PendingCollector(Collector):
         for reason, created in oldest.items():
             families["cpg_scheduler_oldest_waiting_seconds"].add_metric((reason,), age_of(created, self._wall()))
         families["cpg_scheduler_assumed_binds"].add_metric((), len(self._state.assumed))
-        families["cpg_scheduler_nodes"].add_metric((), len(self._state.world.ledger.cluster.row_of))
+        families["cpg_scheduler_nodes"].add_metric((), len(self._state.snapshot.ledger.cluster.row_of))
         families["cpg_scheduler_pods"].add_metric((), len(self._state.pods))
-        families["cpg_scheduler_pod_classes"].add_metric((), self._state.world.ledger.class_count)
+        families["cpg_scheduler_pod_classes"].add_metric((), self._state.snapshot.ledger.class_count)
         for resource, age in self._ages().items():
             families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
         yield from families.values()

@@ -7,18 +7,18 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cpg_engine.filters import (
-    affinity,
-    fit,
-    nodename,
-    podaffinity,
-    ports,
-    spread,
-    taints,
-    unschedulable,
-    volumeaccess,
-    volumebinding,
-    volumelimits,
-    volumes,
+    inter_pod_affinity,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources,
+    node_unschedulable,
+    node_volume_limits,
+    pod_topology_spread,
+    taint_toleration,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
 )
 from cpg_engine.gangs.unit import POD
 from cpg_engine.verdicts import Explanation
@@ -30,24 +30,24 @@ FIT = "NodeResourcesFit"
 PLACEMENT = "TopologyPlacementGenerator"
 GANG, GATES = "GangScheduling", "SchedulingGates"
 PLUGINS = {
-    affinity.REASON: "NodeAffinity",
-    nodename.REASON: "NodeName",
-    podaffinity.NEEDS_REASON: "InterPodAffinity",
-    podaffinity.AVOIDS_REASON: "InterPodAffinity",
-    podaffinity.AVOIDED_REASON: "InterPodAffinity",
-    ports.REASON: "NodePorts",
-    spread.REASON: "PodTopologySpread",
-    spread.UNLABELLED_REASON: "PodTopologySpread",
-    taints.REASON: "TaintToleration",
-    unschedulable.REASON: "NodeUnschedulable",
-    volumeaccess.REASON: "VolumeRestrictions",
-    volumebinding.REASON: "VolumeBinding",
-    volumelimits.REASON: "NodeVolumeLimits",
-    volumes.AFFINITY: "VolumeBinding",
-    volumes.ZONE: "VolumeZone",
+    node_affinity.REASON: "NodeAffinity",
+    node_name.REASON: "NodeName",
+    inter_pod_affinity.NEEDS_REASON: "InterPodAffinity",
+    inter_pod_affinity.AVOIDS_REASON: "InterPodAffinity",
+    inter_pod_affinity.AVOIDED_REASON: "InterPodAffinity",
+    node_ports.REASON: "NodePorts",
+    pod_topology_spread.REASON: "PodTopologySpread",
+    pod_topology_spread.UNLABELLED_REASON: "PodTopologySpread",
+    taint_toleration.REASON: "TaintToleration",
+    node_unschedulable.REASON: "NodeUnschedulable",
+    volume_restrictions.REASON: "VolumeRestrictions",
+    volume_binding.REASON: "VolumeBinding",
+    node_volume_limits.REASON: "NodeVolumeLimits",
+    volume_zone.AFFINITY: "VolumeBinding",
+    volume_zone.ZONE: "VolumeZone",
     "Too many pods": FIT,
 }
-SHORT = fit.REASON.partition("{")[0]
+SHORT = node_resources.REASON.partition("{")[0]
 """How a reason begins that names the resource there is too little of."""
 
 

@@ -36,9 +36,9 @@ from cpg_api.core.pod import Pod
 from cpg_client.errors import ClientError
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.preemption.planning import plan as plan_for
-from cpg_engine.preemption.values import Outcome, Plan
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.preemption.plan import plan_preemption as plan_for
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_scheduler.cache.cluster import ClusterCache, ClusterEvents
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.keys import UnitKey
@@ -82,7 +82,7 @@ class Preemption:
         evictor: Evictor,
         *,
         metrics: Metrics,
-        options: Options,
+        options: SearchOptions,
         clock: Callable[[], float],
         wall: Callable[[], float],
         log: FilteringBoundLogger,
@@ -253,19 +253,19 @@ class Preemption:
 
     # A plan begins.
 
-    def explain(self, root: UnitKey, ready: SchedulableUnit) -> Plan:
+    def explain(self, root: UnitKey, ready: SchedulableUnit) -> PreemptionPlan:
         """Return the plan that would be made for a root now."""
         units = self._state.victims(ready.priority, self._spared())
         if not units and not self._leavers.going(self._waiting_for):
-            return Plan(outcome=Outcome.NO_VICTIMS)
+            return PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)
         return plan_for(
-            self._state.world,
+            self._state.snapshot,
             ready.unit,
             self._options,
             priority=ready.priority,
             units=units,
             budgets=self._state.budgets.all(),
-            lifted=(*self.ignored_by(root, ready), *self._leavers.going(self._waiting_for)),
+            ignored=(*self.ignored_by(root, ready), *self._leavers.going(self._waiting_for)),
         )
 
     def _plan(self, root: UnitKey, ready: SchedulableUnit, left: Mapping[str, Pod]) -> PreemptionResult:
@@ -275,30 +275,32 @@ class Preemption:
         kind = root.key.kind
         self._metrics.preemption.planned(kind.lower(), plan, self._clock() - began)
         waits = self._needed(root, ready, plan)
-        if plan.outcome is not Outcome.PLANNED or not (plan.evictions or waits):
+        if plan.outcome is not PlanOutcome.PLANNED or not (plan.evictions or waits):
             hopes = plan.explanation is not None and plan.explanation.finding in UNPROVEN
             return PreemptionResult(outlook=vain_preemption(kind, plan), hopes=hopes, outcome=plan.outcome.value)
         record = self._begin(root, ready, plan, waits)
         self._perform(record, left)
         return _waiting(record, plan.outcome.value, count_of(plan))
 
-    def _needed(self, root: UnitKey, ready: SchedulableUnit, plan: Plan) -> set[str]:
+    def _needed(self, root: UnitKey, ready: SchedulableUnit, plan: PreemptionPlan) -> set[str]:
         """Return who is going anyway, and has to: from the nodes of a plan, or from anywhere if that is not enough.
 
         Somebody whom the preemptor must not meet can be in its way from another node.
         """
-        if plan.outcome is not Outcome.PLANNED:
+        if plan.outcome is not PlanOutcome.PLANNED:
             return set()
         nodes, going = {found.node for found in plan.nominations}, self._leavers.going(self._waiting_for)
         near = {uid for uid in going if self._state.pods[uid].spec.node_name in nodes}
         if near == going:
             return near
         evicts = (uid for eviction in plan.evictions for uid in eviction.unit.pods)
-        lifted = (*self.ignored_by(root, ready), *evicts, *near)
-        found = decide(self._state.world, ready.unit, self._options, lifted=lifted)
+        ignored = (*self.ignored_by(root, ready), *evicts, *near)
+        found = decide(self._state.snapshot, ready.unit, self._options, ignored=ignored)
         return near if len(found.binds) >= len(plan.nominations) else going
 
-    def _begin(self, root: UnitKey, ready: SchedulableUnit, plan: Plan, waits: Collection[str]) -> ActivePreemption:
+    def _begin(
+        self, root: UnitKey, ready: SchedulableUnit, plan: PreemptionPlan, waits: Collection[str]
+    ) -> ActivePreemption:
         """Keep the plan in mind, and its room, in place of the one before."""
         self._replace(root, plan)
         evicts = frozenset(uid for eviction in plan.evictions for uid in eviction.unit.pods)
@@ -329,7 +331,7 @@ class Preemption:
         )
         return record
 
-    def _replace(self, root: UnitKey, plan: Plan) -> None:
+    def _replace(self, root: UnitKey, plan: PreemptionPlan) -> None:
         """Forget the plan that a root had; who is nominated once more is not told in between that it is not."""
         before = self._records.get(root)
         if before is None:

@@ -8,7 +8,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import key_of
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import Plan, VictimUnit
+from cpg_engine.preemption.values import PreemptionPlan, VictimUnit
 from cpg_engine.verdicts import Finding, Status
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.executor import Preemptor
@@ -30,7 +30,7 @@ class ActivePreemption(Struct, kw_only=True):
     nominations: dict[str, str]
     evicts: frozenset[str]
     victims: set[str]
-    plan: Plan | None = None
+    plan: PreemptionPlan | None = None
     allowed: Mapping[str, int] = {}
     """What the budgets that cover its victims would have allowed without these, when it was made."""
     seats: int = 0
@@ -84,7 +84,7 @@ def preemptor_of(ready: SchedulableUnit) -> Preemptor:
     return Preemptor(key_of(top), top.metadata.uid, top)
 
 
-def count_of(plan: Plan) -> int:
+def count_of(plan: PreemptionPlan) -> int:
     """Return how many pods a plan evicts."""
     return sum(len(eviction.unit.pods) for eviction in plan.evictions)
 

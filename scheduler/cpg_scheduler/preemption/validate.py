@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from cpg_api.core.pod import Pod
+from cpg_engine.cluster.axes import Amounts
 from cpg_engine.cycle import decide
 from cpg_engine.filters.registry import statically_feasible
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.snapshot.axes import Amounts
+from cpg_engine.gangs.search import SearchOptions
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.preemption.states import ActivePreemption
 from cpg_scheduler.units import SchedulableUnit, build_unit
@@ -20,7 +20,7 @@ from cpg_scheduler.units import SchedulableUnit, build_unit
 ROOM = "there is room without it by now"
 
 
-def validate_plan(state: ClusterCache, record: ActivePreemption, options: Options) -> str:
+def validate_plan(state: ClusterCache, record: ActivePreemption, options: SearchOptions) -> str:
     """Say what speaks by now against evicting anybody for a plan; empty where nothing does."""
     ready = build_unit(state, record.root)
     if not isinstance(ready, SchedulableUnit) or ready.pods.keys() != record.pods:
@@ -34,10 +34,12 @@ def validate_plan(state: ClusterCache, record: ActivePreemption, options: Option
     if any(allowed < min(record.allowed.get(name, 0), 0) for name, allowed in left.items()):
         return "a PodDisruptionBudget allows less by now"
     passed = state.nominations.ignored_by(record.root, record.priority)
-    return ROOM if decide(state.world, ready.unit, options, lifted=passed).binds else ""
+    return ROOM if decide(state.snapshot, ready.unit, options, ignored=passed).binds else ""
 
 
-def count_assignments(state: ClusterCache, record: ActivePreemption, others: Collection[str], options: Options) -> int:
+def count_assignments(
+    state: ClusterCache, record: ActivePreemption, others: Collection[str], options: SearchOptions
+) -> int:
     """Return how many pods of a plan's root would be placed if those had gone whom it evicts, or waits for.
 
     And if ``others`` had, who go for ghosts that are in its way.
@@ -46,8 +48,8 @@ def count_assignments(state: ClusterCache, record: ActivePreemption, others: Col
     if not isinstance(ready, SchedulableUnit):
         return 0
     passed = state.nominations.ignored_by(record.root, record.priority)
-    lifted = (*passed, *record.evicts, *record.victims, *others)
-    return len(decide(state.world, ready.unit, options, lifted=lifted).binds)
+    ignored = (*passed, *record.evicts, *record.victims, *others)
+    return len(decide(state.snapshot, ready.unit, options, ignored=ignored).binds)
 
 
 def is_other(state: ClusterCache, unit: Collection[str], below: int) -> bool:
@@ -65,7 +67,7 @@ def is_other(state: ClusterCache, unit: Collection[str], below: int) -> bool:
 
 def takes(state: ClusterCache, node: str, uid: str) -> bool:
     """Tell whether a node is there and takes such pods; of one that is gone nothing is known."""
-    ledger, pod = state.world.ledger, state.pods.get(uid)
+    ledger, pod = state.snapshot.ledger, state.pods.get(uid)
     row = ledger.cluster.row_of.get(node)
     if row is None or pod is None:
         return row is not None
@@ -82,7 +84,7 @@ def renominate(state: ClusterCache, record: ActivePreemption, going: Iterable[st
     for uid, node in record.nominations.items():
         if node not in room or (room[node] >= 0).all():
             continue
-        need = state.world.ledger.vector_of(state.world.ledger.class_of(state.pods[uid]))
+        need = state.snapshot.ledger.vector_of(state.snapshot.ledger.class_of(state.pods[uid]))
         able = (one for one in freed if (room[one] >= need).all() and takes(state, one, uid))
         if (seat := next(able, None)) is not None:
             room[node], room[seat], found[uid] = room[node] + need, room[seat] - need, seat
@@ -91,9 +93,9 @@ def renominate(state: ClusterCache, record: ActivePreemption, going: Iterable[st
 
 def _room(state: ClusterCache, nodes: Iterable[str], going: Iterable[str]) -> dict[str, Amounts]:
     """Return what is left of each node once some have gone; where there is too little, it is less than nothing."""
-    ledger = state.world.ledger
+    ledger = state.snapshot.ledger
     mark, rows = ledger.mark(), ledger.cluster.row_of
-    ledger.lift(going)
+    ledger.ignore(going)
     try:
         return {node: ledger.allocatable[rows[node]] - ledger.used[rows[node]] for node in nodes if node in rows}
     finally:

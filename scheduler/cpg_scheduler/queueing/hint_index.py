@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cpg_api.selectors import NAME_FIELD
-from cpg_engine.filters import fit
+from cpg_engine.cluster.axes import Amounts, Rows
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.filters import node_resources
 from cpg_engine.filters.registry import statically_feasible
-from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.axes import Amounts, Rows
-from cpg_engine.snapshot.classes import PodClass
+from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.queueing.hints import RequeueHint
 
 Pair: TypeAlias = tuple[str, str]
@@ -150,15 +150,15 @@ class HintIndex:
                     if not self._by_pair[pair]:
                         del self._by_pair[pair]
 
-    def helped(self, world: World, nodes: Iterable[str]) -> list[Hashable]:
+    def helped(self, snapshot: Snapshot, nodes: Iterable[str]) -> list[Hashable]:
         """Return whom it may help that these nodes have become better, as they are now, or are gone."""
         found = dict(self._anything)
         names = list(nodes)
         for name in names:
             found.update(self._homes.get(name, {}))
-        rows = _rows(world, names)
-        for kind in self._kinds_for(world, rows).values():
-            found.update(dict.fromkeys(_helped(kind, world, rows)))
+        rows = _rows(snapshot, names)
+        for kind in self._kinds_for(snapshot, rows).values():
+            found.update(dict.fromkeys(_helped(kind, snapshot, rows)))
         return list(found)
 
     def _place(self, key: Hashable, pod_class: PodClass) -> tuple[Hashable, int]:
@@ -183,38 +183,38 @@ class HintIndex:
         pairs = frozenset((one.key, value) for one in wanted if one is not None for value in one.values)
         return pairs if pairs and None not in wanted else frozenset({ANYWHERE})
 
-    def _kinds_for(self, world: World, rows: Rows) -> dict[Hashable, _Kind]:
+    def _kinds_for(self, snapshot: Snapshot, rows: Rows) -> dict[Hashable, _Kind]:
         """Return the kinds that one of the nodes has the label for."""
         pairs = {ANYWHERE}
         for row in rows.tolist():
-            node = world.ledger.cluster.nodes[row]
+            node = snapshot.ledger.cluster.nodes[row]
             if node is not None:
                 pairs.update(node.metadata.labels.items())
                 pairs.add((NAME_FIELD, node.metadata.name))
         return {name: kind for pair in pairs for name, kind in self._by_pair.get(pair, {}).items()}
 
 
-def fulfilled(world: World, hope: RequeueHint, nodes: Iterable[str]) -> bool:
+def fulfilled(snapshot: Snapshot, hope: RequeueHint, nodes: Iterable[str]) -> bool:
     """Tell whether it may help somebody that these nodes have become better, as they are now, or are gone."""
     names = list(nodes)
     if hope.anything or not hope.homes.isdisjoint(names):
         return True
-    rows = _rows(world, names)
-    return any(_takes(world, pod_class, rows) for pod_class in hope.classes)
+    rows = _rows(snapshot, names)
+    return any(_takes(snapshot, pod_class, rows) for pod_class in hope.classes)
 
 
-def _rows(world: World, names: Iterable[str]) -> Rows:
-    row_of = world.ledger.cluster.row_of
+def _rows(snapshot: Snapshot, names: Iterable[str]) -> Rows:
+    row_of = snapshot.ledger.cluster.row_of
     return np.array([row_of[name] for name in names if name in row_of], dtype=np.intp)
 
 
-def _takes(world: World, pod_class: PodClass, rows: Rows) -> bool:
-    rows = rows[fit.passes(pod_class, world.ledger, rows)]
-    return bool(len(rows)) and bool(statically_feasible(pod_class, world.ledger.cluster, rows).any())
+def _takes(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
+    rows = rows[node_resources.passes(pod_class, snapshot.ledger, rows)]
+    return bool(len(rows)) and bool(statically_feasible(pod_class, snapshot.ledger.cluster, rows).any())
 
 
-def _helped(kind: _Kind, world: World, rows: Rows) -> Iterator[Hashable]:
-    ledger = world.ledger
+def _helped(kind: _Kind, snapshot: Snapshot, rows: Rows) -> Iterator[Hashable]:
+    ledger = snapshot.ledger
     rows = rows[statically_feasible(kind.pod_class, ledger.cluster, rows)]
     columns = {name: place for place, name in enumerate(ledger.axis.names)}
     return kind.helped(ledger.allocatable[rows] - ledger.used[rows], columns)

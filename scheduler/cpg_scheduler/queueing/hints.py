@@ -23,11 +23,11 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.gangs.placing import sees_others
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.gangs.placement import sees_others
 from cpg_engine.gangs.unit import Unit, UnitNode
-from cpg_engine.gangs.world import World
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.verdicts import Explanation, Finding, NodeReport
+from cpg_engine.snapshot import Snapshot
+from cpg_engine.verdicts import Explanation, Finding, GroupReport
 
 UNPROVEN = frozenset({Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET})
 """Findings after which any change at all may lead the search to another end."""
@@ -92,13 +92,13 @@ def signature_of(unit: Unit, pods: Iterable[Pod]) -> Hashable | None:
 
     Members that have a node, or that nobody could schedule, make a tree one of a kind.
     """
-    if any(node.settled or node.refused for node in unit.nodes):
+    if any(node.scheduled or node.invalid for node in unit.nodes):
         return None
     asked = frozenset((pod.spec.priority or 0, pod.spec.preemption_policy) for pod in pods)
     return asked, tuple(_shape(node) for node in unit.nodes)
 
 
-def hint_for(world: World, unit: Unit, finding: Finding, left: Collection[str]) -> RequeueHint | None:
+def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, left: Collection[str]) -> RequeueHint | None:
     """Return what could help a unit of which these pods, by UID, found no place.
 
     Those beyond the minimum are placed greedily, so of several kinds it is not proven that there is no place, nor in
@@ -112,9 +112,9 @@ def hint_for(world: World, unit: Unit, finding: Finding, left: Collection[str]) 
     kinds = {member.pod_class.index: member.pod_class for member in members if member.uid in left}
     if finding is Finding.PLACED and (len(kinds) > 1 or len(left) < len(members)):
         return ANYTHING
-    if any(kind.volumes is not None or sees_others(world, kind) for kind in kinds.values()):
+    if any(kind.volumes is not None or sees_others(snapshot, kind) for kind in kinds.values()):
         return ANYTHING
-    homes = frozenset(home for node in unit.nodes for home in node.homes)
+    homes = frozenset(home for node in unit.nodes for home in node.member_nodes)
     return RequeueHint(classes=tuple(kinds.values()), homes=homes)
 
 
@@ -128,11 +128,11 @@ def _runs(node: UnitNode) -> Iterator[tuple[int, int]]:
         yield index, len(tuple(run))
 
 
-def _gist(report: NodeReport) -> Hashable:
+def _gist(report: GroupReport) -> Hashable:
     closest = report.candidates[0].reasons if report.candidates else ()
     return report.status, frozenset(reason.text for reason in (*report.reasons, *closest)), len(report.blockers)
 
 
-def _renamed(report: NodeReport, names: dict[GroupKey, GroupKey]) -> NodeReport:
+def _renamed(report: GroupReport, names: dict[GroupKey, GroupKey]) -> GroupReport:
     blockers = tuple(names[blocker] for blocker in report.blockers)
     return replace(report, key=names[report.key], blockers=blockers)

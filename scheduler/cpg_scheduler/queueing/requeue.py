@@ -26,7 +26,7 @@ class Requeuer:
         """Start with no news taken."""
         self._state = state
         self._pending = pending
-        self._asked_labels = state.world.ledger.asked_labels
+        self._asked_labels = state.snapshot.ledger.asked_labels
         self.below: int | None = None
         """The most important of those who have failed and might evict others."""
         self._quiet: dict[UnitKey, None] = {}
@@ -41,7 +41,7 @@ class Requeuer:
         if news.eased:
             # Some may pass the room that is kept for others or evict them, so for hopes it counts as free.
             with self._cleared(news.eased, self.below):
-                pending.stir(now, lambda hopes: hopes.helped(state.world, news.eased))
+                pending.stir(now, lambda hopes: hopes.helped(state.snapshot, news.eased))
             self._remember(news.eased)
         elif news.moved:
             pending.stir(now)
@@ -51,8 +51,8 @@ class Requeuer:
         for root in anchored:
             self._look_at(root)
         # They only become more, in a set of their own each time: to compare what is in them would cost each cycle.
-        if state.world.ledger.asked_labels is not self._asked_labels:
-            self._asked_labels = state.world.ledger.asked_labels
+        if state.snapshot.ledger.asked_labels is not self._asked_labels:
+            self._asked_labels = state.snapshot.ledger.asked_labels
             pending.scatter()
         return news
 
@@ -72,7 +72,7 @@ class Requeuer:
         for node in eased:
             self._eased.pop(node, None)
             self._eased[node] = self._pending.stirs
-        row_of = self._state.world.ledger.cluster.row_of
+        row_of = self._state.snapshot.ledger.cluster.row_of
         if len(self._eased) > 2 * len(row_of) + FEW:
             self._forgotten = max(told for node, told in self._eased.items() if node not in row_of)
             self._eased = {node: told for node, told in self._eased.items() if node in row_of}
@@ -83,12 +83,12 @@ class Requeuer:
         news = takewhile(lambda told: told[1] > since, reversed(self._eased.items()))
         nodes = [node for node, _ in news]
         with self._cleared(nodes, hope.below):
-            return fulfilled(self._state.world, hope, nodes)
+            return fulfilled(self._state.snapshot, hope, nodes)
 
     def _cleared(self, nodes: Collection[str], below: int | None) -> AbstractContextManager[None]:
         """Look at these nodes as if no room were kept there, and nobody were less important than that."""
         lesser = self._state.less_important(nodes, below) if below is not None else ()
-        return self._state.nominations.lifted(nodes, lesser)
+        return self._state.nominations.ignored(nodes, lesser)
 
     def _look_at(self, root: UnitKey) -> None:
         order = queue_key_of(self._state, root)

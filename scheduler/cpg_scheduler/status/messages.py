@@ -12,8 +12,18 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import Outcome, Plan
-from cpg_engine.verdicts import Candidate, Explanation, Finding, NextStep, NodeReport, Reason, Refused, Status, Step
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.verdicts import (
+    CandidateDomain,
+    Explanation,
+    FilterReason,
+    Finding,
+    GroupReport,
+    InvalidPod,
+    NextStep,
+    Remedy,
+    Status,
+)
 
 REASONS_TOLD = 4
 LONGEST_VAIN = 300
@@ -49,7 +59,7 @@ def refusals(explanation: Explanation) -> dict[str, str]:
     return {
         refused.uid: _cut(f"it cannot be scheduled at all: {_problems(refused)}")
         for report in explanation.reports
-        for refused in report.refused
+        for refused in report.invalid
     }
 
 
@@ -66,12 +76,12 @@ def forbidden_preemption(kind: str) -> str:
     return _preempting(kind, "not eligible due to preemptionPolicy=Never.")
 
 
-def vain_preemption(kind: str, plan: Plan) -> str:
+def vain_preemption(kind: str, plan: PreemptionPlan) -> str:
     """Say why nobody is evicted; up to the first bracket it is the same for the same cause."""
     match plan.outcome:
-        case Outcome.NO_VICTIMS:
+        case PlanOutcome.NO_VICTIMS:
             return _preempting(kind, "No preemption victims found for incoming preemptor")
-        case Outcome.NOT_ENOUGH if plan.explanation is not None:
+        case PlanOutcome.NOT_ENOUGH if plan.explanation is not None:
             root = plan.explanation.reports[0].key
             why = pod_messages(replace(plan.explanation, next_step=None))[root]
             return _preempting(kind, f"it would not help to evict all who are less important ({why[:LONGEST_VAIN]})")
@@ -115,11 +125,11 @@ class _Sentences:
         found = ((key, self._culprit(report)) for key, report in self._reports.items())
         return {key: f"{self._cause(report)}{self._outlook}" for key, report in found}
 
-    def _cause(self, report: NodeReport) -> str:
+    def _cause(self, report: GroupReport) -> str:
         """Return why a group is below its minimum, or why its other pods are not placed, without numbers."""
         reasons = report.candidates[0].reasons if report.candidates else report.reasons
         parts = [report.status.value, "short" if self._is_short(report) else ""]
-        parts += [str(refused.problems[0]) for refused in report.refused[:1]]
+        parts += [str(refused.problems[0]) for refused in report.invalid[:1]]
         parts += sorted(reason.text for reason in reasons)
         parts += [self._cause(self._reports[blocker]) for blocker in report.blockers[:1]]
         return ", ".join(filter(None, parts))
@@ -130,13 +140,13 @@ class _Sentences:
         why = f": {_available(report)}" if report.reasons else ""
         return _cut(f"the minimum of {key} is placed, there is no room for more{why}", self._outlook)
 
-    def _failed(self, report: NodeReport) -> str:
+    def _failed(self, report: GroupReport) -> str:
         """Say what is wrong with a group itself; if nothing is, what is wrong with the one that it is lost with."""
         culprit = self._culprit(report)
         own = self._own(culprit)
         return own if culprit is report else f"{culprit.key} cannot be placed: {own}"
 
-    def _culprit(self, report: NodeReport) -> NodeReport:
+    def _culprit(self, report: GroupReport) -> GroupReport:
         """Return the report that tells why a group has no place: its own, or that of the one that it is lost with."""
         counts = report.counts
         sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
@@ -144,17 +154,17 @@ class _Sentences:
             return report
         return self._reports[report.lost_with]
 
-    def _own(self, report: NodeReport) -> str:
+    def _own(self, report: GroupReport) -> str:
         """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""
         if report.key.kind == POD:
             return (
-                f"it cannot be scheduled at all: {_problems(report.refused[0])}"
-                if report.refused
+                f"it cannot be scheduled at all: {_problems(report.invalid[0])}"
+                if report.invalid
                 else _available(report)
             )
         parts = [self._lack(report)]
-        if report.refused:
-            parts.append(f"a pod cannot be scheduled at all: {_problems(report.refused[0])}")
+        if report.invalid:
+            parts.append(f"a pod cannot be scheduled at all: {_problems(report.invalid[0])}")
         if report.candidates:
             parts.append(_closest(report.candidates[0]))
         elif report.nodes or self._has_no_node(report):
@@ -164,7 +174,7 @@ class _Sentences:
             parts.append(f"{first.key}: {self._own(first)}")
         return "; ".join(parts)
 
-    def _lack(self, report: NodeReport) -> str:
+    def _lack(self, report: GroupReport) -> str:
         """Say how far a group is from its minimum."""
         counts = report.counts
         is_leaf = report.key.kind == PodGroup.kind
@@ -179,24 +189,24 @@ class _Sentences:
         missing = _some(counts.minimum - have, f"more {noun}")
         return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there(have)}"
 
-    def _is_short(self, report: NodeReport) -> bool:
+    def _is_short(self, report: GroupReport) -> bool:
         """Tell whether a group has too few members to be tried at all, wherever there may be room."""
         counts = report.counts
         have = counts.scheduled + counts.remaining + counts.unschedulable
         if self._explanation.finding is not Finding.INADMISSIBLE:
-            have += counts.unresolvable - len(report.refused)
+            have += counts.unresolvable - len(report.invalid)
         return have < counts.minimum
 
-    def _has_no_node(self, report: NodeReport) -> bool:
+    def _has_no_node(self, report: GroupReport) -> bool:
         """Tell whether a group could not even be tried on a node."""
-        return not (report.blockers or report.refused or self._is_short(report)) and report.counts.unresolvable > 0
+        return not (report.blockers or report.invalid or self._is_short(report)) and report.counts.unresolvable > 0
 
 
-def _is_placed(report: NodeReport) -> bool:
+def _is_placed(report: GroupReport) -> bool:
     return report.status is Status.SUCCESS and report.lost_with is None
 
 
-def _closest(candidate: Candidate) -> str:
+def _closest(candidate: CandidateDomain) -> str:
     """Say which domain comes closest, and how close: by room alone, as far as that is what is missing."""
     domain = candidate.domain
     parts = [f"room for {candidate.fits} of {candidate.wanted} pods"] if candidate.fits < candidate.wanted else []
@@ -205,7 +215,7 @@ def _closest(candidate: Candidate) -> str:
     return f"of the domains of {domain.key}, {domain.value} comes closest{why}"
 
 
-def _available(report: NodeReport) -> str:
+def _available(report: GroupReport) -> str:
     """Say what is wrong with the nodes, in the words that autoscalers and people know."""
     if not report.nodes:
         return "no nodes available to schedule pods"
@@ -213,13 +223,13 @@ def _available(report: NodeReport) -> str:
     return f"0/{report.nodes} nodes are available{why}"
 
 
-def _listed(reasons: Sequence[Reason]) -> str:
+def _listed(reasons: Sequence[FilterReason]) -> str:
     told = [f"{reason.nodes} {reason.text}" for reason in reasons[:REASONS_TOLD]]
     rest = len(reasons) - len(told)
     return ", ".join([*told, *([f"and {_some(rest, 'more reason')}"] if rest else [])])
 
 
-def _problems(refused: Refused) -> str:
+def _problems(refused: InvalidPod) -> str:
     """Name the first problem of a pod, and how many more there are."""
     rest = len(refused.problems) - 1
     more = f" (and {_some(rest, 'more problem')})" if rest else ""
@@ -238,14 +248,14 @@ def _advice(step: NextStep | None) -> str:
     """Say the next step, where the sentence does not say it by itself."""
     if step is None or step.group.kind == POD:
         return ""
-    match step.step:
-        case Step.MAKE_ROOM if step.domain is not None:
+    match step.remedy:
+        case Remedy.MAKE_ROOM if step.domain is not None:
             return f". Next: make room for {_some(step.count, 'more pod')} in {step.domain.value}"
-        case Step.RAISE_BUDGET:
+        case Remedy.RAISE_BUDGET:
             return ". Next: raise the scheduler's search budget, or ask for less"
-        case Step.CHANGE_DEMANDS:
+        case Remedy.CHANGE_DEMANDS:
             return f". Next: add nodes, or change what {step.group} asks for: no eviction can help"
-        case Step.MOVE_MEMBERS:
+        case Remedy.MOVE_MEMBERS:
             return ". Next: delete the members outside one of the domains"
         case _:
             return ""

@@ -63,7 +63,7 @@ def bound_of(state: ClusterCache, root: UnitKey, unsure: Container[str]) -> dict
     found: dict[GroupKey, Group] = {}
     for node in reversed(nodes):
         if isinstance(node.group, PodGroup):
-            settled = members_of(state, root.flavour, node.key).settled
+            settled = members_of(state, root.flavour, node.key).scheduled
             have = sum(not (state.is_assumed(uid := pod.metadata.uid) and uid in unsure) for pod in settled)
         else:
             have = sum(nodes[child].key in found for child in node.children)

@@ -22,8 +22,8 @@ from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.world import new_world
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import BindBatch, Binder, BindFailure
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import Stored
@@ -130,7 +130,7 @@ class Stage:
     ) -> None:
         """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
         self.now = 0.0
-        self.state = ClusterCache(new_world(), flavours, SCHEDULER_NAME, namespaces=namespaces)
+        self.state = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
         self.pending = SchedulingQueue(RequeueBackoff())
         self.hands, self.bailiff, self.notebook = FakeBinder(), FakeEvictor(), FakeStatusWriter()
         self.evicted: list[str] = []
@@ -143,7 +143,7 @@ class Stage:
             self.state,
             cast("Evictor", self.bailiff),
             metrics=self.metrics,
-            options=Options(detail=True, candidates=1),
+            options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
             wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
@@ -155,7 +155,7 @@ class Stage:
             preemption=self.preemption,
             reporter=cast("StatusWriter", self.notebook),
             metrics=self.metrics,
-            options=Options(detail=True, candidates=1),
+            options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_engine.testing.builders import composite, pod_group
-from cpg_engine.testing.measuring import calls
+from cpg_engine.testing.call_counts import count_calls
 
 
 def key(name: str, kind: str = "CompositePodGroup") -> GroupKey:
@@ -173,4 +173,4 @@ def test_twice_as_long_a_chain_takes_about_twice_the_work(
         for group in order(chain):
             store.remove(key_of(group))
 
-    assert calls(lambda: live(800)) < 2.6 * calls(lambda: live(400))
+    assert count_calls(lambda: live(800)) < 2.6 * count_calls(lambda: live(400))

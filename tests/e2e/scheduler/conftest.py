@@ -42,10 +42,10 @@ from cpg_client.resources import (
     STATUS,
 )
 from cpg_client.watching import watch
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.testing.expectations import Expected, unmet
-from cpg_engine.testing.notation import BudgetForm
-from cpg_engine.testing.stage import Stage
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.testing.scenario_expectations import Expected, unmet
+from cpg_engine.testing.scenario_forms import BudgetForm
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_lab.asking import Asker
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
@@ -98,12 +98,12 @@ class Watcher:
         self._thread.join()
 
 
-class Live(Stage):
+class Live(ClusterSimulator):
     """A stage whose objects are on an API server, where our scheduler decides about them."""
 
     def __init__(self, cluster: Cluster, server: Asker, flavour: str, namespace: str) -> None:
         """Start with an empty namespace of that name."""
-        super().__init__(Options())
+        super().__init__(SearchOptions())
         self._cluster = cluster
         self.server = server
         self._flavour = flavour

@@ -6,7 +6,7 @@ import pytest
 
 from cpg_api.core.pod import PodResourceClaim
 from cpg_engine.testing.builders import node, pod, pod_group
-from cpg_engine.testing.expectations import Expected
+from cpg_engine.testing.scenario_expectations import Expected
 
 Live = Any
 

@@ -8,7 +8,7 @@ import pytest
 
 from cpg_api.scheduling.names import EVENT_FAILED_SCHEDULING
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_engine.testing.expectations import Expected
+from cpg_engine.testing.scenario_expectations import Expected
 
 Live = Any
 

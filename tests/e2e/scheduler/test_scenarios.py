@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import yaml
 
-from cpg_engine.testing.notation import Forms
-from cpg_engine.testing.scenarios import Objects, Scenario, Step, happen
+from cpg_engine.testing.scenario_forms import Forms
+from cpg_engine.testing.scenarios import Scenario, ScenarioObjects, ScenarioStep, happen
 
 if TYPE_CHECKING:
-    from cpg_engine.testing.stage import Stage
+    from cpg_engine.testing.simulator import ClusterSimulator
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 AREAS = ("flat", "composite", "topology")
@@ -34,12 +34,12 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
-def test_scenario_ends_as_it_says(path: Path, live: "Stage") -> None:
+def test_scenario_ends_as_it_says(path: Path, live: "ClusterSimulator") -> None:
     """After each step, the pods are where the scenario expects them, and all who fail say why, in one event as well."""
     scenario = msgspec.convert(yaml.safe_load(path.read_text()), Scenario)
     forms = Forms(scenario.priority)
-    created = Objects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets)
-    at_first = Step(create=created, expect=scenario.expect)
+    created = ScenarioObjects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets)
+    at_first = ScenarioStep(create=created, expect=scenario.expect)
     for number, step in enumerate((at_first, *scenario.steps)):
         happen(step, live, forms)
         complaints = live.await_expected(step.expect)  # type: ignore[attr-defined]

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_api.core.node import Taint
-from cpg_engine.filters import affinity, nodename, taints, unschedulable
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.filters import node_affinity, node_name, node_unschedulable, taint_toleration
 from cpg_engine.filters.registry import STATIC, dynamic_filters, statically_feasible, storage_checks
-from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
-from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity, with_ports, with_spread
+from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
@@ -22,7 +22,9 @@ def test_the_static_filters_stand_in_kube_schedulers_order() -> None:
         "node(s) had untolerated taint(s)",
         "node(s) didn't match Pod's node affinity/selector",
     ]
-    assert [unschedulable.passes, nodename.passes, taints.passes, affinity.passes] == [found.passes for found in STATIC]
+    assert [node_unschedulable.passes, node_name.passes, taint_toleration.passes, node_affinity.passes] == [
+        found.passes for found in STATIC
+    ]
 
 
 def test_a_node_must_pass_every_static_filter() -> None:
@@ -50,7 +52,7 @@ def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
 
 @cases(400)
 @given(scenes(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
-def test_a_pod_may_stay_where_it_could_come_anew(scene: Scene, mates: list[int]) -> None:
+def test_a_pod_may_stay_where_it_could_come_anew(scene: FilterCase, mates: list[int]) -> None:
     """Whoever else of its kind is there: asked of a pod in place, every filter says what it says before it comes."""
     ledger, newcomer, rows = scene.settled()
     for mate in mates:

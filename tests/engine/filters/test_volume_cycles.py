@@ -9,39 +9,39 @@ from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import Forest, key_of
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision, VolumeChoice
-from cpg_engine.filters import volumeaccess
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.unit import Members, tree_unit
-from cpg_engine.gangs.world import World, new_world
+from cpg_engine.filters import volume_restrictions
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.gangs.unit import GroupPods, tree_unit
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import node, pod, pod_group
-from cpg_engine.testing.storing import DRIVER, claim, csi_node, ephemeral, stock, storage_class, using, volume
+from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, stock, storage_class, using, volume
 from cpg_engine.verdicts import Finding, Status
 
 ALONE = ("ReadWriteOncePod",)
 
 
-def cluster(**labels: str) -> World:
+def cluster(**labels: str) -> Snapshot:
     """Return nodes of 2 CPU by name, each with a label ``zone``."""
-    world = new_world()
+    snapshot = new_snapshot()
     for name, zone in labels.items():
-        world.ledger.put_node(node(name, cpu=2, labels={"zone": zone, "host": name}))
-    return world
+        snapshot.ledger.put_node(node(name, cpu=2, labels={"zone": zone, "host": name}))
+    return snapshot
 
 
-def decided(world: World, *pods: Pod, gang: int, key: str | None = None) -> Decision:
+def decided(snapshot: Snapshot, *pods: Pod, gang: int, key: str | None = None) -> Decision:
     """Decide about a gang of these pods."""
     group = pod_group("pg", gang=gang, key=key)
     tree = next(iter(Forest.of([group]).trees()))
-    before = state(world)
-    unit = tree_unit(tree, {key_of(group): Members(pending=pods)}, world.ledger)
-    decision = decide(world, unit, Options(detail=True))
-    assert state(world) == before
+    before = state(snapshot)
+    unit = tree_unit(tree, {key_of(group): GroupPods(pending=pods)}, snapshot.ledger)
+    decision = decide(snapshot, unit, SearchOptions(detail=True))
+    assert state(snapshot) == before
     return decision
 
 
-def state(world: World) -> tuple[object, ...]:
+def state(snapshot: Snapshot) -> tuple[object, ...]:
     """Return what a cycle has to leave as it was."""
-    ledger = world.ledger
+    ledger = snapshot.ledger
     return ledger.used.tolist(), dict(ledger.bindings.chosen), dict(ledger.attachments.users)
 
 
@@ -55,53 +55,53 @@ def homes(decision: Decision) -> dict[str, str]:
 )
 def test_members_that_share_a_claim_for_one_pod(case: str, second: str, bound: dict[str, str]) -> None:
     """Two members of a gang cannot share a ReadWriteOncePod claim; with one claim each both are bound."""
-    world = cluster(node1="z")
+    snapshot = cluster(node1="z")
     for name in ("pvc-1", "pvc-2"):
-        stock(world.ledger.storage, claim(name, bound_to=f"pv-{name}", modes=ALONE))
-        stock(world.ledger.storage, volume(f"pv-{name}", claimed_by=name, phase="Bound", modes=ALONE))
+        stock(snapshot.ledger.storage, claim(name, bound_to=f"pv-{name}", modes=ALONE))
+        stock(snapshot.ledger.storage, volume(f"pv-{name}", claimed_by=name, phase="Bound", modes=ALONE))
     pods = (pod("a", cpu=1, volumes=using("pvc-1")), pod("b", cpu=1, volumes=using(second)))
-    decision = decided(world, *pods, gang=2)
+    decision = decided(snapshot, *pods, gang=2)
     assert homes(decision) == bound, case
     if not bound:
         (report,) = decision.explanation.reports
         assert report.status is Status.UNSCHEDULABLE
-        assert [reason.text for reason in report.reasons] == [volumeaccess.REASON]
+        assert [reason.text for reason in report.reasons] == [volume_restrictions.REASON]
 
 
 def test_a_gang_never_counts_a_volume_twice() -> None:
     """Three members with a claim each and two volumes: nobody is bound, and two of them could be."""
-    world = cluster(n1="a", n2="b")
-    stock(world.ledger.storage, storage_class(), *(claim(name) for name in "abc"))
-    stock(world.ledger.storage, volume("v1", at={"host": ["n1"]}), volume("v2", at={"host": ["n2"]}))
+    snapshot = cluster(n1="a", n2="b")
+    stock(snapshot.ledger.storage, storage_class(), *(claim(name) for name in "abc"))
+    stock(snapshot.ledger.storage, volume("v1", at={"host": ["n1"]}), volume("v2", at={"host": ["n2"]}))
     pods = [pod(name, cpu=1, volumes=using(name)) for name in "abc"]
-    assert decided(world, *pods, gang=3).binds == ()
-    assert homes(decided(world, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+    assert decided(snapshot, *pods, gang=3).binds == ()
+    assert homes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
 
 
 def test_a_missing_claim_is_beyond_help() -> None:
     """No eviction brings it, and the group says what it waits for."""
-    world = cluster(n1="a")
-    (report,) = decided(world, pod("a", cpu=1, volumes=using("gone")), gang=1).explanation.reports
+    snapshot = cluster(n1="a")
+    (report,) = decided(snapshot, pod("a", cpu=1, volumes=using("gone")), gang=1).explanation.reports
     assert report.status is Status.UNRESOLVABLE
     assert [reason.text for reason in report.reasons] == ['persistentvolumeclaim "gone" not found']
 
 
 def test_a_gang_that_shares_a_claim_yet_to_be_bound() -> None:
     """Its members spread over the nodes that will reach the volume, wherever it is made."""
-    world = cluster(n1="a", n2="a", n3="b")
-    stock(world.ledger.storage, storage_class(provisioner=DRIVER), claim("c", modes=("ReadWriteMany",)))
-    stock(world.ledger.storage, *(csi_node(name, keys=["zone"]) for name in ("n1", "n2", "n3")))
+    snapshot = cluster(n1="a", n2="a", n3="b")
+    stock(snapshot.ledger.storage, storage_class(provisioner=DRIVER), claim("c", modes=("ReadWriteMany",)))
+    stock(snapshot.ledger.storage, *(csi_node(name, keys=["zone"]) for name in ("n1", "n2", "n3")))
     pods = [pod(name, cpu=1, volumes=using("c")) for name in "abcd"]
-    assert set(homes(decided(world, *pods, gang=4)).values()) == {"n1", "n2"}
+    assert set(homes(decided(snapshot, *pods, gang=4)).values()) == {"n1", "n2"}
 
 
 def test_bounds_know_where_volumes_are() -> None:
     """A domain without a gang's volume is not even tried, and that is a proof."""
-    world = cluster(n1="a", n2="b")
-    stock(world.ledger.storage, claim("c", bound_to="v"), volume("v", at={"zone": ["b"]}))
+    snapshot = cluster(n1="a", n2="b")
+    stock(snapshot.ledger.storage, claim("c", bound_to="v"), volume("v", at={"zone": ["b"]}))
     pods = [pod(name, cpu=1, volumes=using("c")) for name in "abc"]
-    assert set(homes(decided(world, *pods[:2], gang=2, key="zone")).values()) == {"n2"}
-    decision = decided(world, *pods, gang=3, key="zone")
+    assert set(homes(decided(snapshot, *pods[:2], gang=2, key="zone")).values()) == {"n2"}
+    decision = decided(snapshot, *pods, gang=3, key="zone")
     assert decision.explanation.finding is Finding.IMPOSSIBLE
     (report,) = decision.explanation.reports
     assert [(each.domain.value, each.fits) for each in report.candidates] == [("b", 2), ("a", 0)]
@@ -109,10 +109,10 @@ def test_bounds_know_where_volumes_are() -> None:
 
 def test_every_pod_has_its_own_ephemeral_claim() -> None:
     """One without its claim waits; the others do not."""
-    world = cluster(n1="a")
+    snapshot = cluster(n1="a")
     pods = [pod(name, cpu=1, volumes=ephemeral("data")) for name in "ab"]
-    stock(world.ledger.storage, storage_class(provisioner=DRIVER), claim("a-data", owner=pods[0]))
-    decision = decided(world, *pods, gang=1)
+    stock(snapshot.ledger.storage, storage_class(provisioner=DRIVER), claim("a-data", owner=pods[0]))
+    decision = decided(snapshot, *pods, gang=1)
     assert homes(decision) == {"a": "n1"}
     (report,) = decision.explanation.reports
     assert [reason.text for reason in report.reasons] == [
@@ -122,49 +122,49 @@ def test_every_pod_has_its_own_ephemeral_claim() -> None:
 
 def test_room_for_volumes_is_room() -> None:
     """A gang spreads by what nodes attach as it does by what they compute, and eviction may help."""
-    world = cluster(n1="a", n2="b")
-    stock(world.ledger.storage, *(csi_node(name, limit=1) for name in ("n1", "n2")))
+    snapshot = cluster(n1="a", n2="b")
+    stock(snapshot.ledger.storage, *(csi_node(name, limit=1) for name in ("n1", "n2")))
     for name in "abc":
-        stock(world.ledger.storage, claim(name, bound_to=f"v-{name}"), volume(f"v-{name}", handle=name))
+        stock(snapshot.ledger.storage, claim(name, bound_to=f"v-{name}"), volume(f"v-{name}", handle=name))
     pods = [pod(name, cpu=0.5, volumes=using(name)) for name in "abc"]
-    assert homes(decided(world, *pods, gang=2)) == {"a": "n1", "b": "n2"}
-    (report,) = decided(world, *pods, gang=3).explanation.reports
+    assert homes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+    (report,) = decided(snapshot, *pods, gang=3).explanation.reports
     assert report.status is Status.UNSCHEDULABLE
 
 
 def test_room_kept_for_others_keeps_their_volumes() -> None:
     """A volume that a nominated pod will need is not given to anybody else."""
-    world = cluster(n1="a")
-    stock(world.ledger.storage, storage_class(), claim("a"), claim("b"), volume("v"))
-    nominated = world.ledger.class_of(pod("a", volumes=using("a")))
-    mark = world.ledger.mark()
-    world.ledger.place(nominated, np.array([world.ledger.cluster.row_of["n1"]]))
-    assert decided(world, pod("b", volumes=using("b")), gang=1).binds == ()
-    world.ledger.rollback(mark)
-    assert homes(decided(world, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}
+    snapshot = cluster(n1="a")
+    stock(snapshot.ledger.storage, storage_class(), claim("a"), claim("b"), volume("v"))
+    nominated = snapshot.ledger.class_of(pod("a", volumes=using("a")))
+    mark = snapshot.ledger.mark()
+    snapshot.ledger.place(nominated, np.array([snapshot.ledger.cluster.row_of["n1"]]))
+    assert decided(snapshot, pod("b", volumes=using("b")), gang=1).binds == ()
+    snapshot.ledger.rollback(mark)
+    assert homes(decided(snapshot, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}
 
 
 def test_a_claim_takes_only_volumes_that_it_selects() -> None:
     """Of two volumes that would fit, the one with the labels is chosen, and the decision says so."""
-    world = cluster(node1="z", node2="z")
-    storage = world.ledger.storage
+    snapshot = cluster(node1="z", node2="z")
+    storage = snapshot.ledger.storage
     stock(storage, storage_class(provisioner="kubernetes.io/no-provisioner"))
     for name, disk in (("node1", "slow"), ("node2", "fast")):
         stock(storage, volume(f"pv-{name}", at={"host": [name]}, labels={"disk": disk}))
     wanted = claim("data")
     selector = LabelSelector(match_labels={"disk": "fast"})
     stock(storage, replace(wanted, spec=replace(wanted.spec, selector=selector)))
-    decision = decided(world, pod("a", cpu=1, volumes=using("data")), gang=1)
+    decision = decided(snapshot, pod("a", cpu=1, volumes=using("data")), gang=1)
     (bind,) = decision.binds
     assert (bind.node, bind.choices) == ("node2", (VolumeChoice("default/data", "pv-node2", "node2"),))
 
 
 def test_a_claim_takes_no_volume_of_other_attributes() -> None:
     """The attributes class of claim and volume has to be the same."""
-    world = cluster(node1="z")
-    storage = world.ledger.storage
+    snapshot = cluster(node1="z")
+    storage = snapshot.ledger.storage
     stock(storage, storage_class(provisioner="kubernetes.io/no-provisioner"))
     stock(storage, volume("pv", at={"host": ["node1"]}))
     wanted = claim("data")
     stock(storage, replace(wanted, spec=replace(wanted.spec, volume_attributes_class_name="gold")))
-    assert decided(world, pod("a", cpu=1, volumes=using("data")), gang=1).binds == ()
+    assert decided(snapshot, pod("a", cpu=1, volumes=using("data")), gang=1).binds == ()

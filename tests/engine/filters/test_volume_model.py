@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim, PodVolume
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.filters.registry import dynamic_filters, storage_checks
-from cpg_engine.filters.volumebinding import volume_choices
-from cpg_engine.snapshot.classes import PodClass
-from cpg_engine.snapshot.ledger import Ledger
-from cpg_engine.testing import storing
+from cpg_engine.filters.volume_binding import volume_choices
+from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import node, pod
-from cpg_engine.testing.storing import DRIVER, inline, using
+from cpg_engine.testing.storage_builders import DRIVER, inline, using
 from cpg_engine.weights import Weights
 
 ONCE, MANY, ALONE = ("ReadWriteOnce",), ("ReadWriteMany",), ("ReadWriteOncePod",)
@@ -227,12 +227,12 @@ def ledger_of(case: Case) -> Ledger:
     ledger = Ledger()
     for found in case.nodes:
         ledger.put_node(node(found.name, pods=9, labels={"zone": found.zone}))
-        storing.stock(ledger.storage, storing.csi_node(found.name, limit=found.limit, keys=["zone"]))
-    storing.stock(
+        storage_builders.stock(ledger.storage, storage_builders.csi_node(found.name, limit=found.limit, keys=["zone"]))
+    storage_builders.stock(
         ledger.storage,
-        storing.storage_class("there"),
-        storing.storage_class("made", provisioner=DRIVER, at=[{"zone": [MADE_IN]}]),
-        storing.storage_class("now", provisioner=DRIVER, mode="Immediate"),
+        storage_builders.storage_class("there"),
+        storage_builders.storage_class("made", provisioner=DRIVER, at=[{"zone": [MADE_IN]}]),
+        storage_builders.storage_class("now", provisioner=DRIVER, mode="Immediate"),
         *(stored_volume(found) for found in case.volumes),
         *(stored_claim(found) for found in case.claims),
     )
@@ -243,7 +243,7 @@ def ledger_of(case: Case) -> Ledger:
 
 def stored_volume(found: Volume) -> PersistentVolume:
     """Return the object of a volume."""
-    return storing.volume(
+    return storage_builders.volume(
         found.name, size=found.size, storage_class=found.storage_class, modes=found.modes,
         at=None if found.zones is None else {"zone": found.zones}, claimed_by=found.claim,
         handle=found.name if found.attached else "",
@@ -252,7 +252,7 @@ def stored_volume(found: Volume) -> PersistentVolume:
 
 def stored_claim(found: Claim) -> PersistentVolumeClaim:
     """Return the object of a claim."""
-    return storing.claim(
+    return storage_builders.claim(
         found.name, size=found.size, storage_class=found.storage_class, modes=found.modes,
         bound_to=found.bound_to or "", node=found.node,
     )  # fmt: skip
@@ -343,12 +343,12 @@ def without_nothing(found: tuple[object, ...]) -> tuple[object, ...]:
 def test_the_order_of_arrival_does_not_matter(case: Case, random: object) -> None:
     """Objects of storage may come in any order, before nodes and pods or after them."""
     first = ledger_of(case)
-    objects: list[storing.Stored] = [*map(stored_volume, case.volumes), *map(stored_claim, case.claims)]
+    objects: list[storage_builders.Stored] = [*map(stored_volume, case.volumes), *map(stored_claim, case.claims)]
     getattr(random, "shuffle")(objects)  # noqa: B009 - hypothesis' Random has no public type
     second = Ledger()
     for index, (user, home) in enumerate(case.running):
         second.put_pod(pod(f"r{index}", volumes=volumes_of(user)), home)
-    storing.stock(second.storage, *objects)
+    storage_builders.stock(second.storage, *objects)
     rest = ledger_of(Case(case.nodes, (), (), (), ()))
     second.storage.classes, second.storage.drivers = rest.storage.classes, rest.storage.drivers
     for found in case.nodes:

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.gangs.apart import keeps_apart, thinned
-from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import node
-from cpg_engine.testing.trials import Told, Trial
+from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
 from cpg_engine.verdicts import Finding
 
 
@@ -19,9 +19,9 @@ def avoiding(key: str, **labels: str) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def told(nodes: list[str], root: dict[str, Any], *pods: dict[str, Any]) -> Told:
+def told(nodes: list[str], root: dict[str, Any], *pods: dict[str, Any]) -> NamedDecision:
     """Return what is decided about a tree whose root is called so."""
-    return Trial(nodes, {"root": root}, pods).decide()
+    return DecisionCase(nodes, {"root": root}, pods).decide()
 
 
 def test_pods_keep_apart_where_their_terms_mean_their_own_kind() -> None:
@@ -29,10 +29,10 @@ def test_pods_keep_apart_where_their_terms_mean_their_own_kind() -> None:
     own, others = avoiding("host", app="a"), avoiding("host", app="b")
     own["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] *= 2
     form = {"pod": "1@root", "labels": {"app": "a"}}
-    trial = Trial([], {"root": None}, [{**form, "affinity": own}, {**form, "affinity": others}])
+    trial = DecisionCase([], {"root": None}, [{**form, "affinity": own}, {**form, "affinity": others}])
     first, second = (member.pod_class for member in trial.unit.nodes[0].pending)
-    assert keeps_apart(first, trial.world.ledger) == ("host",)
-    assert keeps_apart(second, trial.world.ledger) == ()
+    assert keeps_apart(first, trial.snapshot.ledger) == ("host",)
+    assert keeps_apart(second, trial.snapshot.ledger) == ()
 
 
 @given(
@@ -59,7 +59,7 @@ def test_a_domain_that_takes_too_few_of_them_is_not_tried() -> None:
     kind = {"labels": {"app": "a"}, "affinity": avoiding("host", app="a")}
     nodes = [f"n{number} 9 host=n{number} rack=r{number // 3}" for number in range(6)]
     found = told(nodes, {"gang": 2, "key": "host"}, {"pod": "4x1@root", **kind})
-    assert (found.finding, found.decision.tries.infeasible) == (Finding.IMPOSSIBLE, 0)
+    assert (found.finding, found.decision.placements.infeasible) == (Finding.IMPOSSIBLE, 0)
     (candidate,) = found.report("root").candidates
     assert (candidate.fits, candidate.wanted, candidate.short) == (1, 4, 1)
     assert len(told(nodes, {"gang": 3, "key": "rack"}, {"pod": "3x1@root", **kind}).binds) == 3

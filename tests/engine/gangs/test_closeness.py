@@ -5,32 +5,32 @@ from typing import Any
 
 import pytest
 
-from cpg_engine.gangs.choosing import Choices, Survey
 from cpg_engine.gangs.closeness import at_most, closest, cut_off, shortage
+from cpg_engine.gangs.domain_choice import DomainChoice, DomainSurvey
 from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.testing.trials import Trial
-from cpg_engine.verdicts import Counts, Status
+from cpg_engine.testing.decision_case import DecisionCase
+from cpg_engine.verdicts import Status, StatusCounts
 from cpg_engine.weights import Weights
 
 Form = Mapping[str, Any]
 
 
-def surveyed(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[Trial, Needs, Survey]:
+def surveyed(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[DecisionCase, Needs, DomainSurvey]:
     """Return a tree whose root requires a rack, and how the racks stand."""
-    trial = Trial(nodes, {"root": {"key": "rack", **root}}, pods)
+    trial = DecisionCase(nodes, {"root": {"key": "rack", **root}}, pods)
     needs = Needs(trial.unit)
-    choices = Choices(trial.world, needs, Weights())
+    choices = DomainChoice(trial.snapshot, needs, Weights())
     choices.pin()
-    survey = choices.required(0, trial.world.topology.whole()).survey
+    survey = choices.required(0, trial.snapshot.topology.whole()).survey
     assert survey is not None
     return trial, needs, survey
 
 
-def turned_away(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[Counts, str | None]:
+def turned_away(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[StatusCounts, str | None]:
     """Return the counts of the root, and the rack that they are about."""
     trial, needs, survey = surveyed(nodes, root, pods)
     order = closest(survey, shortage(needs, 0, survey))
-    counts, place = cut_off(trial.world, needs, 0, survey, order)
+    counts, place = cut_off(trial.snapshot, needs, 0, survey, order)
     return counts, None if place is None else survey.partition.scopes[place].chain[-1].value
 
 
@@ -74,12 +74,12 @@ def test_children_that_need_least_are_counted_first() -> None:
 @pytest.mark.parametrize(
     ("pods", "counts", "rack"),
     [
-        (["2@x on n1", "2@x on n2"], Counts(4, scheduled=2, unschedulable=2), "a"),
-        (["1@x on n1"], Counts(4, scheduled=3, unschedulable=1), "a"),
-        (["4@x on n1"], Counts(4, scheduled=0, unschedulable=4), "a"),
+        (["2@x on n1", "2@x on n2"], StatusCounts(4, scheduled=2, unschedulable=2), "a"),
+        (["1@x on n1"], StatusCounts(4, scheduled=3, unschedulable=1), "a"),
+        (["4@x on n1"], StatusCounts(4, scheduled=0, unschedulable=4), "a"),
     ],
 )
-def test_full_domains_could_be_emptied(pods: list[str], counts: Counts, rack: str) -> None:
+def test_full_domains_could_be_emptied(pods: list[str], counts: StatusCounts, rack: str) -> None:
     """What there is room for is scheduled, what there would be room for is unschedulable."""
     assert (counts, rack) == turned_away(["n1 4 rack=a", "n2 3 rack=b"], {"gang": 4}, ["4x1@root", *pods])
 
@@ -87,32 +87,34 @@ def test_full_domains_could_be_emptied(pods: list[str], counts: Counts, rack: st
 def test_the_domain_that_could_be_emptied_is_told_rather_than_the_closest() -> None:
     """Rack b has more room now, yet never enough."""
     nodes, pods = ["n1 4 rack=a", "n2 3 rack=b"], ["4x1@root", "3@x on n1"]
-    assert (Counts(4, scheduled=1, unschedulable=3), "a") == turned_away(nodes, {"gang": 4}, pods)
+    assert (StatusCounts(4, scheduled=1, unschedulable=3), "a") == turned_away(nodes, {"gang": 4}, pods)
 
 
 def test_where_no_domain_is_large_enough_nothing_helps() -> None:
     """The pods that go beyond the largest domain are unresolvable, and so is the group."""
     counts, rack = turned_away(["n1 4 rack=a", "n2 3 rack=b"], {"gang": 5}, ["6x1@root", "2@x on n1"])
-    assert (Counts(5, scheduled=3, unresolvable=3), "b") == (counts, rack)
+    assert (StatusCounts(5, scheduled=3, unresolvable=3), "b") == (counts, rack)
     assert Status.UNRESOLVABLE is counts.status
 
 
 def test_pods_that_may_run_nowhere_are_unresolvable() -> None:
     """The others would fit, but the minimum needs all."""
     pods: list[str | Form] = ["2x1@root", {"pod": "1@root", "nodeSelector": {"disk": "none"}}]
-    assert (Counts(3, scheduled=2, unresolvable=1), "a") == turned_away(["n1 4 rack=a"], {"gang": 3}, pods)
+    assert (StatusCounts(3, scheduled=2, unresolvable=1), "a") == turned_away(["n1 4 rack=a"], {"gang": 3}, pods)
 
 
 def test_children_are_counted_where_a_group_is_turned_away() -> None:
     """Two children of three pods fit a rack of five one by one only, were it empty or not."""
     root = {"gang": 2, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 3}}}
     pods = ["3x1@pg1", "3x1@pg2"]
-    assert (Counts(2, scheduled=1, unresolvable=1), "a") == turned_away(["n1 5 rack=a"], root, pods)
-    assert (Counts(2, scheduled=1, unschedulable=1), "a") == turned_away(["n1 6 rack=a"], root, [*pods, "1@x on n1"])
+    assert (StatusCounts(2, scheduled=1, unresolvable=1), "a") == turned_away(["n1 5 rack=a"], root, pods)
+    assert (StatusCounts(2, scheduled=1, unschedulable=1), "a") == turned_away(
+        ["n1 6 rack=a"], root, [*pods, "1@x on n1"]
+    )
 
 
 def test_without_an_open_domain_all_is_unresolvable() -> None:
     """No node has the label; members that have a place keep it in the counts, refused pods are lost too."""
     bad = {"pod": "x@root", "more": {"cpu": "x"}}
     counts, rack = turned_away([], {"gang": 3}, [{"pod": "1@root", "phase": "Succeeded"}, "2x1@root", bad])
-    assert (Counts(3, scheduled=1, unresolvable=3), None) == (counts, rack)
+    assert (StatusCounts(3, scheduled=1, unresolvable=3), None) == (counts, rack)

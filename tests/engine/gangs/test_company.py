@@ -12,17 +12,17 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.gangs.company import Company
+from cpg_engine.gangs.company import AffinityOrder
 from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.preemption.values import Outcome
-from cpg_engine.testing.arenas import Arena
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.preemption.values import PlanOutcome
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_engine.testing.neighbours import Neighbourhood, affinity_fault
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
+from cpg_engine.testing.filter_model import PlacedPods, affinity_fault
+from cpg_engine.testing.preemption_case import PreemptionCase
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, labelled
-from cpg_engine.testing.trials import Told, Trial
-from cpg_engine.verdicts import Counts, Finding, Status
+from cpg_engine.verdicts import Finding, Status, StatusCounts
 
 Form = Mapping[str, Any]
 ZONES = ["a1 4 zone=a", "a2 4 zone=a", "b1 4 zone=b"]
@@ -43,9 +43,9 @@ def leaf(*members: Form) -> dict[str, Any]:
     return {"nodes": ZONES, "groups": {"g": {"gang": len(members)}}, "pods": members}
 
 
-def company(trial: Trial) -> Company:
+def company(trial: DecisionCase) -> AffinityOrder:
     """Return the company of the unit of a trial."""
-    return Company(Needs(trial.unit), trial.world.ledger)
+    return AffinityOrder(Needs(trial.unit), trial.snapshot.ledger)
 
 
 # In a leaf.
@@ -54,7 +54,7 @@ def company(trial: Trial) -> Company:
 @pytest.mark.parametrize("name", ["a-near", "z-near"])
 def test_who_is_needed_is_placed_first(name: str) -> None:
     """Both get a place in one zone, whatever their names."""
-    found = Trial(**leaf(one(f"{name}=1@g", near="web"), one("web=1@g", "web"))).decide()
+    found = DecisionCase(**leaf(one(f"{name}=1@g", near="web"), one("web=1@g", "web"))).decide()
     assert found.binds.keys() == {name, "web"}
     assert len({home[0] for home in found.binds.values()}) == 1
 
@@ -62,30 +62,30 @@ def test_who_is_needed_is_placed_first(name: str) -> None:
 def test_a_chain_of_needs_is_placed_from_its_end() -> None:
     """Each needs the next, the last needs nobody."""
     chain = [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")]
-    assert list(Trial(**leaf(*chain)).decide().binds) == ["c", "b", "a"]
+    assert list(DecisionCase(**leaf(*chain)).decide().binds) == ["c", "b", "a"]
 
 
 def test_others_keep_their_order() -> None:
     """The more important still come first, but for those whom they need."""
     members = [one("a=1@g", near="web"), one("b=1@g"), one("c=1@g", "web"), one("d=1@g"), one("e=1@g", near="web")]
-    assert list(Trial(**leaf(*members)).decide().binds) == ["b", "c", "a", "d", "e"]
+    assert list(DecisionCase(**leaf(*members)).decide().binds) == ["b", "c", "a", "d", "e"]
 
 
 def test_who_is_what_it_needs_waits_for_nobody() -> None:
     """The first of a kind need not be near anybody, so it keeps its place."""
     members = [one("a=1@g", "web", "web"), one("b=1@g", "web")]
-    assert list(Trial(**leaf(*members)).decide().binds) == ["a", "b"]
+    assert list(DecisionCase(**leaf(*members)).decide().binds) == ["a", "b"]
 
 
 def test_beyond_the_minimum_the_order_is_the_same() -> None:
     """One is enough for the gang, and the second pass finds those who needed it."""
-    trial = Trial(ZONES, {"g": {"gang": 1}}, [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")])
+    trial = DecisionCase(ZONES, {"g": {"gang": 1}}, [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")])
     assert list(trial.decide().binds) == ["c", "b", "a"]
 
 
 def test_where_nobody_needs_anybody_nothing_is_done() -> None:
     """The members are those of the unit, as one object."""
-    trial = Trial(**leaf(one("a=1@g", "web"), one("b=1@g")))
+    trial = DecisionCase(**leaf(one("a=1@g", "web"), one("b=1@g")))
     found = company(trial)
     assert found.members(0) is trial.unit.nodes[0].pending
     assert found.waiting(0) == set()
@@ -97,9 +97,9 @@ def test_where_nobody_needs_anybody_nothing_is_done() -> None:
 
 def test_of_a_circle_nobody_is_placed() -> None:
     """Each needs the other, so none can be the first; no eviction helps, and it is told why."""
-    found = Trial(**leaf(one("a=1@g", "a", "b"), one("b=1@g", "b", "a"))).decide(Options(detail=True))
+    found = DecisionCase(**leaf(one("a=1@g", "a", "b"), one("b=1@g", "b", "a"))).decide(SearchOptions(detail=True))
     assert (found.finding, found.binds) == (Finding.NOT_FOUND, {})
-    assert found.counts("g") == Counts(2, unresolvable=2)
+    assert found.counts("g") == StatusCounts(2, unresolvable=2)
     assert [reason.text for reason in found.report("g").reasons] == ["node(s) didn't match pod affinity rules"]
 
 
@@ -107,7 +107,7 @@ def test_of_a_circle_nobody_is_placed() -> None:
 def test_a_circle_is_broken_by_somebody_else(helper: Form) -> None:
     """Who finds its need outside of the circle comes first, and the other after it."""
     circle = [one("a=1@g", "a", "b"), one("b=1@g", "b", "a")]
-    trial = Trial(ZONES, {"g": {"gang": 2}}, [*circle, helper])
+    trial = DecisionCase(ZONES, {"g": {"gang": 2}}, [*circle, helper])
     assert [name for name in trial.decide().binds if name in "ab"] == ["b", "a"]
 
 
@@ -117,10 +117,10 @@ def test_a_circle_is_broken_by_somebody_else(helper: Form) -> None:
 NEAR_FIRST = {"near": {"gang": 2}, "web": {"gang": 1}}
 
 
-def of_children(nodes: Sequence[str], children: Form, *pods: str | Form, budget: int = 100) -> Told:
+def of_children(nodes: Sequence[str], children: Form, *pods: str | Form, budget: int = 100) -> NamedDecision:
     """Return what is decided about a tree that needs all of its children."""
     groups = {"root": {"gang": len(children), "children": children}}
-    return Trial(nodes, groups, pods).decide(Options(budget=budget))
+    return DecisionCase(nodes, groups, pods).decide(SearchOptions(budget=budget))
 
 
 def test_the_group_that_is_needed_comes_first() -> None:
@@ -139,7 +139,7 @@ def test_groups_below_groups_count_for_them() -> None:
 def test_a_group_that_has_whom_it_needs_waits_for_no_sibling() -> None:
     """Two replicas, each with a leader: the older one still comes first."""
     pods = [one("1@a", near="web"), one("1@a", "web"), one("1@b", "web")]
-    trial = Trial(ZONES, {"root": {"gang": 2, "children": {"a": {"gang": 2}, "b": {"gang": 1}}}}, pods)
+    trial = DecisionCase(ZONES, {"root": {"gang": 2, "children": {"a": {"gang": 2}, "b": {"gang": 1}}}}, pods)
     assert company(trial).waiting(0) == set()
     assert [name[0] for name in trial.decide().binds] == ["a", "a", "b"]
 
@@ -159,7 +159,7 @@ def test_who_waits_for_a_sibling_is_not_blamed() -> None:
     children = {"other": {"gang": 1}, **NEAR_FIRST}
     pods = [one("1@other"), one("2x1@near", near="web"), one("9@web", "web")]
     found = of_children(["n1 9 zone=a"], children, *pods)
-    assert found.counts("root") == Counts(3, scheduled=1, remaining=1, unschedulable=1)
+    assert found.counts("root") == StatusCounts(3, scheduled=1, remaining=1, unschedulable=1)
     assert found.blockers("root") == ["web"]
 
 
@@ -175,25 +175,25 @@ def test_groups_that_need_each_other_crosswise_are_not_found() -> None:
 @pytest.mark.parametrize(
     ("members", "counts"),
     [
-        ([one("a=2@g", near="web"), one("web=2@g", "web")], Counts(2, unschedulable=2)),
-        ([one("a=2@g", near="web"), one("b=2@g")], Counts(2, unschedulable=1, unresolvable=1)),
-        ([one("a=2@g", near="web"), one("web=9@g", "web")], Counts(2, unschedulable=1, unresolvable=1)),
-        ([one("a=2@g", near="b"), one("b=2@g", "b", "c")], Counts(2, unresolvable=2)),
-        ([one("a=2@g", "a", "b"), one("b=2@g", "b", "a")], Counts(2, unresolvable=2)),
+        ([one("a=2@g", near="web"), one("web=2@g", "web")], StatusCounts(2, unschedulable=2)),
+        ([one("a=2@g", near="web"), one("b=2@g")], StatusCounts(2, unschedulable=1, unresolvable=1)),
+        ([one("a=2@g", near="web"), one("web=9@g", "web")], StatusCounts(2, unschedulable=1, unresolvable=1)),
+        ([one("a=2@g", near="b"), one("b=2@g", "b", "c")], StatusCounts(2, unresolvable=2)),
+        ([one("a=2@g", "a", "b"), one("b=2@g", "b", "a")], StatusCounts(2, unresolvable=2)),
     ],
 )
-def test_who_may_get_company_is_not_hopeless(members: Sequence[Form], counts: Counts) -> None:
+def test_who_may_get_company_is_not_hopeless(members: Sequence[Form], counts: StatusCounts) -> None:
     """On full nodes: where others of the unit may come that are needed, evictions may help, else they do not."""
     full = [one(f"old{number}=2 on n{number}") for number in "12"]
-    found = Trial(["n1 2 zone=a", "n2 2 zone=a"], {"g": {"gang": 2}}, [*members, *full]).decide()
+    found = DecisionCase(["n1 2 zone=a", "n2 2 zone=a"], {"g": {"gang": 2}}, [*members, *full]).decide()
     assert found.counts("g") == counts
 
 
 def test_company_is_of_use_in_domains_alone() -> None:
     """A node without the label is in no zone, whoever comes."""
     members = [one("a=1@g", near="web"), one("web=1@g", "web")]
-    found = Trial(["n1 1"], {"g": {"gang": 2}}, [*members, one("old=1 on n1")]).decide()
-    assert found.counts("g") == Counts(2, unschedulable=1, unresolvable=1)
+    found = DecisionCase(["n1 1"], {"g": {"gang": 2}}, [*members, one("old=1 on n1")]).decide()
+    assert found.counts("g") == StatusCounts(2, unschedulable=1, unresolvable=1)
 
 
 @pytest.mark.parametrize("groups", [{"high": {"gang": 2}}, {"high": {"gang": 2, "children": {"near": {}, "web": {}}}}])
@@ -202,8 +202,8 @@ def test_room_is_made_for_all_of_them(groups: Form) -> None:
     leaves = ("near", "web") if "children" in groups["high"] else ("high", "high")
     pods = [one(f"a=2@{leaves[0]}", near="web"), one(f"web=2@{leaves[1]}", "web")]
     full = [one(f"old{number}=2 on n{number}", priority=0) for number in "12"]
-    arena = Arena(["n1 2 zone=a", "n2 2 zone=a"], [*pods, *full], groups)
-    assert (arena.plan().outcome, len(arena.plan().nominations)) == (Outcome.PLANNED, 2)
+    arena = PreemptionCase(["n1 2 zone=a", "n2 2 zone=a"], [*pods, *full], groups)
+    assert (arena.plan().outcome, len(arena.plan().nominations)) == (PlanOutcome.PLANNED, 2)
     arena.stage.settle()
     assert {name for name, found in arena.stage.pods.items() if found.spec.node_name} == {"a", "web"}
 
@@ -228,9 +228,9 @@ def person(name: str, app: str, near: str, **more: Any) -> Pod:
     return replace(found, spec=replace(found.spec, affinity=affinity))
 
 
-def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> Stage:
+def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> ClusterSimulator:
     """Return a stage of all that."""
-    stage = Stage(Options())
+    stage = ClusterSimulator(SearchOptions())
     for place in nodes:
         stage.put_node(place)
     for group in groups:
@@ -242,7 +242,7 @@ def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) ->
 
 def comers(pods: Iterable[Pod], place: Node) -> set[str]:
     """Return who can come to a node at all, if everybody comes who can, one after the other."""
-    hood = Neighbourhood(nodes=(place,), pods=(), namespaces={})
+    hood = PlacedPods(nodes=(place,), pods=(), namespaces={})
     waiting = sorted(pods, key=lambda found: not found.spec.node_name)
     while True:
         new = next((one for one in waiting if one.spec.node_name or not affinity_fault(hood, one, place)), None)
@@ -284,4 +284,4 @@ def test_what_is_called_hopeless_is(people: list[tuple[str, str]], there: str) -
     placed = empty.decide(empty.roots()[0]).binds
     if report.status is Status.UNRESOLVABLE:
         assert not placed
-    assert bool(placed) == (stage.plan(root).outcome is Outcome.PLANNED)
+    assert bool(placed) == (stage.plan(root).outcome is PlanOutcome.PLANNED)

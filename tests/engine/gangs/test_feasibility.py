@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cpg_api.scheduling.forest import Forest, Group, key_of
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
-from cpg_engine.gangs.unit import Members, tree_unit
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.gangs.unit import GroupPods, tree_unit
 from cpg_engine.testing.builders import composite, pod, pod_group
 
 Kinds = dict[str, str]
@@ -28,7 +28,7 @@ def needs_of(groups: list[Group], kinds: Kinds, settled: dict[str, int] | None =
         name = group.metadata.name
         pending = [pod(f"{name}{place:02}", cpu=cpu[letter]) for place, letter in enumerate(kinds.get(name, ""))]
         done = [pod(f"{name}-done-{number}", node_name="n") for number in range((settled or {}).get(name, 0))]
-        members[key_of(group)] = Members(pending=pending, settled=done)
+        members[key_of(group)] = GroupPods(pending=pending, scheduled=done)
     (tree,) = Forest.of(groups).trees()
     return Needs(tree_unit(tree, members, ledger))
 

@@ -12,42 +12,42 @@ from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector, ObjectMeta
-from cpg_engine.gangs import placing
-from cpg_engine.gangs.placing import place_members, sees_others
-from cpg_engine.gangs.unit import Member
-from cpg_engine.gangs.world import World, new_world
+from cpg_engine.gangs import placement
+from cpg_engine.gangs.placement import place_members, sees_others
+from cpg_engine.gangs.unit import PendingPod
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.neighbourhoods import Scene, scenes, with_affinity, with_ports, with_spread
-from cpg_engine.testing.neighbours import Neighbourhood, affinity_fault, ports_free, spread_fault
+from cpg_engine.testing.filter_model import PlacedPods, affinity_fault, ports_free, spread_fault
+from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
 
-Model = Callable[[Neighbourhood, Pod, Node], bool]
+Model = Callable[[PlacedPods, Pod, Node], bool]
 
 
-def world_of(scene: Scene) -> World:
+def world_of(scene: FilterCase) -> Snapshot:
     """Return a world with everybody settled but the newcomer; only its class knows of that one."""
-    world = new_world()
+    snapshot = new_snapshot()
     for name, labels in scene.hood.namespaces.items():
-        world.ledger.put_namespace(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+        snapshot.ledger.put_namespace(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
     for found in scene.hood.nodes:
-        world.ledger.put_node(found)
+        snapshot.ledger.put_node(found)
     for neighbour, home in scene.hood.pods:
-        world.ledger.put_pod(neighbour, home.metadata.name)
-    return world
+        snapshot.ledger.put_pod(neighbour, home.metadata.name)
+    return snapshot
 
 
-def check_in_turn(scene: Scene, count: int, fits: Model) -> None:
+def check_in_turn(scene: FilterCase, count: int, fits: Model) -> None:
     """Place a few pods that are alike, and compare each step with the model; there is room enough for all of them."""
-    world = world_of(scene)
+    snapshot = world_of(scene)
     pods = [pod(f"new{number}", meta=replace(scene.newcomer.metadata, uid=f"{number}")) for number in range(count)]
     pods = [replace(found, spec=scene.newcomer.spec) for found in pods]
-    members = [Member(uid=found.metadata.uid, pod_class=world.ledger.class_of(found)) for found in pods]
+    members = [PendingPod(uid=found.metadata.uid, pod_class=snapshot.ledger.class_of(found)) for found in pods]
     allowed = [found for found in scene.hood.nodes if not found.spec.taints or scene.newcomer.spec.tolerations]
     allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(scene.newcomer)]
-    placed = place_members(world, world.ledger.cluster.everything(), members, count)
+    placed = place_members(snapshot, snapshot.ledger.cluster.everything(), members, count)
     hood = scene.hood
     for member, row in placed.seats:
-        home = next(found for found in hood.nodes if found.metadata.name == world.ledger.cluster.name(row))
+        home = next(found for found in hood.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
         newcomer = pods[int(member.uid)]
         assert home in allowed
         assert fits(hood, newcomer, home)
@@ -63,34 +63,34 @@ def picky(found: Pod) -> bool:
 
 @given(scenes(with_ports()), st.integers(1, 4))
 @cases(100)
-def test_ports_are_taken_one_by_one(scene: Scene, count: int) -> None:
+def test_ports_are_taken_one_by_one(scene: FilterCase, count: int) -> None:
     """Every pod finds free ports in what those before it have left, as long as there are any."""
     check_in_turn(scene, count, ports_free)
 
 
 @given(scenes(with_affinity()), st.integers(1, 4))
 @cases(200)
-def test_affinity_looks_at_pods_just_placed(scene: Scene, count: int) -> None:
+def test_affinity_looks_at_pods_just_placed(scene: FilterCase, count: int) -> None:
     """The terms of a gang's first pods hold for its last, in both directions."""
     check_in_turn(scene, count, lambda hood, one, home: affinity_fault(hood, one, home) is None)
 
 
 @given(scenes(with_spread()), st.integers(1, 4))
 @cases(200)
-def test_spreading_looks_at_pods_just_placed(scene: Scene, count: int) -> None:
+def test_spreading_looks_at_pods_just_placed(scene: FilterCase, count: int) -> None:
     """No step of a gang makes its domains more uneven than they may be."""
     check_in_turn(scene, count, lambda hood, one, home: spread_fault(hood, one, home) is None)
 
 
 def test_whom_nobody_means_is_placed_as_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside pods with affinity, a class that they do not mean keeps the fast path."""
-    world = new_world()
-    world.ledger.put_node(node("a", labels={"zone": "z"}))
+    snapshot = new_snapshot()
+    snapshot.ledger.put_node(node("a", labels={"zone": "z"}))
     term = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "db"}), topology_key="zone")
     rival = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
-    world.ledger.put_pod(pod("rival", affinity=rival), "a")
-    monkeypatch.setattr(placing, "_one_by_one", None)
-    plain, meant = (world.ledger.class_of(pod("p", meta=metadata("p", app=name))) for name in ("web", "db"))
-    assert [sees_others(world, pod_class) for pod_class in (plain, meant)] == [False, True]
-    members = [Member(uid=str(number), pod_class=plain) for number in range(3)]
-    assert len(place_members(world, world.ledger.cluster.everything(), members, 3).seats) == 3
+    snapshot.ledger.put_pod(pod("rival", affinity=rival), "a")
+    monkeypatch.setattr(placement, "_one_by_one", None)
+    plain, meant = (snapshot.ledger.class_of(pod("p", meta=metadata("p", app=name))) for name in ("web", "db"))
+    assert [sees_others(snapshot, pod_class) for pod_class in (plain, meant)] == [False, True]
+    members = [PendingPod(uid=str(number), pod_class=plain) for number in range(3)]
+    assert len(place_members(snapshot, snapshot.ledger.cluster.everything(), members, 3).seats) == 3

@@ -6,8 +6,8 @@ from cpg_api.core.affinity import TopologySpreadConstraint
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
-from cpg_engine.gangs.unit import Members, Unit, pod_unit, tree_unit
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
 from cpg_engine.testing.builders import composite, metadata, pod, pod_group
 
 ROOT = composite("root", gang=2, key="block")
@@ -16,7 +16,9 @@ LEAF_A = pod_group("a", gang=3, parent="left", key="rack", preferred="switch")
 LEAF_B = pod_group("b", gang=None, parent="root")
 
 
-def unit_of(groups: list[Group], members: dict[GroupKey, Members] | None = None, ledger: Ledger | None = None) -> Unit:
+def unit_of(
+    groups: list[Group], members: dict[GroupKey, GroupPods] | None = None, ledger: Ledger | None = None
+) -> Unit:
     """Return the unit of the one tree that the groups form."""
     (tree,) = Forest.of(groups).trees()
     return tree_unit(tree, members or {}, ledger or Ledger())
@@ -70,7 +72,7 @@ def test_pods_stand_in_scheduling_order() -> None:
     ]
     group = pod_group("g")
     for given in (pods, pods[::-1]):
-        (found,) = unit_of([group], {key_of(group): Members(pending=given)}).nodes
+        (found,) = unit_of([group], {key_of(group): GroupPods(pending=given)}).nodes
         assert [member.uid.removeprefix("uid-default-") for member in found.pending] == ["z", "c", "b", "d", "a"]
 
 
@@ -78,8 +80,8 @@ def test_settled_members_count_and_those_that_run_have_a_home() -> None:
     """A member that has succeeded satisfies the minimum, too, but is nowhere any more."""
     group = pod_group("g", gang=3)
     settled = (pod("p", node_name="n0"), finished(pod("q", node_name="n1")))
-    (found,) = unit_of([group], {key_of(group): Members(pending=(pod("r"),), settled=settled)}).nodes
-    assert (len(found.pending), found.settled, found.homes) == (1, 2, ("n0",))
+    (found,) = unit_of([group], {key_of(group): GroupPods(pending=(pod("r"),), scheduled=settled)}).nodes
+    assert (len(found.pending), found.scheduled, found.member_nodes) == (1, 2, ("n0",))
 
 
 def test_pods_that_make_no_sense_are_refused_and_the_others_go_on() -> None:
@@ -87,10 +89,10 @@ def test_pods_that_make_no_sense_are_refused_and_the_others_go_on() -> None:
     group = pod_group("g")
     spread = TopologySpreadConstraint(max_skew=0, topology_key="zone", when_unsatisfiable="DoNotSchedule")
     pods = (pod("p", cpu="?"), pod("q", cpu=1), pod("r", topology_spread_constraints=(spread,)))
-    (found,) = unit_of([group], {key_of(group): Members(pending=pods)}).nodes
+    (found,) = unit_of([group], {key_of(group): GroupPods(pending=pods)}).nodes
     assert [member.uid for member in found.pending] == ["uid-default-q"]
-    assert [one.uid for one in found.refused] == ["uid-default-p", "uid-default-r"]
-    assert found.refused[0].problems[0].path == "spec.containers[0].resources.requests[cpu]"
+    assert [one.uid for one in found.invalid] == ["uid-default-p", "uid-default-r"]
+    assert found.invalid[0].problems[0].path == "spec.containers[0].resources.requests[cpu]"
 
 
 def test_a_selector_further_down_is_known_to_all() -> None:
@@ -102,11 +104,11 @@ def test_a_selector_further_down_is_known_to_all() -> None:
         pod("p", priority=9, meta=metadata("p", app="a")),
         pod("q", meta=metadata("q", app="a"), topology_spread_constraints=(spread,)),
     )
-    (found,) = unit_of([group], {key_of(group): Members(pending=pods)}).nodes
+    (found,) = unit_of([group], {key_of(group): GroupPods(pending=pods)}).nodes
     assert [dict(member.pod_class.labels) for member in found.pending] == [{"app": "a"}] * 2
 
 
 def test_a_group_without_members_waits_for_them() -> None:
     """Who is not in the members has none."""
     (found,) = unit_of([pod_group("g", gang=2)]).nodes
-    assert (found.pending, found.refused, found.settled, found.homes) == ((), (), 0, ())
+    assert (found.pending, found.invalid, found.scheduled, found.member_nodes) == ((), (), 0, ())

@@ -2,7 +2,7 @@
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.preemption.allowances import Allowances
-from cpg_engine.preemption.values import Budget, VictimUnit
+from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
 
 
 def unit(*pods: str) -> VictimUnit:
@@ -11,7 +11,7 @@ def unit(*pods: str) -> VictimUnit:
 
 
 UNITS = [unit("a"), unit("b", "c"), unit("d"), unit("x")]
-WEB = Budget("web", 2, frozenset("abcd"))
+WEB = DisruptionBudget("web", 2, frozenset("abcd"))
 
 
 def test_an_allowance_is_used_up_in_order() -> None:
@@ -24,12 +24,12 @@ def test_an_allowance_is_used_up_in_order() -> None:
 def test_somebody_alone_may_be_allowed_what_all_are_not() -> None:
     """Seen one by one, only a unit that takes more than all there is violates."""
     assert Allowances([WEB]).never_allowed(UNITS) == [(), (), (), ()]
-    assert Allowances([Budget("web", 1, WEB.pods)]).never_allowed(UNITS) == [(), ("web",), (), ()]
+    assert Allowances([DisruptionBudget("web", 1, WEB.pods)]).never_allowed(UNITS) == [(), ("web",), (), ()]
 
 
 def test_all_violated_budgets_are_named() -> None:
     """By name, each once, whatever the order in which they came."""
-    none = [Budget("b", 0, frozenset("bc")), Budget("a", 0, frozenset("b"))]
+    none = [DisruptionBudget("b", 0, frozenset("bc")), DisruptionBudget("a", 0, frozenset("b"))]
     assert Allowances(none).violated(UNITS)[1] == ("a", "b") == Allowances(none[::-1]).violated(UNITS)[1]
 
 

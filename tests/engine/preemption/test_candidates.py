@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.candidates import ages, candidates, importance, uids_of, violators_first, without
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.preemption.candidates import ages, importance, potential_victims, uids_of, violators_first, without
 from cpg_engine.preemption.values import VictimUnit
-from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
 
 USUAL = VictimUnit(key=GroupKey("PodGroup", "ns", "m"), priority=5, since="2026-01-01T00:00:05Z", pods=("p", "q"))
@@ -51,11 +51,11 @@ def test_only_who_takes_room_and_is_less_important_may_go() -> None:
         )
 
     units = [unit("equal", 9, "r"), unit("gone", 1, "q", "s"), unit("less", 1, "s", "p"), unit("more", 8, "r")]
-    more, less = candidates(ledger, units, 9)
+    more, less = potential_victims(ledger, units, 9)
     assert ([more.unit.key.name, less.unit.key.name], [uid["r"], uid["p"]]) == (["more", "less"], uids_of([more, less]))
     assert (less.rows, without([more, less], [more])) == ([0], [less])
     assert violators_first([more, less], [(), ("web",)]) == [less, more]
     assert ages([more, less]) == {USUAL.since: 0}
-    ledger.lift([uid["p"]])
-    assert candidates(ledger, units, 9)[0].unit.key.name == "more"
-    assert len(candidates(ledger, units, 9)) == 1
+    ledger.ignore([uid["p"]])
+    assert potential_victims(ledger, units, 9)[0].unit.key.name == "more"
+    assert len(potential_victims(ledger, units, 9)) == 1

@@ -3,8 +3,8 @@
 import pytest
 
 from cpg_engine.preemption.choosing import cheapest
-from cpg_engine.testing.arenas import Arena, names
-from cpg_engine.testing.notation import BudgetForm
+from cpg_engine.testing.preemption_case import PreemptionCase, names
+from cpg_engine.testing.scenario_forms import BudgetForm
 
 WEB = {"app": "web"}
 NONE = {"web": BudgetForm(WEB, 0)}
@@ -22,7 +22,7 @@ NONE = {"web": BudgetForm(WEB, 0)}
 def test_budgets_come_before_priorities(victims: list[tuple[str, int, dict[str, str]]], expected: list[str]) -> None:
     """A node for one pod is cleared of whom no budget covers, then of the least important."""
     pods = [{"pod": f"{name}=1 on {name}", "priority": at, "labels": labels} for name, at, labels in victims]
-    arena = Arena([f"{name} 1" for name, _, _ in victims], [*pods, "1x1@high"], {"high": {"gang": 1}}, NONE)
+    arena = PreemptionCase([f"{name} 1" for name, _, _ in victims], [*pods, "1x1@high"], {"high": {"gang": 1}}, NONE)
     assert names(cheapest(arena.case(1), arena.candidates()).best.gone) == expected
 
 
@@ -34,7 +34,7 @@ def test_a_lower_priority_must_not_cost_more_violations() -> None:
         {"pod": "b=2x1 on b", "priority": 1, "labels": WEB},
         "1x2@high",
     ]
-    arena = Arena(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
+    arena = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
     assert names(cheapest(arena.case(1), arena.candidates()).best.gone) == ["a2", "a1"]
 
 
@@ -47,7 +47,7 @@ def test_where_violations_are_equal_the_highest_priority_is_the_lowest() -> None
         {"pod": "b2=1 on b", "priority": 2},
         "1x2@high",
     ]
-    arena = Arena(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
+    arena = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
     assert names(cheapest(arena.case(1), arena.candidates()).best.gone) == ["b2", "b1"]
 
 
@@ -60,7 +60,7 @@ def test_an_allowance_may_be_used_by_whom_it_helps() -> None:
         {"pod": "other=2 on c", "priority": 50},
         "1x2@high",
     ]
-    arena = Arena(["a 2", "b 2", "c 2"], pods, {"high": {"gang": 1}}, {"web": BudgetForm(WEB, 1)})
+    arena = PreemptionCase(["a 2", "b 2", "c 2"], pods, {"high": {"gang": 1}}, {"web": BudgetForm(WEB, 1)})
     case = arena.case(1)
     best = cheapest(case, arena.candidates()).best
     assert (names(best.gone), case.violating(best.gone)) == (["useful"], [()])

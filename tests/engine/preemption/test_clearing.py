@@ -3,16 +3,16 @@
 import pytest
 
 from cpg_engine.preemption.clearing import Clearing
-from cpg_engine.testing.arenas import Arena, names
+from cpg_engine.testing.preemption_case import PreemptionCase, names
 
 LOW = {"priority": 1}
 
 
-def order(arena: Arena, goal: int = 1) -> list[str]:
+def order(arena: PreemptionCase, goal: int = 1) -> list[str]:
     """Return the names of the nodes in the first order."""
-    world = arena.stage.world
+    snapshot = arena.stage.snapshot
     clearing = Clearing(arena.case(goal), arena.candidates())
-    return [world.ledger.cluster.name(row) for row in next(clearing.orders(world.topology.whole().rows)).tolist()]
+    return [snapshot.ledger.cluster.name(row) for row in next(clearing.orders(snapshot.topology.whole().rows)).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_costs_less_comes_first(first: list[object], second: list[object]) 
     """Fewer units, then fewer pods, lower priorities, younger ones; and what gives nothing comes last."""
     groups = {"high": {"gang": 1}, "whole": {"gang": 1, "whole": True, "priority": 1}}
     elsewhere = {"pod": "more=1@whole on c", **LOW}
-    arena = Arena(["a 1", "b 1", "c 1"], [*second, *first, elsewhere, "1x1@high"], groups)
+    arena = PreemptionCase(["a 1", "b 1", "c 1"], [*second, *first, elsewhere, "1x1@high"], groups)
     assert [name for name in order(arena) if name != "c"] == ["b", "a"]
 
 
@@ -46,7 +46,9 @@ def test_a_node_that_is_liked_comes_before_one_that_is_equal() -> None:
         }
     }
     lows = [{"pod": f"1 on {name}", "created": 1, **LOW} for name in "ab"]
-    arena = Arena(["a 1", "b 1 disk=ssd"], [*lows, {"pod": "1x1@high", "affinity": liked}], {"high": {"gang": 1}})
+    arena = PreemptionCase(
+        ["a 1", "b 1 disk=ssd"], [*lows, {"pod": "1x1@high", "affinity": liked}], {"high": {"gang": 1}}
+    )
     assert order(arena) == ["b", "a"]
 
 
@@ -55,7 +57,7 @@ def test_nodes_of_one_domain_stand_together() -> None:
     nodes = ["a1 2 rack=a", "a2 2 rack=a", "b1 2 rack=b", "b2 2 rack=b", "c1 2 rack=c", "d1 4"]
     lows = ["4x500m on a1", "2 on a2", "1 on b1", "2x1 on b2", "2 on c1", "4 on d1"]
     groups = {"high": {"gang": 1, "children": {"leaf": {"gang": 4, "key": "rack"}}}}
-    arena = Arena(nodes, [*({"pod": line, **LOW} for line in lows), "4x1@leaf"], groups)
+    arena = PreemptionCase(nodes, [*({"pod": line, **LOW} for line in lows), "4x1@leaf"], groups)
     assert order(arena, 4) == ["b2", "b1", "a2", "a1", "c1", "d1"]
 
 
@@ -74,16 +76,16 @@ def test_a_tree_needs_of_its_children_the_least() -> None:
         }
     }
     lows = [{"pod": "3x1 on x", **LOW}, {"pod": "2 on y", **LOW}]
-    arena = Arena(nodes, [*lows, "1x1@one", "2x1@two", "4x1@four"], groups)
+    arena = PreemptionCase(nodes, [*lows, "1x1@one", "2x1@two", "4x1@four"], groups)
     assert order(arena, 3) == ["x", "y"]
 
 
 def test_room_is_counted_by_class_and_never_above_what_is_wanted() -> None:
     """What is free anywhere counts before anybody goes; whoever goes counts where he was."""
     lows = [{"pod": "large=4 on a", **LOW}, {"pod": "small=2x500m on b", **LOW}]
-    arena = Arena(["a 4", "b 2"], [*lows, "2x1@high", "1x2@high"], {"high": {"gang": 3}})
-    world, everybody = arena.stage.world, arena.candidates()
-    rows, clearing = world.topology.whole().rows, Clearing(arena.case(3), everybody)
+    arena = PreemptionCase(["a 4", "b 2"], [*lows, "2x1@high", "1x2@high"], {"high": {"gang": 3}})
+    snapshot, everybody = arena.stage.snapshot, arena.candidates()
+    rows, clearing = snapshot.topology.whole().rows, Clearing(arena.case(3), everybody)
     assert names(everybody) == ["large", "small-1", "small-2"]
     assert clearing.fits([0], rows).tolist() == [1, 3]
     assert clearing.fits([2, 1, 0], rows).tolist() == [1, 1, 3, 3]
@@ -95,6 +97,6 @@ def test_a_unit_on_several_nodes_gives_room_at_all_of_them() -> None:
     """At once, however far apart they are."""
     lows = [{"pod": f"w{name}=1@whole on {name}", **LOW} for name in "ab"]
     groups = {"high": {"gang": 1}, "whole": {"gang": 1, "whole": True, "priority": 1}}
-    arena = Arena(["a 1", "b 1", "c 1"], [*lows, {"pod": "c=1 on c", **LOW}, "3x1@high"], groups)
-    rows = arena.stage.world.topology.whole().rows
+    arena = PreemptionCase(["a 1", "b 1", "c 1"], [*lows, {"pod": "c=1 on c", **LOW}, "3x1@high"], groups)
+    rows = arena.stage.snapshot.topology.whole().rows
     assert Clearing(arena.case(3), arena.candidates()).fits([0, 1], rows).tolist() == [0, 2, 3]

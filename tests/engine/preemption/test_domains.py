@@ -1,17 +1,17 @@
 """The domain that costs least."""
 
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.domains import cheapest_domain
-from cpg_engine.preemption.values import Outcome, Plan
-from cpg_engine.testing.arenas import Arena, names
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.testing.preemption_case import PreemptionCase, names
 
 GROUPS = {"high": {"gang": 2, "key": "rack"}}
 
 
-def racks(*pods: object, budget: int = 100) -> Arena:
+def racks(*pods: object, budget: int = 100) -> PreemptionCase:
     """Return three racks of two nodes, and a gang that needs one."""
     nodes = [f"{rack}{place} 1 rack={rack}" for rack in "abc" for place in (1, 2)]
-    return Arena(nodes, [*pods, "2x1@high"], GROUPS, options=Options(budget=budget))
+    return PreemptionCase(nodes, [*pods, "2x1@high"], GROUPS, options=SearchOptions(budget=budget))
 
 
 FULL = [{"pod": f"{rack}=1 on {rack}{place}", "priority": 1} for rack in "abc" for place in (1, 2)]
@@ -37,7 +37,7 @@ def test_a_domain_that_keeps_less_than_it_promises_is_not_the_best() -> None:
     assert [eviction.unit.key.name for eviction in found.evictions] == ["b1", "b2"]
 
 
-def uneven(*lines: object, budget: int = 100) -> Plan:
+def uneven(*lines: object, budget: int = 100) -> PreemptionPlan:
     """Return the plan for two pods of 600m where one unit fills a node of each rack, and three the other."""
     pods: list[object] = [
         {"pod": f"{rack}{cpu}={cpu}m on {rack}{2 if cpu < 1000 else 1}", "priority": 1}
@@ -45,7 +45,7 @@ def uneven(*lines: object, budget: int = 100) -> Plan:
         for cpu in (1000, 400, 301, 299)
     ]
     nodes = [f"{rack}{place} 1 rack={rack}" for rack in "ab" for place in (1, 2)]
-    return Arena(nodes, [*pods, *lines, "2x600m@high"], GROUPS, options=Options(budget=budget)).plan()
+    return PreemptionCase(nodes, [*pods, *lines, "2x600m@high"], GROUPS, options=SearchOptions(budget=budget)).plan()
 
 
 def test_the_budget_bounds_how_many_domains_are_compared() -> None:
@@ -66,7 +66,7 @@ def test_a_domain_that_is_closed_is_passed_over() -> None:
         {"pod": "b2=1 on b2", "priority": 1},
         {"pod": "2x@high", **port},
     ]
-    arena = Arena(["a1 2 rack=a", "a2 1 rack=a", "b1 1 rack=b", "b2 1 rack=b"], pods, GROUPS)
+    arena = PreemptionCase(["a1 2 rack=a", "a2 1 rack=a", "b1 1 rack=b", "b2 1 rack=b"], pods, GROUPS)
     found = arena.plan()
     assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b1", "b2"], 2)
 
@@ -91,8 +91,8 @@ def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
         {"pod": "rival=1 on out", "priority": 1, "labels": {"app": "rival"}},
         {"pod": "2x1@high", "affinity": away},
     ]
-    arena = Arena(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
+    arena = PreemptionCase(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
     found = arena.plan()
-    assert (found.outcome, [eviction.unit.key.name for eviction in found.evictions]) == (Outcome.PLANNED, ["rival"])
+    assert (found.outcome, [eviction.unit.key.name for eviction in found.evictions]) == (PlanOutcome.PLANNED, ["rival"])
     assert found.evictions[0].reason == "PodGroup default/high cannot run on a while it runs on out (rack a)"
     assert names(arena.candidates()) == ["rival"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_engine.preemption.narrowing import narrowed, smallest
-from cpg_engine.testing.arenas import Arena, names
+from cpg_engine.testing.preemption_case import PreemptionCase, names
 from cpg_engine.testing.strategies import cases
 
 
@@ -39,7 +39,7 @@ def test_only_the_nodes_that_are_needed_are_cleared() -> None:
         "strong=3 on d",
         "3x1@high",
     ]
-    arena = Arena(["a 1", "b 2", "c 2", "d 4"], pods, {"high": {"gang": 3}})
+    arena = PreemptionCase(["a 1", "b 2", "c 2", "d 4"], pods, {"high": {"gang": 3}})
     found = narrowed(arena.case(3), arena.candidates())
     assert found is not None
     assert names(found.gone) == ["cheap"]
@@ -48,7 +48,7 @@ def test_only_the_nodes_that_are_needed_are_cleared() -> None:
 
 def test_clearing_everything_may_not_be_enough() -> None:
     """Then there is no attempt."""
-    arena = Arena(["a 1"], [{"pod": "low=1 on a", "priority": 1}, "3x1@high"], {"high": {"gang": 1}})
+    arena = PreemptionCase(["a 1"], [{"pod": "low=1 on a", "priority": 1}, "3x1@high"], {"high": {"gang": 1}})
     assert narrowed(arena.case(2), arena.candidates()) is None
 
 
@@ -60,7 +60,7 @@ def test_a_group_that_goes_as_a_whole_is_one_however_many_nodes_it_frees() -> No
         "3x1@high",
     ]
     groups = {"high": {"gang": 1}, "whole": {"gang": 3, "whole": True, "priority": 1}}
-    arena = Arena([f"{side}{place} 1" for side in "ab" for place in (1, 2, 3)], pods, groups)
+    arena = PreemptionCase([f"{side}{place} 1" for side in "ab" for place in (1, 2, 3)], pods, groups)
     all_three, one = narrowed(arena.case(3), arena.candidates()), narrowed(arena.case(1), arena.candidates())
     assert all_three is not None
     assert one is not None

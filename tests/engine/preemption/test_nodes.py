@@ -1,9 +1,9 @@
 """A single pod, node by node."""
 
-from cpg_engine.gangs.allocation import Options
-from cpg_engine.preemption.values import Outcome, Plan
-from cpg_engine.testing.arenas import Arena
-from cpg_engine.testing.notation import BudgetForm
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.testing.preemption_case import PreemptionCase
+from cpg_engine.testing.scenario_forms import BudgetForm
 
 AWAY = {
     "podAntiAffinity": {
@@ -15,7 +15,7 @@ AWAY = {
 RIVAL = {"app": "rival"}
 
 
-def told(found: Plan) -> tuple[str, list[str]]:
+def told(found: PreemptionPlan) -> tuple[str, list[str]]:
     """Return the node of the one pod, and who has to go."""
     return found.nominations[0].node, [eviction.unit.key.name for eviction in found.evictions]
 
@@ -23,14 +23,14 @@ def told(found: Plan) -> tuple[str, list[str]]:
 def test_the_latest_start_of_the_oldest_decides_at_last() -> None:
     """Where all else is equal the node is chosen whose oldest victim is the youngest, then the first by name."""
     pods = [{"pod": f"{name}=1 on {name}", "priority": 1, "created": at} for name, at in (("a", 3), ("b", 5), ("c", 5))]
-    arena = Arena(["c 1", "b 1", "a 1"], [*pods, "high=1"])
+    arena = PreemptionCase(["c 1", "b 1", "a 1"], [*pods, "high=1"])
     assert told(arena.plan()) == ("b", ["b"])
 
 
 def test_two_pods_of_a_low_priority_cost_more_than_one() -> None:
     """The sum of priorities counts each pod, however low it is."""
     pods = [{"pod": "two=2x1 on a", "priority": -5}, {"pod": "one=2 on b", "priority": -5}]
-    assert told(Arena(["a 2", "b 2"], [*pods, "high=2"]).plan()) == ("b", ["one"])
+    assert told(PreemptionCase(["a 2", "b 2"], [*pods, "high=2"]).plan()) == ("b", ["one"])
 
 
 def test_a_budget_is_used_up_node_by_node() -> None:
@@ -39,7 +39,7 @@ def test_a_budget_is_used_up_node_by_node() -> None:
         {"pod": "a=2x1 on a", "priority": 1, "labels": {"app": "web"}},
         {"pod": "b=2 on b", "priority": 2},
     ]
-    arena = Arena(["a 2", "b 2"], [*pods, "high=1"], budgets={"web": BudgetForm({"app": "web"}, 1)})
+    arena = PreemptionCase(["a 2", "b 2"], [*pods, "high=1"], budgets={"web": BudgetForm({"app": "web"}, 1)})
     assert told(arena.plan()) == ("a", ["a-1"])
     assert arena.plan().evictions[0].violates == ()
 
@@ -53,7 +53,7 @@ def test_a_pod_that_sees_others_tries_node_after_node() -> None:
         {"pod": "b=1 on b", "priority": 1},
         {"pod": "high=1", "affinity": AWAY},
     ]
-    found = Arena(["a 2 host=a", "b 2 host=b"], pods).plan()
+    found = PreemptionCase(["a 2 host=a", "b 2 host=b"], pods).plan()
     assert told(found) == ("a", ["rival"])
     assert (found.considered, found.domains, found.exhausted) == (3, 2, False)
 
@@ -66,8 +66,8 @@ def test_of_several_nodes_that_were_tried_the_best_is_chosen() -> None:
     ]
     nodes = [f"{name} 2 host={name}" for name in "abc"]
     high = {"pod": "high=1", "affinity": AWAY}
-    assert told(Arena(nodes, [*rivals, high]).plan()) == ("b", ["b"])
-    found = Arena(nodes, [*rivals, high], options=Options(budget=1)).plan()
+    assert told(PreemptionCase(nodes, [*rivals, high]).plan()) == ("b", ["b"])
+    found = PreemptionCase(nodes, [*rivals, high], options=SearchOptions(budget=1)).plan()
     assert (told(found)[1], found.domains, found.exhausted) == (["a"], 1, True)
 
 
@@ -84,25 +84,25 @@ def test_where_no_node_can_be_cleared_for_it_others_go_elsewhere() -> None:
         {"pod": "rival=1 on b", "priority": 1, "labels": RIVAL},
         {"pod": "high=1", "affinity": zone, "nodeSelector": {"host": "a"}},
     ]
-    found = Arena(["a 2 host=a zone=z", "b 2 host=b zone=z"], pods).plan()
+    found = PreemptionCase(["a 2 host=a zone=z", "b 2 host=b zone=z"], pods).plan()
     assert told(found) == ("a", ["rival"])
     assert found.evictions[0].reason == "Pod default/high cannot run on a while it runs on b"
 
 
 def test_a_pod_that_needs_nobody_to_go_is_nominated() -> None:
     """The caller need not have asked."""
-    found = Arena(["a 2"], ["high=1"]).plan()
-    assert (found.outcome, told(found)) == (Outcome.PLANNED, ("a", []))
+    found = PreemptionCase(["a 2"], ["high=1"]).plan()
+    assert (found.outcome, told(found)) == (PlanOutcome.PLANNED, ("a", []))
 
 
 def test_nobody_takes_room() -> None:
     """Then there is nobody to evict; and who is as important is not looked at."""
-    assert Arena(["a 2"], ["other=2 on a", "high=1"]).plan().outcome is Outcome.NO_VICTIMS
+    assert PreemptionCase(["a 2"], ["other=2 on a", "high=1"]).plan().outcome is PlanOutcome.NO_VICTIMS
 
 
 def test_not_even_all_would_be_enough() -> None:
     """The reason is told as if they had gone."""
     pods = [{"pod": "low=1 on a", "priority": 1}, "strong=1 on a", "high=2"]
-    found = Arena(["a 2"], pods).plan()
-    assert (found.outcome, found.considered, found.evictions) == (Outcome.NOT_ENOUGH, 1, ())
+    found = PreemptionCase(["a 2"], pods).plan()
+    assert (found.outcome, found.considered, found.evictions) == (PlanOutcome.NOT_ENOUGH, 1, ())
     assert found.explanation is not None

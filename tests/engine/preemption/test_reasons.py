@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpg_engine.testing.arenas import Arena
+from cpg_engine.testing.preemption_case import PreemptionCase
 
 
 @pytest.mark.parametrize(
@@ -21,21 +21,21 @@ from cpg_engine.testing.arenas import Arena
 def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high: object, expected: str) -> None:
     """Of the victim's own, not of the newcomer's."""
     victim = {"priority": 1, **(low if isinstance(low, dict) else {"pod": low})}
-    arena = Arena([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
+    arena = PreemptionCase([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
     (eviction,) = arena.plan().evictions
     assert expected in eviction.reason
 
 
 def test_room_for_a_pod_is_room() -> None:
     """Where it is the number of pods that is short."""
-    arena = Arena([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
+    arena = PreemptionCase([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
     assert arena.plan().evictions[0].reason == "Pod default/high needs its room on a"
 
 
 def test_the_domain_is_named_where_one_is_required() -> None:
     """So that it is clear why it had to be this node."""
     pods = [{"pod": "low=2x1 on b", "priority": 1}, "1x1@high on b", "1x1@high"]
-    found = Arena(["b 3 rack=r1", "a 2 rack=r2"], pods, {"high": {"gang": 2, "key": "rack"}}).plan()
+    found = PreemptionCase(["b 3 rack=r1", "a 2 rack=r2"], pods, {"high": {"gang": 2, "key": "rack"}}).plan()
     assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on b (rack r1)"]
 
 
@@ -43,5 +43,5 @@ def test_of_a_unit_on_several_nodes_the_first_is_named() -> None:
     """By name, of those that are needed."""
     pods = [{"pod": f"w{name}=1@whole on {name}", "priority": 1} for name in "cba"]
     groups = {"high": {"gang": 2}, "whole": {"gang": 1, "whole": True, "priority": 1}}
-    found = Arena(["c 1", "b 1", "a 1"], [*pods, {"pod": "2x1@high", "nodeSelector": {}}], groups).plan()
+    found = PreemptionCase(["c 1", "b 1", "a 1"], [*pods, {"pod": "2x1@high", "nodeSelector": {}}], groups).plan()
     assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on a"]

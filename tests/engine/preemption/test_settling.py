@@ -1,15 +1,15 @@
 """Reprieve and search together."""
 
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.case import Attempt
 from cpg_engine.preemption.settling import reprieved, settled
-from cpg_engine.testing.arenas import Arena, names
+from cpg_engine.testing.preemption_case import PreemptionCase, names
 
 
 def test_who_may_stay_stays_and_the_search_has_the_last_word() -> None:
     """Both are gone in the attempt; one is enough, and the seats are what the search then finds."""
     pods = [{"pod": "low=2x1 on a", "priority": 1}, "1x1@high"]
-    arena = Arena(["a 2"], pods, {"high": {"gang": 1}})
+    arena = PreemptionCase(["a 2"], pods, {"high": {"gang": 1}})
     case, everybody = arena.case(1), arena.candidates()
     attempt = Attempt(everybody, case.trials.seats(everybody))
     found = settled(case, attempt)
@@ -17,7 +17,7 @@ def test_who_may_stay_stays_and_the_search_has_the_last_word() -> None:
     assert reprieved(case, found) is found
 
 
-def uneven(budget: int) -> Arena:
+def uneven(budget: int) -> PreemptionCase:
     """Return a gang of two shapes that the search places only where it is not led astray.
 
     With everybody gone the large pod goes to the large node. With ``left`` there, that is only as large as the other,
@@ -29,7 +29,7 @@ def uneven(budget: int) -> Arena:
         {"pod": "small=1@high"},
         {"pod": "large=2@high"},
     ]
-    return Arena(["a 3", "b 2"], pods, {"high": {"gang": 2}}, options=Options(budget=budget))
+    return PreemptionCase(["a 3", "b 2"], pods, {"high": {"gang": 2}}, options=SearchOptions(budget=budget))
 
 
 def test_where_the_search_would_miss_it_is_asked_for_every_reprieve() -> None:

@@ -2,21 +2,21 @@
 
 import numpy as np
 
+from cpg_engine.cluster.axes import CPU, PODS
 from cpg_engine.preemption.allowances import Allowances
 from cpg_engine.preemption.stands import Stands, by_importance, lowest, stands_of, victims, violating
-from cpg_engine.preemption.values import Budget
-from cpg_engine.snapshot.axes import CPU, PODS
-from cpg_engine.testing.arenas import Arena
-from cpg_engine.testing.running import units_of
+from cpg_engine.preemption.values import DisruptionBudget
+from cpg_engine.testing.preemption_case import PreemptionCase
+from cpg_engine.testing.victim_units import units_of
 
 COLUMNS = np.array([CPU, PODS])
 
 
-def standing(*pods: object) -> tuple[Arena, Stands]:
+def standing(*pods: object) -> tuple[PreemptionCase, Stands]:
     """Return the stands of some pods on the nodes ``a`` and ``b``."""
-    arena = Arena(["a 4", "b 4"], pods, {"whole": {"gang": 1, "whole": True, "priority": 5}})
+    arena = PreemptionCase(["a 4", "b 4"], pods, {"whole": {"gang": 1, "whole": True, "priority": 5}})
     units = units_of(arena.stage.groups.values(), arena.stage.pods.values())
-    return arena, stands_of(arena.stage.world, units, COLUMNS)
+    return arena, stands_of(arena.stage.snapshot, units, COLUMNS)
 
 
 def told(stands: Stands) -> list[tuple[str, int]]:
@@ -60,7 +60,7 @@ def test_a_budget_is_counted_row_by_row() -> None:
     """The most important of each row are those whom it allows."""
     pods = [{"pod": f"{name}=1 on {name[0]}", "priority": 9 - int(name[1])} for name in ("a1", "a2", "b1")]
     arena, found = standing(*pods, {"pod": "a3=1 on a", "priority": 1})
-    budget = Budget("web", 1, frozenset(arena.stage.pods[name].metadata.uid for name in ("a1", "a2", "b1")))
+    budget = DisruptionBudget("web", 1, frozenset(arena.stage.pods[name].metadata.uid for name in ("a1", "a2", "b1")))
     assert violating(by_importance(found), Allowances([budget])).tolist() == [False, True, False, False]
     assert violating(found, Allowances([])).tolist() == [False] * 4
 

@@ -1,6 +1,6 @@
 """Tries."""
 
-from cpg_engine.testing.arenas import Arena
+from cpg_engine.testing.preemption_case import PreemptionCase
 from cpg_engine.verdicts import Finding
 
 LOW = {"pod": "low=2x1 on a", "priority": 1}
@@ -8,20 +8,20 @@ LOW = {"pod": "low=2x1 on a", "priority": 1}
 
 def test_a_try_leaves_the_ledger_as_it_was() -> None:
     """What is placed when some are gone, inside a scope where one is given."""
-    arena = Arena(["a 2 rack=r1", "b 1 rack=r2"], [LOW, "2x1@high"], {"high": {"gang": 1}})
-    trials, some, world = arena.trials(), arena.candidates(), arena.stage.world
+    arena = PreemptionCase(["a 2 rack=r1", "b 1 rack=r2"], [LOW, "2x1@high"], {"high": {"gang": 1}})
+    trials, some, snapshot = arena.trials(), arena.candidates(), arena.stage.snapshot
     assert [len(trials.seats(gone)) for gone in ([], some[:1], some)] == [1, 2, 2]
-    first, second = world.topology.partition(world.topology.whole(), "rack").scopes
+    first, second = snapshot.topology.partition(snapshot.topology.whole(), "rack").scopes
     assert [len(trials.seats(some, within)) for within in (first, second)] == [2, 1]
     assert [len(trials.seats([], within)) for within in (first, second)] == [0, 1]
-    assert world.ledger.mark() == 0
+    assert snapshot.ledger.mark() == 0
 
 
 def test_a_look_tells_the_reasons() -> None:
     """Of those that are placed, of a failure, and of members that contradict their tree."""
-    arena = Arena(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
+    arena = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
     trials = arena.trials()
     assert [trials.look(gone)[1].finding for gone in ([], arena.candidates())] == [Finding.IMPOSSIBLE, Finding.PLACED]
     groups = {"high": {"gang": 3, "key": "rack"}}
-    torn = Arena(["a 2 rack=a", "b 2 rack=b"], ["1x1@high on a", "1x1@high on b", "1x1@high"], groups)
+    torn = PreemptionCase(["a 2 rack=a", "b 2 rack=b"], ["1x1@high on a", "1x1@high on b", "1x1@high"], groups)
     assert torn.trials().look()[1].finding is Finding.CONTRADICTION

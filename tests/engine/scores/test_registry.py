@@ -10,8 +10,8 @@ from cpg_api.core.affinity import (
     PreferredSchedulingTerm,
 )
 from cpg_api.core.node import Taint
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.scores.registry import dynamic_score, static_score
-from cpg_engine.snapshot.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.weights import Weights
 

@@ -3,14 +3,14 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from cpg_engine.testing.crowds import Crowd, crowds, subsets
 from cpg_engine.testing.oracle import Situation
+from cpg_engine.testing.preemption_strategies import PreemptionSetup, crowds, subsets
 from cpg_engine.testing.strategies import cases, situations
 
 
 @cases(40)
 @given(st.one_of(crowds(), crowds(alone=True), crowds(social=True)))
-def test_a_crowd_is_the_same_from_either_end(crowd: Crowd) -> None:
+def test_a_crowd_is_the_same_from_either_end(crowd: PreemptionSetup) -> None:
     """It has what waits and what runs, can be told the other way round, and deciding about it moves nobody."""
     assert crowd.turned().turned() == crowd
     everybody = {pod.metadata.uid for pod in crowd.situation.pods}

@@ -8,7 +8,7 @@ from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.scheduling.forest import Group
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_engine.testing.oracle import Situation, contradicts, find, violations
-from cpg_engine.testing.stage import Stage
+from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import situation
 
 RACKS = (node("a", cpu=2, labels={"rack": "r1"}), node("b", cpu=1, labels={"rack": "r2"}), node("c", cpu=9))
@@ -106,7 +106,7 @@ def test_what_is_no_amount_counts_as_nothing() -> None:
 
 def test_the_stage_takes_a_decision_to_the_oracle() -> None:
     """What a stage plays is held against the rules."""
-    stage = Stage.of(TWO)
+    stage = ClusterSimulator.of(TWO)
     stage.settle()
     assert stage.broken == []
     assert [found.spec.node_name for found in stage.pods.values()] == ["a", "a"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cpg_engine.testing.expectations import Expected, unmet
-from cpg_engine.testing.notation import ScenarioError
+from cpg_engine.testing.scenario_expectations import Expected, unmet
+from cpg_engine.testing.scenario_forms import ScenarioError
 from cpg_engine.testing.scenarios import play
 from cpg_engine.verdicts import Finding
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.builders import node
 from cpg_engine.topology.domains import Partition, Topology
 from cpg_engine.verdicts import Domain

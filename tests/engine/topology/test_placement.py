@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpg_engine.snapshot.ledger import Ledger
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.topology.domains import Topology
 from cpg_engine.topology.placement import placement_scores

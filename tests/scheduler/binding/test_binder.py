@@ -17,7 +17,7 @@ from cpg_client.retrying import Backoff
 from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.storing import DRIVER, claim, storage_class, using, volume
+from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding import binder
 from cpg_scheduler.binding.binder import REASON_IN_DOUBT, REASON_WAITING, BindBatch, Binder, BindFailure
 from cpg_scheduler.binding.volumes import VolumeBinder
@@ -456,7 +456,7 @@ async def test_one_volume_that_cannot_be_had_ends_the_order() -> None:
     assert (office.told, office.assumed(), office.sent("a")) == (["failed ab"], [], 0)
     message = 'volumes: no volume could be made for persistentvolumeclaim "default/y": its events say why'
     assert office.trouble == BindFailure(frozenset({"uid-default-a", "uid-default-b"}), "Unschedulable", message)
-    assert office.stage.state.world.ledger.bindings.chosen == {}
+    assert office.stage.state.snapshot.ledger.bindings.chosen == {}
 
 
 async def test_a_later_order_of_the_same_root_waits_for_the_volumes_of_the_earlier() -> None:

@@ -10,7 +10,7 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Container, ContainerPort, Pod
 from cpg_api.meta import LabelSelector
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.storing import claim, csi_node, using, volume
+from cpg_engine.testing.storage_builders import claim, csi_node, using, volume
 from cpg_scheduler.binding.validate import known_violations, validate_binds
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.testing.stage import Stage
@@ -27,7 +27,7 @@ def decided() -> Stage:
 
 def look(stage: Stage) -> str:
     """Look at the decision once more; the ledger stays as it is."""
-    ledger = stage.state.world.ledger
+    ledger = stage.state.snapshot.ledger
     before = ledger.used.tolist()
     found = validate_binds(
         stage.state, {f"uid-default-{name}": node for name, node in zip("abc", ("n1", "n1", "n2"), strict=True)}
@@ -127,27 +127,27 @@ NEEDED = app("cache", "cache", node_name="n1")
 @pytest.mark.parametrize(
     ("ours", "happens", "who"),
     [
-        (port("a"), lambda stage: stage.put(port("z", node_name="n1")), "Ports"),
+        (port("a"), lambda stage: stage.put(port("z", node_name="n1")), "NodePorts"),
         (
             app("a", "web", affinity=Affinity(pod_anti_affinity=term("db"))),
             lambda stage: stage.put(app("z", "db", node_name="n1")),
-            "PodAffinity",
+            "InterPodAffinity",
         ),
         (
             app("a", "web"),
             lambda stage: stage.put(app("z", "db", node_name="n1", affinity=Affinity(pod_anti_affinity=term("web")))),
-            "PodAffinity",
+            "InterPodAffinity",
         ),
         (
             app("a", "web", affinity=Affinity(pod_affinity=term("cache"))),
             lambda stage: stage.delete(NEEDED),
-            "PodAffinity",
+            "InterPodAffinity",
         ),
-        (spread("a"), lambda stage: stage.put(app("z", "web", node_name="n1")), "Spread"),
+        (spread("a"), lambda stage: stage.put(app("z", "web", node_name="n1")), "PodTopologySpread"),
         (
             pod("a", volumes=using("x")),
             lambda stage: stage.put(pod("z", volumes=using("x"), node_name="n2")),
-            "VolumeAccess",
+            "VolumeRestrictions",
         ),
         (
             pod("a", volumes=using("x")),
@@ -156,7 +156,7 @@ NEEDED = app("cache", "cache", node_name="n1")
                 claim("y", bound_to="other"),
                 pod("z", volumes=using("y"), node_name="n1"),
             ),
-            "VolumeLimits",
+            "NodeVolumeLimits",
         ),
     ],
     ids=["port", "avoided", "avoiding", "needed one gone", "crowded", "claim in use", "too many volumes"],
@@ -179,11 +179,11 @@ def test_what_pods_bear_from_the_beginning_is_no_objection() -> None:
     for uid in where:
         stage.state.assume(uid, "n1")
     borne = known_violations(stage.state, where)
-    assert borne == {("uid-default-a", "Spread")}
+    assert borne == {("uid-default-a", "PodTopologySpread")}
     stage.put(pod("z", node_name="n2"))
     assert validate_binds(stage.state, where, borne) == ""
     stage.put(port("other", node_name="n1"))
-    assert validate_binds(stage.state, where, borne).endswith("(Ports)")
+    assert validate_binds(stage.state, where, borne).endswith("(NodePorts)")
 
 
 def test_nominated_pods_are_no_reason_to_be_discontent() -> None:

@@ -14,7 +14,7 @@ from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import node, pod
-from cpg_engine.testing.storing import DRIVER, claim, storage_class, using, volume
+from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding.volumes import VolumeBinder, is_final, named
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.testing.wire import Wire, Write

@@ -25,7 +25,7 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_engine.testing.measuring import calls
+from cpg_engine.testing.call_counts import count_calls
 from cpg_scheduler.cache.cluster import ALONE, ClusterEvents
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
@@ -52,7 +52,7 @@ def news(stage: Stage, *things: Any) -> ClusterEvents:
 
 def used(stage: Stage, name: str = "n1") -> dict[str, int]:
     """Return what is taken of a node."""
-    ledger = stage.state.world.ledger
+    ledger = stage.state.snapshot.ledger
     row = ledger.cluster.row_of[name]
     taken = dict(zip(ledger.axis.names, ledger.used[row].tolist(), strict=True))
     return {name: number for name, number in taken.items() if number}
@@ -155,7 +155,7 @@ def test_images_are_known_although_they_let_nobody_in(stage: Stage) -> None:
     """They are scored."""
     images = (ContainerImage(names=("i",), size_bytes=7),)
     stage.put(replace(node("n1"), status=NodeStatus(allocatable=node("n1").status.allocatable, images=images)))
-    ledger = stage.state.world.ledger
+    ledger = stage.state.snapshot.ledger
     assert ledger.cluster.image_sizes("i")[ledger.cluster.row_of["n1"]] == 7
 
 
@@ -482,7 +482,7 @@ def test_a_chain_of_groups_is_looked_at_once() -> None:
     def chain(length: int) -> int:
         parents = [None, *(f"c{number}" for number in range(length))]
         stage = Stage(*(composite(f"c{number}", parent=parents[number]) for number in range(length)))
-        return calls(stage.state.take_events)
+        return count_calls(stage.state.take_events)
 
     assert chain(800) < 2.6 * chain(400)
 

@@ -104,14 +104,21 @@ def sketch(state: ClusterCache, root: UnitKey) -> object:
     if not isinstance(attempt, SchedulableUnit):
         return attempt.reason, attempt.message, {found.metadata.uid for found in attempt.pods}
     return [
-        (each.key, each.minimum, each.end, [member.uid for member in each.pending], each.settled, sorted(each.homes))
+        (
+            each.key,
+            each.minimum,
+            each.end,
+            [member.uid for member in each.pending],
+            each.scheduled,
+            sorted(each.member_nodes),
+        )
         for each in attempt.unit.nodes
     ]
 
 
 def taken(state: ClusterCache) -> dict[str, dict[str, int]]:
     """Return what is used of each node."""
-    ledger = state.world.ledger
+    ledger = state.snapshot.ledger
     return {
         name: {key: number for key, number in zip(ledger.axis.names, ledger.used[row].tolist(), strict=True) if number}
         for name, row in ledger.cluster.row_of.items()

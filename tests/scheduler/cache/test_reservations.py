@@ -21,7 +21,7 @@ def nominate(stage: Stage, name: str, priority: int) -> None:
 
 def used(stage: Stage) -> int:
     """Return how many pods the node has by the ledger."""
-    ledger = stage.state.world.ledger
+    ledger = stage.state.snapshot.ledger
     return int(ledger.used[ledger.cluster.row_of["n1"]][ledger.axis.names.index("pods")])
 
 
@@ -52,10 +52,10 @@ def test_one_can_look_as_if_there_were_no_ghosts() -> None:
     """For a moment, and only at the nodes that matter."""
     stage = Stage(node("n1"))
     nominate(stage, "a", 5)
-    with stage.state.nominations.lifted(["n1", "gone"]):
+    with stage.state.nominations.ignored(["n1", "gone"]):
         assert used(stage) == 0
     assert used(stage) == 1
-    with stage.state.nominations.lifted(["n2"]):
+    with stage.state.nominations.ignored(["n2"]):
         assert used(stage) == 1
 
 

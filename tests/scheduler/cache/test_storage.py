@@ -6,7 +6,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Rejection, Synced
 from cpg_engine.decisions import VolumeChoice
 from cpg_engine.testing.builders import node, pod, pod_group
-from cpg_engine.testing.storing import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
+from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
 from cpg_scheduler.cache.storage import claims_of, needed, version_of
 from cpg_scheduler.testing.stage import Stage, Thing
 
@@ -64,7 +64,7 @@ def test_everything_in_storage_may_help_somebody() -> None:
         stage.state.take_events()
         stage.delete(thing)
         assert stage.state.take_events().moved
-    storage = stage.state.world.ledger.storage
+    storage = stage.state.snapshot.ledger.storage
     assert (storage.claims, storage.volumes, storage.classes, storage.drivers) == ({}, {}, {}, {})
 
 
@@ -118,7 +118,7 @@ def chosen() -> Stage:
 def test_a_choice_stands_until_the_last_of_its_pods_is_given_up() -> None:
     """Whether its bind fails or it is deleted."""
     stage = chosen()
-    bindings = stage.state.world.ledger.bindings
+    bindings = stage.state.snapshot.ledger.bindings
     stage.state.unassume("uid-default-p")
     assert bindings.chosen == {"default/x": CHOICE}
     stage.delete(stage.pod("q"))

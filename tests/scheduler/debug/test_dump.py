@@ -15,7 +15,7 @@ from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClai
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_client.stores import Added
 from cpg_engine.cycle import decide
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.reservations import Reservation
@@ -23,7 +23,7 @@ from cpg_scheduler.debug.dump import FORMAT, UnreadableDumpError, dump, encoded,
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
 
-OPTIONS = Options(detail=True)
+OPTIONS = SearchOptions(detail=True)
 
 
 def written(stage: Stage) -> bytes:
@@ -41,8 +41,8 @@ def answers(state: ClusterCache) -> dict[str, object]:
         if isinstance(attempt, Inadmissible):
             found[str(root)] = (attempt.reason, attempt.message)
             continue
-        lifted = state.nominations.ignored_by(root, attempt.priority)
-        found[str(root)] = decide(state.world, attempt.unit, OPTIONS, lifted=lifted)
+        ignored = state.nominations.ignored_by(root, attempt.priority)
+        found[str(root)] = decide(state.snapshot, attempt.unit, OPTIONS, ignored=ignored)
     return found
 
 

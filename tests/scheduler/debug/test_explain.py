@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_engine.testing.measuring import calls
+from cpg_engine.testing.call_counts import count_calls
 from cpg_scheduler.debug.explain import USAGE, Explainer
 from cpg_scheduler.testing.stage import Stage
 
@@ -24,7 +24,7 @@ def stage() -> Stage:
 
 def explainer(stage: Stage) -> Explainer:
     """Return who explains what is on a stage."""
-    return Explainer(stage.state, stage.pending, stage.preemption, options=Options(), clock=lambda: stage.now)
+    return Explainer(stage.state, stage.pending, stage.preemption, options=SearchOptions(), clock=lambda: stage.now)
 
 
 def ask(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
@@ -142,7 +142,7 @@ def test_names_that_are_hard_to_compare_hold_up_nobody(stage: Stage) -> None:
     """Whoever may make pods could else stop the scheduler for seconds with each name that is not there."""
     stage.put(*(pod(f"{number:019b}" * 10) for number in range(500)))
     page = explainer(stage).page
-    assert calls(lambda: page(f"pod/default/{'01' * 95}")) < 400_000
+    assert count_calls(lambda: page(f"pod/default/{'01' * 95}")) < 400_000
 
 
 def test_a_plan_is_shown_with_the_reason_for_each_victim() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler import __main__
 from cpg_scheduler.debug.dump import dump, encoded
 from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.testing.stage import DELETED, Stage
 
-OPTIONS = Options()
+OPTIONS = SearchOptions()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What is counted."""
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.values import Eviction, Outcome, Plan, VictimUnit
+from cpg_engine.preemption.values import Eviction, PlanOutcome, PreemptionPlan, VictimUnit
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import QueueKey, UnitKey
@@ -111,8 +111,10 @@ def test_plans_are_counted_by_upstreams_names() -> None:
         VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")
     ]
     evictions = (Eviction(units[0], "why"), Eviction(units[1], "why", violates=("default/pdb",)))
-    metrics.preemption.planned("podgroup", Plan(outcome=Outcome.PLANNED, evictions=evictions, considered=5), 0.01)
-    metrics.preemption.planned("pod", Plan(outcome=Outcome.NO_VICTIMS), 0.01)
+    metrics.preemption.planned(
+        "podgroup", PreemptionPlan(outcome=PlanOutcome.PLANNED, evictions=evictions, considered=5), 0.01
+    )
+    metrics.preemption.planned("pod", PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS), 0.01)
     metrics.attempted(Finding.IMPOSSIBLE, 0.01, waits=True)
     assert {
         'scheduler_workload_preemption_attempts_total{result="Success"} 1.0',

@@ -1,6 +1,6 @@
 """What preemption never does, whatever happens in the middle of it: refusals, lost nodes, new leaders, others' deletes.
 
-The units are held against the slow model of ``cpg_engine.testing.running``.
+The units are held against the slow model of ``cpg_engine.testing.victim_units``.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.errors import ApiError
 from cpg_engine.cycle import decide
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
-from cpg_engine.testing.running import units_of
+from cpg_engine.testing.victim_units import units_of
 from cpg_scheduler.cache.reservations import RESERVATION
 from cpg_scheduler.preemption.executor import EvictionJob
 from cpg_scheduler.testing.stage import Stage
@@ -285,12 +285,12 @@ class Faults(RuleBasedStateMachine):
         assert halves == [], "half a unit was left"
         assert (preemption._records, preemption._waiting_for, state.budgets._spent) == ({}, {}, {})
         assert state.nominations.reserved_uids() == ()
-        assert not [uid for uid in state.world.ledger._held if uid.startswith(RESERVATION)]
+        assert not [uid for uid in state.snapshot.ledger._held if uid.startswith(RESERVATION)]
         assert not [one for one in self.stage.of(Pod) if one.status.nominated_node_name and not one.spec.node_name]
         for root in {state.root_of(one) for one in state.pods.values() if state.is_ours(one)}:
             attempt = build_unit(state, root) if queue_key_of(state, root) is not None else None
             if isinstance(attempt, SchedulableUnit):
-                assert decide(state.world, attempt.unit, Options()).binds == (), f"{root} could be placed"
+                assert decide(state.snapshot, attempt.unit, SearchOptions()).binds == (), f"{root} could be placed"
                 assert preemption.explain(root, attempt).nominations == (), f"{root} could evict"
 
     def interrupted(self, root: Root, priority: int, which: int) -> EvictionJob | None:

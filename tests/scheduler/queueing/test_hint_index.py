@@ -14,7 +14,7 @@ from cpg_api.core.affinity import (
 )
 from cpg_api.core.node import Taint
 from cpg_api.core.pod import Toleration
-from cpg_engine.gangs.world import World, new_world
+from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler.queueing.hint_index import HintIndex, fulfilled
 from cpg_scheduler.queueing.hints import ANYTHING, RequeueHint
@@ -51,16 +51,16 @@ NODES = st.lists(
 )
 
 
-def world_of(nodes: list[tuple[int, str, bool, bool]]) -> World:
+def world_of(nodes: list[tuple[int, str, bool, bool]]) -> Snapshot:
     """Return nodes with so much CPU free, or overdrawn by one; some in a rack, in the zone, tainted."""
-    world = new_world()
+    snapshot = new_snapshot()
     for number, (cpu, rack, zoned, tainted) in enumerate(nodes):
         labels = ({"rack": rack} if rack else {}) | ({"zone": "z"} if zoned else {})
         taints = (Taint(key="mine", effect="NoSchedule"),) if tainted else ()
-        world.ledger.put_node(node(f"n{number}", cpu=max(cpu, 0), memory="4Gi", labels=labels, taints=taints))
+        snapshot.ledger.put_node(node(f"n{number}", cpu=max(cpu, 0), memory="4Gi", labels=labels, taints=taints))
         if cpu < 0:
-            world.ledger.put_pod(pod(f"over{number}", cpu=1, node_name=f"n{number}"), f"n{number}")
-    return world
+            snapshot.ledger.put_pod(pod(f"over{number}", cpu=1, node_name=f"n{number}"), f"n{number}")
+    return snapshot
 
 
 @settings(max_examples=200, deadline=None)
@@ -69,16 +69,16 @@ def test_the_index_finds_just_those_who_are_helped_when_asked_one_by_one(
     nodes: list[tuple[int, str, bool, bool]], hopes: list[Any], eased: set[str]
 ) -> None:
     """Whoever came before, has another hope by now, or has left."""
-    world, index, known = world_of(nodes), HintIndex(), dict[int, RequeueHint]()
+    snapshot, index, known = world_of(nodes), HintIndex(), dict[int, RequeueHint]()
     for number, (rooms, home, key) in enumerate(hopes):
         pods = [pod(f"p{number}", cpu=cpu, memory=memory, **look) for look, cpu, memory in rooms]
-        known[key] = RequeueHint(tuple(map(world.ledger.class_of, pods)), frozenset({home} if home else ()))
+        known[key] = RequeueHint(tuple(map(snapshot.ledger.class_of, pods)), frozenset({home} if home else ()))
         index.put(key, ANYTHING if key == 9 else known[key])
         if number % 4 == 3:
             index.drop(key)
             del known[key]
-    expected = {key for key, hope in known.items() if key == 9 or fulfilled(world, hope, eased)}
-    assert (set(index.helped(world, eased)), set(index)) == (expected, set(known))
+    expected = {key for key, hope in known.items() if key == 9 or fulfilled(snapshot, hope, eased)}
+    assert (set(index.helped(snapshot, eased)), set(index)) == (expected, set(known))
     assert index.for_anything == [key for key in known if key == 9]
     for key in known:
         index.drop(key)
@@ -95,11 +95,13 @@ def test_who_is_not_there_cannot_leave() -> None:
 
 def test_many_of_a_kind_are_asked_at_once() -> None:
     """The table grows, places are used again, and another resource may be asked for later."""
-    world, index = world_of([(4, "", False, False)]), HintIndex()
+    snapshot, index = world_of([(4, "", False, False)]), HintIndex()
     for number in range(100):
-        made = world.ledger.class_of(pod(f"p{number}", cpu=f"{3951 + number}m"))
+        made = snapshot.ledger.class_of(pod(f"p{number}", cpu=f"{3951 + number}m"))
         index.put(number, RequeueHint((made,)))
     index.drop(7)
-    made = world.ledger.class_of(pod("other", cpu=1, memory="9Gi"))
+    made = snapshot.ledger.class_of(pod("other", cpu=1, memory="9Gi"))
     index.put("other", RequeueHint((made,)))
-    assert sorted(map(str, index.helped(world, ["n0"]))) == sorted(str(number) for number in range(50) if number != 7)
+    assert sorted(map(str, index.helped(snapshot, ["n0"]))) == sorted(
+        str(number) for number in range(50) if number != 7
+    )

@@ -97,7 +97,7 @@ class _Uncompared(frozenset[str]):
 def test_labels_that_are_asked_for_cost_a_cycle_nothing() -> None:
     """There may be tens of thousands, of pods that are long gone."""
     stage = full()
-    stage.state.world.ledger.asked_labels = _Uncompared({"app", "tier"})
+    stage.state.snapshot.ledger.asked_labels = _Uncompared({"app", "tier"})
     stage.cycles()
     stage.put(pod_group("late", gang=1), pod("l1", group="late"))
     stage.settle()

@@ -17,7 +17,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine.cycle import decide
-from cpg_engine.gangs.allocation import Options
+from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
@@ -56,7 +56,7 @@ class Cluster:
 
     def delete_node(self, name: str) -> None:
         """Delete a node, if it is there."""
-        if name in self.stage.state.world.ledger.cluster.row_of:
+        if name in self.stage.state.snapshot.ledger.cluster.row_of:
             self.stage.delete(node(name))
 
     def put_pod(self, name: str, cpu: int, *, group: str, look: str, app: str) -> None:
@@ -112,7 +112,7 @@ class Cluster:
             assert stage.notebook.pods.get(found.metadata.name), f"{found.metadata.name} waits in silence"
             attempt = build_unit(stage.state, root)
             if not isinstance(attempt, Inadmissible):
-                assert decide(stage.state.world, attempt.unit, Options()).binds == (), root
+                assert decide(stage.state.snapshot, attempt.unit, SearchOptions()).binds == (), root
 
     def known(self, name: str) -> Pod | None:
         """Return a pod that is there."""

@@ -3,7 +3,7 @@
 import pytest
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.verdicts import Counts, Explanation, Finding, NodeReport, Reason
+from cpg_engine.verdicts import Explanation, FilterReason, Finding, GroupReport, StatusCounts
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.equivalence import FEW
 from cpg_scheduler.queueing.hints import ANYTHING, REVIEW, FailedAttempt, RequeueHint
@@ -26,7 +26,7 @@ def failure(signature: str | None = None, hope: RequeueHint | None = ROOM, reaso
     """Return a failure, for a reason if one is given."""
     if not reason:
         return FailedAttempt(hope=hope, signature=signature)
-    report = NodeReport(root("any").key, Counts(minimum=1), nodes=1, reasons=(Reason(reason, 1),))
+    report = GroupReport(root("any").key, StatusCounts(minimum=1), nodes=1, reasons=(FilterReason(reason, 1),))
     return FailedAttempt(hope=hope, signature=signature, explanation=Explanation(Finding.IMPOSSIBLE, (report,)))
 
 

@@ -5,18 +5,18 @@ from msgspec.structs import replace
 
 from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.values import Outcome, Plan
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import (
-    Candidate,
-    Counts,
+    CandidateDomain,
     Domain,
     Explanation,
+    FilterReason,
     Finding,
+    GroupReport,
+    InvalidPod,
     NextStep,
-    NodeReport,
-    Reason,
-    Refused,
-    Step,
+    Remedy,
+    StatusCounts,
 )
 from cpg_scheduler.status.messages import (
     LONGEST,
@@ -29,40 +29,40 @@ from cpg_scheduler.status.messages import (
     vain_preemption,
 )
 
-CPU, TAINT = Reason("Insufficient cpu", 3), Reason("node(s) had untolerated taint(s)", 2)
-MANY = tuple(Reason(f"reason {letter}", 1) for letter in "abcdef")
+CPU, TAINT = FilterReason("Insufficient cpu", 3), FilterReason("node(s) had untolerated taint(s)", 2)
+MANY = tuple(FilterReason(f"reason {letter}", 1) for letter in "abcdef")
 ROOT, MID = GroupKey("CompositePodGroup", "ml", "root"), GroupKey("CompositePodGroup", "ml", "mid")
 ONE, TWO, ALONE = GroupKey("PodGroup", "ml", "one"), GroupKey("PodGroup", "ml", "two"), GroupKey("Pod", "ml", "p")
 RACK = Domain("rack", "r1")
-WRONG = Refused("u", (Problem("spec.containers[0]", "no amount"), Problem("spec.overhead", "no amount")))
+WRONG = InvalidPod("u", (Problem("spec.containers[0]", "no amount"), Problem("spec.overhead", "no amount")))
 
 
-def explanation(finding: Finding, *reports: NodeReport, step: NextStep | None = None, detail: str = "") -> Explanation:
+def explanation(finding: Finding, *reports: GroupReport, step: NextStep | None = None, detail: str = "") -> Explanation:
     """Return an explanation."""
     return Explanation(finding, reports, step, detail)
 
 
 def report(
     key: GroupKey, minimum: int, scheduled: int = 0, remaining: int = 0, *, u: int = 0, uu: int = 0
-) -> NodeReport:
+) -> GroupReport:
     """Return a report by its counts alone."""
-    return NodeReport(key, Counts(minimum, scheduled, remaining, u, uu))
+    return GroupReport(key, StatusCounts(minimum, scheduled, remaining, u, uu))
 
 
-def lost(found: NodeReport, above: GroupKey = ROOT) -> NodeReport:
+def lost(found: GroupReport, above: GroupKey = ROOT) -> GroupReport:
     """Return the report of a group below one that has no place."""
     return replace(found, lost_with=above)
 
 
-def full(key: GroupKey, minimum: int, scheduled: int = 0, *, uu: int = 0) -> NodeReport:
+def full(key: GroupKey, minimum: int, scheduled: int = 0, *, uu: int = 0) -> GroupReport:
     """Return the report of a leaf that found five nodes full or tainted."""
-    counts = Counts(minimum, scheduled, 0, minimum - scheduled - uu, uu)
-    return NodeReport(key, counts, nodes=5, reasons=(CPU, TAINT))
+    counts = StatusCounts(minimum, scheduled, 0, minimum - scheduled - uu, uu)
+    return GroupReport(key, counts, nodes=5, reasons=(CPU, TAINT))
 
 
-def group(key: GroupKey, minimum: int, scheduled: int, *blockers: GroupKey) -> NodeReport:
+def group(key: GroupKey, minimum: int, scheduled: int, *blockers: GroupKey) -> GroupReport:
     """Return the report of a group whose children kept it waiting."""
-    return NodeReport(key, Counts(minimum, scheduled, 0, minimum - scheduled), blockers=blockers)
+    return GroupReport(key, StatusCounts(minimum, scheduled, 0, minimum - scheduled), blockers=blockers)
 
 
 NEVER = "cannot be scheduled at all: spec.containers[0]: no amount (and 1 more problem)"
@@ -74,21 +74,21 @@ NODES = "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated 
     [
         (full(ALONE, 1), NODES),
         (report(ALONE, 1, uu=1), "no nodes available to schedule pods"),
-        (NodeReport(ALONE, Counts(1, 0, 0, 1), nodes=7), "0/7 nodes are available"),
+        (GroupReport(ALONE, StatusCounts(1, 0, 0, 1), nodes=7), "0/7 nodes are available"),
         (
-            NodeReport(ALONE, Counts(1, 0, 0, 1), nodes=6, reasons=MANY),
+            GroupReport(ALONE, StatusCounts(1, 0, 0, 1), nodes=6, reasons=MANY),
             "0/6 nodes are available: 1 reason a, 1 reason b, 1 reason c, 1 reason d, and 2 more reasons",
         ),
         (
-            NodeReport(ALONE, Counts(1, unresolvable=1), refused=(WRONG,)),
+            GroupReport(ALONE, StatusCounts(1, unresolvable=1), invalid=(WRONG,)),
             f"it {NEVER}",
         ),
     ],
     ids=["full", "no nodes", "no detail", "many", "refused"],
 )
-def test_a_pod_that_is_alone_is_told_of_the_nodes(found: NodeReport, expected: str) -> None:
+def test_a_pod_that_is_alone_is_told_of_the_nodes(found: GroupReport, expected: str) -> None:
     """In the words of kube-scheduler, and without an advice that would say the same again."""
-    step = NextStep(Step.CHANGE_DEMANDS, ALONE)
+    step = NextStep(Remedy.CHANGE_DEMANDS, ALONE)
     assert pod_messages(explanation(Finding.IMPOSSIBLE, found, step=step)) == {ALONE: expected}
 
 
@@ -100,15 +100,15 @@ def test_a_pod_that_is_alone_is_told_of_the_nodes(found: NodeReport, expected: s
         (report(ONE, 1), "waiting for 1 more pod: minCount is 1, there is none"),
         (report(ROOT, 2, 0, 1), "waiting for 1 more child group: minGroupCount is 2, there is 1"),
         (
-            NodeReport(ONE, Counts(2, 0, 1, 0, 1), refused=(WRONG,)),
+            GroupReport(ONE, StatusCounts(2, 0, 1, 0, 1), invalid=(WRONG,)),
             f"waiting for 1 more pod that can be scheduled: minCount is 2, there is 1; a pod {NEVER}",
         ),
     ],
     ids=["two", "one", "none", "group", "refused"],
 )
-def test_a_group_says_how_many_are_missing(found: NodeReport, expected: str) -> None:
+def test_a_group_says_how_many_are_missing(found: GroupReport, expected: str) -> None:
     """That is what to do, so no advice is added."""
-    step = NextStep(Step.ADD_MEMBERS, found.key, count=1)
+    step = NextStep(Remedy.ADD_MEMBERS, found.key, count=1)
     assert group_messages(explanation(Finding.INADMISSIBLE, found, step=step)) == {found.key: expected}
 
 
@@ -120,7 +120,7 @@ def test_pods_are_told_what_is_missing_without_the_number() -> None:
 
 def test_a_tree_that_waits_says_for_which_group() -> None:
     """The group that lacks a pod says so, the root names it, and the others name the root."""
-    short = NodeReport(ROOT, Counts(2, 0, 1, 0, 1), blockers=(TWO,))
+    short = GroupReport(ROOT, StatusCounts(2, 0, 1, 0, 1), blockers=(TWO,))
     found = explanation(Finding.INADMISSIBLE, short, lost(report(ONE, 2, 0, 2)), lost(report(TWO, 2, 0, 1)))
     own = (
         "waiting for 1 more child group that can be scheduled: minGroupCount is 2, there is 1; "
@@ -135,13 +135,13 @@ def test_a_tree_that_waits_says_for_which_group() -> None:
 
 def test_a_gang_without_room_says_how_far_it_came() -> None:
     """And why the nodes were out for the next pod."""
-    found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2), step=NextStep(Step.MAKE_ROOM, ONE, count=1))
+    found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2), step=NextStep(Remedy.MAKE_ROOM, ONE, count=1))
     assert group_messages(found) == {ONE: f"minCount (3) cannot be satisfied: room for 2 of 3 pods; {NODES}"}
 
 
 def test_a_gang_that_no_node_could_hold_says_so() -> None:
     """An autoscaler or a person has to do something; eviction will not."""
-    found = explanation(Finding.IMPOSSIBLE, full(ONE, 1, uu=1), step=NextStep(Step.CHANGE_DEMANDS, ONE))
+    found = explanation(Finding.IMPOSSIBLE, full(ONE, 1, uu=1), step=NextStep(Remedy.CHANGE_DEMANDS, ONE))
     assert group_messages(found)[ONE] == (
         f"minCount (1) cannot be satisfied: room for 0 of 1 pod; {NODES}. "
         "Next: add nodes, or change what PodGroup ml/one asks for: no eviction can help"
@@ -154,7 +154,9 @@ def test_a_gang_without_nodes_says_so() -> None:
     assert group_messages(explanation(Finding.IMPOSSIBLE, report(ONE, 2, uu=2))) == {
         ONE: f"{lack}no nodes available to schedule pods"
     }
-    unlabelled = NodeReport(ONE, Counts(2, 0, 0, 0, 2), nodes=3, reasons=(Reason("node(s) had no label rack", 3),))
+    unlabelled = GroupReport(
+        ONE, StatusCounts(2, 0, 0, 0, 2), nodes=3, reasons=(FilterReason("node(s) had no label rack", 3),)
+    )
     assert group_messages(explanation(Finding.IMPOSSIBLE, unlabelled)) == {
         ONE: f"{lack}0/3 nodes are available: 3 node(s) had no label rack"
     }
@@ -162,9 +164,9 @@ def test_a_gang_without_nodes_says_so() -> None:
 
 def test_the_closest_domain_is_named_with_what_to_do_there() -> None:
     """The first of the candidates, with the reasons of its nodes."""
-    near, far = Candidate(RACK, 2, 2, 4, 2, (CPU,)), Candidate(Domain("rack", "r2"), 2, 0, 4, 4)
-    found = NodeReport(ONE, Counts(4, 2, 0, 2), candidates=(near, far), nodes=9, reasons=(TAINT,))
-    step = NextStep(Step.MAKE_ROOM, ONE, count=2, domain=RACK)
+    near, far = CandidateDomain(RACK, 2, 2, 4, 2, (CPU,)), CandidateDomain(Domain("rack", "r2"), 2, 0, 4, 4)
+    found = GroupReport(ONE, StatusCounts(4, 2, 0, 2), candidates=(near, far), nodes=9, reasons=(TAINT,))
+    step = NextStep(Remedy.MAKE_ROOM, ONE, count=2, domain=RACK)
     assert group_messages(explanation(Finding.NOT_FOUND, found, step=step)) == {
         ONE: "minCount (4) cannot be satisfied: room for 2 of 4 pods; of the domains of rack, r1 comes closest "
         "(room for 2 of 4 pods: 3 Insufficient cpu). Next: make room for 2 more pods in r1"
@@ -173,10 +175,10 @@ def test_the_closest_domain_is_named_with_what_to_do_there() -> None:
 
 def test_a_domain_with_room_for_all_is_named_without_a_number() -> None:
     """Room alone is not what is missing; without reasons the number stands alone."""
-    enough = Candidate(RACK, 2, 4, 4)
-    short = Candidate(RACK, 2, 3, 4)
+    enough = CandidateDomain(RACK, 2, 4, 4)
+    short = CandidateDomain(RACK, 2, 3, 4)
     for candidate, expected in ((enough, "r1 comes closest"), (short, "r1 comes closest (room for 3 of 4 pods)")):
-        found = NodeReport(ONE, Counts(4, 0, 0, 4), candidates=(candidate,))
+        found = GroupReport(ONE, StatusCounts(4, 0, 0, 4), candidates=(candidate,))
         message = group_messages(explanation(Finding.NOT_FOUND, found))[ONE]
         assert message == f"minCount (4) cannot be satisfied: room for 0 of 4 pods; of the domains of rack, {expected}"
 
@@ -208,10 +210,10 @@ def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
         (ongoing_preemption("CompositePodGroup", None), "ongoing preemption on nominated nodes"),
         (forbidden_preemption("PodGroup"), "not eligible due to preemptionPolicy=Never."),
         (
-            vain_preemption("PodGroup", Plan(outcome=Outcome.NO_VICTIMS)),
+            vain_preemption("PodGroup", PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)),
             "No preemption victims found for incoming preemptor",
         ),
-        (vain_preemption("PodGroup", Plan(outcome=Outcome.HOPELESS)), "no eviction can help"),
+        (vain_preemption("PodGroup", PreemptionPlan(outcome=PlanOutcome.NOT_HELPFUL)), "no eviction can help"),
     ],
 )
 def test_what_preemption_does_is_said_after_what_is_wrong(outlook: str, said: str) -> None:
@@ -224,21 +226,21 @@ def test_what_preemption_does_is_said_after_what_is_wrong(outlook: str, said: st
 def test_what_evictions_could_not_have_helped_is_said_in_a_bracket() -> None:
     """Up to it the sentence is the same for the same cause."""
     rest = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
-    said = vain_preemption("Pod", Plan(outcome=Outcome.NOT_ENOUGH, considered=9, explanation=rest))
+    said = vain_preemption("Pod", PreemptionPlan(outcome=PlanOutcome.NOT_ENOUGH, considered=9, explanation=rest))
     assert said.partition(" (")[0] == "preemption: it would not help to evict all who are less important"
     assert "room for 2 of 3 pods" in said
 
 
 def test_running_out_of_budget_is_not_being_impossible() -> None:
     """There is something to be done about it."""
-    found = explanation(Finding.OUT_OF_BUDGET, full(ONE, 3, 2), step=NextStep(Step.RAISE_BUDGET, ONE))
+    found = explanation(Finding.OUT_OF_BUDGET, full(ONE, 3, 2), step=NextStep(Remedy.RAISE_BUDGET, ONE))
     assert group_messages(found)[ONE].endswith(". Next: raise the scheduler's search budget, or ask for less")
 
 
 def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
     """Its group says that there is one, and says all else that is wrong."""
-    bad = NodeReport(ONE, Counts(2, 1, 0, 0, 1), refused=(WRONG,), nodes=5, reasons=(CPU,))
-    found = explanation(Finding.IMPOSSIBLE, bad, step=NextStep(Step.MEND_PODS, ONE, count=1))
+    bad = GroupReport(ONE, StatusCounts(2, 1, 0, 0, 1), invalid=(WRONG,), nodes=5, reasons=(CPU,))
+    found = explanation(Finding.IMPOSSIBLE, bad, step=NextStep(Remedy.MEND_PODS, ONE, count=1))
     assert refusals(found) == {"u": f"it {NEVER}"}
     assert f"a pod {NEVER}" in group_messages(found)[ONE]
 
@@ -247,14 +249,14 @@ def test_running_members_that_contradict_are_told_to_all() -> None:
     """No group of the tree can be placed before they are gone."""
     detail = "PodGroup ml/one: its members run in more than one domain of rack: r1, r2"
     reports = group(ROOT, 1, 0), report(ONE, 1)
-    found = explanation(Finding.CONTRADICTION, *reports, step=NextStep(Step.MOVE_MEMBERS, ROOT), detail=detail)
+    found = explanation(Finding.CONTRADICTION, *reports, step=NextStep(Remedy.MOVE_MEMBERS, ROOT), detail=detail)
     expected = f"{detail}. Next: delete the members outside one of the domains"
     assert group_messages(found) == {ROOT: expected, ONE: expected}
 
 
 def test_a_group_that_would_fit_says_with_which_it_is_lost() -> None:
     """In a tree that is placed, too; neither it nor its pods say that its minimum has its place."""
-    waits = NodeReport(MID, Counts(2, 1, 0, 0, 1), blockers=(TWO,))
+    waits = GroupReport(MID, StatusCounts(2, 1, 0, 0, 1), blockers=(TWO,))
     found = explanation(
         Finding.PLACED, report(ROOT, 1, 1), waits, lost(report(ONE, 2, 2), MID), lost(full(TWO, 3, uu=3), MID)
     )
@@ -267,7 +269,7 @@ def test_a_group_that_would_fit_says_with_which_it_is_lost() -> None:
 
 def test_what_is_placed_is_not_talked_about() -> None:
     """A group that was left out says why; pods beyond a minimum are told that it is placed."""
-    extra = NodeReport(ONE, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
+    extra = GroupReport(ONE, StatusCounts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
     found = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), extra, full(TWO, 3, 1))
     two = f"minCount (3) cannot be satisfied: room for 1 of 3 pods; {NODES}"
     assert group_messages(found) == {ROOT: "", ONE: "", TWO: two}
@@ -284,7 +286,7 @@ def test_a_sentence_is_not_longer_than_anybody_reads() -> None:
     deep = [GroupKey("CompositePodGroup", "n" * 63, letter * 253) for letter in "abc"]
     leaf = GroupKey("PodGroup", "n" * 63, "d" * 253)
     groups = [group(key, 1, 0, below) for key, below in zip(deep, [*deep[1:], leaf], strict=True)]
-    step = NextStep(Step.MAKE_ROOM, leaf, count=2, domain=RACK)
+    step = NextStep(Remedy.MAKE_ROOM, leaf, count=2, domain=RACK)
     for message in group_messages(explanation(Finding.NOT_FOUND, *groups, full(leaf, 3), step=step)).values():
         assert len(message) <= LONGEST
         assert message.endswith(". Next: make room for 2 more pods in r1")
@@ -295,12 +297,12 @@ def test_a_cause_is_without_numbers_and_names() -> None:
     """So it is the same while members and nodes come; it has what is wrong, and what preemption does about it."""
     few = [causes(explanation(Finding.INADMISSIBLE, report(ONE, 5, 0, have)))[ONE] for have in range(5)]
     assert len(set(few)) == 1
-    outlook = vain_preemption("Pod", Plan(outcome=Outcome.NOT_ENOUGH, considered=9, explanation=_full(2)))
+    outlook = vain_preemption("Pod", PreemptionPlan(outcome=PlanOutcome.NOT_ENOUGH, considered=9, explanation=_full(2)))
     full_ones = [causes(_full(have), outlook)[ONE] for have in range(3)]
     said = "preemption: it would not help to evict all who are less important"
     reasons = "Insufficient cpu, node(s) had untolerated taint(s)"
     assert set(full_ones) == {f"Unschedulable, {reasons}; {said}"}
-    bad = NodeReport(ONE, Counts(2, 1, 0, 0, 1), refused=(WRONG,), nodes=5, reasons=(CPU,))
+    bad = GroupReport(ONE, StatusCounts(2, 1, 0, 0, 1), invalid=(WRONG,), nodes=5, reasons=(CPU,))
     assert "spec.containers[0]: no amount" in causes(explanation(Finding.IMPOSSIBLE, bad))[ONE]
 
 
@@ -321,10 +323,10 @@ def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
         )
         told = causes(found)
         assert told[ROOT] == told[ONE] == f"Unschedulable, {told[TWO]}"
-    candidate = Candidate(RACK, 2, 2, 4, 2, (CPU,))
-    near = NodeReport(ONE, Counts(4, 2, 0, 2), candidates=(candidate,), nodes=9, reasons=(TAINT,))
+    candidate = CandidateDomain(RACK, 2, 2, 4, 2, (CPU,))
+    near = GroupReport(ONE, StatusCounts(4, 2, 0, 2), candidates=(candidate,), nodes=9, reasons=(TAINT,))
     assert causes(explanation(Finding.NOT_FOUND, near))[ONE] == "Unschedulable, Insufficient cpu"
-    extra = NodeReport(TWO, Counts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
+    extra = GroupReport(TWO, StatusCounts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
     placed = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), full(ONE, 3, 1), extra)
     assert causes(placed)[TWO] == "Success, Insufficient cpu"
     torn = explanation(Finding.CONTRADICTION, group(ROOT, 1, 0), report(ONE, 1), detail="torn")

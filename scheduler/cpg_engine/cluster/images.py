@@ -1,0 +1,60 @@
+"""Which node has which images already, as one long list of places, images and sizes.
+
+A node lists some fifty images, each under two names, and a cluster's nodes half a million of them: as three columns
+they take six megabytes, as a mapping ten times that. All nodes that have an image are found in one pass over the list,
+and the list is put together only when somebody asks. Names are never forgotten; a hundred bytes each, they may stay.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cpg_api.core.node import ContainerImage
+from cpg_engine.cluster.axes import LARGEST, Scores
+
+Found = tuple[NDArray[np.int32], NDArray[np.int64]]
+"""The codes of the images of one node, and their sizes."""
+
+
+class Images:
+    """The images of all nodes by row."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._code_of: dict[str, int] = {}
+        self._found: dict[int, Found] = {}
+        self._list: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]] | None = None
+
+    def put(self, row: int, images: Iterable[ContainerImage] | None) -> None:
+        """Take the images of a node in place of those that it had; of a name that comes twice, the first counts."""
+        sizes: dict[int, int] = {}
+        for image in images or ():
+            for name in image.names or ():
+                code = self._code_of.setdefault(name, len(self._code_of))
+                sizes.setdefault(code, min(max(image.size_bytes, 0), LARGEST))
+        if sizes:
+            self._found[row] = (np.array(list(sizes), dtype=np.int32), np.array(list(sizes.values()), dtype=np.int64))
+        elif self._found.pop(row, None) is None:
+            return
+        self._list = None
+
+    def sizes(self, name: str, rows: int) -> Scores:
+        """Return for each of so many rows how many bytes of an image its node has already."""
+        answer = np.zeros(rows, dtype=np.int64)
+        code = self._code_of.get(name)
+        if code is not None:
+            places, codes, sizes = self._listed()
+            found = np.flatnonzero(codes == code)
+            answer[places[found]] = sizes[found]
+        return answer
+
+    def _listed(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+        if self._list is None:
+            lengths = [len(codes) for codes, _ in self._found.values()]
+            self._list = (
+                np.repeat(np.array(list(self._found), dtype=np.int64), lengths),
+                np.concatenate([np.zeros(0, dtype=np.int32), *(codes for codes, _ in self._found.values())]),
+                np.concatenate([np.zeros(0, dtype=np.int64), *(sizes for _, sizes in self._found.values())]),
+            )
+        return self._list

@@ -1,0 +1,161 @@
+"""Pod classes: pods that scheduling cannot tell apart share one, and all that is computed for it.
+
+A gang of a thousand workers is one class, so its feasibility over all nodes is computed once. Labels belong to the
+class only as far as some selector in the cluster asks for them: otherwise the completion index that a Job writes
+into each pod's labels would make a class of every pod.
+
+Pods that are only nominated to their node are in classes of their own, whatever else they have in common with others.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+import msgspec
+from msgspec import Struct
+
+from cpg_api.core.affinity import PreferredSchedulingTerm
+from cpg_api.core.pod import Container, ContainerStatus, Pod, PodSpec, Toleration
+from cpg_api.problems import Problem
+from cpg_api.selectors import LabelMatcher, Labels, NodeMatcher, NodeTermMatcher
+from cpg_engine.cluster.pod_relations import Relations, relations_of
+from cpg_engine.cluster.requests import is_resize_infeasible, pod_requests
+from cpg_engine.cluster.volumes import PodVolumes, pod_volumes
+
+NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
+
+NOMINATED = "nominated/"
+"""What the UID of a pod begins with for which room is kept, and which may never come; no real one has a slash."""
+
+
+class PodClass(Struct, frozen=True, eq=False, weakref=True):
+    """What there is to know of pods that are all alike; two classes are the same only if they are one object.
+
+    ``index`` is its own for ever: one that has been forgotten does not hand it on, so it may stand for the class.
+    ``pod`` is one of them; its name, and labels other than ``labels``, are its own and not the class's.
+    """
+
+    index: int
+    namespace: str
+    labels: Labels
+    terminating: bool
+    nominated: bool
+    relations: Relations
+    requests: dict[str, int]
+    scored_cpu: int
+    scored_memory: int
+    node_name: str
+    node_selector: LabelMatcher
+    node_affinity: NodeMatcher | None
+    preferences: tuple[tuple[int, NodeTermMatcher], ...]
+    tolerations: tuple[Toleration, ...]
+    images: tuple[str, ...]
+    volumes: PodVolumes | None
+    pod: Pod
+    problems: tuple[Problem, ...]
+
+
+def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
+    """Return what pods of one class have in common and no other pod has.
+
+    As JSON, because that takes integers of any size, and people write them.
+    """
+    spec = pod.spec
+    return msgspec.json.encode(
+        (
+            pod.metadata.namespace,
+            _asked(pod, asked_labels),
+            pod.is_terminating,
+            _is_nominated(pod),
+            spec.node_name if not pod.status.phase else "",
+            spec.node_selector,
+            spec.affinity,
+            [(found.key, found.operator, found.value, found.effect) for found in spec.tolerations or ()],
+            spec.topology_spread_constraints,
+            [_relevant(container) for container in spec.containers or ()],
+            [_relevant(container) for container in spec.init_containers or ()],
+            spec.overhead,
+            spec.resources,
+            spec.volumes
+            and [(volume.persistent_volume_claim, volume.ephemeral, volume.csi) for volume in spec.volumes],
+            _volume_owner(pod),
+            spec.resource_claims,
+            [_granted(status) for status in pod.status.container_statuses or ()],
+            [_granted(status) for status in pod.status.init_container_statuses or ()],
+            is_resize_infeasible(pod),
+        )
+    )
+
+
+def _is_nominated(pod: Pod) -> bool:
+    return pod.metadata.uid.startswith(NOMINATED)
+
+
+def _granted(status: ContainerStatus) -> tuple[object, ...]:
+    return status.name, status.allocated_resources, status.resources and status.resources.requests
+
+
+def _asked(pod: Pod, asked_labels: AbstractSet[str]) -> list[tuple[str, str]]:
+    return sorted((key, value) for key, value in pod.metadata.labels.items() if key in asked_labels)
+
+
+def _relevant(container: Container) -> tuple[object, ...]:
+    return (
+        container.name,
+        container.image,
+        container.resources.requests,
+        [port for port in container.ports or () if port.host_port],
+        container.restart_policy,
+    )
+
+
+def _volume_owner(pod: Pod) -> tuple[str, str] | None:
+    """Return the pod itself where an ephemeral volume makes a claim that bears its name and belongs to it alone."""
+    ephemeral = any(volume.ephemeral for volume in pod.spec.volumes or ())
+    return (pod.metadata.name, pod.metadata.uid) if ephemeral else None
+
+
+def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> PodClass:
+    """Compile a class from one of its pods; raise ``RequestError`` where its requests are no amounts."""
+    spec = pod.spec
+    scored = pod_requests(pod, scored=True)
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
+    matcher = NodeMatcher.compile(required, "spec.affinity.nodeAffinity.required") if required else None
+    preferences = tuple(_preferences(spec))
+    labels = dict(_asked(pod, asked_labels))
+    relations = relations_of(pod, labels)
+    return PodClass(
+        index=index,
+        namespace=pod.metadata.namespace,
+        labels=labels,
+        terminating=pod.is_terminating,
+        nominated=_is_nominated(pod),
+        relations=relations,
+        requests={name: number for name, number in pod_requests(pod).items() if number},
+        scored_cpu=scored.get("cpu", 0),
+        scored_memory=scored.get("memory", 0),
+        node_name=spec.node_name if not pod.status.phase else "",
+        node_selector=LabelMatcher.exact(spec.node_selector),
+        node_affinity=matcher,
+        preferences=preferences,
+        tolerations=spec.tolerations or (),
+        images=tuple(container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))),
+        volumes=pod_volumes(pod),
+        pod=pod,
+        problems=(
+            *(matcher.problems if matcher else ()),
+            *(problem for _, term in preferences for problem in term.problems),
+            *relations.problems,
+            *((NO_DEVICES,) if spec.resource_claims else ()),
+        ),
+    )
+
+
+def _preferences(spec: PodSpec) -> Iterable[tuple[int, NodeTermMatcher]]:
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms: tuple[PreferredSchedulingTerm, ...] = (
+        (node_affinity.preferred_during_scheduling_ignored_during_execution or ()) if node_affinity else ()
+    )
+    for index, term in enumerate(terms):
+        path = f"spec.affinity.nodeAffinity.preferred[{index}]"
+        yield term.weight, NodeTermMatcher.compile(term.preference, path)

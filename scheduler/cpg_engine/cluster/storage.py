@@ -1,0 +1,175 @@
+"""The catalogue of storage: claims, volumes, storage classes and what CSI drivers say of nodes.
+
+It changes between cycles only. ``version`` tells when it did, for everybody who keeps something derived from it; an
+object that comes again without anything new for scheduling changes nothing.
+"""
+
+from typing import TypeVar
+
+from msgspec import Struct
+
+from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from cpg_engine.cluster.volumes import (
+    EXCLUSIVE,
+    Claim,
+    ClaimUse,
+    Handle,
+    PodVolumes,
+    Provisioning,
+    Volume,
+    claim_key,
+)
+
+NO_LIMIT = 2**31
+"""More volumes than any node attaches; numbers beyond it are taken for it."""
+
+
+Compiled = TypeVar("Compiled")
+
+
+class NodeDriver(Struct, frozen=True):
+    """A CSI driver on a node: how many volumes it attaches, and the labels that say where its volumes are."""
+
+    limit: int
+    keys: tuple[str, ...]
+
+
+class Resolved(Struct, frozen=True):
+    """What the catalogue makes of a pod's volumes.
+
+    Either ``problem`` says why the pod has to wait; or its claims are bound to ``bound``, or ``late``: to be bound
+    when the pod has a node, the smallest first. ``exclusive`` are the claims that bear no second pod.
+    """
+
+    problem: str = ""
+    bound: tuple[Volume, ...] = ()
+    late: tuple[Claim, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    handles: frozenset[Handle] = frozenset()
+
+
+class Storage:
+    """All there is to know of storage, by name."""
+
+    def __init__(self) -> None:
+        """Start with an empty catalogue."""
+        self.version = 0
+        self.claims: dict[str, Claim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, Provisioning] = {}
+        self.drivers: dict[str, dict[str, NodeDriver]] = {}
+        self._resolved: dict[PodVolumes, Resolved] = {}
+
+    def put_claim(self, claim: PersistentVolumeClaim) -> None:
+        """Add a claim or take its new state."""
+        compiled = Claim.compile(claim)
+        self._put(self.claims, compiled.key, compiled)
+
+    def remove_claim(self, namespace: str, name: str) -> None:
+        """Forget a claim."""
+        self._remove(self.claims, claim_key(namespace, name))
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """Add a volume or take its new state."""
+        self._put(self.volumes, volume.metadata.name, Volume.compile(volume))
+
+    def remove_volume(self, name: str) -> None:
+        """Forget a volume."""
+        self._remove(self.volumes, name)
+
+    def put_class(self, found: StorageClass) -> None:
+        """Add a storage class or take its new state."""
+        self._put(self.classes, found.metadata.name, Provisioning.compile(found))
+
+    def remove_class(self, name: str) -> None:
+        """Forget a storage class."""
+        self._remove(self.classes, name)
+
+    def put_csi_node(self, found: CSINode) -> None:
+        """Take what the CSI drivers say of a node."""
+        drivers = {}
+        for driver in found.spec.drivers or ():
+            count = driver.allocatable.count if driver.allocatable else None
+            limit = NO_LIMIT if count is None else max(min(count, NO_LIMIT), -1)
+            drivers[driver.name] = NodeDriver(limit=limit, keys=tuple(sorted(set(driver.topology_keys or ()))))
+        self._put(self.drivers, found.metadata.name, drivers)
+
+    def remove_csi_node(self, name: str) -> None:
+        """Forget what the CSI drivers said of a node."""
+        self._remove(self.drivers, name)
+
+    def resolve(self, volumes: PodVolumes) -> Resolved:
+        """Return what the catalogue makes of a pod's volumes at present."""
+        found = self._resolved.get(volumes)
+        if found is None:
+            found = self._resolved[volumes] = self._resolve(volumes)
+        return found
+
+    def handle_of(self, key: str) -> Handle | None:
+        """Return what a claim attaches to the node of its pod, or None where no CSI driver is concerned.
+
+        A volume that is not there yet counts with the driver that would make it.
+        """
+        claim = self.claims.get(key)
+        if claim is None:
+            return None
+        volume = self.volumes.get(claim.volume_name)
+        if volume is not None:
+            return volume.handle
+        found = self.classes.get(claim.shape.storage_class)
+        return Handle(found.provisioner, key, made=False) if found is not None and found.provisioner else None
+
+    def _put(self, table: dict[str, Compiled], key: str, found: Compiled) -> None:
+        if table.get(key) != found:
+            table[key] = found
+            self._changed()
+
+    def _remove(self, table: dict[str, Compiled], key: str) -> None:
+        if table.pop(key, None) is not None:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._resolved.clear()
+
+    def _resolve(self, volumes: PodVolumes) -> Resolved:
+        problems = [self._problem(volumes.namespace, use) for use in volumes.claims]
+        problem = next((found for found in problems if found), "")
+        if problem:
+            return Resolved(problem=problem)
+        claims = {key: self.claims[key] for key in sorted(volumes.keys)}
+        open_claims = [claim for claim in claims.values() if not claim.bound]
+        if not all(self._waits(claim) for claim in open_claims):
+            return Resolved(problem="pod has unbound immediate PersistentVolumeClaims")
+        bound = [claim.volume_name for claim in claims.values() if claim.bound]
+        for name in bound:
+            if name not in self.volumes:
+                return Resolved(problem=f'persistentvolume "{name}" not found')
+        handles = (self.handle_of(key) for key in claims)
+        return Resolved(
+            bound=tuple(self.volumes[name] for name in bound),
+            late=tuple(sorted(open_claims, key=lambda claim: (claim.shape.size, claim.key))),
+            exclusive=tuple(key for key, claim in claims.items() if EXCLUSIVE in claim.shape.modes),
+            handles=frozenset(handle for handle in handles if handle is not None),
+        )
+
+    def _waits(self, claim: Claim) -> bool:
+        """Tell whether an unbound claim is to be bound when its pod has a node."""
+        found = self.classes.get(claim.shape.storage_class)
+        return found is not None and found.late and not claim.volume_name
+
+    def _problem(self, namespace: str, use: ClaimUse) -> str:
+        """Say why a pod cannot use a claim, in kube-scheduler's words."""
+        claim = self.claims.get(claim_key(namespace, use.name))
+        named = f'persistentvolumeclaim "{use.name}"'
+        if claim is None:
+            if use.owner is not None:
+                return f"waiting for ephemeral volume controller to create the {named}"
+            return f"{named} not found"
+        if claim.lost:
+            return f'{named} bound to non-existent persistentvolume "{claim.volume_name}"'
+        if claim.leaving:
+            return f"{named} is being deleted"
+        if use.owner is not None and use.owner not in claim.controllers:
+            return f"PVC {claim.key} was not created for the pod (pod is not owner)"
+        return ""

@@ -1,0 +1,284 @@
+"""Claims that are bound when their pod has a node: which volume each is to have, or where one is to be made.
+
+Kubernetes leaves this to the scheduler, one pod at a time. A gang is placed as a whole before anything is bound, so
+its pods must not reckon with the same volume twice, and pods that share a claim have to reckon with one choice:
+placing the first of them makes it, the others follow it, and the ledger's journal takes it back with the placement
+that made it. Whatever was decided but does not show in the API yet is *assumed*: it stands until it shows, until the
+catalogue contradicts it, or until it is given up.
+
+The volumes that one shape of claim may have form a pool. It counts for every node how many of them are free, so a
+thousand claims of one shape ask one array instead of looking at a thousand volumes each.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.storage import Storage
+from cpg_engine.cluster.volume_reach import NO_ROWS, Reach
+from cpg_engine.cluster.volumes import SHARED, Claim, PodVolumes, Shape, Volume
+from cpg_engine.decisions import VolumeChoice
+
+
+class Pool:
+    """The volumes that claims of one shape may have, the smallest first; ``free`` counts by node those still to be had.
+
+    Volumes with the same node affinity stand together, so that what is kept by node is a few groups, not all volumes.
+    """
+
+    def __init__(self, volumes: Iterable[Volume], reach: Reach, taken: set[str], rows: int) -> None:
+        """Count the volumes that nobody has taken."""
+        self.free: Scores = np.zeros(rows, dtype=np.int64)
+        self._reach = reach
+        self._volumes: dict[str, Volume] = {}
+        self._groups: dict[int, list[str]] = {}
+        self._groups_at: dict[int, list[int]] = {}
+        group_of: dict[object, int] = {}
+        for volume in sorted(volumes, key=_size):
+            self._volumes[volume.name] = volume
+            group = group_of.setdefault(volume.reach, len(group_of))
+            if group not in self._groups:
+                self._groups[group] = []
+                for row in reach.rows(volume).tolist():
+                    self._groups_at.setdefault(row, []).append(group)
+            self._groups[group].append(volume.name)
+            if volume.name not in taken:
+                self.free[reach.rows(volume)] += 1
+
+    def at(self, row: int) -> tuple[int, ...]:
+        """Return what tells nodes apart: those of which it is the same can have the same volumes."""
+        return tuple(self._groups_at.get(row, ()))
+
+    def first(self, row: int, taken: set[str]) -> Volume | None:
+        """Return the smallest volume to be had at a node."""
+        found = [
+            self._volumes[name]
+            for group in self._groups_at.get(row, ())
+            if (name := next((name for name in self._groups[group] if name not in taken), None)) is not None
+        ]
+        return min(found, key=_size, default=None)
+
+    def count(self, name: str, sign: int) -> None:
+        """Count a volume in or out, if it is one of the pool's."""
+        volume = self._volumes.get(name)
+        if volume is not None:
+            self.free[self._reach.rows(volume)] += sign
+
+
+class Bindings:
+    """The choices made for claims, and what they leave to others."""
+
+    def __init__(self, storage: Storage, cluster: NodeColumns) -> None:
+        """Start with no choice made."""
+        self.reach = Reach(cluster)
+        self.chosen: dict[str, VolumeChoice] = {}
+        self._taken: set[str] = set()
+        self._storage = storage
+        self._cluster = cluster
+        self._seen = (-1, -1)
+        self._pools: dict[Shape, Pool] = {}
+        self._by_class: dict[str, list[Volume]] = {}
+        self._aside: dict[str, list[Volume]] = {}
+
+    # Between cycles: what was decided, until it shows.
+
+    def assume(self, choices: Iterable[VolumeChoice]) -> None:
+        """Reckon from now on with choices that are being carried out; one that is known already is no news."""
+        self._refresh()
+        for choice in choices:
+            if choice.claim not in self.chosen and self._stands(choice):
+                self._take(choice)
+
+    def give_up(self, choices: Iterable[VolumeChoice]) -> None:
+        """Reckon no longer with choices that could not be carried out."""
+        self._refresh()
+        for choice in choices:
+            if self.chosen.get(choice.claim) == choice:
+                self._drop(choice)
+
+    # Within a cycle: simulation.
+
+    def choose(self, volumes: PodVolumes, rows: Rows) -> tuple[VolumeChoice, ...]:
+        """Choose for claims that have no choice yet, for one pod at each row; return what is new."""
+        made: list[VolumeChoice] = []
+        for row in rows.tolist() if self._storage.resolve(volumes).late else ():
+            for choice in self._proposed(volumes, row):
+                self._take(choice)
+                made.append(choice)
+        return tuple(made)
+
+    def take_back(self, choices: Sequence[VolumeChoice]) -> None:
+        """Undo choices, the last first."""
+        for choice in reversed(choices):
+            self._drop(choice)
+
+    def choices(self, volumes: PodVolumes, row: int) -> tuple[VolumeChoice, ...]:
+        """Return what is to be done for the claims of a pod at a node, by claim."""
+        self._refresh()
+        late = self._storage.resolve(volumes).late
+        standing = [self.chosen[claim.key] for claim in late if claim.key in self.chosen]
+        return tuple(sorted([*standing, *self._proposed(volumes, row)], key=lambda choice: choice.claim))
+
+    def room_for(self, claims: Sequence[Claim]) -> Flags:
+        """Tell for every row whether all of these claims can be bound for a pod there."""
+        self._refresh()
+        answer = np.ones(self._cluster.size, dtype=np.bool_)
+        for claim in claims:
+            answer &= self._open_to(claim)
+        rivals = sorted(
+            (claim for claim in self._undecided(claims) if self._own(claim) is None),
+            key=lambda claim: claim.shape.storage_class,
+        )
+        for _, group in groupby(rivals, key=lambda claim: claim.shape.storage_class):
+            self._share_out(tuple(group), answer)
+        return answer
+
+    def _share_out(self, rivals: Sequence[Claim], answer: Flags) -> None:
+        """Take out the rows where claims of one pod, each of which has a volume by itself, have not one each.
+
+        Claims that differ in size alone are easy: what fits the larger fits the smaller, so it is enough to count.
+        """
+        if len(rivals) < 2:
+            return
+        scarce = answer.copy()
+        scarce[self._made_at(rivals[0])] = False
+        rivals = sorted(rivals, key=lambda claim: (claim.shape.size, claim.key))
+        if len({(claim.shape.modes, claim.shape.volume_mode) for claim in rivals}) == 1:
+            for number, claim in enumerate(reversed(rivals), 1):
+                answer &= ~scarce | (self._pool(claim.shape).free >= number)
+            return
+        known: dict[tuple[tuple[int, ...], ...], bool] = {}
+        for row in np.flatnonzero(scarce).tolist():
+            key = tuple(self._pool(claim.shape).at(row) for claim in rivals)
+            if key not in known:
+                known[key] = len(self._propose(rivals, row)) == len(rivals)
+            answer[row] = known[key]
+
+    def _open_to(self, claim: Claim) -> Flags:
+        """Tell for every row whether a claim can be bound, or is going to be, for a pod there."""
+        answer = np.zeros(self._cluster.size, dtype=np.bool_)
+        choice = self.chosen.get(claim.key)
+        if choice is not None and choice.volume is not None:
+            answer[self.reach.rows(self._storage.volumes[choice.volume])] = True
+            return answer
+        node = choice.node if choice is not None else claim.selected_node
+        if node is not None:
+            answer[self._around(claim, node)] = True
+            return answer
+        own = self._own(claim)
+        if own is not None:
+            answer[self.reach.rows(own)] = True
+        else:
+            answer |= self._pool(claim.shape).free > 0
+        answer[self._made_at(claim)] = True
+        return answer
+
+    def _around(self, claim: Claim, node: str) -> Rows:
+        """Return the nodes that will reach a volume made for a pod at a node.
+
+        That is the node itself; and where the claim may be used from several, those that the driver cannot tell from
+        it, which is what the labels are for that it lists in CSINode.
+        """
+        row = self._cluster.row_of.get(node)
+        provisioning = self._storage.classes.get(claim.shape.storage_class)
+        if row is None or provisioning is None or row not in self.reach.made_at(provisioning):
+            return NO_ROWS
+        driver = self._storage.drivers.get(node, {}).get(provisioning.provisioner)
+        if driver is None or not claim.shape.modes & SHARED:
+            return np.array([row], dtype=np.intp)
+        return self.reach.alike(row, driver.keys)
+
+    def _undecided(self, claims: Iterable[Claim]) -> list[Claim]:
+        return [claim for claim in claims if claim.key not in self.chosen and claim.selected_node is None]
+
+    def _proposed(self, volumes: PodVolumes, row: int) -> list[VolumeChoice]:
+        self._refresh()
+        return self._propose(self._undecided(self._storage.resolve(volumes).late), row)
+
+    def _propose(self, claims: Sequence[Claim], row: int) -> list[VolumeChoice]:
+        """Return choices for claims, the smallest first; a claim for which there is none is left out."""
+        node = self._cluster.name(row)
+        taken = set(self._taken) if len(claims) > 1 else self._taken
+        found = []
+        for claim in claims:
+            volume = self._volume_for(claim, row, taken)
+            if volume is not None:
+                found.append(VolumeChoice(claim=claim.key, volume=volume.name, node=node))
+                if len(claims) > 1:
+                    taken.add(volume.name)
+            elif row in self._made_at(claim):
+                found.append(VolumeChoice(claim=claim.key, volume=None, node=node))
+        return found
+
+    def _volume_for(self, claim: Claim, row: int, taken: set[str]) -> Volume | None:
+        own = self._own(claim)
+        if own is None:
+            return self._pool(claim.shape).first(row, taken)
+        return own if row in self.reach.rows(own) else None
+
+    def _made_at(self, claim: Claim) -> Rows:
+        return self.reach.made_at(self._storage.classes.get(claim.shape.storage_class))
+
+    def _own(self, claim: Claim) -> Volume | None:
+        """Return the volume that was set aside for a claim: it has that one or a new one."""
+        shape = claim.shape
+        found = [
+            volume
+            for volume in self._aside.get(claim.key, ())
+            if volume.is_for(claim) and volume.holds(shape) and volume.storage_class == shape.storage_class
+        ]
+        return min(found, key=_size, default=None)
+
+    def _pool(self, shape: Shape) -> Pool:
+        found = self._pools.get(shape)
+        if found is None:
+            fitting = (volume for volume in self._by_class.get(shape.storage_class, ()) if volume.fits(shape))
+            found = self._pools[shape] = Pool(fitting, self.reach, self._taken, self._cluster.size)
+        return found
+
+    def _take(self, choice: VolumeChoice) -> None:
+        self.chosen[choice.claim] = choice
+        if choice.volume is not None:
+            self._taken.add(choice.volume)
+            for pool in self._pools.values():
+                pool.count(choice.volume, -1)
+
+    def _drop(self, choice: VolumeChoice) -> None:
+        del self.chosen[choice.claim]
+        if choice.volume is not None:
+            self._taken.discard(choice.volume)
+            for pool in self._pools.values():
+                pool.count(choice.volume, 1)
+
+    def _refresh(self) -> None:
+        """Start anew where the catalogue or the nodes have changed; choices that they contradict are dropped."""
+        now = (self._storage.version, self._cluster.labels_version)
+        if self._seen == now:
+            return
+        self._seen = now
+        self._pools.clear()
+        self._by_class.clear()
+        self._aside.clear()
+        for volume in self._storage.volumes.values():
+            self._by_class.setdefault(volume.storage_class, []).append(volume)
+            if volume.claim is not None:
+                self._aside.setdefault(volume.claim, []).append(volume)
+        for choice in [choice for choice in self.chosen.values() if not self._stands(choice)]:
+            self._drop(choice)
+
+    def _stands(self, choice: VolumeChoice) -> bool:
+        """Tell whether the catalogue leaves room for a choice and does not say the same already."""
+        claim = self._storage.claims.get(choice.claim)
+        if claim is None or claim.volume_name:
+            return False
+        if choice.volume is None:
+            return claim.selected_node is None
+        volume = self._storage.volumes.get(choice.volume)
+        return volume is not None and not volume.leaving and (volume.claim is None or volume.is_for(claim))
+
+
+def _size(volume: Volume) -> tuple[int, str]:
+    return volume.capacity, volume.name

@@ -1,0 +1,116 @@
+"""From which nodes a volume can be reached, and at which one can be made: found once until a node changes.
+
+A thousand local volumes are a thousand node affinities that name one node each. So a term is answered by looking up
+the rows that have a wanted label value, not by asking all nodes, and what is kept is those rows.
+"""
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from cpg_api.selectors import Expression, NodeMatcher, NodeTermMatcher
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.node_selection import term_holds
+from cpg_engine.cluster.nodes import ABSENT, NodeColumns
+from cpg_engine.cluster.volumes import ZONE_KEYS, Provisioning, Volume
+
+NO_ROWS: Rows = np.zeros(0, dtype=np.intp)
+
+
+class Reach:
+    """The rows of node affinities and of topologies of storage classes."""
+
+    def __init__(self, cluster: NodeColumns) -> None:
+        """Start with nothing asked."""
+        self._cluster = cluster
+        self._version = -1
+        self._everything = NO_ROWS
+        self._rows: dict[NodeMatcher, Rows] = {}
+        self._places: dict[tuple[tuple[Expression, ...], ...], Rows] = {}
+        self._sorted: dict[str, tuple[Rows, NDArray[np.int32]]] = {}
+
+    def rows(self, volume: Volume) -> Rows:
+        """Return the nodes that can reach a volume."""
+        self._refresh()
+        if volume.reach is None:
+            return self._everything
+        found = self._rows.get(volume.reach)
+        if found is None:
+            # Here kube-scheduler looks at labels alone: a term's fields hold everywhere.
+            pieces = [self._term(replace(term, fields=())) for term in volume.reach.terms]
+            found = self._rows[volume.reach] = _union(pieces)
+        return found
+
+    def made_at(self, provisioning: Provisioning | None) -> Rows:
+        """Return the nodes at which a storage class can make volumes."""
+        self._refresh()
+        if provisioning is None or not provisioning.makes:
+            return NO_ROWS
+        if provisioning.places is None:
+            return self._everything
+        found = self._places.get(provisioning.places)
+        if found is None:
+            pieces = [self._term(NodeTermMatcher(expressions=term)) for term in provisioning.places]
+            found = self._places[provisioning.places] = _union(pieces)
+        return found
+
+    def alike(self, row: int, keys: tuple[str, ...]) -> Rows:
+        """Return the nodes whose labels are those of a row; where it lacks one, that row alone."""
+        self._refresh()
+        rows = self._everything
+        for key in keys:
+            codes = self._cluster.label(key).codes
+            if codes[row] == ABSENT:
+                return np.array([row], dtype=np.intp)
+            rows = rows[codes[rows] == codes[row]]
+        return rows
+
+    def in_zones(self, volume: Volume, rows: Rows) -> Flags:
+        """Tell which nodes are where a volume's labels say it is; a node that tells no zone or region is anywhere."""
+        columns = {key: self._cluster.label(key) for key in ZONE_KEYS}
+        somewhere = np.zeros(len(rows), dtype=np.bool_)
+        for column in columns.values():
+            somewhere |= column.codes[rows] != ABSENT
+        answer = ~somewhere
+        inside = np.ones(len(rows), dtype=np.bool_)
+        for key, values in volume.zones:
+            wanted = Expression(key, "In", values)
+            inside &= np.where(
+                columns[key].codes[rows] != ABSENT,
+                columns[key].holds(wanted, rows),
+                columns[ZONE_KEYS[key]].holds(wanted, rows),
+            )
+        return answer | inside
+
+    def _refresh(self) -> None:
+        if self._version != self._cluster.labels_version:
+            self._version = self._cluster.labels_version
+            self._everything = self._cluster.everything()
+            self._rows.clear()
+            self._places.clear()
+            self._sorted.clear()
+
+    def _term(self, term: NodeTermMatcher) -> Rows:
+        """Return the nodes that a term selects, asking those only that have one of the values it names."""
+        named = next((each for each in term.expressions if each.operator == "In"), None)
+        rows = self._everything if named is None else self._having(named)
+        return rows[term_holds(term, self._cluster, rows)]
+
+    def _having(self, expression: Expression) -> Rows:
+        """Return the rows that have one of the values, by bisection."""
+        column = self._cluster.label(expression.key)
+        found = self._sorted.get(expression.key)
+        if found is None:
+            order = np.argsort(column.codes, kind="stable")
+            found = self._sorted[expression.key] = (order, column.codes[order])
+        order, codes = found
+        wanted = [code for value in expression.values if (code := column.code_of(value)) is not None]
+        starts, ends = (np.searchsorted(codes, wanted, side=side) for side in ("left", "right"))
+        return _union([order[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
+
+
+def _union(pieces: list[Rows]) -> Rows:
+    """Return the rows of any of the pieces, in order."""
+    if not pieces:
+        return NO_ROWS
+    return np.unique(np.concatenate(pieces)) if len(pieces) > 1 else np.sort(pieces[0])

@@ -1,0 +1,93 @@
+"""How many volumes of a CSI driver a node attaches, as NodeVolumeLimits has it.
+
+A volume that is on the node already costs nothing. Volumes made inline are one more for each pod; kube-scheduler does
+not count them, though CSINode's limit is meant for all volumes in use on the node.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from cpg_engine.cluster.attachments import Attachments
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.volumes import Handle, PodVolumes
+
+REASON = "node(s) exceed max volume count"
+
+
+class NodeVolumeLimits:
+    """The filter."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at a ledger."""
+        self._ledger = ledger
+
+    def view(self, pod_class: PodClass) -> "NodeVolumeLimitsState | None":
+        """Return the view of a class that attaches volumes of a driver with a limit."""
+        volumes = pod_class.volumes
+        if volumes is None:
+            return None
+        limits = self._ledger.attachments.limits()
+        view = NodeVolumeLimitsState(
+            self._ledger.attachments, limits, self._ledger.storage.resolve(volumes).handles, volumes
+        )
+        return view if view.most else None
+
+
+class NodeVolumeLimitsState:
+    """The nodes as a class sees them; ``most`` is how many volumes by driver a pod of it attaches to an empty node."""
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        limits: Mapping[str, Scores],
+        handles: frozenset[Handle],
+        volumes: PodVolumes,
+    ) -> None:
+        """Look at what a pod of the class attaches."""
+        self._attachments = attachments
+        self._limits = limits
+        self._handles = tuple(handle for handle in handles if handle.driver in limits)
+        inline = [driver for driver, number in volumes.inline for _ in range(number) if driver in limits]
+        self.most = Counter([*(handle.driver for handle in self._handles), *inline])
+
+    def passes(self, rows: Rows) -> Flags:
+        """Tell which nodes can attach what is not there yet."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for driver, most in self.most.items():
+            limit, attached = self._limits[driver], self._attachments.attached(driver)
+            more = np.full(len(limit), most, dtype=np.int64)
+            for handle in self._handles:
+                if handle.driver == driver:
+                    more[self._attachments.rows_with(handle)] -= 1
+            answer &= ((more == 0) | (attached + more <= limit))[rows]
+        return answer
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield the one reason to be out."""
+        yield REASON, self.passes(rows)
+
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+        """Tell which nodes could attach everything if they had nothing attached, and where nothing has to go."""
+        empty = np.ones(len(rows), dtype=np.bool_)
+        for driver, most in self.most.items():
+            empty &= most <= self._limits[driver][rows]
+        return empty | self.passes(rows)
+
+    def stays(self, rows: Rows) -> Flags:
+        """Tell which nodes are not over the limit, or would attach as much without the pod."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for driver, most in self.most.items():
+            own = np.full(len(rows), most, dtype=np.int64)
+            for handle in self._handles:
+                if handle.driver == driver:
+                    own -= self._attachments.uses(handle, rows) > 1
+            answer &= (own == 0) | (self._attachments.attached(driver)[rows] <= self._limits[driver][rows])
+        return answer
+
+    def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
+        """Prefer nothing."""
+        return None

@@ -1,0 +1,212 @@
+"""Spreading pods evenly over domains, as PodTopologySpread has it.
+
+A hard constraint compares the domain of a node with the emptiest one, a soft one prefers emptier domains. The domains
+are those of the whole cluster, also where a gang is confined to some of its nodes, as in kube-scheduler: confined to
+one zone, a gang that must spread over zones with a skew of 1 gets one pod in. Pods that are being deleted do not
+count. Those that are only nominated make their domain fuller for a newcomer, and never the emptiest one less empty, so
+what passes does so whether they come or not. Constraints for pods that have none of their own (``List`` and ``System``
+defaulting) are not made up.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from cpg_api.selectors import LabelMatcher, Labels
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.node_selection import meets_affinity, tolerated
+from cpg_engine.cluster.nodes import ABSENT
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_index import PodIndex
+from cpg_engine.cluster.pod_relations import SpreadConstraint, needed_label
+from cpg_engine.weights import Weights
+
+REASON = "node(s) didn't match pod topology spread constraints"
+UNLABELLED_REASON = "node(s) didn't match pod topology spread constraints (missing required label)"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Alike(Struct, frozen=True):
+    """Counts the pods of a namespace that a selector selects and nobody deletes, with or without those nominated."""
+
+    namespace: str
+    labels: LabelMatcher
+    nominated: bool = True
+
+    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+        """Return the classes with a label that the selector asks for."""
+        return pod_index.with_label(needed_label(self.labels))
+
+    def weight(self, pod_class: PodClass, _namespaces: Mapping[str, Labels]) -> int:
+        """Return 1 for pods that count, and 0 for others."""
+        return int(
+            not pod_class.terminating
+            and (self.nominated or not pod_class.nominated)
+            and pod_class.namespace == self.namespace
+            and self.labels.matches(pod_class.labels)
+        )
+
+
+class SpreadDomains:
+    """The domains of one constraint, and the nodes in them that count."""
+
+    def __init__(self, ledger: Ledger, pod_class: PodClass, constraint: SpreadConstraint, labelled: Flags) -> None:
+        """Keep to nodes that have the labels of all constraints, and that the pod's affinity and tolerations allow."""
+        cluster = ledger.cluster
+        rows = np.flatnonzero(labelled)
+        if constraint.honors_affinity:
+            rows = rows[meets_affinity(pod_class, cluster, rows)]
+        if constraint.honors_taints:
+            rows = rows[tolerated(pod_class, cluster, rows)]
+        self.constraint = constraint
+        self.codes = cluster.label(constraint.key).codes
+        self._ledger = ledger
+        self._question = Alike(pod_class.namespace, constraint.counted)
+        self._question_without_nominated = Alike(pod_class.namespace, constraint.counted, nominated=False)
+        self._weight = self._question.weight(pod_class, {})
+        self._rows = rows
+        self._places = self.codes[rows] + 1
+        self._present = np.unique(self._places)
+        self._size = int(self.codes.max(initial=ABSENT)) + 2
+
+    def on_nodes(self, rows: Rows) -> Scores:
+        """Return how many pods there are on each node itself."""
+        return self._ledger.pod_index.counts(self._question)[rows].astype(np.int64)
+
+    def sums(self) -> Scores:
+        """Return how many pods there are in each domain, by code plus one; the first is that of nodes without any."""
+        return self._sums(self._question)
+
+    def even(self, rows: Rows) -> Flags:
+        """Tell on which nodes one more pod leaves their domains close enough to the emptiest."""
+        sums = self.sums()
+        least = self._least(self._without_nominated(sums))
+        answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - least <= self.constraint.max_skew
+        return answer
+
+    def stay_even(self, rows: Rows) -> Flags:
+        """Tell of nodes with a pod whether one more would, if that one were not there."""
+        sums, places = self.sums(), self.codes[rows] + 1
+        without = self._without_nominated(sums)
+        # Without the pod, its own domain may be the emptiest. It counts only on nodes that do.
+        counted = self._counts(rows) * self._weight
+        before = sums[places] - counted
+        least = np.minimum(self._least(without), without[places] - counted) if self._has_enough_domains else 0
+        answer: Flags = before + self.constraint.own - least <= self.constraint.max_skew
+        return answer
+
+    def _sums(self, question: Alike) -> Scores:
+        counts = self._ledger.pod_index.counts(question)[self._rows]
+        return np.bincount(self._places, weights=counts, minlength=self._size).astype(np.int64)
+
+    def _without_nominated(self, sums: Scores) -> Scores:
+        """Return the sums without nominated pods; mostly there are none, and it is these."""
+        return self._sums(self._question_without_nominated) if self._ledger.pod_index.nominated else sums
+
+    @property
+    def _has_enough_domains(self) -> bool:
+        return len(self._present) >= max(self.constraint.min_domains, 1)
+
+    def _least(self, sums: Scores) -> int:
+        return int(sums[self._present].min()) if self._has_enough_domains else 0
+
+    def _counts(self, rows: Rows) -> Scores:
+        """Return 1 for the rows that count in their domains, and 0 for others."""
+        return np.isin(rows, self._rows).astype(np.int64)
+
+
+class PodTopologySpread:
+    """The filter and score."""
+
+    def __init__(self, ledger: Ledger, weights: Weights) -> None:
+        """Look at the pods of a ledger."""
+        self._ledger = ledger
+        self._weights = weights
+
+    def view(self, pod_class: PodClass) -> "PodTopologySpreadState | None":
+        """Return the view of a class that has constraints; it holds for as long as no node changes."""
+        constraints = pod_class.relations.spread
+        if not constraints:
+            return None
+        return PodTopologySpreadState(
+            hard=self._domains(pod_class, [found for found in constraints if found.hard]),
+            soft=self._domains(pod_class, [found for found in constraints if not found.hard]),
+            weight=self._weights.spread,
+        )
+
+    def _domains(self, pod_class: PodClass, constraints: Sequence[SpreadConstraint]) -> tuple[SpreadDomains, ...]:
+        cluster = self._ledger.cluster
+        labelled = cluster.alive.copy()
+        for constraint in constraints:
+            labelled &= cluster.label(constraint.key).codes != ABSENT
+        return tuple(SpreadDomains(self._ledger, pod_class, constraint, labelled) for constraint in constraints)
+
+
+class PodTopologySpreadState:
+    """The nodes as a class sees them that has constraints."""
+
+    def __init__(self, *, hard: Sequence[SpreadDomains], soft: Sequence[SpreadDomains], weight: int) -> None:
+        """Look at the domains of these constraints."""
+        self._hard = hard
+        self._soft = soft
+        self._weight = weight
+
+    def passes(self, rows: Rows) -> Flags:
+        """Keep to domains that are close enough to the emptiest, under every hard constraint."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for _, passed in self.checks(rows):
+            answer &= passed
+        return answer
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield, constraint by constraint, who has the label and whose domain is not too full."""
+        for domains in self._hard:
+            yield UNLABELLED_REASON, domains.codes[rows] != ABSENT
+            yield REASON, domains.even(rows)
+
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+        """Keep to nodes with the labels; where pods are evicted, a domain may become empty enough."""
+        answer = np.ones(len(rows), dtype=np.bool_)
+        for domains in self._hard:
+            answer &= domains.codes[rows] != ABSENT
+        return answer
+
+    def stays(self, rows: Rows) -> Flags:
+        """Keep to domains that would be close enough to the emptiest if the pod came anew."""
+        answer = self.could_pass(rows)
+        for domains in self._hard:
+            answer &= domains.stay_even(rows)
+        return answer
+
+    def score(self, rows: Rows) -> Scores | None:
+        """Prefer domains with fewer pods; a node that lacks the label of a soft constraint is worth nothing.
+
+        A label with few values must not drown in one with many, so each counts by the logarithm of their number.
+        """
+        if not self._soft:
+            return None
+        answer = np.zeros(len(rows), dtype=np.int64)
+        labelled = np.ones(len(rows), dtype=np.bool_)
+        for domains in self._soft:
+            labelled &= domains.codes[rows] != ABSENT
+        scored = rows[labelled]
+        if len(scored):
+            raw = sum(_crowd(domains, scored) for domains in self._soft)
+            crowd = np.floor(raw + 0.5).astype(np.int64)
+            least, most = int(crowd.min()), int(crowd.max())
+            answer[labelled] = 100 * (most + least - crowd) // most if most else 100
+        return self._weight * answer
+
+
+def _crowd(domains: SpreadDomains, rows: Rows) -> NDArray[np.float64]:
+    """Return how crowded the domain of each node is; what the skew tolerates tells less apart."""
+    codes = domains.codes[rows]
+    if domains.constraint.key == HOSTNAME:
+        counts, size = domains.on_nodes(rows), len(rows)
+    else:
+        counts, size = domains.sums()[codes + 1], int(np.count_nonzero(np.bincount(codes)))
+    answer: NDArray[np.float64] = counts * np.log(size + 2) + (domains.constraint.max_skew - 1)
+    return answer

@@ -1,0 +1,13 @@
+"""Taints that keep pods off, as TaintToleration has them."""
+
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.node_selection import tolerated
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.pod_classes import PodClass
+
+REASON = "node(s) had untolerated taint(s)"
+
+
+def passes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
+    """Keep to nodes all of whose NoSchedule and NoExecute taints are tolerated."""
+    return tolerated(pod_class, cluster, rows)

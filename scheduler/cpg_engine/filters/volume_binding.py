@@ -1,0 +1,71 @@
+"""Claims that are bound when their pod has a node, as VolumeBinding has them.
+
+A node is in if every such claim can have a volume that is reached from it, or have one made there. Which volume it is
+depends on what other claims were given, in this simulation or not long ago: see ``snapshot.bindings``.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.volumes import Claim
+from cpg_engine.decisions import VolumeChoice
+
+REASON = "node(s) didn't find available persistent volumes to bind"
+
+
+def volume_choices(ledger: Ledger, pod_class: PodClass, row: int) -> tuple[VolumeChoice, ...]:
+    """Return what is to be done for the claims of a pod of the class at a row, by claim.
+
+    To be asked while the ledger holds the placement: then it is what was reckoned with, each volume once. Pods that
+    share a claim share its choice. Whoever carries it out tells ``ledger.bindings.assume``, so that the next cycle
+    reckons with it before the API shows it, and ``give_up`` where it came to nothing.
+    """
+    return () if pod_class.volumes is None else ledger.bindings.choices(pod_class.volumes, row)
+
+
+class VolumeBinding:
+    """The filter."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at a ledger."""
+        self._ledger = ledger
+
+    def view(self, pod_class: PodClass) -> "VolumeBindingState | None":
+        """Return the view of a class that has claims to bind."""
+        if pod_class.volumes is None:
+            return None
+        late = self._ledger.storage.resolve(pod_class.volumes).late
+        return VolumeBindingState(self._ledger, late) if late else None
+
+
+class VolumeBindingState:
+    """The nodes as a class sees them that has claims to bind."""
+
+    def __init__(self, ledger: Ledger, late: Sequence[Claim]) -> None:
+        """Look at these claims."""
+        self._ledger = ledger
+        self._late = late
+
+    def passes(self, rows: Rows) -> Flags:
+        """Tell which nodes can have a volume for every claim."""
+        return self._ledger.bindings.room_for(self._late)[rows]
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield the one reason to be out."""
+        yield REASON, self.passes(rows)
+
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+        """Tell the same: a volume is not set free by evicting a pod."""
+        return self.passes(rows)
+
+    def stays(self, rows: Rows) -> Flags:
+        """Tell that every pod may stay: what was chosen for its claims is its own."""
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
+        """Prefer nothing."""
+        return None

@@ -1,0 +1,59 @@
+"""Claims that bear one pod only (ReadWriteOncePod), as VolumeRestrictions has them."""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from cpg_engine.cluster.attachments import Attachments
+from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+
+REASON = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+
+
+class VolumeRestrictions:
+    """The filter."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Look at a ledger."""
+        self._ledger = ledger
+
+    def view(self, pod_class: PodClass) -> "VolumeRestrictionsState | None":
+        """Return the view of a class with such a claim."""
+        if pod_class.volumes is None:
+            return None
+        exclusive = self._ledger.storage.resolve(pod_class.volumes).exclusive
+        return VolumeRestrictionsState(self._ledger.attachments, exclusive) if exclusive else None
+
+
+class VolumeRestrictionsState:
+    """The nodes as a class with such a claim sees them: all alike, wherever the other pod is."""
+
+    def __init__(self, attachments: Attachments, exclusive: tuple[str, ...]) -> None:
+        """Look at these claims."""
+        self._attachments = attachments
+        self._exclusive = exclusive
+
+    def passes(self, rows: Rows) -> Flags:
+        """Tell that every node is in, or none, as long as another pod has one of the claims."""
+        return np.full(len(rows), self._attachments.users.keys().isdisjoint(self._exclusive), dtype=np.bool_)
+
+    def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
+        """Yield the one reason to be out."""
+        yield REASON, self.passes(rows)
+
+    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+        """Tell that the other pod may be evicted."""
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def stays(self, rows: Rows) -> Flags:
+        """Tell that every pod may stay, or none, as long as another one has one of the claims, too."""
+        alone = all(self._attachments.users.get(claim, 0) <= 1 for claim in self._exclusive)
+        return np.full(len(rows), alone, dtype=np.bool_)
+
+    def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
+        """Prefer nothing."""
+        return None

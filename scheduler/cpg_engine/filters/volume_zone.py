@@ -1,0 +1,43 @@
+"""Volumes that are there already: whether a pod's claims are in order, and where the volumes behind them are.
+
+As VolumeBinding and VolumeZone have it. All of it depends on the catalogue of storage and on the nodes, on no other
+pod, and no eviction changes it. So it is kept like what is static, until a node or the catalogue changes.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.volume_reach import Reach
+from cpg_engine.cluster.volumes import Volume
+
+AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
+ZONE = "node(s) had no available volume zone"
+
+
+def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
+    """Yield the reasons there are to be out, each with the nodes that pass."""
+    if pod_class.volumes is None:
+        return
+    resolved = ledger.storage.resolve(pod_class.volumes)
+    if resolved.problem:
+        yield resolved.problem, np.zeros(len(rows), dtype=np.bool_)
+    reach = ledger.bindings.reach
+    confined = [volume for volume in resolved.bound if volume.reach is not None]
+    if confined:
+        yield AFFINITY, _reached(confined, reach, ledger.cluster.size)[rows]
+    labelled = [volume for volume in resolved.bound if volume.zones]
+    if labelled:
+        yield ZONE, np.logical_and.reduce([reach.in_zones(volume, rows) for volume in labelled])
+
+
+def _reached(volumes: list[Volume], reach: Reach, size: int) -> Flags:
+    """Tell for every row whether it can reach all of the volumes."""
+    reached = np.zeros(size, dtype=np.int64)
+    for volume in volumes:
+        reached[reach.rows(volume)] += 1
+    answer: Flags = reached == len(volumes)
+    return answer

@@ -1,0 +1,30 @@
+"""What a search may use."""
+
+from msgspec import Struct
+
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.filters.registry import DynamicFilter, dynamic_filters
+from cpg_engine.score_cache import ScoreCache
+from cpg_engine.topology.domains import Topology
+from cpg_engine.weights import Weights
+
+
+class Snapshot(Struct, frozen=True, eq=False):
+    """The ledger, and what is derived from it and kept between searches."""
+
+    ledger: Ledger
+    boards: ScoreCache
+    topology: Topology
+    dynamic: tuple[DynamicFilter, ...] = ()
+
+
+def new_snapshot(weights: Weights | None = None) -> Snapshot:
+    """Return a world without nodes or pods; the ledger is then told of both."""
+    ledger = Ledger()
+    weights = weights or Weights()
+    return Snapshot(
+        ledger=ledger,
+        boards=ScoreCache(ledger, weights),
+        topology=Topology(ledger),
+        dynamic=dynamic_filters(ledger, weights),
+    )

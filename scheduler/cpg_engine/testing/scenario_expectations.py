@@ -1,0 +1,191 @@
+"""What a scenario may expect, held against what there is."""
+
+from collections.abc import Iterator
+from fnmatch import filter as matching
+from typing import Literal
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Forest
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.testing.simulator import ClusterSimulator
+from cpg_engine.verdicts import GroupReport
+
+
+class Expected(Struct, frozen=True, forbid_unknown_fields=True):
+    """Expectations by what they are about; see ``cpg_engine.testing.scenarios``."""
+
+    bound: dict[str, int | Literal["all"]] = {}
+    nodes: dict[str, str | tuple[str, ...]] = {}
+    together: dict[str, str] = {}
+    domain: dict[str, str] = {}
+    finding: dict[str, str] = {}
+    detail: dict[str, str] = {}
+    status: dict[str, str] = {}
+    reasons: dict[str, tuple[str, ...]] = {}
+    candidates: dict[str, tuple[str, ...]] = {}
+    blockers: dict[str, tuple[str, ...]] = {}
+    held: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    victims: tuple[str, ...] | None = None
+    nominated: tuple[str, ...] | None = None
+    plan: dict[str, str] = {}
+    because: dict[str, str] = {}
+    conditions: dict[str, str] = {}
+
+
+def unmet(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+    """Yield a sentence for every expectation that is not met."""
+    yield from _places(expected, stage)
+    yield from _told(expected, stage)
+    yield from _reported(expected, dict(_reports(stage)))
+    for name, text in expected.held.items():
+        if text not in stage.held.get(name, ""):
+            yield f"held: {name}: {text!r} is not in {stage.held.get(name)!r}"
+    for name, text in expected.refused.items():
+        if name not in stage.refused or text not in stage.refused[name]:
+            yield f"refused: {name}: {text!r} is not in {stage.refused.get(name)!r}"
+    yield from _evicted(expected, stage)
+    yield from _said(expected, stage)
+
+
+def _said(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+    """Compare conditions as far as there is anybody who writes them; the names must be right in any case."""
+    names = {*stage.pods, *(key.name for key in stage.groups)}
+    for pattern, wanted in expected.conditions.items():
+        meant = sorted(matching(names, pattern))
+        if not meant:
+            yield f"conditions: {pattern}: nobody is called that"
+        for name in meant:
+            if stage.said is not None and not _says(wanted, stage.said.get(name, "")):
+                yield f"conditions: {name}: expected {wanted!r}, found {stage.said.get(name)!r}"
+
+
+def _says(wanted: str, found: str) -> bool:
+    """Tell whether status and reason are the same, and the part of the message is in it; without one, it is empty."""
+    *words, part = _parted(wanted)
+    *told, message = _parted(found)
+    return words == told and (part in message if part else not message)
+
+
+def _parted(text: str) -> list[str]:
+    return [*text.split(" ", 2), "", "", ""][:3]
+
+
+def _evicted(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+    if expected.victims is not None and set(expected.victims) != stage.evicted.keys():
+        yield f"victims: expected {sorted(expected.victims)}, found {sorted(stage.evicted)}"
+    if expected.nominated is not None:
+        wanted = {pod.metadata.name for name in expected.nominated for pod in _pods(stage, name)}
+        if wanted != stage.nominated:
+            yield f"nominated: expected {sorted(wanted)}, found {sorted(stage.nominated)}"
+    for name, outcome in expected.plan.items():
+        found = str(stage.plans[name].outcome) if name in stage.plans else "no plan"
+        if found != outcome:
+            yield f"plan: {name}: expected {outcome}, found {found}"
+    for name, text in expected.because.items():
+        if text not in stage.evicted.get(name, ""):
+            yield f"because: {name}: {text!r} is not in {stage.evicted.get(name)!r}"
+
+
+def _places(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+    for name, count in expected.bound.items():
+        pods = _pods(stage, name)
+        bound = sum(bool(pod.spec.node_name) for pod in pods)
+        if bound != (len(pods) if count == "all" else count) or not pods:
+            yield f"bound: {name}: expected {count}, found {bound} of {len(pods)}"
+    for name, where in expected.nodes.items():
+        allowed = (where,) if isinstance(where, str) else where
+        found = (stage.pods[name].spec.node_name or "none") if name in stage.pods else "no such pod"
+        if found not in allowed:
+            yield f"nodes: {name}: expected {' or '.join(allowed)}, found {found}"
+    for name, key in expected.together.items():
+        values = {_label(stage, pod, key) for pod in _pods(stage, name) if pod.spec.node_name}
+        if len(values) != 1 or None in values:
+            yield f"together: {name}: expected one value of {key}, found {sorted(map(str, values))}"
+
+
+def _label(stage: ClusterSimulator, pod: Pod, key: str) -> str | None:
+    node = stage.nodes.get(pod.spec.node_name)
+    return node.metadata.labels.get(key) if node else None
+
+
+def _pods(stage: ClusterSimulator, name: str) -> list[Pod]:
+    """Return the pods of a group, of all groups below it, or of that name."""
+    forest = Forest.of(stage.groups.values())
+    groups: set[str] = set()
+    waiting = [key for key in stage.groups if key.name == name]
+    while waiting:
+        key = waiting.pop()
+        waiting.extend(forest.children.get(key, ()))
+        if key.kind == PodGroup.kind:
+            groups.add(key.name)
+    return [pod for pod in stage.pods.values() if pod.metadata.name == name or membership(pod).group in groups]
+
+
+def _told(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+    for name, finding in expected.finding.items():
+        decision = stage.decisions.get(name)
+        found = str(decision.explanation.finding) if decision else "no decision"
+        if found != finding:
+            yield f"finding: {name}: expected {finding}, found {found}"
+    for name, text in expected.detail.items():
+        decision = stage.decisions.get(name)
+        detail = decision.explanation.detail if decision else "no decision"
+        if text not in detail:
+            yield f"detail: {name}: {text!r} is not in {detail!r}"
+
+
+def _reports(stage: ClusterSimulator) -> Iterator[tuple[str, GroupReport]]:
+    for decision in stage.decisions.values():
+        for report in decision.explanation.reports:
+            yield report.key.name, report
+
+
+def _reported(expected: Expected, reports: dict[str, GroupReport]) -> Iterator[str]:
+    """Compare what is expected of a group with what was reported of it, in the words of the scenario."""
+    for kind, name, wanted in _wanted(expected):
+        if name not in reports:
+            yield f"{kind}: {name}: it was not decided about"
+            continue
+        found = _words(kind, reports[name])
+        missing = [text for text in wanted if not any(_matches(kind, text, word) for word in found)]
+        if missing or (kind == "blockers" and len(wanted) != len(found)):
+            yield f"{kind}: {name}: expected {list(wanted)}, found {found}"
+
+
+def _wanted(expected: Expected) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for name, status in expected.status.items():
+        yield "status", name, tuple(status.split())
+    for name, domain in expected.domain.items():
+        yield "domain", name, (domain,)
+    for kind in ("reasons", "candidates", "blockers"):
+        for name, texts in getattr(expected, kind).items():
+            yield kind, name, texts
+
+
+def _words(kind: str, report: GroupReport) -> list[str]:
+    counts = report.counts
+    match kind:
+        case "status":
+            names = ("M", counts.minimum), ("S", counts.scheduled), ("R", counts.remaining)
+            more = ("U", counts.unschedulable), ("UU", counts.unresolvable)
+            return [str(report.status), *(f"{name}={number}" for name, number in (*names, *more))]
+        case "domain":
+            return [f"{report.domain.key}={report.domain.value}" if report.domain else "none"]
+        case "reasons":
+            return [f"{reason.nodes} {reason.text}" for reason in report.reasons]
+        case "candidates":
+            return [f"{one.domain.key}={one.domain.value} {one.fits}/{one.wanted}" for one in report.candidates]
+        case _:
+            return [key.name for key in report.blockers]
+
+
+def _matches(kind: str, text: str, word: str) -> bool:
+    """Tell whether it is the word; of a reason, the number and a part of the text are enough."""
+    if kind != "reasons":
+        return text == word
+    (number, part), (nodes, reason) = text.split(" ", 1), word.split(" ", 1)
+    return number == nodes and part in reason

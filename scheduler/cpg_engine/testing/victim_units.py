@@ -1,0 +1,61 @@
+"""What runs, in the units in which it is evicted, and the budgets that cover it; the slow and obvious way."""
+
+from collections.abc import Iterable, Mapping
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
+from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.gangs.unit import POD
+from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
+from cpg_engine.testing.scenario_forms import BudgetForm
+
+
+def units_of(groups: Iterable[Group], pods: Iterable[Pod]) -> list[VictimUnit]:
+    """Return all that runs: by the highest ancestor that goes as a whole, else pod by pod."""
+    by_key = {key_of(group): group for group in groups}
+    members: dict[tuple[GroupKey, int], list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.is_terminal:
+            members.setdefault(_unit_of(pod, by_key), []).append(pod)
+    return [
+        VictimUnit(
+            key=key,
+            priority=priority,
+            since=min(pod.metadata.creation_timestamp or "" for pod in some),
+            pods=tuple(pod.metadata.uid for pod in some),
+        )
+        for (key, priority), some in members.items()
+    ]
+
+
+def _unit_of(pod: Pod, groups: Mapping[GroupKey, Group]) -> tuple[GroupKey, int]:
+    """Return the key of the unit of a pod, and the priority of its root."""
+    unit, priority = GroupKey(POD, pod.metadata.namespace, pod.metadata.name), pod.spec.priority or 0
+    name = membership(pod).group
+    group = groups.get(GroupKey(PodGroup.kind, pod.metadata.namespace, name)) if name else None
+    while group is not None:
+        priority = group.spec.priority or 0
+        if group.spec.disruption_mode is not None and group.spec.disruption_mode.all is not None:
+            unit = key_of(group)
+        parent = parent_of(group)
+        group = groups.get(parent) if parent else None
+    return unit, priority
+
+
+def budgets_of(forms: Mapping[str, BudgetForm], pods: Iterable[Pod]) -> list[DisruptionBudget]:
+    """Return what the budgets allow, each with the pods that it covers."""
+    found = list(pods)
+    return [
+        DisruptionBudget(
+            name=name,
+            allowed=form.allowed,
+            pods=frozenset(pod.metadata.uid for pod in found if form.labels.items() <= pod.metadata.labels.items()),
+        )
+        for name, form in forms.items()
+    ]
+
+
+def never_preempts(pods: Iterable[Pod]) -> bool:
+    """Tell whether pods are not to preempt anybody."""
+    return any(pod.spec.preemption_policy == "Never" for pod in pods)

@@ -1,0 +1,72 @@
+"""The axis of resources: columns stay where they are."""
+
+import numpy as np
+import pytest
+
+from cpg_engine.cluster.axes import BASE, CPU, LARGEST, MEMORY, PODS, STORAGE, ResourceAxis
+
+
+def test_the_base_columns_are_where_their_names_say() -> None:
+    """CPU, memory, ephemeral storage and pods are on every axis, in this order."""
+    assert ("cpu", "memory", "ephemeral-storage", "pods") == BASE == ResourceAxis().names
+    assert (CPU, MEMORY, STORAGE, PODS) == (0, 1, 2, 3)
+
+
+def test_new_names_are_appended_in_one_order() -> None:
+    """Whatever the order in which resources are met, those met together stand sorted behind the known ones."""
+    names = (*BASE, "a.io/x", "b.io/y")
+    assert names == ResourceAxis().grown(["b.io/y", "cpu", "a.io/x"]).names
+    assert names == ResourceAxis().grown(["a.io/x", "b.io/y", "a.io/x"]).names
+
+
+def test_later_names_never_move_earlier_ones() -> None:
+    """A column keeps its place although a name that sorts before it comes later."""
+    assert (*BASE, "z.io/z", "a.io/a") == ResourceAxis().grown(["z.io/z"]).grown(["a.io/a"]).names
+
+
+def test_an_axis_without_news_is_the_same_axis() -> None:
+    """Nothing is made anew where no name is missing."""
+    axis = ResourceAxis()
+    assert axis.grown(["cpu", "pods"]) is axis
+
+
+def test_amounts_become_a_row() -> None:
+    """Each amount stands in the column of its name, and what is not asked for is zero."""
+    row = ResourceAxis().grown(["gpu"]).vector({"gpu": 2, "memory": 5, "pods": 1})
+    assert row.tolist() == [0, 5, 0, 1, 2]
+    assert np.int64 == row.dtype
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    """An amount that has no column is never dropped in silence."""
+    with pytest.raises(KeyError, match="gpu"):
+        ResourceAxis().vector({"gpu": 1})
+
+
+class Compared(str):
+    """A name that counts how often any is compared with another."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str(self) == other
+
+    __hash__ = str.__hash__
+
+
+def test_names_are_looked_up_and_not_searched_for() -> None:
+    """A pod may name thousands of resources, and each is compared with one other."""
+    names = [f"ex.io/r{number}" for number in range(1000)]
+    axis = ResourceAxis().grown(Compared(name) for name in names)
+    Compared.times = 0
+    assert axis.vector(dict.fromkeys(names, 1)).sum() == 1000
+    assert axis.grown(names) is axis
+    assert Compared.times <= 4000
+
+
+def test_the_largest_amounts_can_be_summed_and_scaled() -> None:
+    """A hundredfold of the largest amount fits int64, and so do eight thousand of them."""
+    assert np.iinfo(np.int64).max >= 100 * LARGEST
+    assert np.iinfo(np.int64).max >= 8000 * LARGEST

@@ -1,0 +1,62 @@
+"""Which node has which images."""
+
+from cpg_api.core.node import ContainerImage
+from cpg_engine.cluster.axes import LARGEST
+from cpg_engine.cluster.images import Images
+
+
+def image(*names: str, size: int = 100) -> ContainerImage:
+    """Return an image under these names."""
+    return ContainerImage(names=names, size_bytes=size)
+
+
+def test_every_name_of_an_image_finds_it() -> None:
+    """An image has a tag and a digest, and both say its size; an unknown name is nowhere."""
+    images = Images()
+    images.put(1, (image("a:1", "a@sha256:0", size=7), image("b:1", size=8)))
+    assert images.sizes("a:1", 3).tolist() == [0, 7, 0]
+    assert images.sizes("a@sha256:0", 3).tolist() == [0, 7, 0]
+    assert images.sizes("b:1", 2).tolist() == [0, 8]
+    assert images.sizes("c:1", 2).tolist() == [0, 0]
+
+
+def test_nodes_are_told_apart() -> None:
+    """Each node counts with its own size, in whatever order they came."""
+    images = Images()
+    images.put(2, (image("a", size=5),))
+    images.put(0, (image("b"), image("a", size=3)))
+    assert images.sizes("a", 3).tolist() == [3, 0, 5]
+
+
+def test_new_images_take_the_place_of_the_old() -> None:
+    """What a node no longer lists, it no longer has."""
+    images = Images()
+    images.put(0, (image("a"),))
+    assert images.sizes("a", 1).tolist() == [100]
+    images.put(0, (image("b"),))
+    assert images.sizes("a", 1).tolist() == [0]
+    images.put(0, ())
+    assert images.sizes("b", 1).tolist() == [0]
+
+
+def test_a_node_without_images_changes_nothing() -> None:
+    """No list, an empty one and an image without names are the same."""
+    images = Images()
+    images.put(0, None)
+    images.put(0, (ContainerImage(size_bytes=4),))
+    assert images.sizes("a", 1).tolist() == [0]
+
+
+def test_the_first_of_two_entries_counts() -> None:
+    """A name that a node lists twice has the size that stands first."""
+    images = Images()
+    images.put(0, (image("a", size=1), image("a", size=2)))
+    assert images.sizes("a", 1).tolist() == [1]
+
+
+def test_absurd_sizes_are_bounded() -> None:
+    """What is below nothing is nothing, and what no disk holds stops at the largest amount."""
+    images = Images()
+    images.put(0, (image("a", size=-1), image("b", size=2**80)))
+    assert images.sizes("a", 1).tolist() == [0]
+    assert images.sizes("b", 1).tolist() == [LARGEST]

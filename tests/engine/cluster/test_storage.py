@@ -1,0 +1,172 @@
+"""The catalogue of storage."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cpg_engine.cluster.storage import NO_LIMIT, Resolved, Storage
+from cpg_engine.cluster.volumes import Handle, PodVolumes, pod_volumes
+from cpg_engine.testing import storage_builders
+from cpg_engine.testing.builders import pod
+from cpg_engine.testing.storage_builders import DRIVER, LOCAL, ephemeral, stock, using
+
+Change = Callable[[Storage], None]
+DELETED = "2026-01-01T00:00:00Z"
+
+
+def asked(*claims: str) -> PodVolumes:
+    """Return what a pod asks for that uses these claims."""
+    found = pod_volumes(pod("p", volumes=using(*claims)))
+    assert found is not None
+    return found
+
+
+def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = None) -> Resolved:
+    """Return what a catalogue of these objects makes of a pod's volumes."""
+    return stock(Storage(), *objects).resolve(volumes or asked("c"))
+
+
+@pytest.mark.parametrize(
+    ("put", "remove"),
+    [
+        (lambda one: one.put_claim(storage_builders.claim("c")), lambda one: one.remove_claim("default", "c")),
+        (lambda one: one.put_volume(storage_builders.volume("v")), lambda one: one.remove_volume("v")),
+        (lambda one: one.put_class(storage_builders.storage_class()), lambda one: one.remove_class(LOCAL)),
+        (lambda one: one.put_csi_node(storage_builders.csi_node("n")), lambda one: one.remove_csi_node("n")),
+    ],
+)
+def test_the_version_tells_of_every_change(put: Change, remove: Change) -> None:
+    """What comes again without anything new, or goes without having been there, is no change."""
+    storage = Storage()
+    versions = []
+    for change in (remove, put, put, remove, remove):
+        change(storage)
+        versions.append(storage.version)
+    assert versions == [0, 1, 1, 2, 2]
+
+
+def test_news_that_scheduling_does_not_read_are_no_change() -> None:
+    """A claim's phase from Pending to Bound changes nothing without its binding."""
+    storage = Storage()
+    storage.put_claim(storage_builders.claim("c", phase="Pending"))
+    storage.put_claim(storage_builders.claim("c", phase="Bound"))
+    assert storage.version == 1
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        ((), 'persistentvolumeclaim "c" not found'),
+        (
+            (storage_builders.claim("c", phase="Lost", bound_to="v"),),
+            'persistentvolumeclaim "c" bound to non-existent persistentvolume "v"',
+        ),
+        ((storage_builders.claim("c", deleted=DELETED),), 'persistentvolumeclaim "c" is being deleted'),
+        ((storage_builders.claim("c"),), "pod has unbound immediate PersistentVolumeClaims"),
+        ((storage_builders.claim("c", storage_class=None),), "pod has unbound immediate PersistentVolumeClaims"),
+        (
+            (storage_builders.claim("c"), storage_builders.storage_class(mode="Immediate")),
+            "pod has unbound immediate PersistentVolumeClaims",
+        ),
+        ((storage_builders.claim("c", bound_to="v"),), 'persistentvolume "v" not found'),
+        ((storage_builders.claim("c", bound_to="v"), storage_builders.volume("v")), ""),
+        ((storage_builders.claim("c"), storage_builders.storage_class()), ""),
+    ],
+)
+def test_why_a_pod_has_to_wait(objects: tuple[storage_builders.Stored, ...], problem: str) -> None:
+    """Only claims that are bound, or that are to be bound late, let a pod go on."""
+    assert resolved(*objects).problem == problem
+
+
+def test_a_claim_that_names_its_volume_is_bound_by_others() -> None:
+    """The scheduler leaves a claim alone that somebody has directed to a volume, even if its class binds late."""
+    bare = storage_builders.claim("c", bound_to="v")
+    wish = type(bare)(metadata=storage_builders.claim("c").metadata, spec=bare.spec)
+    assert (
+        resolved(wish, storage_builders.storage_class()).problem == "pod has unbound immediate PersistentVolumeClaims"
+    )
+
+
+def test_an_empty_name_is_a_claim_that_is_not_there() -> None:
+    """Nothing in a pod's volumes makes the catalogue stumble."""
+    assert resolved(volumes=asked("")).problem == 'persistentvolumeclaim "" not found'
+
+
+def test_the_first_problem_is_told() -> None:
+    """It is that of the pod's first volume that has one."""
+    assert (
+        resolved(storage_builders.claim("c"), volumes=asked("c", "d", "e")).problem
+        == 'persistentvolumeclaim "d" not found'
+    )
+
+
+def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
+    """It is waited for, and one that belongs to somebody else is not taken."""
+    mine = pod("p", volumes=ephemeral("data"))
+    volumes = pod_volumes(mine)
+    late = storage_builders.storage_class()
+    waits = resolved(late, volumes=volumes).problem
+    assert waits == 'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-data"'
+    foreign = resolved(late, storage_builders.claim("p-data", owner=pod("q")), volumes=volumes).problem
+    assert foreign == "PVC default/p-data was not created for the pod (pod is not owner)"
+    assert resolved(late, storage_builders.claim("p-data", owner=mine), volumes=volumes).problem == ""
+
+
+def test_claims_bound_late_come_smallest_first() -> None:
+    """So that a small claim does not take the volume that a large one needs."""
+    claims = (
+        storage_builders.claim("a", size="3Gi"),
+        storage_builders.claim("b", size="1Gi"),
+        storage_builders.claim("c", size="1Gi"),
+    )
+    found = resolved(storage_builders.storage_class(), *claims, volumes=asked("c", "a", "b"))
+    assert [claim.key for claim in found.late] == ["default/b", "default/c", "default/a"]
+
+
+def test_exclusive_claims_are_told() -> None:
+    """They are those that bear one pod only."""
+    exclusive, shared = storage_builders.claim("c", modes=("ReadWriteOncePod",)), storage_builders.claim("d")
+    found = resolved(storage_builders.storage_class(), exclusive, shared, volumes=asked("c", "d"))
+    assert found.exclusive == ("default/c",)
+
+
+@pytest.mark.parametrize(
+    ("objects", "handle"),
+    [
+        ((), None),
+        ((storage_builders.claim("c", bound_to="v"), storage_builders.volume("v", handle="h")), Handle(DRIVER, "h")),
+        ((storage_builders.claim("c", bound_to="v"), storage_builders.volume("v")), None),
+        ((storage_builders.claim("c"),), None),
+        ((storage_builders.claim("c"), storage_builders.storage_class(provisioner="")), None),
+        (
+            (storage_builders.claim("c"), storage_builders.storage_class(provisioner=DRIVER)),
+            Handle(DRIVER, "default/c", made=False),
+        ),
+        (
+            (storage_builders.claim("c", bound_to="gone"), storage_builders.storage_class(provisioner=DRIVER)),
+            Handle(DRIVER, "default/c", made=False),
+        ),
+    ],
+)
+def test_what_a_claim_attaches(objects: tuple[storage_builders.Stored, ...], handle: Handle | None) -> None:
+    """The volume by its driver's name, or, before there is one, something of the driver that would make it."""
+    assert stock(Storage(), *objects).handle_of("default/c") == handle
+
+
+@pytest.mark.parametrize(("count", "limit"), [(None, NO_LIMIT), (3, 3), (0, 0), (-7, -1), (10**30, NO_LIMIT)])
+def test_the_limit_of_a_driver(count: int | None, limit: int) -> None:
+    """Numbers beyond reason are cut to what an array can hold."""
+    storage = Storage()
+    storage.put_csi_node(storage_builders.csi_node("n", limit=count, keys=("b", "a", "b")))
+    assert storage.drivers["n"][DRIVER].limit == limit
+    assert storage.drivers["n"][DRIVER].keys == ("a", "b")
+
+
+def test_a_catalogue_may_be_asked_again() -> None:
+    """The answer is kept until something changes."""
+    storage = Storage()
+    storage.put_claim(storage_builders.claim("c"))
+    first = storage.resolve(asked("c"))
+    assert storage.resolve(asked("c")) is first
+    storage.put_class(storage_builders.storage_class())
+    assert storage.resolve(asked("c")).problem == ""

@@ -1,0 +1,155 @@
+"""From which nodes volumes are reached."""
+
+import numpy as np
+import pytest
+
+from cpg_api.core.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from cpg_api.core.volumes import PersistentVolume, PersistentVolumeSpec, StorageClass, VolumeNodeAffinity
+from cpg_api.meta import ObjectMeta
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.volume_reach import Reach
+from cpg_engine.cluster.volumes import Provisioning, Volume
+from cpg_engine.testing import storage_builders
+from cpg_engine.testing.builders import node
+from cpg_engine.testing.storage_builders import DRIVER
+
+ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+
+
+@pytest.fixture
+def cluster() -> NodeColumns:
+    """Return four nodes: two in zone a, one in zone b, one nowhere."""
+    columns = NodeColumns()
+    columns.put(node("a1", labels={"zone": "a", "size": "1"}))
+    columns.put(node("a2", labels={"zone": "a", "size": "2"}))
+    columns.put(node("b1", labels={"zone": "b", "size": "3"}))
+    columns.put(node("x"))
+    return columns
+
+
+def names(cluster: NodeColumns, rows: Rows) -> str:
+    """Return the names of nodes."""
+    return " ".join(sorted(cluster.name(row) for row in rows.tolist()))
+
+
+def reaching(*terms: NodeSelectorTerm) -> Volume:
+    """Return a volume with these terms of node affinity."""
+    spec = PersistentVolumeSpec(node_affinity=VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)))
+    return Volume.compile(PersistentVolume(metadata=ObjectMeta(name="v"), spec=spec))
+
+
+def where(*expressions: tuple[str, str, tuple[str, ...]]) -> NodeSelectorTerm:
+    """Return a term over labels."""
+    return NodeSelectorTerm(
+        match_expressions=tuple(NodeSelectorRequirement(key, operator, values) for key, operator, values in expressions)
+    )
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        (Volume.compile(storage_builders.volume("v")), "a1 a2 b1 x"),
+        (Volume.compile(storage_builders.volume("v", at={"zone": ["a"]})), "a1 a2"),
+        (Volume.compile(storage_builders.volume("v", at={"zone": ["b", "a", "nowhere"]})), "a1 a2 b1"),
+        (Volume.compile(storage_builders.volume("v", at={"zone": ["nowhere"]})), ""),
+        (Volume.compile(storage_builders.volume("v", at={"other": ["a"]})), ""),
+        (Volume.compile(storage_builders.volume("v", at={})), ""),
+        (reaching(), ""),
+        (reaching(where(("zone", "In", ("a",)), ("size", "Gt", ("1",)))), "a2"),
+        (reaching(where(("zone", "DoesNotExist", ())), where(("zone", "In", ("b",)))), "b1 x"),
+        (reaching(where(("zone", "NotIn", ("a",)))), "b1 x"),
+        (reaching(where(("zone", "Near", ("a",))), where(("zone", "In", ("b",)))), "b1"),
+    ],
+)
+def test_the_nodes_that_reach_a_volume(cluster: NodeColumns, volume: Volume, expected: str) -> None:
+    """They are those that one of the valid terms selects; without affinity, all."""
+    reach = Reach(cluster)
+    assert names(cluster, reach.rows(volume)) == expected
+    assert reach.rows(volume) is reach.rows(volume)
+
+
+def test_fields_of_a_volumes_terms_are_not_looked_at(cluster: NodeColumns) -> None:
+    """kube-scheduler asks them of a node without a name, and then they hold."""
+    field = NodeSelectorRequirement("metadata.name", "In", ("nobody",))
+    term = NodeSelectorTerm(match_expressions=where(("zone", "In", ("a",))).match_expressions, match_fields=(field,))
+    assert names(cluster, Reach(cluster).rows(reaching(term))) == "a1 a2"
+
+
+def test_a_node_that_moves_is_noticed(cluster: NodeColumns) -> None:
+    """Answers are kept only as long as no node comes, goes, or changes its labels."""
+    reach = Reach(cluster)
+    volume = Volume.compile(storage_builders.volume("v", at={"zone": ["a"]}))
+    assert names(cluster, reach.rows(volume)) == "a1 a2"
+    cluster.put(node("a1", labels={"zone": "b"}))
+    assert names(cluster, reach.rows(volume)) == "a2"
+    cluster.put(node("a3", labels={"zone": "a"}))
+    cluster.remove("a2")
+    assert names(cluster, reach.rows(volume)) == "a3"
+
+
+def test_news_of_a_node_that_stays_where_it_is_cost_nothing(cluster: NodeColumns) -> None:
+    """A heartbeat does not have every volume looked up again."""
+    before = cluster.labels_version
+    cluster.put(node("a1", cpu=8, labels={"zone": "a", "size": "1"}))
+    assert cluster.labels_version == before
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (storage_builders.storage_class(), ""),
+        (storage_builders.storage_class(provisioner=""), ""),
+        (storage_builders.storage_class(provisioner=DRIVER), "a1 a2 b1 x"),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[]), "a1 a2 b1 x"),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[{"zone": ["a"]}]), "a1 a2"),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[{"zone": ["a"], "size": ["2"]}]), "a2"),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[{"zone": ["b"]}, {"size": ["1"]}]), "a1 b1"),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[{}]), ""),
+        (storage_builders.storage_class(provisioner=DRIVER, at=[{"zone": []}]), ""),
+    ],
+)
+def test_where_volumes_are_made(cluster: NodeColumns, found: StorageClass, expected: str) -> None:
+    """One of the class's topologies has to hold; an empty one never does."""
+    reach, compiled = Reach(cluster), Provisioning.compile(found)
+    assert names(cluster, reach.made_at(compiled)) == expected
+    assert names(cluster, reach.made_at(compiled)) == expected
+
+
+def test_without_a_class_nothing_is_made(cluster: NodeColumns) -> None:
+    """A storage class that is gone makes no volumes."""
+    assert names(cluster, Reach(cluster).made_at(None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "expected"),
+    [("a1", (), "a1 a2 b1 x"), ("a1", ("zone",), "a1 a2"), ("a1", ("zone", "size"), "a1"), ("x", ("zone",), "x")],
+)
+def test_nodes_that_a_driver_cannot_tell_apart(
+    cluster: NodeColumns, name: str, keys: tuple[str, ...], expected: str
+) -> None:
+    """They have the same values for all of its labels; a node without one is like no other."""
+    assert names(cluster, Reach(cluster).alike(cluster.row_of[name], keys)) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "here", "expected"),
+    [
+        ({ZONE: "a"}, {ZONE: "a"}, True),
+        ({ZONE: "a"}, {ZONE: "b"}, False),
+        ({ZONE: "a__b"}, {ZONE: "b"}, True),
+        ({ZONE: "a"}, {}, True),
+        ({ZONE: "a"}, {"topology.kubernetes.io/region": "r"}, False),
+        ({OLD_ZONE: "a"}, {ZONE: "a"}, True),
+        ({OLD_ZONE: "a"}, {ZONE: "b"}, False),
+        ({OLD_ZONE: "a"}, {OLD_ZONE: "a", ZONE: "b"}, True),
+        ({ZONE: "a"}, {OLD_ZONE: "a"}, False),
+        ({ZONE: "a", "topology.kubernetes.io/region": "r"}, {ZONE: "a"}, False),
+    ],
+)
+def test_the_zones_of_a_volume_are_the_nodes(labels: dict[str, str], here: dict[str, str], *, expected: bool) -> None:
+    """An old label is met by a node's new one too; a node that tells no zone or region is anywhere."""
+    columns = NodeColumns()
+    row = columns.put(node("n", labels=here))
+    volume = Volume.compile(storage_builders.volume("v", labels=labels))
+    assert Reach(columns).in_zones(volume, np.array([row])).tolist() == [expected]

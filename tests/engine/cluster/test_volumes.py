@@ -1,0 +1,159 @@
+"""Pods' volumes, claims, volumes and storage classes, compiled."""
+
+import pytest
+
+from cpg_api.core.pod import Pod
+from cpg_api.core.volumes import PersistentVolume, PodVolume, StorageClass
+from cpg_api.meta import ObjectMeta
+from cpg_api.quantity import INT64_MAX
+from cpg_engine.cluster.pod_classes import signature
+from cpg_engine.cluster.volumes import (
+    CLASS_ANNOTATION,
+    Claim,
+    ClaimUse,
+    Handle,
+    PodVolumes,
+    Provisioning,
+    Volume,
+    pod_volumes,
+)
+from cpg_engine.testing import storage_builders
+from cpg_engine.testing.builders import pod
+from cpg_engine.testing.storage_builders import DRIVER, ephemeral, inline, using
+
+ZONE = "topology.kubernetes.io/zone"
+OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        (None, None),
+        ((), None),
+        ((PodVolume(name="scratch"),), None),
+        (inline(""), None),
+        (using("c"), PodVolumes("default", claims=(ClaimUse("c"),))),
+        (using(""), PodVolumes("default", claims=(ClaimUse(""),))),
+        (ephemeral("data"), PodVolumes("default", claims=(ClaimUse("p-data", owner="uid-default-p"),))),
+        (inline("b", "a", "b"), PodVolumes("default", inline=(("a", 1), ("b", 2)))),
+    ],
+)
+def test_a_pod_asks_for_claims_and_for_inline_volumes(
+    volumes: tuple[PodVolume, ...] | None, expected: PodVolumes | None
+) -> None:
+    """Kinds of volumes that no predicate looks at ask for nothing."""
+    assert expected == pod_volumes(pod("p", volumes=volumes))
+
+
+def test_a_claim_used_twice_is_one_claim() -> None:
+    """Mounting the same claim as two volumes makes no second use of it."""
+    found = pod_volumes(pod("p", volumes=using("c", "c")))
+    assert found is not None
+    assert found.keys == {"default/c"}
+
+
+def test_pods_with_ephemeral_volumes_are_known_by_name_and_uid() -> None:
+    """A pod that was made again under the same name does not own the claims of the one before."""
+    again = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="other"), spec=pod("p").spec)
+    assert signature(pod("p")) == signature(again)
+    old, new = (pod("p", meta=found.metadata, volumes=ephemeral("data")) for found in (pod("p"), again))
+    assert signature(old) != signature(new)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("1Gi", 2**30), (None, 0), (5, 5), ("a lot", INT64_MAX), ("-1", -1), ("9e99", INT64_MAX)],
+)
+def test_the_size_of_a_claim(size: str | float | None, expected: int) -> None:
+    """A size that makes no sense fits into no volume."""
+    assert Claim.compile(storage_builders.claim("c", size=size)).shape.size == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [("1Gi", 2**30), (None, 0), ("a lot", -1), ("-1", -1)])
+def test_the_capacity_of_a_volume(size: str | None, expected: int) -> None:
+    """A capacity that makes no sense holds nothing."""
+    assert Volume.compile(storage_builders.volume("v", size=size)).capacity == expected
+
+
+def test_a_claim_is_bound_when_both_sides_say_so() -> None:
+    """A volume's name alone is a wish, not a bond."""
+    wished = Claim.compile(storage_builders.claim("c"))
+    assert not wished.bound
+    assert Claim.compile(storage_builders.claim("c", bound_to="v")).bound
+    bare = storage_builders.claim("c", bound_to="v")
+    assert not Claim.compile(type(bare)(metadata=ObjectMeta(name="c"), spec=bare.spec)).bound
+
+
+def test_the_old_annotation_names_the_storage_class() -> None:
+    """It wins over the field, as everywhere in Kubernetes."""
+    claim = storage_builders.claim("c", storage_class="new", annotations={CLASS_ANNOTATION: "old"})
+    assert Claim.compile(claim).shape.storage_class == "old"
+    assert Claim.compile(storage_builders.claim("c", storage_class=None)).shape.storage_class == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, ()),
+        ({ZONE: "a"}, ((ZONE, {"a"}),)),
+        ({ZONE: "a__b"}, ((ZONE, {"a", "b"}),)),
+        ({ZONE: "a__ b "}, ((ZONE, {"a", "b"}),)),
+        ({ZONE: "a__"}, ()),
+        ({ZONE: ""}, ()),
+        ({ZONE: "a", OLD_REGION: "r"}, ((OLD_REGION, {"r"}), (ZONE, {"a"}))),
+    ],
+)
+def test_the_zones_of_a_volume(labels: dict[str, str], expected: tuple[tuple[str, set[str]], ...]) -> None:
+    """Labels name one zone or several; a set with an empty part says nothing."""
+    assert dict(Volume.compile(storage_builders.volume("v", labels=labels)).zones) == dict(expected)
+
+
+def test_the_handle_of_a_volume() -> None:
+    """A CSI volume is known by driver and handle, others by none."""
+    assert Volume.compile(storage_builders.volume("v", handle="h")).handle == Handle(DRIVER, "h")
+    assert Volume.compile(storage_builders.volume("v")).handle is None
+
+
+@pytest.mark.parametrize(
+    ("volume", "fits"),
+    [
+        (storage_builders.volume("v"), True),
+        (storage_builders.volume("v", size="2Gi"), True),
+        (storage_builders.volume("v", size="1Mi"), False),
+        (storage_builders.volume("v", modes=("ReadWriteOnce", "ReadOnlyMany")), True),
+        (storage_builders.volume("v", modes=("ReadOnlyMany",)), False),
+        (storage_builders.volume("v", volume_mode="Filesystem"), True),
+        (storage_builders.volume("v", volume_mode="Block"), False),
+        (storage_builders.volume("v", phase="Released"), False),
+        (storage_builders.volume("v", deleted="2026-01-01T00:00:00Z"), False),
+        (storage_builders.volume("v", claimed_by="c"), False),
+    ],
+)
+def test_which_volumes_anybody_may_have(volume: PersistentVolume, *, fits: bool) -> None:
+    """It has to be free, large enough, of the mode, and offer every way of access that is asked for."""
+    assert Volume.compile(volume).fits(Claim.compile(storage_builders.claim("c")).shape) is fits
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "expected"), [("c", "", True), ("c", "uid-c", True), ("c", "other", False), ("d", "", False)]
+)
+def test_for_whom_a_volume_was_set_aside(name: str, uid: str, *, expected: bool) -> None:
+    """The name has to be the claim's, and the UID, where there is one."""
+    volume = Volume.compile(storage_builders.volume("v", claimed_by=name, claim_uid=uid))
+    assert volume.is_for(Claim.compile(storage_builders.claim("c"))) is expected
+
+
+@pytest.mark.parametrize(
+    ("found", "late", "makes"),
+    [
+        (storage_builders.storage_class(), True, False),
+        (storage_builders.storage_class(provisioner=""), True, False),
+        (storage_builders.storage_class(provisioner=DRIVER), True, True),
+        (storage_builders.storage_class(provisioner=DRIVER, mode="Immediate"), False, True),
+        (storage_builders.storage_class(mode=""), False, False),
+    ],
+)
+def test_what_a_storage_class_does(found: StorageClass, *, late: bool, makes: bool) -> None:
+    """It binds late or at once, and makes volumes if it names somebody who does."""
+    compiled = Provisioning.compile(found)
+    assert (compiled.late, compiled.makes) == (late, makes)

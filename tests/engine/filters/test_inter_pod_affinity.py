@@ -1,0 +1,327 @@
+"""Affinity and anti-affinity to other pods."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from msgspec.structs import replace
+
+from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from cpg_api.core.namespace import Namespace
+from cpg_api.core.pod import Pod
+from cpg_api.meta import LabelSelector, ObjectMeta
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import NOMINATED
+from cpg_engine.filters import inter_pod_affinity
+from cpg_engine.filters.inter_pod_affinity import AVOIDED_REASON, AVOIDS_REASON, NEEDS_REASON, InterPodAffinityState
+from cpg_engine.filters.inter_pod_affinity import InterPodAffinity as Filter
+from cpg_engine.testing.builders import metadata, node, pod
+from cpg_engine.testing.call_counts import count_calls
+from cpg_engine.testing.filter_model import affection_scores, affinity_fault
+from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity
+from cpg_engine.testing.strategies import cases
+from cpg_engine.weights import Weights
+
+ZONES = {"a1": "a", "a2": "a", "b1": "b", "nowhere": None}
+FAULTS = {NEEDS_REASON: "needs", AVOIDS_REASON: "avoids", AVOIDED_REASON: "avoided"}
+
+
+def term(app: str, key: str = "zone") -> PodAffinityTerm:
+    """Return the term for an app's pods."""
+    return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
+
+
+def needs(*terms: PodAffinityTerm) -> Affinity:
+    """Return a required affinity."""
+    return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
+
+
+def avoids(*terms: PodAffinityTerm) -> Affinity:
+    """Return a required anti-affinity."""
+    return Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
+
+
+def likes(weight: int, *terms: PodAffinityTerm) -> Affinity:
+    """Return a preferred affinity, or a preferred anti-affinity for a negative weight."""
+    weighted = tuple(WeightedPodAffinityTerm(abs(weight), found) for found in terms)
+    preferred = PodAffinity(preferred_during_scheduling_ignored_during_execution=weighted)
+    return Affinity(pod_affinity=preferred) if weight > 0 else Affinity(pod_anti_affinity=preferred)
+
+
+def app(name: str, affinity: Affinity | None = None, *, namespace: str = "default", uid: str = "") -> Pod:
+    """Return a pod of an app."""
+    return pod(name, meta=metadata(uid or name, namespace=namespace, app=name), affinity=affinity)
+
+
+def nominated(found: Pod) -> Pod:
+    """Return a pod as one for which room is kept."""
+    return replace(found, metadata=replace(found.metadata, uid=NOMINATED + found.metadata.uid))
+
+
+def cluster(*pods: tuple[Pod, str]) -> Ledger:
+    """Return a ledger of two nodes in zone ``a``, one in ``b``, one in none, and of pods on them."""
+    ledger = Ledger()
+    for name, zone in ZONES.items():
+        ledger.put_node(node(name, labels={"zone": zone} if zone else {}))
+    for found, home in pods:
+        ledger.put_pod(found, home)
+    return ledger
+
+
+def view_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> InterPodAffinityState:
+    """Return the view of a pod's class, which has to have one."""
+    view = Filter(ledger, weights or Weights(pod_affinity=1)).view(ledger.class_of(found))
+    assert view is not None
+    return view
+
+
+def passed(ledger: Ledger, found: Pod) -> set[str]:
+    """Return the nodes that pass."""
+    rows = ledger.cluster.everything()
+    return {ledger.cluster.name(row) for row in rows[view_of(ledger, found).passes(rows)].tolist()}
+
+
+@pytest.mark.parametrize(
+    ("there", "affinity", "expected"),
+    [
+        ([("db", "a1")], needs(term("db")), {"a1", "a2"}),
+        ([("db", "nowhere")], needs(term("db")), set()),
+        ([], needs(term("db")), set()),
+        ([], needs(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "nowhere")], needs(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "b1")], needs(term("web")), {"b1"}),
+        ([("db", "a1"), ("cache", "a2")], needs(term("db"), term("cache")), set()),
+        ([("db", "a1")], avoids(term("db")), {"b1", "nowhere"}),
+        ([("db", "a1")], avoids(term("db"), term("cache", "rack")), {"b1", "nowhere"}),
+        ([("cache", "a1")], avoids(term("db")), set(ZONES)),
+    ],
+)
+def test_required_terms_rule_nodes_out(there: list[tuple[str, str]], affinity: Affinity, expected: set[str]) -> None:
+    """One pod has to meet all terms; the first of its kind need not wait for itself; no label, no domain."""
+    ledger = cluster(*((app(name), home) for name, home in there))
+    assert passed(ledger, app("web", affinity)) == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "coming", "affinity", "expected"),
+    [
+        ([], [("db", "a1")], needs(term("db")), set()),
+        ([("db", "b1")], [("db", "a1")], needs(term("db")), {"b1"}),
+        ([("db", "a1")], [("cache", "a1")], needs(term("db"), term("cache")), set()),
+        ([], [("web", "a1")], needs(term("web")), {"a1", "a2"}),
+        ([], [("web", "nowhere")], needs(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "b1")], [("web", "a1")], needs(term("web")), {"b1"}),
+        ([], [("db", "a1")], avoids(term("db")), {"b1", "nowhere"}),
+    ],
+)
+def test_nobody_is_near_a_pod_that_may_never_come(
+    there: list[tuple[str, str]], coming: list[tuple[str, str]], affinity: Affinity, expected: set[str]
+) -> None:
+    """Nominated pods keep others off as if they were there; the first of a kind goes to those of its kind."""
+    pods = [(app(name), home) for name, home in there]
+    ledger = cluster(*pods, *((nominated(app(name)), home) for name, home in coming))
+    assert passed(ledger, app("web", affinity)) == expected
+
+
+def test_nominated_pods_have_terms_and_are_liked() -> None:
+    """They keep off whom they avoid, and count for preferences of both sides."""
+    ledger = cluster((nominated(app("db", avoids(term("web")))), "a1"))
+    assert passed(ledger, app("web")) == {"b1", "nowhere"}
+    ledger = cluster((nominated(app("db", likes(3, term("web")))), "a1"))
+    rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
+    for mind in (None, likes(5, term("db"))):
+        score = view_of(ledger, app("web", mind)).score(rows)
+        assert score is not None
+        assert score.tolist() == [100, 100, 0, 0]
+
+
+def test_pods_that_run_keep_off_whom_they_avoid() -> None:
+    """It works both ways: the newcomer has no term itself, and its reason says so."""
+    ledger = cluster((app("db", avoids(term("web"))), "a1"))
+    rows = ledger.cluster.everything()
+    view = view_of(ledger, app("web"))
+    assert passed(ledger, app("web")) == {"b1", "nowhere"}
+    assert [reason for reason, _ in view.checks(rows)] == [AVOIDED_REASON]
+    assert view.could_pass(rows).all()
+
+
+def test_eviction_brings_nobody_near() -> None:
+    """Where what is needed is missing, nothing helps; where a rival is, eviction does."""
+    both = Affinity(
+        pod_affinity=needs(term("db")).pod_affinity, pod_anti_affinity=avoids(term("cache")).pod_anti_affinity
+    )
+    ledger = cluster((app("db"), "a1"), (app("cache"), "a2"))
+    rows = ledger.cluster.everything()
+    view = view_of(ledger, app("web", both))
+    assert not view.passes(rows).any()
+    assert {ledger.cluster.name(row) for row in rows[view.could_pass(rows)].tolist()} == {"a1", "a2"}
+
+
+@pytest.mark.parametrize(
+    ("there", "affinity", "expected"),
+    [
+        ([("db", None, "a1")], likes(5, term("db")), [100, 100, 0, 0]),
+        ([("db", None, "a1")], likes(-5, term("db")), [0, 0, 100, 100]),
+        ([("db", likes(9, term("web")), "b1")], None, [0, 0, 100, 0]),
+        ([("db", likes(-9, term("web")), "b1")], None, [100, 100, 0, 100]),
+        ([("db", needs(term("web")), "b1")], None, [0, 0, 100, 0]),
+        ([("db", None, "a1"), ("db", None, "b1"), ("db", None, "b1")], likes(1, term("db")), [50, 50, 100, 0]),
+    ],
+)
+def test_preferences_of_both_sides_score(
+    there: list[tuple[str, Affinity | None, str]], affinity: Affinity | None, expected: list[int]
+) -> None:
+    """The least liked domain is worth nothing, the most liked 100."""
+    ledger = cluster(*((app(name, mind, uid=f"{name}{at}"), home) for at, (name, mind, home) in enumerate(there)))
+    rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
+    score = view_of(ledger, app("web", affinity)).score(rows)
+    assert score is not None
+    assert score.tolist() == expected
+
+
+def test_scores_are_weighted() -> None:
+    """Both the score and what it counts for to be needed can be chosen; without the latter nobody is concerned."""
+    ledger = cluster((app("db", likes(3, term("web"))), "a1"), (app("cache", needs(term("web"))), "b1"))
+    rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
+    score = view_of(ledger, app("web"), Weights(pod_affinity=2, hard_pod_affinity=6)).score(rows)
+    assert score is not None
+    assert score.tolist() == [100, 100, 200, 0]
+    needed = cluster((app("cache", needs(term("web"))), "b1"))
+    assert Filter(needed, Weights(hard_pod_affinity=0)).view(needed.class_of(app("web"))) is None
+
+
+def test_what_is_alike_everywhere_is_not_scored() -> None:
+    """Without nodes, or with nothing to tell them apart, there is no score."""
+    ledger = cluster()
+    view = view_of(ledger, app("web", likes(1, term("db"))))
+    assert view.score(ledger.cluster.everything()) is None
+    assert view.score(np.zeros(0, dtype=np.intp)) is None
+    assert view_of(ledger, app("web", avoids(term("db")))).score(ledger.cluster.everything()) is None
+
+
+def test_namespaces_are_selected_by_their_labels() -> None:
+    """A change of a namespace's labels counts at once; a namespace that has gone has none."""
+    far = PodAffinityTerm(
+        label_selector=LabelSelector(match_labels={"app": "db"}),
+        topology_key="zone",
+        namespace_selector=LabelSelector(match_labels={"tier": "back"}),
+    )
+    ledger = cluster((app("db", namespace="stores"), "a1"))
+    filtered = Filter(ledger, Weights())
+    web = ledger.class_of(app("web", avoids(far)))
+    rows = ledger.cluster.everything()
+    found = []
+    for labels in ({}, {"tier": "back"}, {"tier": "front"}):
+        ledger.put_namespace(Namespace(metadata=ObjectMeta(name="stores", labels=labels)))
+        view = filtered.view(web)
+        assert view is not None
+        found.append(int(view.passes(rows).sum()))
+    assert found == [4, 2, 4]
+
+
+def test_whom_nobody_means_is_not_concerned() -> None:
+    """Such a class keeps the fast path, also beside pods with affinity, until one comes that means it."""
+    ledger = cluster((app("db", avoids(term("cache"))), "a1"))
+    filtered = Filter(ledger, Weights())
+    plain = ledger.class_of(app("web"))
+    assert filtered.view(plain) is None
+    mark = ledger.mark()
+    rival = ledger.class_of(app("rival", avoids(term("web"))))
+    plain = ledger.class_of(app("web"))
+    ledger.place(rival, ledger.cluster.everything()[:1])
+    assert filtered.view(plain) is not None
+    ledger.rollback(mark)
+    assert filtered.view(plain) is None
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand jobs, each with a class of its own, leave nothing behind, as newcomers or as neighbours."""
+    monkeypatch.setattr(inter_pod_affinity, "KEPT", 1)
+    ledger = cluster()
+    filtered = Filter(ledger, Weights())
+    for number in range(5):
+        ledger.put_pod(app(f"db{number}", avoids(term("web"))), "a1")
+        assert filtered.view(ledger.class_of(app("web"))) is not None
+        assert max(len(bonds) for bonds in filtered._bonds.values()) <= 4
+        ledger.remove_pod(f"uid-default-db{number}")
+    assert filtered.view(ledger.class_of(app("web"))) is None
+    filtered.view(ledger.class_of(app("cache")))
+    assert len(filtered._bonds) == 1
+
+
+def test_labels_that_no_node_has_are_not_looked_at() -> None:
+    """In them nobody is liked or avoided, and nobody is near, until a node has one, and after the last has lost it."""
+    ledger = cluster(
+        (app("db", likes(3, term("web", "rack"))), "a1"), (app("cache", avoids(term("web", "rack"))), "b1")
+    )
+    filtered, web = Filter(ledger, Weights()), ledger.class_of(app("web"))
+    rival = ledger.class_of(app("rival", avoids(term("db", "rack"))))
+    assert [filtered.view(found) for found in (web, rival)] == [None, None]
+    for _ in range(2):
+        ledger.put_node(node("b1", labels={"zone": "b", "rack": "r"}))
+        view, rows = filtered.view(web), ledger.cluster.everything()
+        assert view is not None
+        assert ledger.cluster.name(rows[~view.passes(rows)].item()) == "b1"
+        assert filtered.view(rival) is not None
+        ledger.put_node(node("b1", labels={"zone": "b"}))
+        assert [filtered.view(found) for found in (web, rival)] == [None, None]
+    view = filtered.view(ledger.class_of(app("fan", needs(term("db"), term("db", "rack")))))
+    assert view is not None
+    assert not view.could_pass(ledger.cluster.everything()).any()
+
+
+def looking(there: Affinity, *keys: str) -> int:
+    """Return how much work it is to look at nodes whose labels have these keys, beside a pod that is known by then."""
+    ledger = cluster((app("db", there), "a1"))
+    for name, zone in ZONES.items():
+        ledger.put_node(node(name, labels={**dict.fromkeys(keys, name), "zone": zone or ""}))
+    web, filtered, rows = ledger.class_of(app("web")), Filter(ledger, Weights()), ledger.cluster.everything()
+    Filter(ledger, Weights()).view(web)
+
+    def work() -> None:
+        for _ in range(5):
+            view = filtered.view(web)
+            if view is not None:
+                view.passes(rows)
+                view.score(rows)
+            ledger.place(web, rows[:1])
+
+    return count_calls(work)
+
+
+@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
+def test_terms_of_labels_that_no_node_has_take_no_time(mind: Callable[..., Affinity]) -> None:
+    """One pod with a thousand of them keeps nobody else waiting."""
+    few, many = (looking(mind(*(term("web", f"key{number}") for number in range(count)))) for count in (1, 1000))
+    assert few == many
+
+
+@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
+def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
+    """Where nodes have the labels, twice the terms are twice the work, also where they are many."""
+
+    def work(count: int) -> int:
+        keys = [f"key{number}" for number in range(count)]
+        return looking(mind(*(term("web", key) for key in keys)), *keys)
+
+    assert work(400) <= 2.1 * work(200)
+
+
+@given(scenes(with_affinity()))
+@cases(400)
+def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
+    """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
+    ledger, newcomer, rows = scene.settled()
+    view = Filter(ledger, Weights(pod_affinity=1)).view(newcomer)
+    faults: list[str | None] = [None] * len(rows)
+    score = None
+    if view is not None:
+        for reason, out in [(reason, ~held) for reason, held in view.checks(rows)]:
+            faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
+        assert view.passes(rows).tolist() == [fault is None for fault in faults]
+        assert view.could_pass(rows).tolist() == [fault != "needs" for fault in faults]
+        score = view.score(rows)
+    assert [affinity_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
+    expected = affection_scores(scene.hood, scene.newcomer, scene.hood.nodes)
+    assert expected == ([0] * len(rows) if score is None else score.tolist())

@@ -1,0 +1,70 @@
+"""Claims that bear one pod only."""
+
+import pytest
+
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.filters.volume_restrictions import REASON, VolumeRestrictions
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.storage_builders import claim, stock, storage_class, using
+
+ALONE = ("ReadWriteOncePod",)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Return two nodes, two claims that bear one pod, and one that bears many."""
+    ledger = Ledger()
+    ledger.put_node(node("n1"))
+    ledger.put_node(node("n2"))
+    stock(ledger.storage, storage_class(provisioner="driver"), claim("a", modes=ALONE), claim("b", modes=ALONE))
+    stock(ledger.storage, claim("shared"))
+    return ledger
+
+
+def passes(ledger: Ledger, *claims: str) -> list[bool]:
+    """Tell which nodes a pod that uses these claims may go to."""
+    view = VolumeRestrictions(ledger).view(ledger.class_of(pod("p", volumes=using(*claims))))
+    assert view is not None
+    rows = ledger.cluster.everything()
+    assert [(reason, flags.tolist()) for reason, flags in view.checks(rows)] == [(REASON, view.passes(rows).tolist())]
+    assert view.could_pass(rows).all()
+    assert view.score(rows) is None
+    return [bool(flag) for flag in view.passes(rows)]
+
+
+def test_a_second_pod_finds_no_node(ledger: Ledger) -> None:
+    """Neither beside the first nor elsewhere, until the first is gone."""
+    assert passes(ledger, "a") == [True, True]
+    ledger.put_pod(pod("first", volumes=using("a")), "n1")
+    assert passes(ledger, "a", "b") == [False, False]
+    assert passes(ledger, "b", "shared") == [True, True]
+    ledger.remove_pod("uid-default-first")
+    assert passes(ledger, "a", "b") == [True, True]
+
+
+def test_a_pod_of_the_same_simulation_counts(ledger: Ledger) -> None:
+    """Taking it back sets the claim free."""
+    ledger.place(ledger.class_of(pod("first", volumes=using("a"))), ledger.cluster.everything()[:1])
+    assert passes(ledger, "a") == [False, False]
+    ledger.rollback(0)
+    assert passes(ledger, "a") == [True, True]
+
+
+def test_a_pod_stays_as_long_as_it_is_alone_with_its_claim(ledger: Ledger) -> None:
+    """It does not keep itself out, but another pod with the claim does."""
+    rows = ledger.cluster.everything()
+    kind = ledger.class_of(pod("p", volumes=using("a", "shared")))
+    ledger.put_pod(pod("other", volumes=using("shared")), "n1")
+    ledger.place(kind, rows[:1])
+    view = VolumeRestrictions(ledger).view(kind)
+    assert view is not None
+    assert view.stays(rows[:1]).tolist() == [True]
+    ledger.put_pod(pod("rival", volumes=using("a")), "n2")
+    assert view.stays(rows[:1]).tolist() == [False]
+
+
+def test_who_is_not_concerned(ledger: Ledger) -> None:
+    """Pods without volumes, and with claims that any number of pods may use."""
+    found = VolumeRestrictions(ledger)
+    assert found.view(ledger.class_of(pod("p"))) is None
+    assert found.view(ledger.class_of(pod("p", volumes=using("shared")))) is None

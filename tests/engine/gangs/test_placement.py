@@ -1,0 +1,175 @@
+"""Pods of one group onto nodes of one scope, and why they do not fit."""
+
+import numpy as np
+import pytest
+
+from cpg_api.core.affinity import TopologySpreadConstraint
+from cpg_api.core.node import Taint
+from cpg_api.core.pod import Container, ContainerPort, Pod
+from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
+from cpg_api.meta import LabelSelector
+from cpg_engine.gangs.placement import is_unresolvable, place_members, reasons, sees_others
+from cpg_engine.gangs.unit import PendingPod
+from cpg_engine.snapshot import Snapshot, new_snapshot
+from cpg_engine.testing.builders import metadata, node, pod
+
+Seats = list[tuple[str, str]]
+
+
+def world_of(*cpus: int, pods: int = 110) -> Snapshot:
+    """Return a world of nodes a, b, ... with so many CPUs."""
+    snapshot = new_snapshot()
+    for number, cpu in enumerate(cpus):
+        snapshot.ledger.put_node(node(chr(ord("a") + number), cpu=cpu, pods=pods))
+    return snapshot
+
+
+def members(snapshot: Snapshot, *pods: Pod) -> list[PendingPod]:
+    """Return the pods as the search sees them."""
+    return [PendingPod(uid=one.metadata.name, pod_class=snapshot.ledger.class_of(one)) for one in pods]
+
+
+def sized(sizes: str) -> list[Pod]:
+    """Return pods of so many CPUs, one for each digit, named by place and size."""
+    return [pod(f"{place}:{size}", cpu=int(size)) for place, size in enumerate(sizes)]
+
+
+def with_port(name: str, port: int) -> Pod:
+    """Return a pod with a host port."""
+    return pod(name, containers=(Container(name="c", ports=(ContainerPort(host_port=port),)),))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "sizes", "limit", "seats", "left"),
+    [
+        ([4, 4], "111", 3, [("0:1", "a"), ("1:1", "b"), ("2:1", "a")], []),
+        ([4, 4], "111", 1, [("0:1", "a")], ["1:1", "2:1"]),  # no more than asked for
+        ([4, 4], "111", 0, [], ["0:1", "1:1", "2:1"]),
+        ([2, 1], "121", 3, [("0:1", "a"), ("2:1", "a")], ["1:2"]),  # in order, the others go on
+        ([2, 1], "2122", 4, [("0:2", "a"), ("1:1", "b")], ["2:2", "3:2"]),  # a kind that is full is not asked again
+        ([], "1", 1, [], ["0:1"]),
+    ],
+)
+def test_pods_are_placed_in_order(cpus: list[int], sizes: str, limit: int, seats: Seats, left: list[str]) -> None:
+    """Each pod goes to the best node for it in what those before it have left; the ledger holds them."""
+    snapshot = world_of(*cpus)
+    placed = place_members(snapshot, snapshot.ledger.cluster.everything(), members(snapshot, *sized(sizes)), limit)
+    assert seats == [(member.uid, snapshot.ledger.cluster.name(row)) for member, row in placed.seats]
+    assert left == [member.uid for member in placed.left]
+    assert len(seats) == snapshot.ledger.used[:, 3].sum()
+    snapshot.ledger.rollback(0)
+    assert snapshot.ledger.used.sum() == 0
+
+
+def test_rows_are_plain_numbers() -> None:
+    """What leaves the search is no array's element."""
+    snapshot = world_of(1)
+    (seat,) = place_members(snapshot, np.array([0]), members(snapshot, pod("p")), 1).seats
+    assert int is type(seat[1])
+
+
+def test_pods_that_see_each_other_are_placed_one_by_one() -> None:
+    """Two pods with one host port never share a node, and the third finds none."""
+    snapshot = world_of(4, 4)
+    group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
+    placed = place_members(snapshot, np.array([0, 1]), group, 3)
+    assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
+    assert [member.uid for member in placed.left] == ["r"]
+
+
+def test_no_more_are_placed_one_by_one_than_asked_for() -> None:
+    """Pods that see each other stop at the limit as well."""
+    snapshot = world_of(4, 4, 4)
+    group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
+    placed = place_members(snapshot, np.arange(3), group, 2)
+    assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
+
+
+def test_scores_of_who_is_where_are_added() -> None:
+    """A soft spread sends the second pod to the other zone, although the first one's node is still the emptier."""
+    snapshot = new_snapshot()
+    snapshot.ledger.put_node(node("a", cpu=9, labels={"zone": "1"}))
+    snapshot.ledger.put_node(node("b", cpu=4, labels={"zone": "2"}))
+    constraint = TopologySpreadConstraint(1, "zone", "ScheduleAnyway", LabelSelector({"app": "a"}))
+    pods = [
+        pod(name, cpu=1, topology_spread_constraints=(constraint,), meta=metadata(name, app="a")) for name in ("p", "q")
+    ]
+    placed = place_members(snapshot, np.array([0, 1]), members(snapshot, *pods), 2)
+    assert [row for _, row in placed.seats] == [0, 1]
+
+
+def test_only_some_pods_see_others() -> None:
+    """A host port makes it matter who is where, plain resources do not."""
+    snapshot = world_of(4)
+    plain, port = (snapshot.ledger.class_of(one) for one in (pod("p", cpu=1), with_port("q", 80)))
+    assert (sees_others(snapshot, plain), sees_others(snapshot, port)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (pod("p", cpu=4), False),  # the node is full now, but would have room
+        (pod("p", cpu=5), True),
+        (pod("p", node_selector={"x": "y"}), True),
+        (with_port("p", 80), False),  # whoever holds the port could go
+    ],
+)
+def test_hopeless_is_what_no_eviction_helps(one: Pod, *, expected: bool) -> None:
+    """Too large for any empty node, or kept off by something that no pod can change."""
+    snapshot = world_of(4, 2)
+    snapshot.ledger.put_pod(pod("x", cpu=3), "a")
+    for name in "ab":
+        snapshot.ledger.put_pod(with_port(f"port-{name}", 80), name)
+    assert expected is is_unresolvable(snapshot, snapshot.ledger.class_of(one), np.array([0, 1]))
+    assert is_unresolvable(snapshot, snapshot.ledger.class_of(one), np.array([], dtype=np.intp))
+
+
+def full_house() -> Snapshot:
+    """Return a world of five nodes: open, cordoned, tainted, with a disk but full, and with a disk and a used port."""
+    snapshot = new_snapshot()
+    disk = {"disk": "ssd"}
+    snapshot.ledger.put_node(node("a", pods=9))
+    snapshot.ledger.put_node(node("b", labels=disk, unschedulable=True))
+    snapshot.ledger.put_node(node("c", labels=disk, taints=[Taint("t", "", "NoSchedule")]))
+    snapshot.ledger.put_node(node("d", cpu=1, pods=1, labels=disk))
+    snapshot.ledger.put_node(node("e", labels=disk))
+    snapshot.ledger.put_pod(pod("x", cpu=1), "d")
+    snapshot.ledger.put_pod(with_port("y", 80), "e")
+    return snapshot
+
+
+def test_each_node_is_told_under_the_first_filter_that_it_fails() -> None:
+    """Counts by reason, the most frequent first; one node may be short of several resources."""
+    snapshot = full_house()
+    container = with_port("p", 80).spec.containers
+    one = pod("p", containers=container, overhead={"cpu": 2}, node_selector={"disk": "ssd"})
+    assert [(why.text, why.nodes) for why in reasons(snapshot, snapshot.ledger.class_of(one), np.arange(5))] == [
+        ("Insufficient cpu", 1),
+        ("Too many pods", 1),
+        ("node(s) didn't have free ports for the requested pod ports", 1),
+        ("node(s) didn't match Pod's node affinity/selector", 1),
+        ("node(s) had untolerated taint(s)", 1),
+        ("node(s) were unschedulable", 1),
+    ]
+
+
+def test_frequent_reasons_come_first() -> None:
+    """Equal counts stand by text, so that two runs say the same."""
+    snapshot = world_of(1, 1, 4)
+    found = reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=2, memory="1Gi")), np.arange(3))
+    assert [(why.text, why.nodes) for why in found] == [("Insufficient memory", 3), ("Insufficient cpu", 2)]
+
+
+def test_storage_has_reasons_of_its_own() -> None:
+    """A claim that does not exist takes out every node that is left."""
+    snapshot = world_of(4, 4)
+    volumes = (PodVolume("v", persistent_volume_claim=ClaimVolumeSource("missing")),)
+    (why,) = reasons(snapshot, snapshot.ledger.class_of(pod("p", volumes=volumes)), np.arange(2))
+    assert why.nodes == 2
+    assert "missing" in why.text or "claim" in why.text
+
+
+def test_a_place_has_no_reasons() -> None:
+    """Where a pod fits everywhere, nothing is told."""
+    snapshot = world_of(4, 4)
+    assert reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=1)), np.arange(2)) == ()

@@ -1,0 +1,134 @@
+"""Plans as a whole; what holds for all of them is in ``properties/``."""
+
+import pytest
+
+from cpg_engine.preemption.plan import plan_preemption
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.snapshot import Snapshot
+from cpg_engine.testing.builders import pod
+from cpg_engine.testing.call_counts import count_calls
+from cpg_engine.testing.preemption_case import PRIORITY, PreemptionCase
+from cpg_engine.testing.scenario_forms import BudgetForm
+
+LOW = {"pod": "low=2x1 on a", "priority": 1}
+
+
+def test_a_plan_says_who_goes_and_who_comes() -> None:
+    """With what was looked at, and why."""
+    found = PreemptionCase(["a 2"], [LOW, "1x1@high"], {"high": {"gang": 1}}).plan()
+    assert (found.outcome, found.considered, found.domains, found.exhausted) == (PlanOutcome.PLANNED, 2, 1, False)
+    (eviction,), (nomination,) = found.evictions, found.nominations
+    assert (eviction.unit.key.name, eviction.violates) == ("low-2", ())
+    assert eviction.reason == "PodGroup default/high needs its 1 CPU on a"
+    assert (nomination.uid, nomination.node) == ("uid-default-high-1", "a")
+
+
+@pytest.mark.parametrize(
+    ("pods", "group"),
+    [
+        (["1x1@high"], {"gang": 2}),
+        (["2x3@high"], {"gang": 2}),
+        (["1x1@high", "1x1@high on a", "1x1@high on b"], {"gang": 3, "key": "rack"}),
+    ],
+)
+def test_where_no_eviction_helps_nobody_is_looked_for(pods: list[object], group: dict[str, object]) -> None:
+    """A quorum is missing, a pod is too large for any node, or members contradict their tree."""
+    found = PreemptionCase(["a 2 rack=a", "b 2 rack=b"], [LOW, *pods], {"high": group}).plan()
+    assert (found.outcome, found.considered, found.evictions) == (PlanOutcome.NOT_HELPFUL, 0, ())
+
+
+def test_what_fits_needs_nobody_to_go() -> None:
+    """All are nominated where they fit."""
+    found = PreemptionCase(["a 4"], [LOW, "2x1@high"], {"high": {"gang": 1}}).plan()
+    assert (found.outcome, found.evictions, len(found.nominations)) == (PlanOutcome.PLANNED, (), 2)
+
+
+def test_a_running_tree_preempts_for_late_members() -> None:
+    """Its minimum is met, and what is left over finds a place if others go; what no eviction helps does not."""
+    late = PreemptionCase(["a 3"], [LOW, "1x1@high on a", "2x1@high"], {"high": {"gang": 1}}).plan()
+    assert (len(late.evictions), len(late.nominations)) == (2, 2)
+    large = PreemptionCase(["a 3"], [LOW, "1x1@high on a", "1x9@high"], {"high": {"gang": 1}}).plan()
+    assert large.outcome is PlanOutcome.NOT_HELPFUL
+
+
+def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
+    """Two late members, of which one fits and the other is kept out by an equal."""
+    pods = [{"pod": "low=1 on b", "priority": 1, "more": {"x": 1}}, "strong=1 on a", "1x1@high on a", "2x1@high"]
+    groups = {"high": {"gang": 1, "key": "rack"}}
+    found = PreemptionCase(["a 3 rack=a", "b 1 rack=b"], pods, groups).plan()
+    assert (found.outcome, found.evictions) == (PlanOutcome.NOT_ENOUGH, ())
+    assert found.explanation is not None
+
+
+def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
+    """Where nobody else helps: the minimum finds a place there, and one more nowhere."""
+    arena = PreemptionCase(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
+    stage = arena.stage
+    going = ["uid-default-low-1", "uid-default-low-2"]
+
+    def planned(*ignored: str) -> PreemptionPlan:
+        found = arena.unit
+        return plan_preemption(
+            stage.snapshot, found, stage.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+        )
+
+    found = planned(*going)
+    assert (found.outcome, found.evictions, len(found.nominations)) == (PlanOutcome.PLANNED, (), 2)
+    assert planned().outcome is not PlanOutcome.PLANNED
+
+
+def test_pods_that_are_lifted_take_no_room() -> None:
+    """Nominated pods of others are passed by whoever outranks them, and are no victims."""
+    arena = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
+    ledger = arena.stage.snapshot.ledger
+    ghost = pod("ghost", cpu=2)
+    ledger.put_pod(ghost, "a")
+    arena.stage.delete("low-1")
+    arena.stage.delete("low-2")
+
+    def planned(snapshot: Snapshot, *ignored: str) -> PlanOutcome:
+        found = plan_preemption(
+            snapshot, arena.unit, arena.stage.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+        )
+        return found.outcome
+
+    assert planned(arena.stage.snapshot) is PlanOutcome.NO_VICTIMS
+    assert planned(arena.stage.snapshot, ghost.metadata.uid) is PlanOutcome.PLANNED
+    assert ledger.mark() == 0
+
+
+def mixed(wide: int, *, hosts: int = 20, key: str | None = None) -> PreemptionCase:
+    """Return pods that all differ, which need each other placed, among nodes full of lesser pods of two levels."""
+    pods: list[object] = [
+        {"pod": f"low{number}-{place}=1 on n{number}", "priority": place % 2}
+        for number in range(hosts)
+        for place in range(8)
+    ]
+    pods += [f"{1000 + number}m@high" for number in range(wide)]
+    nodes = [f"n{number} 8 rack=r{number // 5}" for number in range(hosts)]
+    budgets = {"some": BudgetForm(labels={}, allowed=1)}
+    return PreemptionCase(nodes, pods, {"high": {"gang": wide, **({"key": key} if key else {})}}, budgets=budgets)
+
+
+@pytest.mark.parametrize("effort", [0, 1, 3, 10])
+@pytest.mark.parametrize("key", [None, "rack"])
+def test_a_plan_that_takes_too_much_ends_with_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, effort: int, key: str | None
+) -> None:
+    """It says so, and what it has is right: all have a place once those who go have gone."""
+    whole = mixed(12, key=key).plan()
+    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", effort)
+    arena = mixed(12, key=key)
+    found = arena.plan()
+    assert (found.outcome, found.exhausted, len(found.nominations)) == (PlanOutcome.PLANNED, True, 12)
+    assert len(found.evictions) >= len(whole.evictions)
+    gone = {eviction.unit.key for eviction in found.evictions}
+    trials = arena.trials()
+    assert len(trials.seats([one for one in arena.candidates() if one.unit.key in gone])) == 12
+
+
+def test_a_plan_for_pods_that_all_differ_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many of them are not four times the work, since what all searches may take is one budget."""
+    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", 5)
+    few, many = mixed(40), mixed(80)
+    assert count_calls(many.plan) < 3 * count_calls(few.plan)

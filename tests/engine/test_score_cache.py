@@ -1,0 +1,253 @@
+"""Boards: how good each node is for a class now, and where a run of pods goes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.score_cache import FEW, KEPT, OUT, SCORE_SHIFT, ClassScores, ScoreCache, fill
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.weights import Weights
+
+
+def ledger_of(*cpus: int, pods: int = 110) -> Ledger:
+    """Return a ledger of nodes a, b, ... with so many CPUs."""
+    ledger = Ledger()
+    for number, cpu in enumerate(cpus):
+        ledger.put_node(node(chr(ord("a") + number), cpu=cpu, pods=pods))
+    return ledger
+
+
+def board_of(ledger: Ledger, one: Pod) -> ClassScores:
+    """Return a new board of the class of a pod."""
+    return ClassScores(ledger.class_of(one), ledger, Weights())
+
+
+def one_by_one(ledger: Ledger, one: Pod, rows: list[int], count: int) -> list[int]:
+    """Place pods the slow way: look at every node anew for each, take the best, by score and then by name."""
+    chosen: list[int] = []
+    mark = ledger.mark()
+    for _ in range(count):
+        keys = board_of(ledger, one).keys
+        best = max(rows, key=lambda row: keys[row], default=None)
+        if best is None or keys[best] == OUT:
+            break
+        ledger.place(ledger.class_of(one), np.array([best]))
+        chosen.append(best)
+    ledger.rollback(mark)
+    return chosen
+
+
+def test_a_key_is_the_score_above_the_place_by_name() -> None:
+    """The better score wins, of equal ones the earlier name, and nodes that are out stand below all."""
+    ledger = ledger_of(4, 4, 8, 1)
+    keys = board_of(ledger, pod("p", cpu=2)).keys
+    assert (keys[:3] >> SCORE_SHIFT).tolist() == [425, 425, 450]
+    assert keys[2] > keys[0] > keys[1] > OUT == keys[3] == keys[4]
+
+
+def test_names_and_not_arrival_break_ties() -> None:
+    """The node that is first by name is preferred, even if it came last."""
+    ledger = Ledger()
+    for name in ("b", "c", "a"):
+        ledger.put_node(node(name))
+    keys = board_of(ledger, pod("p", cpu=1)).keys
+    assert [ledger.cluster.name(row) for row in np.argsort(-keys[:3]).tolist()] == ["a", "b", "c"]
+
+
+def test_a_board_follows_the_ledger() -> None:
+    """A refreshed board is what a new one would be, whether pods, nodes or neither have changed."""
+    ledger = ledger_of(4, 4, 8)
+    board = board_of(ledger, pod("p", cpu=2))
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: 0,
+        lambda: ledger.put_pod(pod("x", cpu=3), "a"),
+        lambda: ledger.put_node(node("b", cpu=4, unschedulable=True)),
+        lambda: ledger.remove_node("c"),
+        lambda: ledger.put_node(node("d", cpu=6)),
+        lambda: ledger.place(board.pod_class, np.array([2, 2])),
+    )
+    for step in steps:
+        step()
+        board.refresh()
+        fresh = board_of(ledger, pod("p", cpu=2))
+        assert fresh.keys.tolist() == board.keys.tolist()
+        assert fresh.slots().tolist() == board.slots().tolist()
+
+
+def test_only_what_changed_is_scored_anew() -> None:
+    """A pod that comes changes the key of its node and of no other."""
+    ledger = ledger_of(4, 4, 4)
+    board = board_of(ledger, pod("p", cpu=1))
+    before = board.keys.copy()
+    ledger.put_pod(pod("x", cpu=1), "b")
+    board.refresh()
+    assert np.flatnonzero(board.keys != before).tolist() == [1]
+
+
+def test_slots_are_room_where_the_class_may_run() -> None:
+    """A cordoned node has no room, whatever its resources, and of a node that fills up there is less."""
+    ledger = ledger_of(4, 3)
+    ledger.put_node(node("c", unschedulable=True))
+    board = board_of(ledger, pod("p", cpu=2))
+    assert board.slots()[:3].tolist() == [2, 1, 0]
+    ledger.place(board.pod_class, np.array([0]))
+    assert board.slots()[:3].tolist() == [1, 1, 0]
+
+
+def test_empty_nodes_have_room_whoever_is_on_them() -> None:
+    """What would fit if nothing ran there depends on the node alone, and follows it."""
+    ledger = ledger_of(4, 3)
+    board = board_of(ledger, pod("p", cpu=2))
+    ledger.place(board.pod_class, np.array([0]))
+    for _ in range(2):
+        assert board.empty_slots()[:3].tolist() == [2, 1, 0]
+    ledger.put_node(node("b", cpu=8))
+    board.refresh()
+    assert board.empty_slots()[:3].tolist() == [2, 4, 0]
+
+
+def test_boards_are_kept_by_class() -> None:
+    """Pods that are alike share a board; the least recently used one makes room for a new one."""
+    ledger = ledger_of(4)
+    boards = ScoreCache(ledger, Weights())
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 1)]
+    first, second = boards.of(classes[0]), boards.of(classes[1])
+    for one in classes[2:KEPT]:
+        boards.of(one)
+    assert boards.of(classes[0]) is first
+    boards.of(classes[KEPT])
+    assert boards.of(classes[0]) is first
+    assert boards.of(classes[1]) is not second
+
+
+def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
+    """None is made twice for it, however many it has; the next one gives back what it does not need itself."""
+    ledger = ledger_of(4)
+    boards = ScoreCache(ledger, Weights())
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * KEPT)]
+    boards.make_room(len(classes))
+    first = [boards.of(one) for one in classes]
+    assert [boards.of(one) for one in classes] == first
+    boards.make_room(1)
+    assert boards.of(classes[-KEPT - 1]) is first[-KEPT - 1]
+    assert boards.of(classes[0]) is not first[0]
+
+
+def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many classes somebody comes up with, they do not fill the memory."""
+    monkeypatch.setattr("cpg_engine.score_cache.CELLS", 20)
+    ledger = ledger_of(4, 4)
+    boards = ScoreCache(ledger, Weights())
+    boards.make_room(1000)
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 20)]
+    first = boards.of(classes[0])
+    for one in classes[1 : KEPT + 20 // ledger.cluster.size]:
+        boards.of(one)
+    assert boards.of(classes[0]) is first
+    for one in classes[1:]:
+        boards.of(one)
+    assert boards.of(classes[0]) is not first
+
+
+def test_a_kept_board_is_up_to_date() -> None:
+    """Whoever asks for a board gets it as it is now."""
+    ledger = ledger_of(1)
+    boards = ScoreCache(ledger, Weights())
+    found = ledger.class_of(pod("p", cpu=1))
+    assert boards.of(found).keys[0] > OUT
+    ledger.put_pod(pod("x", cpu=1), "a")
+    assert boards.of(found).keys[0] == OUT
+
+
+def test_storage_is_looked_at_by_classes_that_have_volumes() -> None:
+    """News of storage make nobody look at the nodes again who has no volumes."""
+    ledger = ledger_of(1)
+    volumes = (PodVolume("v", persistent_volume_claim=ClaimVolumeSource("c")),)
+    plain, storing = board_of(ledger, pod("p")), board_of(ledger, pod("q", volumes=volumes))
+    before = plain.keys, storing.keys
+    ledger.storage.version += 1
+    plain.refresh()
+    storing.refresh()
+    assert plain.keys is before[0]
+    assert storing.keys is not before[1]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "count", "chosen"),
+    [
+        ([4, 4, 4], 3, [0, 1, 2]),  # the emptier first, then by name
+        ([4, 8], 3, [1, 0, 1]),  # 4 CPU: 75, 50; 8 CPU: 87, 75, 62
+        ([2, 2], 9, [0, 1, 0, 1]),  # as many as there is room for
+        ([0, 0], 2, []),
+        ([4], 0, []),
+        ([], 3, []),
+    ],
+)
+def test_a_run_goes_where_each_would_have_gone(cpus: list[int], count: int, chosen: list[int]) -> None:
+    """Pods of 1 CPU go where they would go one after the other."""
+    ledger = ledger_of(*cpus)
+    board = board_of(ledger, pod("p", cpu=1))
+    assert chosen == fill(board, ledger.cluster.everything(), count).tolist()
+
+
+def test_a_run_keeps_to_its_rows() -> None:
+    """A better node outside of the rows is not considered, and the board is left as it was."""
+    ledger = ledger_of(8, 4, 4)
+    board = board_of(ledger, pod("p", cpu=1))
+    before = board.keys.copy()
+    assert fill(board, np.array([2, 1]), 3).tolist() == [1, 2, 1]
+    assert before.tolist() == board.keys.tolist()
+
+
+def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
+    """No node is chosen more often than it has room, nor twice for one place."""
+    ledger = ledger_of(4, 0, pods=3)
+    board = board_of(ledger, pod("p"))
+    assert fill(board, np.array([0]), 99).tolist() == [0] * 3
+    large = board_of(ledger, pod("q", cpu=2))
+    assert fill(large, np.array([0, 1]), 3).tolist() == [0, 0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=6),
+    st.sampled_from([0, 1, 3, FEW, FEW + 1, 50]),
+    st.sampled_from(["500m", "1", "1500m"]),
+    st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_run_is_the_same_as_one_by_one(
+    nodes: list[tuple[int, int]], count: int, cpu: str, data: st.DataObject
+) -> None:
+    """On any nodes, in any order of rows, a batch of pods goes exactly where they would have gone by themselves."""
+    ledger = Ledger()
+    for number, (offered, memory) in enumerate(nodes):
+        ledger.put_node(node(f"n{number}", cpu=offered, memory=f"{memory}Gi"))
+    one = pod("p", cpu=cpu, memory="300Mi")
+    rows = data.draw(st.lists(st.sampled_from(range(len(nodes))), unique=True))
+    found = fill(board_of(ledger, one), np.array(rows, dtype=np.intp), count)
+    assert one_by_one(ledger, one, rows, count) == found.tolist()
+
+
+def test_many_nodes_are_no_different() -> None:
+    """With more nodes than pods, of which most are looked at once only, the batch is still what one by one would be."""
+    ledger = Ledger()
+    for number in range(90):
+        ledger.put_node(node(f"n{number:02}", cpu=1 + number % 5, memory=f"{1 + number % 3}Gi"))
+    one = pod("p", cpu="700m", memory="100Mi")
+    rows = ledger.cluster.everything()
+    found = fill(board_of(ledger, one), rows, FEW + 8)
+    assert one_by_one(ledger, one, rows.tolist(), FEW + 8) == found.tolist()
+
+
+def test_a_named_node_is_the_only_one_on_the_board() -> None:
+    """Static filters take nodes out of the board."""
+    ledger = ledger_of(4, 4)
+    wishing = replace(pod("p"), spec=replace(pod("p").spec, node_name="b"))
+    assert (board_of(ledger, wishing).keys[:2] > OUT).tolist() == [False, True]
