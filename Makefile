@@ -2,6 +2,7 @@
 # wanted, its binaries, built once into a per-user cache. `make help` lists the targets.
 
 PYTHON ?= python3
+UPGRADE ?= --upgrade
 BIN := .venv/bin
 READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
@@ -9,7 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 COVERING := tests/api tests/engine tests/scenarios
 
 .DEFAULT_GOAL := help
-.PHONY: images help setup demo test lint unit e2e generate bench bench-peer crash soak lab-up lab-down lock clean
+.PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e hooks images generate bench bench-peer crash soak
+.PHONY: lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -30,6 +32,9 @@ lab-down: $(READY) ## stop every local cluster of this checkout
 
 test: lint unit e2e ## run all checks and all tests
 
+quick: $(READY) ## check what has changed, in less than a minute: style, types, imports, prose, unit tests concerned
+	@$(BIN)/python tools/quick.py $(if $(SINCE),--since $(SINCE))
+
 lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -45,11 +50,17 @@ unit: $(READY) ## run the tests that need no control plane, with the coverage ga
 	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING:%=--ignore=%)
 	$(PYTEST) -m speed
 
+scenario: $(READY) ## play one scenario and print every decision with its reasons (NAME=kep-6012/example)
+	@$(BIN)/python tools/scenario.py "$(NAME)"
+
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can
 	@$(BIN)/cpg-lab build
 	@why=$$(sh tools/realnode.sh) && tests=e2e || tests="e2e and not realnode"; \
 	$(PYTEST) -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
 	{ [ "$$tests" = e2e ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
+
+hooks: $(READY) ## check every commit before it is made: style, types, imports, prose (.pre-commit-config.yaml)
+	$(BIN)/pre-commit install
 
 images: $(READY) ## build the container image (IMAGE="--base stand-in" where none can be pulled, see tools/images.py --help)
 	@$(BIN)/python tools/images.py $(IMAGE)
@@ -76,13 +87,13 @@ crash: $(READY) ## kill the scheduler twenty times while it binds a tree, and wh
 soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)
 
-lock: $(READY) ## resolve the dependencies anew and pin them with hashes
+lock: $(READY) ## pin the newest versions of all dependencies with hashes (UPGRADE= keeps what is pinned, adds what is missing)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
-		--upgrade -o requirements/runtime.lock pyproject.toml
+		$(UPGRADE) -o requirements/runtime.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
-		--upgrade --group dev -o requirements/dev.lock pyproject.toml
+		$(UPGRADE) --group dev -o requirements/dev.lock pyproject.toml
 	echo pip | $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--upgrade -o requirements/image.lock -
+		$(UPGRADE) -o requirements/image.lock -
 
 clean: ## remove what was built or installed in this checkout (not the per-user cache)
 	rm -rf .venv .lab build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
