@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
-from cpg_engine.filters.volume_binding import volume_choices
 from cpg_engine.gangs.next_step import next_step
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.gangs.unit import Unit
@@ -32,7 +31,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         finding, detail = _run(search)
         seats = search.seats() if finding is Finding.PLACED else ()
         binds = tuple(
-            Bind(member.uid, ledger.cluster.name(row), volume_choices(ledger, member.pod_class, row))
+            Bind(member.uid, ledger.cluster.name(row), ledger.allocators.allocations(member.pod_class, row))
             for member, row in seats
         )
         reports = search.reports()

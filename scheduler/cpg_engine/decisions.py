@@ -5,20 +5,24 @@ from msgspec import Struct
 from cpg_engine.verdicts import Explanation
 
 
-class VolumeChoice(Struct, frozen=True):
-    """Bind a claim, as ``namespace/name``, to a volume; without one, have a volume made for a pod at the node."""
+class VolumeAllocation(Struct, frozen=True, tag="volume"):
+    """Bind a claim, as ``namespace/name``, to a volume; without a volume, have one provisioned for the node."""
 
     claim: str
     volume: str | None
     node: str
 
 
+Allocation = VolumeAllocation
+"""What a pod is allocated beside its node: a union of one type per allocator, see ``cpg_engine.cluster.allocator``."""
+
+
 class Bind(Struct, frozen=True):
-    """Bind a pod to a node, after what is to be done for its claims there."""
+    """Bind a pod to a node, once its allocations have been carried out there."""
 
     uid: str
     node: str
-    choices: tuple[VolumeChoice, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
 
 
 class PlacementCounts(Struct, frozen=True):

@@ -163,7 +163,7 @@ class SchedulingLoop:
         self._metrics.ended(result, self._clock() - began)
         # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
         for bind in decision.binds:
-            self._state.assume(bind.uid, bind.node, bind.choices)
+            self._state.assume(bind.uid, bind.node, bind.allocations)
             self._under_way[bind.uid] = ready
         if nodes:
             self._binder.start(
@@ -174,7 +174,7 @@ class SchedulingLoop:
                     placed=lambda: self._tell_placed(root, ready, decision, began),
                     failed=lambda trouble: self._failed(root, ready, decision, trouble),
                     waits=lambda trouble: self._tell_unbound(root, ready, decision.explanation, trouble),
-                    choices=tuple(choice for bind in decision.binds for choice in bind.choices),
+                    allocations=tuple(found for bind in decision.binds for found in bind.allocations),
                 )
             )
         elif finding is Finding.PLACED:

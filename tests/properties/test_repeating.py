@@ -28,7 +28,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
         "pod_index": {found.index: dict(rows) for found, rows in ledger.pod_index._rows.items()},
         "carriers": set(ledger.pod_index.carriers),
         "claims": dict(ledger.attachments.users),
-        "chosen": dict(ledger.bindings.chosen),
+        "chosen": dict(ledger.volume_allocator.chosen),
         "held": dict(ledger._held),
         "journal": list(ledger._journal),
     }

@@ -12,7 +12,7 @@ from cpg_api.core.pod import SchedulingGate
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine import cycle as engine_cycle
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.storage_builders import claim, storage_class, using, volume
 from cpg_scheduler import cycle as scheduling_cycle
@@ -518,8 +518,8 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
     stage.put(claim("x"))
     stage.cycles()
     (order,) = stage.hands.orders
-    assert order.choices == (VolumeChoice("default/x", "pv", "n1"),)
-    assert stage.state.snapshot.ledger.bindings.chosen == {"default/x": order.choices[0]}
+    assert order.allocations == (VolumeAllocation("default/x", "pv", "n1"),)
+    assert stage.state.snapshot.ledger.volume_allocator.chosen == {"default/x": order.allocations[0]}
 
 
 def test_what_stands_in_the_way_of_a_bind_is_told() -> None:

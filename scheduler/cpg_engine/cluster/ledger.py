@@ -23,6 +23,7 @@ from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.problems import Problem
+from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
 from cpg_engine.cluster.axes import Amounts, ResourceAxis, Rows
 from cpg_engine.cluster.nodes import NodeColumns
@@ -31,8 +32,7 @@ from cpg_engine.cluster.pod_index import PodIndex
 from cpg_engine.cluster.pod_relations import asked_labels
 from cpg_engine.cluster.requests import node_amounts, pod_requests
 from cpg_engine.cluster.storage import Storage
-from cpg_engine.cluster.volume_binding import Bindings
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.cluster.volume_allocator import VolumeAllocator
 
 UNSEEN = -1
 """The row of a node that is not there."""
@@ -53,13 +53,13 @@ class Tally(Protocol):
 class JournalEntry(Struct, frozen=True):
     """Pods of one class that came to (+1) or left (-1) some rows, one pod a row; a row may occur more than once.
 
-    ``choices`` are those that placing them made for their claims, ``uids`` who they are where they were held.
+    ``reserved`` is what placing them has reserved beside the nodes; ``uids`` are the pods where they were held.
     """
 
     pod_class: PodClass
     rows: Rows
     sign: int = 1
-    choices: tuple[VolumeChoice, ...] = ()
+    reserved: Reserved = ()
     uids: tuple[str, ...] = ()
 
 
@@ -89,7 +89,8 @@ class Ledger:
         self.pod_index = PodIndex(self.cluster)
         self.tallies: tuple[Tally, ...] = (self.pod_index, *tallies)
         self.storage = Storage()
-        self.bindings = Bindings(self.storage, self.cluster)
+        self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
+        self.allocators = Allocators((self.volume_allocator,))
         self.attachments = Attachments(self.storage, self.cluster)
         self._classes: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
         self._vectors: dict[int, Amounts] = {}
@@ -237,8 +238,7 @@ class Ledger:
 
     def place(self, pod_class: PodClass, rows: Rows) -> None:
         """Place one pod of a class at each of the rows."""
-        choices = self.bindings.choose(pod_class.volumes, rows) if pod_class.volumes is not None else ()
-        self._journal.append(JournalEntry(pod_class, rows, choices=choices))
+        self._journal.append(JournalEntry(pod_class, rows, reserved=self.allocators.reserve(pod_class, rows)))
         self._apply(pod_class, rows, 1)
 
     def uids_at(self, node_name: str) -> Iterable[str]:
@@ -272,7 +272,7 @@ class Ledger:
         """Take back everything done since the mark, last in first out."""
         while len(self._journal) > mark:
             entry = self._journal.pop()
-            self.bindings.take_back(entry.choices)
+            self.allocators.unreserve(entry.reserved)
             self._apply(entry.pod_class, entry.rows, -entry.sign)
             self._note(entry.uids, -entry.sign)
 

@@ -1,7 +1,7 @@
 """Claims that are bound when their pod has a node, as VolumeBinding has them.
 
 A node is in if every such claim can have a volume that is reached from it, or have one made there. Which volume it is
-depends on what other claims were given, in this simulation or not long ago: see ``snapshot.bindings``.
+depends on what other claims were given, in this simulation or not long ago: see ``cluster.volume_allocator``.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -12,19 +12,8 @@ from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.volumes import Claim
-from cpg_engine.decisions import VolumeChoice
 
 REASON = "node(s) didn't find available persistent volumes to bind"
-
-
-def volume_choices(ledger: Ledger, pod_class: PodClass, row: int) -> tuple[VolumeChoice, ...]:
-    """Return what is to be done for the claims of a pod of the class at a row, by claim.
-
-    To be asked while the ledger holds the placement: then it is what was reckoned with, each volume once. Pods that
-    share a claim share its choice. Whoever carries it out tells ``ledger.bindings.assume``, so that the next cycle
-    reckons with it before the API shows it, and ``give_up`` where it came to nothing.
-    """
-    return () if pod_class.volumes is None else ledger.bindings.choices(pod_class.volumes, row)
 
 
 class VolumeBinding:
@@ -52,7 +41,7 @@ class VolumeBindingState:
 
     def passes(self, rows: Rows) -> Flags:
         """Tell which nodes can have a volume for every claim."""
-        return self._ledger.bindings.room_for(self._late)[rows]
+        return self._ledger.volume_allocator.room_for(self._late)[rows]
 
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
         """Yield the one reason to be out."""

@@ -25,7 +25,7 @@ def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[st
     resolved = ledger.storage.resolve(pod_class.volumes)
     if resolved.problem:
         yield resolved.problem, np.zeros(len(rows), dtype=np.bool_)
-    reach = ledger.bindings.reach
+    reach = ledger.volume_allocator.reach
     confined = [volume for volume in resolved.bound if volume.reach is not None]
     if confined:
         yield AFFINITY, _reached(confined, reach, ledger.cluster.size)[rows]

@@ -26,7 +26,7 @@ from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, Unre
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
 from cpg_client.retrying import Backoff
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import Allocation
 from cpg_scheduler.binding.validate import KnownViolations, known_violations, validate_binds
 from cpg_scheduler.binding.volumes import BACKOFF, VolumeBinder, is_final, named
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -68,7 +68,7 @@ class BindBatch(Struct, frozen=True):
     placed: Callable[[], None]
     failed: Callable[[BindFailure], None]
     waits: Callable[[BindFailure], None] = lambda _: None
-    choices: tuple[VolumeChoice, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
 
 
 class _Flight(Struct, eq=False):
@@ -158,7 +158,7 @@ class Binder:
             if before is not None and before.furnishing is not None:
                 await before.furnishing
             is_vain = before is not None and before.is_over
-            problem = "" if is_vain else await self._furnisher.furnish(order.pods.values(), order.choices)
+            problem = "" if is_vain else await self._furnisher.furnish(order.pods.values(), order.allocations)
         finally:
             slow.cancel()
         if problem:

@@ -19,7 +19,7 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import Backoff
 from cpg_engine.cluster.volumes import NODE_ANNOTATION, Claim, Volume
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import claims_of, version_of
 
@@ -56,7 +56,7 @@ class VolumeBinder:
         keys = {key for pod in pods if pod.spec.volumes for key in claims_of(pod)}
         return sorted(key for key in keys if (claim := self._catalogue.claims.get(key)) is None or not claim.bound)
 
-    async def furnish(self, pods: Collection[Pod], choices: Iterable[VolumeChoice]) -> str:
+    async def furnish(self, pods: Collection[Pod], choices: Iterable[VolumeAllocation]) -> str:
         """Return as soon as all claims of the pods are bound, or with what stands in the way of that."""
         chosen = {choice.claim: choice for choice in choices}
         claims = self.unbound(pods)
@@ -82,7 +82,7 @@ class VolumeBinder:
                 await news.wait()
         raise VolumeBindingError("one of its pods is gone, or about to go")
 
-    async def _see_to(self, key: str, choice: VolumeChoice | None) -> None:
+    async def _see_to(self, key: str, choice: VolumeAllocation | None) -> None:
         """Carry out what was chosen for a claim, if anything, and wait until it is bound."""
         version = 0 if choice is None else await self._carry_out(choice)
         volume = choice.volume if choice is not None else None
@@ -109,7 +109,7 @@ class VolumeBinder:
             raise VolumeBindingError(f"{named([key])} has lost persistentvolume {volume!r}")
         return False
 
-    async def _carry_out(self, choice: VolumeChoice) -> int:
+    async def _carry_out(self, choice: VolumeAllocation) -> int:
         """Write down what was chosen for a claim; return the version of what was written to."""
         claim = self._catalogue.claims.get(choice.claim)
         if claim is None:

@@ -35,7 +35,7 @@ from cpg_api.scheduling.templates import effective, known_priority, resolved_pri
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.cluster.requests import RequestError
-from cpg_engine.decisions import Bind, VolumeChoice
+from cpg_engine.decisions import Allocation, Bind
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.snapshot import Snapshot
@@ -213,11 +213,11 @@ class ClusterCache:
         for flavour, store in self.stores.items():
             self._touch(flavour, map(key_of, store))
 
-    def assume(self, uid: str, node: str, choices: tuple[VolumeChoice, ...] = ()) -> None:
+    def assume(self, uid: str, node: str, allocations: tuple[Allocation, ...] = ()) -> None:
         """Take a pod as bound, with what was chosen for its claims, until the watch says so or the bind has failed."""
         pod = self.pods[uid]
-        self._assumed[uid] = Bind(uid, node, choices)
-        self.snapshot.ledger.bindings.assume(choices)
+        self._assumed[uid] = Bind(uid, node, allocations)
+        self.snapshot.ledger.allocators.assume(allocations)
         self._swap(pod, _bound(pod, node), ours=True)
 
     @property
@@ -352,9 +352,9 @@ class ClusterCache:
         bind = self._assumed.pop(uid, None)
         if bind is None:
             return
-        if bind.choices:
-            standing = {choice for other in self._assumed.values() for choice in other.choices}
-            self.snapshot.ledger.bindings.give_up(choice for choice in bind.choices if choice not in standing)
+        if bind.allocations:
+            standing = {found for other in self._assumed.values() for found in other.allocations}
+            self.snapshot.ledger.allocators.forget(found for found in bind.allocations if found not in standing)
         self.storage.tell(uid)
 
     def _on_storage(self) -> None:

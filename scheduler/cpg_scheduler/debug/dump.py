@@ -234,7 +234,7 @@ def restored(found: Dump) -> ClusterCache:
             take(Added(one.metadata.key, one))
     for bind in binds.values():
         if bind.uid in state.pods:
-            state.assume(bind.uid, bind.node, bind.choices)
+            state.assume(bind.uid, bind.node, bind.allocations)
     for nomination in found.nominations:
         if nomination.uid in state.pods:
             state.nominations.put(state.pods[nomination.uid], nomination.nominated)

@@ -8,7 +8,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import Forest, key_of
 from cpg_engine.cycle import decide
-from cpg_engine.decisions import Decision, VolumeChoice
+from cpg_engine.decisions import Decision, VolumeAllocation
 from cpg_engine.filters import volume_restrictions
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import GroupPods, tree_unit
@@ -42,7 +42,7 @@ def decided(snapshot: Snapshot, *pods: Pod, gang: int, key: str | None = None) -
 def state(snapshot: Snapshot) -> tuple[object, ...]:
     """Return what a cycle has to leave as it was."""
     ledger = snapshot.ledger
-    return ledger.used.tolist(), dict(ledger.bindings.chosen), dict(ledger.attachments.users)
+    return ledger.used.tolist(), dict(ledger.volume_allocator.chosen), dict(ledger.attachments.users)
 
 
 def homes(decision: Decision) -> dict[str, str]:
@@ -156,7 +156,7 @@ def test_a_claim_takes_only_volumes_that_it_selects() -> None:
     stock(storage, replace(wanted, spec=replace(wanted.spec, selector=selector)))
     decision = decided(snapshot, pod("a", cpu=1, volumes=using("data")), gang=1)
     (bind,) = decision.binds
-    assert (bind.node, bind.choices) == ("node2", (VolumeChoice("default/data", "pv-node2", "node2"),))
+    assert (bind.node, bind.allocations) == ("node2", (VolumeAllocation("default/data", "pv-node2", "node2"),))
 
 
 def test_a_claim_takes_no_volume_of_other_attributes() -> None:

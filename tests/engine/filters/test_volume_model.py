@@ -11,9 +11,8 @@ from msgspec import Struct
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim, PodVolume
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.filters.registry import dynamic_filters, storage_checks
-from cpg_engine.filters.volume_binding import volume_choices
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, inline, using
@@ -116,7 +115,7 @@ class Model:
         self.volumes = {found.name: found for found in case.volumes}
         self.claims = {found.name: found for found in case.claims}
         self.placed = list(case.running)
-        self.chosen: dict[str, VolumeChoice] = {}
+        self.chosen: dict[str, VolumeAllocation] = {}
 
     def fits(self, user: User, home: str) -> bool:
         """Tell whether a pod may be placed at a node."""
@@ -172,17 +171,17 @@ class Model:
         alike = claim.modes == MANY and self.nodes[selected].zone == self.nodes[home].zone
         return self.makes(claim, selected) and (home == selected or alike)
 
-    def choose(self, user: User, home: str) -> list[VolumeChoice]:
+    def choose(self, user: User, home: str) -> list[VolumeAllocation]:
         """Return the choices for a pod at a node; one that cannot be made is missing."""
-        found: list[VolumeChoice] = []
+        found: list[VolumeAllocation] = []
         for claim in self.undecided(user):
             free = self.candidates(claim, {choice.volume for choice in (*self.chosen.values(), *found)})
             reached = [volume for volume in free if self.reaches(volume.name, home)]
             if reached:
                 best = min(reached, key=lambda volume: (volume.size, volume.name))
-                found.append(VolumeChoice(f"default/{claim.name}", best.name, home))
+                found.append(VolumeAllocation(f"default/{claim.name}", best.name, home))
             elif self.makes(claim, home):
-                found.append(VolumeChoice(f"default/{claim.name}", None, home))
+                found.append(VolumeAllocation(f"default/{claim.name}", None, home))
         return found
 
     def candidates(self, claim: Claim, taken: set[str | None]) -> list[Volume]:
@@ -213,7 +212,7 @@ class Model:
                 found.add(("claim", name))
         return [*found, *((tag, f"{index} {each}") for index, user in enumerate(users) for each in range(user.inline))]
 
-    def place(self, user: User, home: str) -> list[VolumeChoice]:
+    def place(self, user: User, home: str) -> list[VolumeAllocation]:
         """Place a pod; return what is to be done for its claims."""
         self.chosen |= {choice.claim.removeprefix("default/"): choice for choice in self.choose(user, home)}
         self.placed.append((user, home))
@@ -277,7 +276,7 @@ def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
 
 def state(ledger: Ledger) -> tuple[object, ...]:
     """Return everything that a rollback has to leave as it was."""
-    bindings, attachments = ledger.bindings, ledger.attachments
+    bindings, attachments = ledger.volume_allocator, ledger.attachments
     return (
         ledger.used.tolist(),
         list(bindings.chosen.items()),
@@ -304,7 +303,7 @@ def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> No
             home = data.draw(st.sampled_from(sorted(expected)))
             row = ledger.cluster.row_of[home]
             ledger.place(pod_class, np.array([row]))
-            assert list(volume_choices(ledger, pod_class, row) if user.claims else ()) == model.place(user, home)
+            assert list(ledger.allocators.allocations(pod_class, row) if user.claims else ()) == model.place(user, home)
 
 
 @settings(max_examples=200, deadline=None)
@@ -315,7 +314,7 @@ def test_a_rollback_leaves_no_trace(case: Case, data: st.DataObject) -> None:
     classes = [ledger.class_of(pod("p", volumes=volumes_of(user))) for user in case.pending]
     for pod_class in classes:
         open_nodes(ledger, pod_class)
-    ledger.bindings._refresh()
+    ledger.volume_allocator._refresh()
     names = st.lists(st.sampled_from([found.name for found in case.nodes]), min_size=1, max_size=3)
     marks = []
     for pod_class in classes:

@@ -15,7 +15,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.retrying import Backoff
 from cpg_client.timing import Timing
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding import binder
@@ -61,7 +61,7 @@ class Office:
         meta = {"name": name, "namespace": "default", "uid": f"uid-default-{name}", **fields.pop("metadata", {})}
         self.wire.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
 
-    def start(self, names: str = "abc", *choices: VolumeChoice, root: str = "") -> None:
+    def start(self, names: str = "abc", *choices: VolumeAllocation, root: str = "") -> None:
         """Begin to bind these pods, as members of one root."""
         pods = {found.metadata.uid: found for found in map(self.stage.pod, names)}
         for uid in pods:
@@ -73,7 +73,7 @@ class Office:
             placed=lambda: self.told.append(f"placed {names}"),
             failed=lambda trouble: self._failed(names, trouble),
             waits=self.said.append,
-            choices=choices,
+            allocations=choices,
         )
         self.binder.start(order)
 
@@ -429,7 +429,7 @@ async def stored() -> AsyncIterator[Storehouse]:
     """Return a storehouse whose order has begun; wait until everything in it is done."""
     async with asyncio.TaskGroup() as tasks:
         office = Storehouse(tasks)
-        office.start("ab", *(VolumeChoice(f"default/{name}", None, "n1") for name in "xy"))
+        office.start("ab", *(VolumeAllocation(f"default/{name}", None, "n1") for name in "xy"))
         await turns()
         yield office
         await until(lambda: not office.binder.under_way)
@@ -456,7 +456,7 @@ async def test_one_volume_that_cannot_be_had_ends_the_order() -> None:
     assert (office.told, office.assumed(), office.sent("a")) == (["failed ab"], [], 0)
     message = 'volumes: no volume could be made for persistentvolumeclaim "default/y": its events say why'
     assert office.trouble == BindFailure(frozenset({"uid-default-a", "uid-default-b"}), "Unschedulable", message)
-    assert office.stage.state.snapshot.ledger.bindings.chosen == {}
+    assert office.stage.state.snapshot.ledger.volume_allocator.chosen == {}
 
 
 async def test_a_later_order_of_the_same_root_waits_for_the_volumes_of_the_earlier() -> None:

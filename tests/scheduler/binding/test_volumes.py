@@ -12,7 +12,7 @@ from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.timing import Timing
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding.volumes import VolumeBinder, is_final, named
@@ -22,7 +22,7 @@ from cpg_scheduler.testing.wire import Wire, Write
 WAITS = "waits"
 NODE = "volume.kubernetes.io/selected-node"
 VOLUME, CLAIM = "/api/v1/persistentvolumes/pv", "/api/v1/namespaces/default/persistentvolumeclaims/x"
-STATIC, MADE = VolumeChoice("default/x", "pv", "n1"), VolumeChoice("default/x", None, "n1")
+STATIC, MADE = VolumeAllocation("default/x", "pv", "n1"), VolumeAllocation("default/x", None, "n1")
 
 
 class Depot:
@@ -56,13 +56,13 @@ class Depot:
         """Let the watch show a claim or a volume as of a version."""
         self.stage.put(replace(found, metadata=replace(found.metadata, resource_version=str(version))))
 
-    async def run(self, *choices: VolumeChoice) -> None:
+    async def run(self, *choices: VolumeAllocation) -> None:
         """Furnish the pod."""
         self.outcome = await self.furnisher.furnish([self.stage.pod("p")], choices)
 
 
 @asynccontextmanager
-async def furnishing(*choices: VolumeChoice, depot: Depot | None = None) -> AsyncIterator[Depot]:
+async def furnishing(*choices: VolumeAllocation, depot: Depot | None = None) -> AsyncIterator[Depot]:
     """Furnish a pod; give it time before and after what the test lets happen."""
     depot = depot or Depot()
     running = asyncio.create_task(depot.run(*choices))
@@ -129,7 +129,7 @@ async def test_a_claim_of_an_earlier_leader_is_waited_for(bound: bool) -> None: 
         (MADE, CLAIM, {"volumeName": "made"}),
     ],
 )
-async def test_what_has_been_done_is_not_done_again(choice: VolumeChoice, path: str, there: dict[str, Any]) -> None:
+async def test_what_has_been_done_is_not_done_again(choice: VolumeAllocation, path: str, there: dict[str, Any]) -> None:
     """As by a leader before, or by another pod with the same claim."""
     depot = Depot()
     depot.wire.objects[path] = depot.volume(**there) if path == VOLUME else depot.claim(**there)
@@ -151,7 +151,7 @@ OTHER = {"namespace": "default", "name": "y", "uid": "uid-y"}
     ],
 )
 async def test_a_choice_that_the_api_server_contradicts_ends_it(
-    choice: VolumeChoice, there: dict[str, Any], why: str
+    choice: VolumeAllocation, there: dict[str, Any], why: str
 ) -> None:
     """The watch had not shown it when it was made."""
     depot = Depot()

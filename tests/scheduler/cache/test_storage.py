@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Rejection, Synced
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
 from cpg_scheduler.cache.storage import claims_of, needed, version_of
@@ -103,7 +103,7 @@ def test_who_waits_is_woken_by_what_it_waits_for() -> None:
 
 # What was chosen for claims counts for as long as their pods are assumed.
 
-CHOICE = VolumeChoice("default/x", None, "n1")
+CHOICE = VolumeAllocation("default/x", None, "n1")
 
 
 def chosen() -> Stage:
@@ -118,7 +118,7 @@ def chosen() -> Stage:
 def test_a_choice_stands_until_the_last_of_its_pods_is_given_up() -> None:
     """Whether its bind fails or it is deleted."""
     stage = chosen()
-    bindings = stage.state.snapshot.ledger.bindings
+    bindings = stage.state.snapshot.ledger.volume_allocator
     stage.state.unassume("uid-default-p")
     assert bindings.chosen == {"default/x": CHOICE}
     stage.delete(stage.pod("q"))

@@ -17,10 +17,11 @@ import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.storage import Storage
 from cpg_engine.cluster.volume_reach import NO_ROWS, Reach
 from cpg_engine.cluster.volumes import SHARED, Claim, PodVolumes, Shape, Volume
-from cpg_engine.decisions import VolumeChoice
+from cpg_engine.decisions import VolumeAllocation
 
 
 class Pool:
@@ -68,13 +69,13 @@ class Pool:
             self.free[self._reach.rows(volume)] += sign
 
 
-class Bindings:
-    """The choices made for claims, and what they leave to others."""
+class VolumeAllocator:
+    """Reserves volumes for the claims of pods, or where one is to be provisioned."""
 
     def __init__(self, storage: Storage, cluster: NodeColumns) -> None:
         """Start with no choice made."""
         self.reach = Reach(cluster)
-        self.chosen: dict[str, VolumeChoice] = {}
+        self.chosen: dict[str, VolumeAllocation] = {}
         self._taken: set[str] = set()
         self._storage = storage
         self._cluster = cluster
@@ -83,44 +84,51 @@ class Bindings:
         self._by_class: dict[str, list[Volume]] = {}
         self._aside: dict[str, list[Volume]] = {}
 
-    # Between cycles: what was decided, until it shows.
+    kind = VolumeAllocation
 
-    def assume(self, choices: Iterable[VolumeChoice]) -> None:
-        """Reckon from now on with choices that are being carried out; one that is known already is no news."""
-        self._refresh()
-        for choice in choices:
-            if choice.claim not in self.chosen and self._stands(choice):
-                self._take(choice)
+    # Between cycles: decisions that are being carried out.
 
-    def give_up(self, choices: Iterable[VolumeChoice]) -> None:
-        """Reckon no longer with choices that could not be carried out."""
+    def assume(self, allocations: Iterable[VolumeAllocation]) -> None:
+        """Count allocations until the catalogue shows or contradicts them; those assumed already change nothing."""
         self._refresh()
-        for choice in choices:
-            if self.chosen.get(choice.claim) == choice:
-                self._drop(choice)
+        for allocation in allocations:
+            if allocation.claim not in self.chosen and self._stands(allocation):
+                self._take(allocation)
+
+    def forget(self, allocations: Iterable[VolumeAllocation]) -> None:
+        """Stop counting allocations that were not carried out."""
+        self._refresh()
+        for allocation in allocations:
+            if self.chosen.get(allocation.claim) == allocation:
+                self._drop(allocation)
 
     # Within a cycle: simulation.
 
-    def choose(self, volumes: PodVolumes, rows: Rows) -> tuple[VolumeChoice, ...]:
-        """Choose for claims that have no choice yet, for one pod at each row; return what is new."""
-        made: list[VolumeChoice] = []
-        for row in rows.tolist() if self._storage.resolve(volumes).late else ():
-            for choice in self._proposed(volumes, row):
-                self._take(choice)
-                made.append(choice)
+    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[VolumeAllocation, ...]:
+        """Reserve for claims that have no allocation yet, for one pod at each row; return what is new."""
+        volumes = pod_class.volumes
+        if volumes is None or not self._storage.resolve(volumes).late:
+            return ()
+        made: list[VolumeAllocation] = []
+        for row in rows.tolist():
+            for allocation in self._proposed(volumes, row):
+                self._take(allocation)
+                made.append(allocation)
         return tuple(made)
 
-    def take_back(self, choices: Sequence[VolumeChoice]) -> None:
-        """Undo choices, the last first."""
-        for choice in reversed(choices):
-            self._drop(choice)
+    def unreserve(self, reserved: tuple[VolumeAllocation, ...]) -> None:
+        """Undo reservations, the last first."""
+        for allocation in reversed(reserved):
+            self._drop(allocation)
 
-    def choices(self, volumes: PodVolumes, row: int) -> tuple[VolumeChoice, ...]:
-        """Return what is to be done for the claims of a pod at a node, by claim."""
+    def allocations(self, pod_class: PodClass, row: int) -> tuple[VolumeAllocation, ...]:
+        """Return the allocations for the claims of a pod at a node, by claim; pods that share a claim share its own."""
+        if pod_class.volumes is None:
+            return ()
         self._refresh()
-        late = self._storage.resolve(volumes).late
+        late = self._storage.resolve(pod_class.volumes).late
         standing = [self.chosen[claim.key] for claim in late if claim.key in self.chosen]
-        return tuple(sorted([*standing, *self._proposed(volumes, row)], key=lambda choice: choice.claim))
+        return tuple(sorted([*standing, *self._proposed(pod_class.volumes, row)], key=lambda found: found.claim))
 
     def room_for(self, claims: Sequence[Claim]) -> Flags:
         """Tell for every row whether all of these claims can be bound for a pod there."""
@@ -194,11 +202,11 @@ class Bindings:
     def _undecided(self, claims: Iterable[Claim]) -> list[Claim]:
         return [claim for claim in claims if claim.key not in self.chosen and claim.selected_node is None]
 
-    def _proposed(self, volumes: PodVolumes, row: int) -> list[VolumeChoice]:
+    def _proposed(self, volumes: PodVolumes, row: int) -> list[VolumeAllocation]:
         self._refresh()
         return self._propose(self._undecided(self._storage.resolve(volumes).late), row)
 
-    def _propose(self, claims: Sequence[Claim], row: int) -> list[VolumeChoice]:
+    def _propose(self, claims: Sequence[Claim], row: int) -> list[VolumeAllocation]:
         """Return choices for claims, the smallest first; a claim for which there is none is left out."""
         node = self._cluster.name(row)
         taken = set(self._taken) if len(claims) > 1 else self._taken
@@ -206,11 +214,11 @@ class Bindings:
         for claim in claims:
             volume = self._volume_for(claim, row, taken)
             if volume is not None:
-                found.append(VolumeChoice(claim=claim.key, volume=volume.name, node=node))
+                found.append(VolumeAllocation(claim=claim.key, volume=volume.name, node=node))
                 if len(claims) > 1:
                     taken.add(volume.name)
             elif row in self._made_at(claim):
-                found.append(VolumeChoice(claim=claim.key, volume=None, node=node))
+                found.append(VolumeAllocation(claim=claim.key, volume=None, node=node))
         return found
 
     def _volume_for(self, claim: Claim, row: int, taken: set[str]) -> Volume | None:
@@ -239,14 +247,14 @@ class Bindings:
             found = self._pools[shape] = Pool(fitting, self.reach, self._taken, self._cluster.size)
         return found
 
-    def _take(self, choice: VolumeChoice) -> None:
+    def _take(self, choice: VolumeAllocation) -> None:
         self.chosen[choice.claim] = choice
         if choice.volume is not None:
             self._taken.add(choice.volume)
             for pool in self._pools.values():
                 pool.count(choice.volume, -1)
 
-    def _drop(self, choice: VolumeChoice) -> None:
+    def _drop(self, choice: VolumeAllocation) -> None:
         del self.chosen[choice.claim]
         if choice.volume is not None:
             self._taken.discard(choice.volume)
@@ -269,7 +277,7 @@ class Bindings:
         for choice in [choice for choice in self.chosen.values() if not self._stands(choice)]:
             self._drop(choice)
 
-    def _stands(self, choice: VolumeChoice) -> bool:
+    def _stands(self, choice: VolumeAllocation) -> bool:
         """Tell whether the catalogue leaves room for a choice and does not say the same already."""
         claim = self._storage.claims.get(choice.claim)
         if claim is None or claim.volume_name:

@@ -7,8 +7,7 @@ from cpg_api.core.volumes import CSINode, PersistentVolume, StorageClass
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.volumes import NO_PROVISIONER
-from cpg_engine.decisions import VolumeChoice
-from cpg_engine.filters.volume_binding import volume_choices
+from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, stock, storage_class, using, volume
@@ -36,7 +35,7 @@ def open_to(ledger: Ledger, *claims: str) -> str:
     """Return the nodes at which all of these claims can be bound."""
     volumes = class_of(ledger, *claims).volumes
     assert volumes is not None
-    flags = ledger.bindings.room_for(ledger.storage.resolve(volumes).late)
+    flags = ledger.volume_allocator.room_for(ledger.storage.resolve(volumes).late)
     return " ".join(sorted(ledger.cluster.name(row) for row in np.flatnonzero(flags).tolist()))
 
 
@@ -44,10 +43,10 @@ def place(ledger: Ledger, name: str, *claims: str) -> str:
     """Place a pod that uses these claims; return what was chosen, as claim=volume@node."""
     pod_class, row = class_of(ledger, *claims), ledger.cluster.row_of[name]
     ledger.place(pod_class, np.array([row]))
-    return told(*volume_choices(ledger, pod_class, row))
+    return told(*ledger.allocators.allocations(pod_class, row))
 
 
-def told(*choices: VolumeChoice) -> str:
+def told(*choices: VolumeAllocation) -> str:
     """Return choices in short."""
     return " ".join(f"{one.claim.removeprefix('default/')}={one.volume or 'new'}@{one.node}" for one in choices)
 
@@ -214,8 +213,8 @@ def test_two_claims_where_volumes_are_made(ledger: Ledger) -> None:
 def test_what_is_assumed_stands_until_it_shows(ledger: Ledger) -> None:
     """The next cycle reckons with the last one's choices before the API server does."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"))
-    choice = VolumeChoice(claim="default/c", volume="v", node="n1")
-    ledger.bindings.assume([choice, choice])
+    choice = VolumeAllocation(claim="default/c", volume="v", node="n1")
+    ledger.volume_allocator.assume([choice, choice])
     assert open_to(ledger, "d") == ""
     assert place(ledger, "n2", "c") == "c=v@n1"
     ledger.rollback(0)
@@ -225,19 +224,19 @@ def test_what_is_assumed_stands_until_it_shows(ledger: Ledger) -> None:
     assert open_to(ledger, "c") == "n1 n2 n3"
     stock(ledger.storage, claim("c", bound_to="v"))
     assert open_to(ledger, "d") == ""
-    assert ledger.bindings.chosen == {}
+    assert ledger.volume_allocator.chosen == {}
 
 
 def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
     """The volume is free again; what is not known, or known otherwise, is left alone."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"), volume("w"))
-    choice = VolumeChoice(claim="default/c", volume="v", node="n1")
-    ledger.bindings.give_up([choice])
-    ledger.bindings.assume([choice])
-    ledger.bindings.give_up([VolumeChoice(claim="default/c", volume="w", node="n1")])
-    assert ledger.bindings.chosen == {"default/c": choice}
-    ledger.bindings.give_up([choice])
-    assert ledger.bindings.chosen == {}
+    choice = VolumeAllocation(claim="default/c", volume="v", node="n1")
+    ledger.volume_allocator.forget([choice])
+    ledger.volume_allocator.assume([choice])
+    ledger.volume_allocator.forget([VolumeAllocation(claim="default/c", volume="w", node="n1")])
+    assert ledger.volume_allocator.chosen == {"default/c": choice}
+    ledger.volume_allocator.forget([choice])
+    assert ledger.volume_allocator.chosen == {}
     assert place(ledger, "n1", "d") == "d=v@n1"
 
 
@@ -253,27 +252,29 @@ def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
 def test_the_catalogue_overrules_what_is_assumed(ledger: Ledger, news: tuple[storage_builders.Stored, ...]) -> None:
     """A choice that has become true, or impossible, is dropped."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"))
-    ledger.bindings.assume([VolumeChoice(claim="default/c", volume="v", node="n1")])
+    ledger.volume_allocator.assume([VolumeAllocation(claim="default/c", volume="v", node="n1")])
     stock(ledger.storage, *news)
     open_to(ledger, "d")
-    assert ledger.bindings.chosen == {}
+    assert ledger.volume_allocator.chosen == {}
 
 
 def test_what_is_gone_is_assumed_no_longer(ledger: Ledger) -> None:
     """Neither a volume nor a claim comes back because somebody reckoned with it."""
     stock(ledger.storage, storage_class(provisioner=DRIVER), claim("c"), claim("d"), claim("e"), volume("v"))
-    there = [VolumeChoice("default/c", "v", "n1"), VolumeChoice("default/d", None, "n1")]
-    new = VolumeChoice("default/e", None, "n2")
-    ledger.bindings.assume([*there, new, VolumeChoice("default/x", None, "n1"), VolumeChoice("default/y", "w", "n1")])
-    assert list(ledger.bindings.chosen.values()) == [*there, new]
+    there = [VolumeAllocation("default/c", "v", "n1"), VolumeAllocation("default/d", None, "n1")]
+    new = VolumeAllocation("default/e", None, "n2")
+    ledger.volume_allocator.assume(
+        [*there, new, VolumeAllocation("default/x", None, "n1"), VolumeAllocation("default/y", "w", "n1")]
+    )
+    assert list(ledger.volume_allocator.chosen.values()) == [*there, new]
     ledger.storage.remove_volume("v")
     ledger.storage.remove_claim("default", "d")
     assert open_to(ledger, "e") == "n2"
-    assert list(ledger.bindings.chosen.values()) == [new]
+    assert list(ledger.volume_allocator.chosen.values()) == [new]
     stock(ledger.storage, claim("e", node="n3"))
     assert open_to(ledger, "e") == "n3"
     ledger.storage.remove_class(storage_builders.LOCAL)
-    assert not ledger.bindings.room_for([ledger.bindings._storage.claims["default/e"]]).any()
+    assert not ledger.volume_allocator.room_for([ledger.volume_allocator._storage.claims["default/e"]]).any()
 
 
 def test_pods_placed_by_force_choose_what_there_is(ledger: Ledger) -> None:
@@ -284,4 +285,4 @@ def test_pods_placed_by_force_choose_what_there_is(ledger: Ledger) -> None:
 
 def test_pods_without_volumes_choose_nothing(ledger: Ledger) -> None:
     """There is nothing to be done for them."""
-    assert volume_choices(ledger, ledger.class_of(pod("p")), 0) == ()
+    assert ledger.allocators.allocations(ledger.class_of(pod("p")), 0) == ()

@@ -1,0 +1,91 @@
+"""The seam for what a pod is allocated beside its node: volumes today, devices next.
+
+To allocate another kind of resource, add:
+
+1. a value type to ``cpg_engine.decisions.Allocation``: what has to be written to the API before the pod is bound;
+2. an ``Allocator`` in this package, and its instance to ``Ledger.allocators``;
+3. a filter in ``cpg_engine.filters`` that rejects the nodes for which ``reserve`` would find nothing;
+4. a PreBind step in the scheduler that carries out allocations of the new type.
+
+Nothing else has to change: the ledger rolls reservations back with the placement that made them, ``Bind.allocations``
+carries them to the scheduler, and the scheduler assumes and forgets them with the bind.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.decisions import Allocation
+
+A = TypeVar("A", bound=Allocation)
+
+
+class Allocator(Protocol[A]):
+    """Reserves one kind of resource for pods.
+
+    ``reserve`` and ``unreserve`` are the simulation within a cycle and undo each other exactly. ``assume`` and
+    ``forget`` are about decisions that the scheduler is carrying out: an assumed allocation counts from the next cycle
+    on, until the API shows it, the API contradicts it, or the scheduler forgets it.
+    """
+
+    @property
+    def kind(self) -> type[A]:
+        """Return the type of its allocations."""
+
+    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[A, ...]:
+        """Reserve for one pod of the class at each row; return the reservations that are new."""
+
+    def unreserve(self, reserved: tuple[A, ...]) -> None:
+        """Undo what one call of ``reserve`` has returned, the last reservation first."""
+
+    def allocations(self, pod_class: PodClass, row: int) -> tuple[A, ...]:
+        """Return all allocations of a pod of the class that is placed at a row, shared ones included."""
+
+    def assume(self, allocations: Iterable[A]) -> None:
+        """Count these allocations until the API shows them; those assumed already change nothing."""
+
+    def forget(self, allocations: Iterable[A]) -> None:
+        """Stop counting assumed allocations that were not carried out."""
+
+
+Reserved = tuple[tuple[Allocator[Any], tuple[Allocation, ...]], ...]
+"""What one placement has reserved, by allocator."""
+
+
+class Allocators:
+    """The allocators of one ledger."""
+
+    def __init__(self, allocators: Iterable[Allocator[Any]]) -> None:
+        """Use these allocators in this order."""
+        self._allocators = tuple(allocators)
+
+    def reserve(self, pod_class: PodClass, rows: Rows) -> Reserved:
+        """Reserve everything that one pod of the class needs at each row."""
+        made = [(allocator, allocator.reserve(pod_class, rows)) for allocator in self._allocators]
+        return tuple(pair for pair in made if pair[1])
+
+    def unreserve(self, reserved: Reserved) -> None:
+        """Undo what one call of ``reserve`` has returned."""
+        for allocator, allocations in reversed(reserved):
+            allocator.unreserve(allocations)
+
+    def allocations(self, pod_class: PodClass, row: int) -> tuple[Allocation, ...]:
+        """Return all allocations of a pod of the class at a row, while the ledger holds its placement."""
+        return tuple(found for allocator in self._allocators for found in allocator.allocations(pod_class, row))
+
+    def assume(self, allocations: Iterable[Allocation]) -> None:
+        """Count allocations that the scheduler is carrying out."""
+        for allocator, own in self._by_allocator(allocations):
+            allocator.assume(own)
+
+    def forget(self, allocations: Iterable[Allocation]) -> None:
+        """Stop counting allocations that the scheduler could not carry out."""
+        for allocator, own in self._by_allocator(allocations):
+            allocator.forget(own)
+
+    def _by_allocator(self, allocations: Iterable[Allocation]) -> list[tuple[Allocator[Any], list[Allocation]]]:
+        found = tuple(allocations)
+        return [
+            (allocator, [each for each in found if isinstance(each, allocator.kind)]) for allocator in self._allocators
+        ]

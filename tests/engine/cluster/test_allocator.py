@@ -1,0 +1,89 @@
+"""The seam for allocations beside a node."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from cpg_engine.cluster.allocator import Allocators
+from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.decisions import VolumeAllocation
+from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.storage_builders import claim, stock, storage_class, using, volume
+
+
+class DeviceAllocation(Struct, frozen=True):
+    """A device for a pod."""
+
+    device: str
+
+
+class DeviceAllocator:
+    """Reserves one device for every pod, and two devices are the most that there are."""
+
+    kind: Any = DeviceAllocation
+
+    def __init__(self) -> None:
+        """Start with all devices free."""
+        self.taken: list[DeviceAllocation] = []
+
+    def reserve(self, _pod_class: PodClass, rows: Rows) -> tuple[Any, ...]:
+        """Reserve a device for each pod."""
+        made = tuple(DeviceAllocation(f"gpu-{len(self.taken) + number}") for number in range(len(rows)))
+        self.taken.extend(made)
+        return made
+
+    def unreserve(self, reserved: tuple[Any, ...]) -> None:
+        """Release the devices, which were the last to be reserved."""
+        assert tuple(self.taken[-len(reserved) :]) == reserved
+        del self.taken[-len(reserved) :]
+
+    def allocations(self, _pod_class: PodClass, _row: int) -> tuple[Any, ...]:
+        """Return the last device."""
+        return tuple(self.taken[-1:])
+
+    def assume(self, allocations: Iterable[Any]) -> None:
+        """Count the devices."""
+        self.taken.extend(allocations)
+
+    def forget(self, allocations: Iterable[Any]) -> None:
+        """Release the devices."""
+        self.taken = [found for found in self.taken if found not in tuple(allocations)]
+
+
+def ledger_with_devices() -> tuple[Ledger, DeviceAllocator]:
+    """Return a ledger of one node with an open claim and a volume for it, and the allocator of its devices."""
+    ledger, devices = Ledger(), DeviceAllocator()
+    ledger.put_node(node("n"))
+    stock(ledger.storage, storage_class(), claim("c"), volume("v"))
+    ledger.allocators = Allocators((ledger.volume_allocator, devices))
+    return ledger, devices
+
+
+def test_rollback_undoes_the_reservations_of_all_allocators() -> None:
+    """A placement reserves with every allocator, and taking it back leaves no trace with any."""
+    ledger, devices = ledger_with_devices()
+    found = ledger.class_of(pod("p", volumes=using("c")))
+    ledger.place(found, np.array([0]))
+    expected: Any = (VolumeAllocation("default/c", "v", "n"), DeviceAllocation("gpu-0"))
+    assert ledger.allocators.allocations(found, 0) == expected
+    mark = ledger.mark()
+    ledger.place(found, np.array([0]))
+    assert len(devices.taken) == 2
+    ledger.rollback(mark)
+    assert ledger.allocators.allocations(found, 0) == expected
+    ledger.rollback(0)
+    assert (ledger.volume_allocator.chosen, devices.taken) == ({}, [])
+
+
+def test_allocations_are_assumed_and_forgotten_by_the_allocator_of_their_type() -> None:
+    """The scheduler hands over all allocations of a bind at once."""
+    ledger, devices = ledger_with_devices()
+    chosen: Any = (VolumeAllocation("default/c", "v", "n"), DeviceAllocation("gpu-0"))
+    ledger.allocators.assume(chosen)
+    assert (list(ledger.volume_allocator.chosen.values()), devices.taken) == ([chosen[0]], [chosen[1]])
+    ledger.allocators.forget(iter(chosen))
+    assert (ledger.volume_allocator.chosen, devices.taken) == ({}, [])
