@@ -44,7 +44,7 @@ from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.cache.storage import needed
+from cpg_scheduler.cache.storage import trimmed
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.debug.dump import Dumper
 from cpg_scheduler.debug.explain import Explainer
@@ -158,9 +158,9 @@ class _Scene:
 
     def saw(self, change: Change[Any], kind: type[Any]) -> None:
         """Tell those who act of a change, or let nobody be told of ever more."""
-        news, parts = self.state.news, self.parts
+        parts = self.parts
         if parts is None:
-            if len(news.touched) + len(news.eased) + len(news.gone) > UNREAD:
+            if self.state.events.pending.size > UNREAD:
                 self.state.take_events()
             return
         if kind in {Pod, Node}:
@@ -218,7 +218,7 @@ async def _schedule(
                 nodes=len(state.snapshot.ledger.cluster.row_of),
             )
             scene.parts = parts
-            state.emit_all()
+            state.report_all()
             parts.crowds.look_around()
             driving = tasks.create_task(parts.driver.run(), name="driver")
             tasks.create_task(parts.reporter.run(), name="reporter")
@@ -409,11 +409,11 @@ def _reflectors(connection: Connection, scene: _Scene, log: FilteringBoundLogger
     found = [
         reflect(resources.NODES, Node, state.on_node),
         reflect(resources.NAMESPACES, Namespace, state.on_namespace),
-        reflect(resources.PRIORITY_CLASSES, PriorityClass, state.on_class),
-        reflect(resources.STORAGE_CLASSES, StorageClass, state.storage.on_storage_class, project=needed),
-        reflect(resources.CSI_NODES, CSINode, state.storage.on_csi_node, project=needed),
-        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, state.storage.on_volume, project=needed),
-        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, state.storage.on_claim, project=needed),
+        reflect(resources.PRIORITY_CLASSES, PriorityClass, state.on_priority_class),
+        reflect(resources.STORAGE_CLASSES, StorageClass, state.storage.on_storage_class, project=trimmed),
+        reflect(resources.CSI_NODES, CSINode, state.storage.on_csi_node, project=trimmed),
+        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, state.storage.on_volume, project=trimmed),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, state.on_claim, project=trimmed),
         reflect(resources.PODS, Pod, state.on_pod),
     ]
     for space in sorted(state.namespaces) or (None,):

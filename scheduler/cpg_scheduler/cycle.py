@@ -207,7 +207,7 @@ class SchedulingLoop:
         why = causes(explanation, answer.outlook)
         for pod in left.values():
             # A pod that is alone is the one that there is a sentence for.
-            key = self._state.leaf_of(pod) or explanation.reports[0].key
+            key = self._state.group_of(pod) or explanation.reports[0].key
             say = self._reporter.nominated if pod.metadata.uid in answer.nominated else self._reporter.pod
             own = refused.get(pod.metadata.uid)
             say(pod, reason, own or told[key], cause=own or why[key])

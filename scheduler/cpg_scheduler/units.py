@@ -28,7 +28,7 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Finding
-from cpg_scheduler.cache.cluster import ALONE, ClusterCache
+from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.hints import FailedAttempt, hint_for, signature_of
 
@@ -80,9 +80,9 @@ class Inadmissible(Struct, frozen=True):
 
 def queue_key_of(state: ClusterCache, root: UnitKey) -> QueueKey | None:
     """Return where a root stands in the queue, or None where no pod of ours waits in it."""
-    if root.flavour == ALONE:
-        pod = state.pod_alone(root.key)
-        if pod is None or not state.is_ours(pod):
+    if root.flavour == SINGLE_POD:
+        pod = state.single_pod(root.key)
+        if pod is None or not state.is_pending(pod):
             return None
         return QueueKey(-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", root)
     tree = state.stores[root.flavour].forest.tree_of(root.key)
@@ -96,7 +96,7 @@ def queue_key_of(state: ClusterCache, root: UnitKey) -> QueueKey | None:
 
 def build_unit(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmissible:
     """Return what there is to attempt at a root that has pods waiting."""
-    if root.flavour == ALONE:
+    if root.flavour == SINGLE_POD:
         return _single(state, root.key)
     workloads = state.workloads[root.flavour]
     tree = effective_tree(state.stores[root.flavour].forest.tree_of(root.key), workloads)
@@ -111,22 +111,22 @@ def build_unit(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmiss
         pods={pod.metadata.uid: pod for pod in pods},
         groups=groups,
         priority=_priority_of(state, root.flavour, tree),
-        preempts=NEVER not in {resolved_preemption(tree.root, workloads, state.classes), *map(_policy, pods)},
+        preempts=NEVER not in {resolved_preemption(tree.root, workloads, state.priority_classes), *map(_policy, pods)},
     )
 
 
 def pending_pods(state: ClusterCache, root: UnitKey) -> list[Pod]:
     """Return the pods of ours that wait at a root."""
-    if root.flavour == ALONE:
-        pod = state.pod_alone(root.key)
-        return [pod] if pod is not None and state.is_ours(pod) else []
+    if root.flavour == SINGLE_POD:
+        pod = state.single_pod(root.key)
+        return [pod] if pod is not None and state.is_pending(pod) else []
     return _waiting(state, root.flavour, state.stores[root.flavour].forest.tree_of(root.key))
 
 
 def is_incomplete(state: ClusterCache, root: UnitKey) -> bool:
     """Tell whether a root waits for an object: the group that its pods name, or one above."""
-    if root.flavour == ALONE:
-        pod = state.pod_alone(root.key)
+    if root.flavour == SINGLE_POD:
+        pod = state.single_pod(root.key)
         return pod is not None and membership(pod).group is not None
     return state.stores[root.flavour].anchor(root.key) not in state.stores[root.flavour]
 
@@ -135,7 +135,7 @@ def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:
     """Return the pods of a group: those that wait, and those that have a node or have succeeded."""
     pending, settled = [], []
     for pod in state.members(flavour, key):
-        if state.is_ours(pod):
+        if state.is_pending(pod):
             pending.append(pod)
         elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
             settled.append(pod)
@@ -143,7 +143,7 @@ def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:
 
 
 def _single(state: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissible:
-    pod = state.pod_alone(key)
+    pod = state.single_pod(key)
     if pod is None:
         return Inadmissible(reason=REASON_UNSCHEDULABLE, message=f"{key} is gone", pods=(), groups=())
     group, problem = membership(pod).group, membership(pod).problem
@@ -166,7 +166,7 @@ def _single(state: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissibl
 
 def _priority_of(state: ClusterCache, flavour: str, tree: Tree) -> int:
     """Return the priority of a tree: that of its root."""
-    return resolved_priority(tree.root, state.workloads[flavour], state.classes) or 0
+    return resolved_priority(tree.root, state.workloads[flavour], state.priority_classes) or 0
 
 
 def _leaves(tree: Tree) -> Iterable[GroupKey]:
@@ -179,7 +179,7 @@ def _leaves(tree: Tree) -> Iterable[GroupKey]:
 
 
 def _waiting(state: ClusterCache, flavour: str, tree: Tree) -> list[Pod]:
-    return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_ours(pod)]
+    return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_pending(pod)]
 
 
 def _wrong(state: ClusterCache, flavour: str, tree: Tree) -> Inadmissible | None:
@@ -189,7 +189,7 @@ def _wrong(state: ClusterCache, flavour: str, tree: Tree) -> Inadmissible | None
     """
     if tree.anchor is Anchor.MISSING:
         return Inadmissible(REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist")
-    around = Surroundings(workloads=state.workloads[flavour], classes=state.classes)
+    around = Surroundings(workloads=state.workloads[flavour], classes=state.priority_classes)
     problems = validate(tree, around)
     if problems:
         return _invalid(problems)

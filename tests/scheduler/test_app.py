@@ -107,7 +107,7 @@ async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPat
             change = Deleted(gone.metadata.key, gone)
             state.on_pod(change)
             house.scene.saw(change, Pod)
-        assert len(state.news.gone) <= 10
+        assert len(state.events.pending.removed_pods) <= 10
         house.put(pod("a", cpu=1))
         state.take_events()
         leading = asyncio.create_task(work())

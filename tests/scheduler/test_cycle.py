@@ -224,7 +224,7 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     (works, where), (fails, _) = order.nodes.items()
     bound = stage.pod(order.pods[works].metadata.name)
     stage.put(replace(bound, spec=replace(bound.spec, node_name=where)))
-    stage.state.unassume(fails)
+    stage.state.forget(fails)
     order.failed(BindFailure(frozenset({fails})))
     stage.settle(60)
     assert {name[0] for name in stage.bound().values()} == {where[0]}
@@ -413,8 +413,7 @@ def test_who_was_to_be_told_and_is_gated_by_now_is_left_alone() -> None:
     assert root is not None
     stage.driver._try(root)
     gated = pod("big9", cpu=9, scheduling_gates=(SchedulingGate(name="wait"),))
-    stage.state.pods[gated.metadata.uid] = gated
-    stage.state._singles["default", "big9"] = gated
+    stage.state._pods.replace(None, gated)
     assert stage.driver._retell()
     assert "big9" not in stage.notebook.pods
 

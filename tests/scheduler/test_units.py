@@ -33,7 +33,7 @@ UNSCHEDULABLE, INVALID, ERROR = "Unschedulable", "Invalid", "SchedulerError"
 
 def attempt(stage: Stage, name: str) -> SchedulableUnit | Inadmissible:
     """Return what there is to attempt at the root of a pod."""
-    return build_unit(stage.state, stage.state.root_of(stage.pod(name)))
+    return build_unit(stage.state, stage.state.unit_of(stage.pod(name)))
 
 
 def refused(stage: Stage, name: str) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def test_a_root_stands_by_priority_then_age() -> None:
     stage = Stage(
         pod_group("pg", priority=7, meta=early), pod("m", group="pg", priority=1), pod("p", priority=3, meta=late)
     )
-    orders = [queue_key_of(stage.state, stage.state.root_of(stage.pod(name))) for name in ("m", "p")]
+    orders = [queue_key_of(stage.state, stage.state.unit_of(stage.pod(name))) for name in ("m", "p")]
     assert [found and found[:2] for found in orders] == [(-7, "2025"), (-3, "2026")]
 
 
@@ -73,7 +73,7 @@ def test_a_group_without_a_number_stands_by_its_class() -> None:
     """Also by the default one; by none, it stands at zero."""
     group = pod_group("pg", priority=None)
     stage = Stage(group, pod("m", group="pg"))
-    root = stage.state.root_of(stage.pod("m"))
+    root = stage.state.unit_of(stage.pod("m"))
     assert (queue_key_of(stage.state, root) or (1,))[0] == 0
     stage.put(priority_class("usual", 5, default=True))
     assert (queue_key_of(stage.state, root) or (1,))[0] == -5
@@ -87,10 +87,10 @@ def test_where_nobody_waits_there_is_no_root() -> None:
     stage.put(*(pod(f"{name}-{number}", group=name, node_name="n1") for name in ("one", "two") for number in range(2)))
     stage.put(pod("alone", node_name="n1"), foreign(pod("foreign")))
     for name in ("one-0", "alone", "foreign"):
-        root = stage.state.root_of(stage.pod(name))
+        root = stage.state.unit_of(stage.pod(name))
         assert queue_key_of(stage.state, root) is None
         assert pending_pods(stage.state, root) == []
-    gone = stage.state.root_of(pod("gone"))
+    gone = stage.state.unit_of(pod("gone"))
     assert queue_key_of(stage.state, gone) is None
     assert pending_pods(stage.state, gone) == []
 
@@ -99,8 +99,8 @@ def test_who_waits_at_a_root_is_known() -> None:
     """The pod itself, or all that wait in the tree."""
     stage = tree()
     stage.put(pod("alone"), pod("one-0", group="one", node_name="n1"))
-    assert pending_pods(stage.state, stage.state.root_of(stage.pod("alone"))) == [stage.pod("alone")]
-    names = [found.metadata.name for found in pending_pods(stage.state, stage.state.root_of(stage.pod("two-0")))]
+    assert pending_pods(stage.state, stage.state.unit_of(stage.pod("alone"))) == [stage.pod("alone")]
+    names = [found.metadata.name for found in pending_pods(stage.state, stage.state.unit_of(stage.pod("two-0")))]
     assert names == ["one-1", "two-0", "two-1"]
 
 
@@ -118,7 +118,7 @@ def test_a_pod_that_is_alone_is_ready() -> None:
 def test_a_pod_that_is_gone_is_not_attempted() -> None:
     """It was there when the news came."""
     stage = Stage(pod("p"))
-    root = stage.state.root_of(stage.pod("p"))
+    root = stage.state.unit_of(stage.pod("p"))
     stage.delete(stage.pod("p"))
     assert build_unit(stage.state, root) == Inadmissible(UNSCHEDULABLE, "Pod default/p is gone", (), ())
 

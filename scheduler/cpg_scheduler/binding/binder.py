@@ -137,7 +137,7 @@ class Binder:
         self.under_way += 1
         before = self._latest.get(order.root)
         borne = known_violations(self._state, order.nodes)
-        flight = _Flight(order, self._state.disturbances, borne, len(order.nodes), before)
+        flight = _Flight(order, self._state.placement_changes, borne, len(order.nodes), before)
         self._latest[order.root] = flight
         if self._furnisher.unbound(order.pods.values()) or (before is not None and before.furnishing is not None):
             flight.furnishing = self._tasks.create_task(self._furnish(flight))
@@ -176,7 +176,7 @@ class Binder:
         order, flight.is_over = flight.order, True
         self._log.info("order given back", root=str(order.root.key), pods=len(order.nodes), why=why)
         for uid in order.nodes:
-            self._state.unassume(uid)
+            self._state.forget(uid)
         self._end(flight)
         message = why if blame else ""
         order.failed(BindFailure(frozenset(order.nodes), REASON_UNSCHEDULABLE, message, at_once=not blame))
@@ -228,7 +228,7 @@ class Binder:
     def _objection(self, flight: _Flight) -> str:
         if flight.before is not None and flight.before.is_over:
             return "an earlier order of this tree came to nothing"
-        if self._state.disturbances == flight.disturbances:
+        if self._state.placement_changes == flight.disturbances:
             return ""
         return validate_binds(self._state, flight.order.nodes, flight.borne)
 
@@ -304,7 +304,7 @@ class Binder:
         self._metrics.bound("gone" if why is GONE else "error" if why else "success")
         if why:
             self._log.warning("bind failed", pod=self._pod(job).metadata.key, why=why)
-            self._state.unassume(job.uid)
+            self._state.forget(job.uid)
             flight.refused[job.uid] = why
         flight.left -= 1
         if flight.left:

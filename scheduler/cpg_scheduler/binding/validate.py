@@ -42,7 +42,7 @@ def validate_binds(state: ClusterCache, nodes: Mapping[str, str], borne: KnownVi
     Room that is kept for nominated pods is not taken.
     """
     ledger = state.snapshot.ledger
-    if not all(map(state.is_assumed, nodes)):
+    if not all(uid in state.assumed for uid in nodes):
         return "one of its pods is gone, or about to go"
     gone = next((node for node in nodes.values() if node not in ledger.cluster.row_of), None)
     if gone is not None:
@@ -64,7 +64,7 @@ def _room_of_ghosts(state: ClusterCache) -> Iterator[None]:
     """Look at the ledger as if nobody were nominated."""
     ledger = state.snapshot.ledger
     mark = ledger.mark()
-    ledger.ignore(state.nominations.reserved_uids())
+    ledger.ignore(state.reservations.reserved_uids())
     try:
         yield
     finally:

@@ -76,8 +76,8 @@ class VolumeBinder:
 
     async def _watch(self, uids: Sequence[str]) -> None:
         """Raise as soon as one of these pods is not to be bound any more."""
-        with self._state.storage.news_of(uids) as news:
-            while all(map(self._state.is_assumed, uids)):
+        with self._state.storage.watching(uids) as news:
+            while all(uid in self._state.assumed for uid in uids):
                 news.clear()
                 await news.wait()
         raise VolumeBindingError("one of its pods is gone, or about to go")
@@ -86,7 +86,7 @@ class VolumeBinder:
         """Carry out what was chosen for a claim, if anything, and wait until it is bound."""
         version = 0 if choice is None else await self._carry_out(choice)
         volume = choice.volume if choice is not None else None
-        with self._state.storage.news_of((key,) if volume is None else (key, volume)) as news:
+        with self._state.storage.watching((key,) if volume is None else (key, volume)) as news:
             while not self._is_bound(key, volume, version):
                 news.clear()
                 await news.wait()
@@ -101,7 +101,7 @@ class VolumeBinder:
             raise VolumeBindingError(f"{named([key])} is gone, or about to go")
         if claim.bound:
             return True
-        is_news = self._state.storage.is_as_of(volume or key, version)
+        is_news = self._state.storage.is_seen(volume or key, version)
         if volume is None:
             if is_news and claim.selected_node is None and not claim.volume_name:
                 raise VolumeBindingError(f"no volume could be made for {named([key])}: its events say why")

@@ -1,12 +1,12 @@
-"""Room that is kept for pods that wait until others have gone.
+"""Room that is reserved for nominated pods while their victims terminate.
 
-Pods of other schedulers count as well: whom they nominate they have made room for, or are about to.
+Pods that other schedulers have nominated count as well, since those schedulers evict for them.
 
-A nominated pod is held in the ledger at its node as a ghost, under a UID of its own, so that whoever is decided about
-sees no room there. Its own root does see it, and so do those that outrank it: for them the ghosts are lifted.
+A reservation is a pod in the ledger, at the nominated node and under a UID of its own, so every other decision sees
+that room as taken. The unit of the nominated pod, and units of higher priority, ignore it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -16,14 +16,15 @@ from cpg_api.core.pod import Pod
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.cluster.requests import RequestError
+from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.keys import UnitKey
 
-RESERVATION = NOMINATED
-"""What the UID of a ghost begins with, by which the engine knows that it may never come."""
+RESERVATION_PREFIX = NOMINATED
+"""Begins the UID of a reservation; it tells the engine that the pod may never come."""
 
 
 class Reservation(Struct, frozen=True):
-    """Who is nominated where."""
+    """The node that a pod is nominated to, and its unit with its priority."""
 
     node: str
     root: UnitKey
@@ -31,58 +32,62 @@ class Reservation(Struct, frozen=True):
 
 
 class Reservations:
-    """The ghosts in a ledger."""
+    """The reservations in a ledger."""
 
-    def __init__(self, ledger: Ledger, ease: Callable[[str], None]) -> None:
-        """Start without any; ``ease`` is told of a node where there is more room again."""
+    def __init__(self, ledger: Ledger, events: EventCollector) -> None:
+        """Start without any; a node that loses one is noted as freed."""
         self._ledger = ledger
-        self._ease = ease
+        self._events = events
         self._held: dict[str, Reservation] = {}
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._held
 
     def items(self) -> Iterable[tuple[str, Reservation]]:
-        """Return who is nominated where, by the pods' UIDs."""
+        """Return the reservations by the UID of the nominated pod."""
         return self._held.items()
 
-    def of(self, uid: str) -> Reservation | None:
-        """Return where a pod is nominated to, by its UID."""
+    def get(self, uid: str) -> Reservation | None:
+        """Return the reservation of a pod, if it has one."""
         return self._held.get(uid)
 
-    def put(self, pod: Pod, nominated: Reservation) -> None:
-        """Keep room for a pod."""
+    def put(self, pod: Pod, reservation: Reservation) -> None:
+        """Reserve room for a pod, in place of the room reserved before."""
         uid = pod.metadata.uid
-        self.drop(uid)
+        self.remove(uid)
         try:
-            self._ledger.put_pod(replace(pod, metadata=replace(pod.metadata, uid=RESERVATION + uid)), nominated.node)
+            self._ledger.put_pod(
+                replace(pod, metadata=replace(pod.metadata, uid=RESERVATION_PREFIX + uid)), reservation.node
+            )
         except RequestError:
-            return  # it will never be placed
-        self._held[uid] = nominated
+            return  # the requests are invalid, so the pod will never be placed
+        self._held[uid] = reservation
 
-    def drop(self, uid: str) -> None:
-        """Keep no room any more for a pod; one that has none is no news."""
+    def remove(self, uid: str) -> None:
+        """Give up the room of a pod, if any is reserved."""
         found = self._held.pop(uid, None)
         if found is not None:
-            self._ledger.remove_pod(RESERVATION + uid)
-            self._ease(found.node)
+            self._ledger.remove_pod(RESERVATION_PREFIX + uid)
+            self._events.free_node(found.node)
 
     def ignored_by(self, root: UnitKey, priority: int) -> tuple[str, ...]:
-        """Return the ghosts that a root of this priority need not mind: its own, and those that it outranks."""
+        """Return the reservations that a unit ignores, as the ledger knows them: its own, and less important ones."""
         return tuple(
-            RESERVATION + uid for uid, found in self._held.items() if found.root == root or found.priority < priority
+            RESERVATION_PREFIX + uid
+            for uid, found in self._held.items()
+            if found.root == root or found.priority < priority
         )
 
     def reserved_uids(self) -> tuple[str, ...]:
-        """Return all of them, as the ledger knows them."""
-        return tuple(RESERVATION + uid for uid in self._held)
+        """Return all reservations, as the ledger knows them."""
+        return tuple(RESERVATION_PREFIX + uid for uid in self._held)
 
     @contextmanager
     def ignored(self, nodes: Iterable[str], others: Iterable[str] = ()) -> Iterator[None]:
-        """Look at the ledger as if there were none at these nodes, nor some others, by UID."""
+        """Have the ledger ignore the reservations at these nodes, and some pods, for as long as the block runs."""
         mark = self._ledger.mark()
-        reserved_uids = (uid for node in nodes for uid in self._ledger.uids_at(node) if uid.startswith(RESERVATION))
-        self._ledger.ignore((*reserved_uids, *others) if self._held else others)
+        reserved = (uid for node in nodes for uid in self._ledger.uids_at(node) if uid.startswith(RESERVATION_PREFIX))
+        self._ledger.ignore((*reserved, *others) if self._held else others)
         try:
             yield
         finally:

@@ -1,10 +1,9 @@
-"""Storage as the scheduler last heard of it: into the engine's catalogue, and to those who wait for it.
+"""Claims, volumes, storage classes and CSI nodes: the engine's catalogue, and waiting for their changes.
 
-1. **Of an object is kept what scheduling reads**: annotations can be large, and hardly any of them matter here.
-2. **What the catalogue does not show has not happened** for the pods that wait; it changes only where something did
-   that the engine looks at.
-3. **Versions tell old news from new.** Who has written to an object must not take its state from before the write for
-   an answer, so the version of each claim and volume is remembered.
+1. Of each object only what scheduling reads is kept, because annotations can be large.
+2. A change that the catalogue does not show is no event for pending pods.
+3. The version of each claim and volume is remembered. After a write, its state from before the write must not be
+   taken for an answer.
 """
 
 import asyncio
@@ -20,16 +19,17 @@ from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.cluster.storage import Storage
 from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, pod_volumes
+from cpg_scheduler.cache.events import EventCollector
 
 Stored: TypeAlias = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 S = TypeVar("S", bound=Stored)
-READ = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION})
+READ_ANNOTATIONS = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION})
 
 
-def needed(found: S) -> S:
-    """Return what is kept of an object: the projection of the reflectors."""
+def trimmed(found: S) -> S:
+    """Return an object with only what scheduling reads: the projection of the reflectors."""
     meta = found.metadata
-    annotations = {name: value for name, value in meta.annotations.items() if name in READ}
+    annotations = {name: value for name, value in meta.annotations.items() if name in READ_ANNOTATIONS}
     kept = replace(meta, annotations=annotations, finalizers=(), generation=0, creation_timestamp=None)
     return replace(found, metadata=kept)
 
@@ -41,50 +41,43 @@ def claims_of(pod: Pod) -> frozenset[str]:
 
 
 class StorageCache:
-    """Takes the news of storage: ``moved`` is called when they may help somebody, ``ready`` with whom they surely do.
+    """The storage objects of the cluster, and the pods that use each claim."""
 
-    These are the pods, by UID, of a claim that has appeared or been bound.
-    """
-
-    def __init__(
-        self, storage: Storage, *, moved: Callable[[], None], ready: Callable[[Collection[str]], None]
-    ) -> None:
-        """Start knowing nothing."""
+    def __init__(self, storage: Storage, events: EventCollector) -> None:
+        """Start without objects; ``storage`` is the engine's catalogue."""
         self._storage = storage
-        self._moved = moved
-        self._ready = ready
+        self._events = events
         self.objects: dict[tuple[str, str], Stored] = {}
-        """What there is, as the API server has it, for those who want to look at it elsewhere."""
+        """The objects as the API server has them, by kind and key, for dumps."""
         self._versions: dict[str, int] = {}
         self._users: dict[str, set[str]] = {}
+        """The pods, by UID, that use each claim."""
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    # What the watches bring.
-
-    def on_claim(self, change: Change[PersistentVolumeClaim]) -> None:
-        """Take news of a claim."""
+    def on_claim(self, change: Change[PersistentVolumeClaim]) -> Collection[str]:
+        """Take a change of a claim; if it has appeared or been bound, return the pods that use it, by UID."""
         before = self._storage.claims.get(_key(change))
-        self._take(change, self._storage.put_claim, lambda key: self._storage.remove_claim(*key.split("/")))
-        self._note(change)
+        self._update(change, self._storage.put_claim, lambda key: self._storage.remove_claim(*key.split("/")))
+        self._remember_version(change)
         after = self._storage.claims.get(_key(change))
-        if after is not None and (before is None or before.bound != after.bound):
-            self._ready(self._users.get(after.key, ()))
+        is_ready = after is not None and (before is None or before.bound != after.bound)
+        return self._users.get(_key(change), ()) if is_ready else ()
 
     def on_volume(self, change: Change[PersistentVolume]) -> None:
-        """Take news of a volume."""
-        self._take(change, self._storage.put_volume, self._storage.remove_volume)
-        self._note(change)
+        """Take a change of a volume."""
+        self._update(change, self._storage.put_volume, self._storage.remove_volume)
+        self._remember_version(change)
 
     def on_storage_class(self, change: Change[StorageClass]) -> None:
-        """Take news of a storage class."""
-        self._take(change, self._storage.put_class, self._storage.remove_class)
+        """Take a change of a storage class."""
+        self._update(change, self._storage.put_class, self._storage.remove_class)
 
     def on_csi_node(self, change: Change[CSINode]) -> None:
-        """Take news of what the CSI drivers say of a node."""
-        self._take(change, self._storage.put_csi_node, self._storage.remove_csi_node)
+        """Take a change of the CSI drivers of a node."""
+        self._update(change, self._storage.put_csi_node, self._storage.remove_csi_node)
 
-    def swap(self, old: Pod | None, new: Pod | None) -> None:
-        """Take note of which claims a pod uses, in place of those it used before."""
+    def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Note the claims that a pod uses, in place of those that it used before."""
         if old is not None:
             for key in claims_of(old):
                 self._users[key].discard(old.metadata.uid)
@@ -94,15 +87,13 @@ class StorageCache:
             for key in claims_of(new):
                 self._users.setdefault(key, set()).add(new.metadata.uid)
 
-    # For those who wait.
-
-    def is_as_of(self, key: str, version: int) -> bool:
-        """Tell whether what is known of a claim or volume is from that version of it, or a later one."""
+    def is_seen(self, key: str, version: int) -> bool:
+        """Return whether the known state of a claim or volume is of this version or a later one."""
         return self._versions.get(key, 0) >= version
 
     @contextmanager
-    def news_of(self, keys: Iterable[str]) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever there is news of one of these: claims, volumes, or whatever is told."""
+    def watching(self, keys: Iterable[str]) -> Iterator[asyncio.Event]:
+        """Yield an event that is set at each change of one of these: claims, volumes, or pods by UID."""
         event, watched = asyncio.Event(), tuple(keys)
         for key in watched:
             self._waiting.setdefault(key, set()).add(event)
@@ -114,13 +105,13 @@ class StorageCache:
                 if not self._waiting[key]:
                     del self._waiting[key]
 
-    def tell(self, key: str) -> None:
-        """Wake those who wait for news of this."""
+    def notify(self, key: str) -> None:
+        """Wake the coroutines that wait for a change of this claim, volume or pod."""
         for event in self._waiting.get(key, ()):
             event.set()
 
-    def _take(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> None:
-        """Bring the catalogue up to date, and say so where that changed anything."""
+    def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> None:
+        """Bring the catalogue up to date, and note an event if that changed anything."""
         version = self._storage.version
         match change:
             case Added() | Modified():
@@ -130,16 +121,16 @@ class StorageCache:
                 self.objects.pop((type(change.old).__name__, change.key), None)
                 remove(change.key)
         if self._storage.version != version:
-            self._moved()
+            self._events.change_cluster()
 
-    def _note(self, change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> None:
-        """Remember the version of a claim or volume, and wake those who wait for news of it."""
+    def _remember_version(self, change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> None:
+        """Remember the version of a claim or volume, and wake the coroutines that wait for it."""
         match change:
             case Added() | Modified():
                 self._versions[change.key] = version_of(change.new.metadata)
             case Deleted():
                 self._versions.pop(change.key, None)
-        self.tell(_key(change))
+        self.notify(_key(change))
 
 
 def version_of(meta: ObjectMeta) -> int:
@@ -148,5 +139,5 @@ def version_of(meta: ObjectMeta) -> int:
 
 
 def _key(change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> str:
-    """Return the name of what has changed, if anything has."""
+    """Return the key of the changed object; empty where the watch has only synced."""
     return "" if isinstance(change, Synced) else change.key

@@ -1,228 +1,260 @@
-"""Who could be evicted: all pods that run, in the units in which they go.
+"""The pods that preemption could evict, in the units in which they are evicted.
 
-A unit is the highest ancestor of a pod whose disruption mode is ``all``, as far as its ancestors are there, else the
-pod itself. Its priority is that of the root, for a pod of its own its own; where the root's is not known, because its
-class or Workload is not there, the highest of its pods' counts too. Pods of all schedulers count; those that terminate
-already cannot be evicted once more.
+The victim unit of a pod is its highest known ancestor with disruption mode ``all``; without one, it is the pod alone.
+Its priority is that of the root group, or for a single pod its own. Where the root's priority is unknown, because its
+class or Workload is missing, the highest priority of its pods counts too. Pods of all schedulers are victims;
+terminating pods are not.
 
-Asked for at every failed attempt, so it is kept up to date by events: a pod costs a dictionary write, and a group whose
-pods or ancestors have changed is looked at anew when somebody asks. Units lie by priority, because in most clusters
-nobody runs who is less important than who asks.
+Every failed attempt asks for victims, so the index is kept up to date by events: a single pod costs a dictionary
+write, and a group that has changed is computed anew at the next question. Units are filed by priority, because in most
+clusters no pod runs that is less important than the preemptor.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
+from cpg_scheduler.cache.events import EventCollector
+from cpg_scheduler.cache.groups import GroupIndex
+from cpg_scheduler.cache.pods import PodIndex
+from cpg_scheduler.keys import UnitKey
 
 
-class Lineage(Struct, frozen=True):
-    """A PodGroup and its ancestors, from below, as far as they are there; and the priority of the last of them."""
-
-    groups: Sequence[Group] = ()
-    priority: int = 0
-
-
-class _Piece(Struct, frozen=True):
-    """Units of one group; or a part of a unit that goes with ``whole``, whatever other groups it has pods in."""
+class _Part(Struct, frozen=True):
+    """The victim units of one PodGroup; or its part of the unit named by ``whole``, which may span several groups."""
 
     units: tuple[VictimUnit, ...]
     whole: Hashable | None = None
 
 
 class Victims:
-    """The pods that run, by what they would be evicted with."""
+    """The running pods by victim unit, and the terminating ones."""
 
-    def __init__(
-        self,
-        leaf_of: Callable[[Pod], GroupKey | None],
-        lineage: Callable[[GroupKey], Lineage],
-        fell: Callable[[Iterable[Pod]], None] = lambda _: None,
-    ) -> None:
-        """Start with nobody; pods are asked for their group when they come, groups for theirs when it matters.
-
-        ``fell`` is told of pods of a group that are less important than before.
-        """
-        self._leaf_of = leaf_of
-        self._lineage = lineage
-        self._fell = fell
+    def __init__(self, ledger: Ledger, pods: PodIndex, groups: GroupIndex, events: EventCollector) -> None:
+        """Start without pods; a node is noted as freed where the priority of a unit has fallen."""
+        self._ledger = ledger
+        self._pods = pods
+        self._groups = groups
+        self._events = events
         self._members: dict[GroupKey, dict[str, Pod]] = {}
-        self._pieces: dict[int, dict[Hashable, _Piece]] = {}
+        self._parts: dict[int, dict[Hashable, _Part]] = {}
+        """The parts by priority, then by PodGroup or by the UID of a single pod."""
         self._priorities_of: dict[Hashable, list[int]] = {}
-        self._wholes: dict[Hashable, dict[Hashable, _Piece]] = {}
-        """The pieces of each unit that goes whole, by where they lie."""
+        self._wholes: dict[Hashable, dict[Hashable, _Part]] = {}
+        """The parts of each unit that is evicted as a whole, by PodGroup."""
         self._stale: set[GroupKey] = set()
-        self.leaving: dict[str, Pod] = {}
-        """Who still has a node, and is about to leave it whatever we do, by UID."""
+        self._regrouped: set[UnitKey] = set()
+        self._has_regrouped = False
+        self._terminating: dict[str, Pod] = {}
 
-    def swap(self, old: Pod | None, new: Pod | None) -> None:
-        """Take the new state of a pod in place of the old."""
+    @property
+    def terminating(self) -> Mapping[str, Pod]:
+        """Return the pods that still hold room of a node and are being deleted, by UID."""
+        return self._terminating
+
+    def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Put the new state of a pod in place of the old one."""
         if old is not None:
-            self.leaving.pop(old.metadata.uid, None)
-            if _runs(old):
+            self._terminating.pop(old.metadata.uid, None)
+            if _is_evictable(old):
                 self._remove(old)
-        if new is not None and _leaves(new):
-            self.leaving[new.metadata.uid] = new
-        if new is not None and _runs(new):
+        if new is not None and _is_terminating(new):
+            self._terminating[new.metadata.uid] = new
+        if new is not None and _is_evictable(new):
             self._add(new)
 
-    def regroup(self, leaves: Iterable[GroupKey] | None = None) -> None:
-        """Look at these groups anew, or at all: what is above them, or its priority, may be another now."""
-        self._stale.update(self._members.keys() if leaves is None else self._members.keys() & set(leaves))
+    def regroup(self, units: Iterable[UnitKey]) -> None:
+        """Compute these units anew at the next question: their groups or templates have changed."""
+        self._regrouped.update(units)
+        self._has_regrouped = self._has_regrouped or bool(self._regrouped)
 
-    def refresh(self) -> None:
-        """Look at the groups that have changed, as is done whenever somebody asks."""
-        stale, self._stale = self._stale, set()
-        for leaf in stale:
-            before = max(self._priorities_of.get(leaf, ()), default=None)
-            self._take(leaf)
-            pods = self._members[leaf].values()
-            self._put_group(leaf, pods)
-            if before is not None and max(self._priorities_of[leaf]) < before:
-                self._fell(pods)
+    def regroup_all(self) -> None:
+        """Compute all groups anew at the next question: a priority class has changed."""
+        self._stale.update(self._members)
+        self._has_regrouped = True
+
+    def refresh_regrouped(self) -> None:
+        """Compute anew what changed groups concern, if any group has changed."""
+        if not self._has_regrouped:
+            return
+        current = set(map(self._groups.current_unit, self._regrouped))
+        leaves = {key for unit in current for key in self._groups.group_keys_of(unit)}
+        leaves.update(unit.key for unit in self._regrouped)
+        self._stale.update(self._members.keys() & leaves)
+        self._regrouped.clear()
+        self._has_regrouped = False
+        self._refresh_stale()
 
     def units(self, below: int, spared: Collection[str] = ()) -> tuple[VictimUnit, ...]:
-        """Return the units of lower priority, but for those with a pod that is spared, by UID."""
-        self.refresh()
+        """Return the units of lower priority, without those that have a spared pod, by UID."""
+        self._refresh()
         found: list[VictimUnit] = []
         whole: dict[Hashable, list[VictimUnit]] = {}
-        for priority, pieces in self._pieces.items():
+        for priority, parts in self._parts.items():
             if priority >= below:
                 continue
-            for piece in pieces.values():
-                if piece.whole is None:
-                    found.extend(piece.units)
+            for part in parts.values():
+                if part.whole is None:
+                    found.extend(part.units)
                 else:
-                    whole.setdefault(piece.whole, []).extend(piece.units)
+                    whole.setdefault(part.whole, []).extend(part.units)
         found.extend(_merged(parts) for name, parts in whole.items() if len(parts) == len(self._wholes[name]))
         without = frozenset(spared)
         return tuple(unit for unit in found if without.isdisjoint(unit.pods)) if without else tuple(found)
 
-    def unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
-        """Return how important the unit is that a pod goes with, and its pods, by UID; None for who does not run."""
-        uid, leaf = pod.metadata.uid, self._leaf_of(pod)
-        if leaf is None:
+    def victim_unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
+        """Return the priority and the pods, by UID, of a pod's unit; None for a pod that cannot be evicted."""
+        self.refresh_regrouped()
+        uid, group = pod.metadata.uid, self._pods.group_of(pod)
+        if group is None:
             return (pod.spec.priority or 0, (uid,)) if uid in self._priorities_of else None
-        if uid not in self._members.get(leaf, ()):
+        if uid not in self._members.get(group, ()):
             return None
-        lineage = self._lineage(leaf)
+        lineage = self._groups.lineage_of(group)
         if not lineage.groups:
             return pod.spec.priority or 0, (uid,)
-        if not any(map(_goes_whole, lineage.groups)):
+        if not any(map(_is_disrupted_whole, lineage.groups)):
             return lineage.priority, (uid,)
-        self.refresh()
-        whole = self._pieces[self._priorities_of[leaf][0]][leaf].whole
+        self._refresh()
+        whole = self._parts[self._priorities_of[group][0]][group].whole
         parts = self._wholes[whole].values()
         return lineage.priority, {each for part in parts for unit in part.units for each in unit.pods}
 
-    def any_below(self, priority: int) -> bool:
-        """Tell whether there is anybody of whom ``is_below`` is so."""
-        self.refresh()
-        return bool(self.leaving) or any(found < priority for found in self._pieces)
+    def groups_of(self, unit: VictimUnit) -> list[Group]:
+        """Return the groups that a unit is evicted with: its own, and all below it."""
+        if unit.key.kind == POD:
+            return []
+        leaf = self._pods.group_of(self._pods.by_uid[unit.pods[0]])
+        return self._groups.descendants_of(unit.key, leaf) if leaf is not None else []
 
-    def is_below(self, pod: Pod, priority: int) -> bool:
-        """Tell whether a pod leaves its node anyway, or goes with a unit that is less important than that."""
-        self.refresh()
-        leaf = self._leaf_of(pod)
-        place = pod.metadata.uid if leaf is None else leaf
-        return pod.metadata.uid in self.leaving or any(found < priority for found in self._priorities_of.get(place, ()))
+    def uids_on(self, nodes: Iterable[str], below: int) -> list[str]:
+        """Return the pods on these nodes, by UID, that terminate or that a preemptor of this priority could evict."""
+        self._refresh()
+        if not self._terminating and not any(priority < below for priority in self._parts):
+            return []
+        found = ((uid, self._pods.by_uid.get(uid)) for node in nodes for uid in self._ledger.uids_at(node))
+        return [uid for uid, pod in found if pod is not None and self._is_below(pod, below)]
+
+    def _is_below(self, pod: Pod, priority: int) -> bool:
+        uid = pod.metadata.uid
+        part = self._pods.group_of(pod) or uid
+        return uid in self._terminating or any(found < priority for found in self._priorities_of.get(part, ()))
+
+    def _refresh(self) -> None:
+        self.refresh_regrouped()
+        self._refresh_stale()
+
+    def _refresh_stale(self) -> None:
+        """Compute the groups whose pods or ancestors have changed."""
+        stale, self._stale = self._stale, set()
+        for group in stale:
+            before = max(self._priorities_of.get(group, ()), default=None)
+            self._remove_parts(group)
+            pods = self._members[group].values()
+            self._put_group(group, pods)
+            if before is not None and max(self._priorities_of[group]) < before:
+                # More preemptors may evict these pods now.
+                for node in {pod.spec.node_name for pod in pods}:
+                    self._events.free_node(node)
 
     def _add(self, pod: Pod) -> None:
-        leaf = self._leaf_of(pod)
-        if leaf is None:
-            self._put(pod.metadata.uid, pod.spec.priority or 0, _Piece((_single(pod, pod.spec.priority or 0),)))
+        group = self._pods.group_of(pod)
+        if group is None:
+            priority = pod.spec.priority or 0
+            self._put_part(pod.metadata.uid, priority, _Part((_pod_unit(pod, priority),)))
             return
-        self._members.setdefault(leaf, {})[pod.metadata.uid] = pod
-        self._stale.add(leaf)
+        self._members.setdefault(group, {})[pod.metadata.uid] = pod
+        self._stale.add(group)
 
     def _remove(self, pod: Pod) -> None:
-        leaf = self._leaf_of(pod)
-        if leaf is None:
-            self._take(pod.metadata.uid)
+        group = self._pods.group_of(pod)
+        if group is None:
+            self._remove_parts(pod.metadata.uid)
             return
-        members = self._members[leaf]
+        members = self._members[group]
         del members[pod.metadata.uid]
         if members:
-            self._stale.add(leaf)
+            self._stale.add(group)
             return
-        del self._members[leaf]
-        self._stale.discard(leaf)
-        self._take(leaf)
+        del self._members[group]
+        self._stale.discard(group)
+        self._remove_parts(group)
 
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
-        lineage = self._lineage(leaf)
+        lineage = self._groups.lineage_of(leaf)
         if not lineage.groups:
-            # Its group is gone or not there yet, so nothing binds it to others.
+            # The PodGroup does not exist, so each pod is evicted alone.
             for priority in {pod.spec.priority or 0 for pod in pods}:
-                alike = [pod for pod in pods if (pod.spec.priority or 0) == priority]
-                self._put(leaf, priority, _Piece(tuple(_single(pod, priority) for pod in alike)))
+                equal = [pod for pod in pods if (pod.spec.priority or 0) == priority]
+                self._put_part(leaf, priority, _Part(tuple(_pod_unit(pod, priority) for pod in equal)))
             return
-        top = next((group for group in reversed(lineage.groups) if _goes_whole(group)), None)
+        top = next((group for group in reversed(lineage.groups) if _is_disrupted_whole(group)), None)
         if top is None:
-            self._put(leaf, lineage.priority, _Piece(tuple(_single(pod, lineage.priority) for pod in pods)))
+            self._put_part(leaf, lineage.priority, _Part(tuple(_pod_unit(pod, lineage.priority) for pod in pods)))
             return
         unit = VictimUnit(
             key=key_of(top),
             priority=lineage.priority,
-            since=_first(pod.status.start_time for pod in pods),
+            since=_earliest(pod.status.start_time for pod in pods),
             pods=tuple(pod.metadata.uid for pod in pods),
         )
-        self._put(leaf, lineage.priority, _Piece((unit,), whole=(top.metadata.uid, key_of(top))))
+        self._put_part(leaf, lineage.priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
 
-    def _put(self, place: Hashable, priority: int, piece: _Piece) -> None:
-        self._pieces.setdefault(priority, {})[place] = piece
-        self._priorities_of.setdefault(place, []).append(priority)
-        if piece.whole is not None:
-            self._wholes.setdefault(piece.whole, {})[place] = piece
+    def _put_part(self, name: Hashable, priority: int, part: _Part) -> None:
+        self._parts.setdefault(priority, {})[name] = part
+        self._priorities_of.setdefault(name, []).append(priority)
+        if part.whole is not None:
+            self._wholes.setdefault(part.whole, {})[name] = part
 
-    def _take(self, place: Hashable) -> None:
-        for priority in self._priorities_of.pop(place, ()):
-            whole = self._pieces[priority].pop(place).whole
+    def _remove_parts(self, name: Hashable) -> None:
+        for priority in self._priorities_of.pop(name, ()):
+            whole = self._parts[priority].pop(name).whole
             if whole is not None:
-                del self._wholes[whole][place]
+                del self._wholes[whole][name]
                 if not self._wholes[whole]:
                     del self._wholes[whole]
-            if not self._pieces[priority]:
-                del self._pieces[priority]
+            if not self._parts[priority]:
+                del self._parts[priority]
 
 
-def _runs(pod: Pod) -> bool:
-    """Tell whether a pod has a node, neither its end nor its deletion has come, and deleting it would free room."""
+def _is_evictable(pod: Pod) -> bool:
+    """Return whether a pod has a node, neither terminates nor has ended, and deleting it would free room."""
     return bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating and not pod.is_mirror
 
 
-def _leaves(pod: Pod) -> bool:
-    """Tell whether a pod still takes the room of its node, and is being deleted."""
+def _is_terminating(pod: Pod) -> bool:
+    """Return whether a pod is being deleted and still takes room."""
     return bool(pod.spec.node_name) and not pod.is_terminal and pod.is_terminating
 
 
-def _goes_whole(group: Group) -> bool:
+def _is_disrupted_whole(group: Group) -> bool:
     mode = group.spec.disruption_mode
     return mode is not None and mode.all is not None
 
 
-def _first(times: Iterable[str | None]) -> str:
-    """Return the earliest; empty where none is known, because no node has said yet that it has started anything."""
+def _earliest(times: Iterable[str | None]) -> str:
+    """Return the earliest time; empty where none is known, because no kubelet has started the pod yet."""
     return min(filter(None, times), default="")
 
 
-def _single(pod: Pod, priority: int) -> VictimUnit:
+def _pod_unit(pod: Pod, priority: int) -> VictimUnit:
     key = GroupKey(POD, pod.metadata.namespace, pod.metadata.name)
     return VictimUnit(key=key, priority=priority, since=pod.status.start_time or "", pods=(pod.metadata.uid,))
 
 
 def _merged(parts: Sequence[VictimUnit]) -> VictimUnit:
-    """Return the unit that some groups go as."""
+    """Return one unit of the parts that several groups contribute."""
     first = parts[0]
     if len(parts) == 1:
         return first
     return VictimUnit(
         key=first.key,
         priority=first.priority,
-        since=_first(part.since for part in parts),
+        since=_earliest(part.since for part in parts),
         pods=tuple(uid for part in parts for uid in part.pods),
     )

@@ -35,7 +35,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.reservations import Reservation
-from cpg_scheduler.cache.storage import READ
+from cpg_scheduler.cache.storage import READ_ANNOTATIONS
 from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
 
 S = TypeVar("S", bound=Struct)
@@ -45,7 +45,7 @@ FORMAT = 1
 PIECE = 250
 """Objects that are encoded at a time: some milliseconds."""
 
-KEPT_ANNOTATIONS = READ | {POD_GROUP_LABEL, MIRROR}
+KEPT_ANNOTATIONS = READ_ANNOTATIONS | {POD_GROUP_LABEL, MIRROR}
 
 
 class UnreadableDumpError(ValueError):
@@ -158,7 +158,7 @@ def dump(
             Namespace(metadata=ObjectMeta(name=name, labels=dict(labels)))
             for name, labels in state.snapshot.ledger.pod_index.namespaces.items()
         ],
-        priority_classes=list(state.classes.by_name.values()),
+        priority_classes=list(state.priority_classes.by_name.values()),
         budgets=list(state.budgets),
         storage_classes=[found for found in stored.values() if isinstance(found, StorageClass)],
         csi_nodes=[found for found in stored.values() if isinstance(found, CSINode)],
@@ -174,7 +174,7 @@ def dump(
         },
         pods=list(state.pods.values()),
         assumed=list(state.assumed.values()),
-        nominations=[Nomination(uid, found) for uid, found in state.nominations.items()],
+        nominations=[Nomination(uid, found) for uid, found in state.reservations.items()],
         queue=[_waiting(place, now) for place in queue],
         scope=tuple(sorted(state.namespaces)),
         taken=taken,
@@ -216,11 +216,11 @@ def restored(found: Dump) -> ClusterCache:
     takers: list[tuple[Sequence[Any], Any]] = [
         (found.nodes, state.on_node),
         (found.namespaces, state.on_namespace),
-        (found.priority_classes, state.on_class),
+        (found.priority_classes, state.on_priority_class),
         (found.storage_classes, state.storage.on_storage_class),
         (found.csi_nodes, state.storage.on_csi_node),
         (found.volumes, state.storage.on_volume),
-        (found.claims, state.storage.on_claim),
+        (found.claims, state.on_claim),
     ]
     for flavour, groups in found.groups.items():
         takers.append((groups.workloads, state.on_workload(flavour)))
@@ -237,7 +237,7 @@ def restored(found: Dump) -> ClusterCache:
             state.assume(bind.uid, bind.node, bind.allocations)
     for nomination in found.nominations:
         if nomination.uid in state.pods:
-            state.nominations.put(state.pods[nomination.uid], nomination.nominated)
+            state.reservations.put(state.pods[nomination.uid], nomination.nominated)
     return state
 
 

@@ -86,7 +86,7 @@ class Explainer:
         told = self.explain(root)
         pod = self._pod(*parts[1:]) if parts[0] == "pod" else None
         if pod is not None and pod.spec.node_name:
-            doing = "being bound" if self._state.is_assumed(pod.metadata.uid) else "bound"
+            doing = "being bound" if pod.metadata.uid in self._state.assumed else "bound"
             told["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
         return _json(told)
 
@@ -150,7 +150,7 @@ class Explainer:
         """Return the root of what is asked for: a pod, or a group by its name, the composite one first."""
         if flavour == "pod":
             pod = self._pod(namespace, name)
-            return self._state.root_of(pod) if pod is not None else None
+            return self._state.unit_of(pod) if pod is not None else None
         store = self._state.stores.get(flavour)
         for kind in (CompositePodGroup.kind, PodGroup.kind):
             key = GroupKey(kind, namespace, name)

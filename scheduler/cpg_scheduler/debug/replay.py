@@ -66,7 +66,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
 
 def _waiting(state: ClusterCache) -> list[UnitKey]:
     """Return who waits, the first in the queue first."""
-    orders = (queue_key_of(state, root) for root in {state.root_of(pod) for pod in state.pods.values()})
+    orders = (queue_key_of(state, root) for root in {state.unit_of(pod) for pod in state.pods.values()})
     return [order.key for order in sorted(order for order in orders if order is not None)]
 
 

@@ -15,8 +15,8 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.cache.relevance import node_matters, pod_matters
-from cpg_scheduler.cache.reservations import RESERVATION
+from cpg_scheduler.cache.relevance import node_change_matters, pod_change_matters
+from cpg_scheduler.cache.reservations import RESERVATION_PREFIX
 
 NAMED = 3
 """Pods that are named; of more it is said how many."""
@@ -85,7 +85,7 @@ class OvercommitWatch:
         if not (over > 0).any():
             return {}
         for uid in ledger.uids_at(name):
-            if uid.startswith(RESERVATION) and (found := ledger.whereabouts(uid)) is not None:
+            if uid.startswith(RESERVATION_PREFIX) and (found := ledger.whereabouts(uid)) is not None:
                 over = over - ledger.vector_of(found[0])
         return {
             resource: amount for resource, amount in zip(ledger.axis.names, over.tolist(), strict=True) if amount > 0
@@ -104,5 +104,5 @@ def _node_of(thing: Pod | Node) -> str:
 
 def _matters(old: Pod | Node, new: Pod | Node) -> bool:
     if isinstance(old, Pod) and isinstance(new, Pod):
-        return pod_matters(old, new)
-    return not (isinstance(old, Node) and isinstance(new, Node)) or node_matters(old, new)
+        return pod_change_matters(old, new)
+    return not (isinstance(old, Node) and isinstance(new, Node)) or node_change_matters(old, new)

@@ -39,7 +39,8 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.plan import plan_preemption as plan_for
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
-from cpg_scheduler.cache.cluster import ClusterCache, ClusterEvents
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.events import ClusterEvents
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
@@ -114,16 +115,16 @@ class Preemption:
 
     def ignored_by(self, root: UnitKey, ready: SchedulableUnit) -> tuple[str, ...]:
         """Return the ghosts that a root need not mind."""
-        return self._state.nominations.ignored_by(root, ready.priority)
+        return self._state.reservations.ignored_by(root, ready.priority)
 
     # What the driver tells.
 
     def absorb(self, news: ClusterEvents) -> list[UnitKey]:
         """Take the news; return the roots that are to be attempted at once."""
         found: dict[UnitKey, None] = {}
-        self._leavers.note(news.leaving)
-        self._leavers.forget(news.gone)
-        for uid in news.gone & self._waiting_for.keys():
+        self._leavers.note(news.terminating_pods)
+        self._leavers.forget(news.removed_pods)
+        for uid in news.removed_pods & self._waiting_for.keys():
             for root in self._waiting_for.pop(uid):
                 record = self._records[root]
                 record.victims.discard(uid)
@@ -131,9 +132,9 @@ class Preemption:
                 if not record.victims:
                     found[root] = None
         for root, record in list(self._records.items()):
-            if root in news.touched or self._state.anchored(root) != root:
+            if root in news.changed_units or self._state.current_unit(root) != root:
                 self._review(record)
-            if not news.reshaped.isdisjoint(record.nominations.values()) and not self._holds(record):
+            if not news.changed_nodes.isdisjoint(record.nominations.values()) and not self._holds(record):
                 self._break(record, "a node of it is gone, or takes no such pods any more")
         found.update((root, None) for root in self._fallen if root in self._records)
         self._fallen.clear()
@@ -143,7 +144,7 @@ class Preemption:
         """Take pods of a root, by UID, as placed at these nodes: they hold room of their own from now on."""
         record = self._records.get(root)
         for uid in nodes:
-            self._state.nominations.drop(uid)
+            self._state.reservations.remove(uid)
         if record is None or not nodes:
             return
         record.pods -= nodes.keys()
@@ -178,7 +179,7 @@ class Preemption:
         nominated = [pod for pod in known if pod is not None and pod.status.nominated_node_name]
         here = {pod.metadata.uid for pod in pending_pods(self._state, root)}
         had = {pod.metadata.uid: nodes[pod.metadata.uid] for pod in nominated if pod.metadata.uid in here}
-        self._evictor.clear(pod for pod in nominated if pod.metadata.uid not in here and self._state.is_ours(pod))
+        self._evictor.clear(pod for pod in nominated if pod.metadata.uid not in here and self._state.is_pending(pod))
         record = self._records.get(root)
         if had and record is not None and not record.is_committed:
             self._break(record, "a bind of its root has failed meanwhile")
@@ -197,7 +198,7 @@ class Preemption:
 
     def _seat(self, record: ActivePreemption, uid: str, node: str) -> None:
         record.nominations[uid] = node
-        self._state.nominations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
+        self._state.reservations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
 
     def _tell_seats(self, record: ActivePreemption, uids: Iterable[str]) -> None:
         """Nominate pods where they are seated, as far as the API server has it otherwise."""
@@ -212,7 +213,7 @@ class Preemption:
 
     def could_help(self, ready: SchedulableUnit) -> bool:
         """Tell whether there is anybody whom this root could evict."""
-        return ready.preempts and bool(self._state.victims(ready.priority))
+        return ready.preempts and bool(self._state.victims.units(ready.priority))
 
     def answer(
         self, root: UnitKey, ready: SchedulableUnit, decision: Decision, left: Mapping[str, Pod]
@@ -244,8 +245,8 @@ class Preemption:
         """Take up the plans of the leader before, from what the API server shows."""
         nominated: dict[UnitKey, dict[str, str]] = {}
         for uid, pod in self._state.pods.items():
-            if pod.status.nominated_node_name and self._state.is_ours(pod):
-                nominated.setdefault(self._state.root_of(pod), {})[uid] = pod.status.nominated_node_name
+            if pod.status.nominated_node_name and self._state.is_pending(pod):
+                nominated.setdefault(self._state.unit_of(pod), {})[uid] = pod.status.nominated_node_name
         for root, nodes in nominated.items():
             self._take_up(root, nodes)
         for found in orphaned(self._state, {record.preemptor.uid for record in self._records.values()}):
@@ -255,7 +256,7 @@ class Preemption:
 
     def explain(self, root: UnitKey, ready: SchedulableUnit) -> PreemptionPlan:
         """Return the plan that would be made for a root now."""
-        units = self._state.victims(ready.priority, self._spared())
+        units = self._state.victims.units(ready.priority, self._spared())
         if not units and not self._leavers.going(self._waiting_for):
             return PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)
         return plan_for(
@@ -264,7 +265,7 @@ class Preemption:
             self._options,
             priority=ready.priority,
             units=units,
-            budgets=self._state.budgets.all(),
+            budgets=self._state.budgets.current(),
             ignored=(*self.ignored_by(root, ready), *self._leavers.going(self._waiting_for)),
         )
 
@@ -313,7 +314,7 @@ class Preemption:
             evicts=evicts,
             victims={*evicts, *waits},
             plan=plan,
-            allowed=self._state.budgets.left_by(self._state.pods[uid] for uid in evicts),
+            allowed=self._state.budgets.allowed_after(self._state.pods[uid] for uid in evicts),
         )
         record.seats = self._seats(record)
         self._keep(record)
@@ -338,7 +339,7 @@ class Preemption:
             return
         again = {found.uid for found in plan.nominations}
         for uid in before.nominations:
-            self._state.nominations.drop(uid)
+            self._state.reservations.remove(uid)
         self._evictor.clear(
             self._state.pods[uid] for uid in before.nominations.keys() - again if uid in self._state.pods
         )
@@ -349,7 +350,7 @@ class Preemption:
         for uid in record.victims:
             self._waiting_for.setdefault(uid, set()).add(record.root)
         for uid, node in record.nominations.items():
-            self._state.nominations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
+            self._state.reservations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
 
     def _perform(self, record: ActivePreemption, left: Mapping[str, Pod]) -> None:
         plan = record.plan
@@ -359,7 +360,7 @@ class Preemption:
         self._order(
             record,
             victims=[
-                Victim([state.pods[uid] for uid in one.unit.pods], one.reason, state.groups_of(one.unit))
+                Victim([state.pods[uid] for uid in one.unit.pods], one.reason, state.victims.groups_of(one.unit))
                 for one in plan.evictions
             ],
             nominations=[(left[uid], node) for uid, node in record.nominations.items()],
@@ -438,7 +439,7 @@ class Preemption:
     def _review(self, record: ActivePreemption) -> None:
         """Hold a plan against the pods that wait for it now."""
         waiting = {pod.metadata.uid for pod in pending_pods(self._state, record.root)}
-        if self._state.anchored(record.root) != record.root or waiting.isdisjoint(record.nominations):
+        if self._state.current_unit(record.root) != record.root or waiting.isdisjoint(record.nominations):
             self._end(record)
         elif waiting - record.pods or record.nominations.keys() - waiting:
             self._break(record, "its pods are others now")
@@ -493,10 +494,10 @@ class Preemption:
     def _release(self, record: ActivePreemption) -> None:
         """Take the room of a plan back, and nominate nobody any more."""
         for uid in record.nominations:
-            self._state.nominations.drop(uid)
+            self._state.reservations.remove(uid)
         waiting = [self._state.pods[uid] for uid in record.nominations if uid in self._state.pods]
         if record.is_committed or record.plan is None:
-            self._evictor.clear(pod for pod in waiting if self._state.is_ours(pod))
+            self._evictor.clear(pod for pod in waiting if self._state.is_pending(pod))
         record.nominations = {}
 
     def _forget(self, root: UnitKey) -> None:

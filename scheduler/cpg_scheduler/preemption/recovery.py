@@ -90,7 +90,7 @@ def _orphaned(state: ClusterCache, preemptor: Preemptor, victims: Mapping[str, P
     units = [(unit, [state.pods[uid] for uid in unit.pods]) for unit in _whole(state, ABOVE_ALL, victims)]
     begun = [[pod for pod in pods if not pod.is_terminating] for _, pods in units if _is_begun(pods, victims)]
     dropped = [unit for unit, pods in units if not _is_begun(pods, victims)]
-    groups = [group for unit in dropped for group in state.groups_of(unit) if is_disrupted(group)]
+    groups = [group for unit in dropped for group in state.victims.groups_of(unit) if is_disrupted(group)]
     going = {pod.metadata.uid for pods in begun for pod in pods}
     staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
     why = f"{preemptor.key} needed its place"
@@ -104,7 +104,9 @@ def _has_room(pod: Pod) -> bool:
 
 def _whole(state: ClusterCache, below: int, heard: Mapping[str, Pod]) -> list[VictimUnit]:
     """Return the units below a priority that go whole, and of which somebody has been told."""
-    return [unit for unit in state.victims(below) if unit.key.kind != POD and not heard.keys().isdisjoint(unit.pods)]
+    return [
+        unit for unit in state.victims.units(below) if unit.key.kind != POD and not heard.keys().isdisjoint(unit.pods)
+    ]
 
 
 def _is_begun(pods: Collection[Pod], victims: Collection[str]) -> bool:

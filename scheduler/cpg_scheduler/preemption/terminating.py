@@ -41,13 +41,13 @@ class TerminatingPods:
 
     def going(self, awaited: Iterable[str]) -> set[str]:
         """Return whose room will be free without evicting anybody more: who is awaited or leaves, and is not late."""
-        leaving, known = self._state.leaving(), self._state.pods
+        leaving, known = self._state.victims.terminating, self._state.pods
         found = (*awaited, *self.doomed, *leaving)
         return {uid for uid in found if uid in known and not self._is_late(leaving.get(uid))}
 
     def late(self, awaited: Iterable[str]) -> set[str]:
         """Return who of these is awaited in vain, as it seems."""
-        leaving = self._state.leaving()
+        leaving = self._state.victims.terminating
         return {uid for uid in awaited if self._is_late(leaving.get(uid))}
 
     def _is_late(self, pod: Pod | None) -> bool:

@@ -30,10 +30,10 @@ def validate_plan(state: ClusterCache, record: ActivePreemption, options: Search
     units = [eviction.unit.pods for eviction in record.plan.evictions] if record.plan is not None else []
     if any(is_other(state, unit, record.priority) for unit in units):
         return "somebody whom it is to evict goes with others by now, or is more important"
-    left = state.budgets.left_by(state.pods[uid] for uid in record.evicts if uid in state.pods)
+    left = state.budgets.allowed_after(state.pods[uid] for uid in record.evicts if uid in state.pods)
     if any(allowed < min(record.allowed.get(name, 0), 0) for name, allowed in left.items()):
         return "a PodDisruptionBudget allows less by now"
-    passed = state.nominations.ignored_by(record.root, record.priority)
+    passed = state.reservations.ignored_by(record.root, record.priority)
     return ROOM if decide(state.snapshot, ready.unit, options, ignored=passed).binds else ""
 
 
@@ -47,7 +47,7 @@ def count_assignments(
     ready = build_unit(state, record.root)
     if not isinstance(ready, SchedulableUnit):
         return 0
-    passed = state.nominations.ignored_by(record.root, record.priority)
+    passed = state.reservations.ignored_by(record.root, record.priority)
     ignored = (*passed, *record.evicts, *record.victims, *others)
     return len(decide(state.snapshot, ready.unit, options, ignored=ignored).binds)
 
@@ -58,7 +58,7 @@ def is_other(state: ClusterCache, unit: Collection[str], below: int) -> bool:
     for pod in who_stays(state, unit):
         if pod.metadata.uid in seen:
             continue
-        found = state.unit_of(pod)
+        found = state.victims.victim_unit_of(pod)
         if found is None or found[0] >= below or not planned.issuperset(found[1]):
             return True
         seen.update(found[1])

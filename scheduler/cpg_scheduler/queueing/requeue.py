@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
 
-from cpg_scheduler.cache.cluster import ALONE, ClusterCache, ClusterEvents
+from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.cache.events import ClusterEvents
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.queueing.equivalence import FEW
 from cpg_scheduler.queueing.hint_index import fulfilled
@@ -38,15 +39,15 @@ class Requeuer:
         """Take all news there are, and return them."""
         state, pending = self._state, self._pending
         news = state.take_events()
-        if news.eased:
+        if news.freed_nodes:
             # Some may pass the room that is kept for others or evict them, so for hopes it counts as free.
-            with self._cleared(news.eased, self.below):
-                pending.stir(now, lambda hopes: hopes.helped(state.snapshot, news.eased))
-            self._remember(news.eased)
-        elif news.moved:
+            with self._cleared(news.freed_nodes, self.below):
+                pending.stir(now, lambda hopes: hopes.helped(state.snapshot, news.freed_nodes))
+            self._remember(news.freed_nodes)
+        elif news.any_change:
             pending.stir(now)
-        anchored = {state.anchored(root) for root in news.touched}
-        for root in news.touched - anchored:
+        anchored = {state.current_unit(root) for root in news.changed_units}
+        for root in news.changed_units - anchored:
             pending.drop(root)
         for root in anchored:
             self._look_at(root)
@@ -87,8 +88,8 @@ class Requeuer:
 
     def _cleared(self, nodes: Collection[str], below: int | None) -> AbstractContextManager[None]:
         """Look at these nodes as if no room were kept there, and nobody were less important than that."""
-        lesser = self._state.less_important(nodes, below) if below is not None else ()
-        return self._state.nominations.ignored(nodes, lesser)
+        lesser = self._state.victims.uids_on(nodes, below) if below is not None else ()
+        return self._state.reservations.ignored(nodes, lesser)
 
     def _look_at(self, root: UnitKey) -> None:
         order = queue_key_of(self._state, root)
@@ -96,5 +97,5 @@ class Requeuer:
             self._pending.put(order)
             return
         self._pending.drop(root)
-        if root.flavour != ALONE:
+        if root.flavour != SINGLE_POD:
             self._quiet[root] = None

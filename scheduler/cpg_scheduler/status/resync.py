@@ -16,7 +16,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_scheduler.cache.cluster import ALONE, ClusterCache
+from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.writer import is_disrupted, shown_by
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, members_of, queue_key_of
@@ -29,12 +29,12 @@ def standing_of(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmis
 
     That is so while somebody waits or is being bound, of whom others will speak, and where nobody has come yet.
     """
-    if root.flavour == ALONE or queue_key_of(state, root) is not None:
+    if root.flavour == SINGLE_POD or queue_key_of(state, root) is not None:
         return None
     tree = state.stores[root.flavour].forest.tree_of(root.key)
     groups = [node.group for node in tree.nodes]
     members = [pod for group in groups for pod in _members(state, root, group)]
-    if not any(map(_is_open, groups)) or any(state.is_assumed(pod.metadata.uid) for pod in members):
+    if not any(map(_is_open, groups)) or any(pod.metadata.uid in state.assumed for pod in members):
         return None
     if not (members or any(map(_is_told, groups))):
         return None
@@ -43,7 +43,7 @@ def standing_of(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmis
 
 def is_theirs(state: ClusterCache, root: UnitKey) -> bool:
     """Tell whether a tree has pods, apart from those that end or have ended, and none of them names us."""
-    if root.flavour == ALONE:
+    if root.flavour == SINGLE_POD:
         return False
     groups = (node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes)
     members = (pod for group in groups for pod in _members(state, root, group))
@@ -57,14 +57,14 @@ def bound_of(state: ClusterCache, root: UnitKey, unsure: Container[str]) -> dict
 
     A pod that is assumed to be bound does not count while its bind is ``unsure``, by UID.
     """
-    if root.flavour == ALONE:
+    if root.flavour == SINGLE_POD:
         return {}
     nodes = state.stores[root.flavour].forest.tree_of(root.key).nodes
     found: dict[GroupKey, Group] = {}
     for node in reversed(nodes):
         if isinstance(node.group, PodGroup):
             settled = members_of(state, root.flavour, node.key).scheduled
-            have = sum(not (state.is_assumed(uid := pod.metadata.uid) and uid in unsure) for pod in settled)
+            have = sum(not ((uid := pod.metadata.uid) in state.assumed and uid in unsure) for pod in settled)
         else:
             have = sum(nodes[child].key in found for child in node.children)
         if have >= max(node.group.minimum, 1):
@@ -77,7 +77,7 @@ def recovered(state: ClusterCache, root: UnitKey, is_going: Callable[[Pod], bool
 
     What somebody else has said of a tree of others is theirs to take back.
     """
-    if root.flavour == ALONE:
+    if root.flavour == SINGLE_POD:
         return []
     groups = [node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes]
     found = [group for group in groups if is_disrupted(group)]

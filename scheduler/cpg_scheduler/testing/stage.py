@@ -199,7 +199,7 @@ class Stage:
             failed = frozenset(uid for uid, pod in order.pods.items() if pod.metadata.name in refused)
             for uid, node in order.nodes.items():
                 if uid in failed:
-                    self.state.unassume(uid)
+                    self.state.forget(uid)
                     continue
                 pod = self.pod(order.pods[uid].metadata.name, order.pods[uid].metadata.namespace)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
@@ -213,7 +213,7 @@ class Stage:
         orders, self.hands.orders = self.hands.orders, []
         for order in orders:
             for uid in order.nodes:
-                self.state.unassume(uid)
+                self.state.forget(uid)
             order.failed(BindFailure(frozenset(order.nodes), reason, message, at_once))
 
     def evict(self) -> None:
@@ -291,7 +291,7 @@ class Stage:
             case Workload():
                 self.state.on_workload(flavour)(cast("Change[Workload]", change))
             case PersistentVolumeClaim():
-                self.state.storage.on_claim(cast("Change[PersistentVolumeClaim]", change))
+                self.state.on_claim(cast("Change[PersistentVolumeClaim]", change))
             case PersistentVolume():
                 self.state.storage.on_volume(cast("Change[PersistentVolume]", change))
             case StorageClass():
@@ -299,7 +299,7 @@ class Stage:
             case CSINode():
                 self.state.storage.on_csi_node(cast("Change[CSINode]", change))
             case _:
-                self.state.on_class(cast("Change[PriorityClass]", change))
+                self.state.on_priority_class(cast("Change[PriorityClass]", change))
 
     def _say(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
         condition = PodCondition(

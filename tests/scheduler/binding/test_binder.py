@@ -67,7 +67,7 @@ class Office:
         for uid in pods:
             self.stage.state.assume(uid, "n1", choices)
         order = BindBatch(
-            root=self.stage.state.root_of(self.stage.pod(root or names[0])),
+            root=self.stage.state.unit_of(self.stage.pod(root or names[0])),
             pods=pods,
             nodes=dict.fromkeys(pods, "n1"),
             placed=lambda: self.told.append(f"placed {names}"),

@@ -84,8 +84,8 @@ def test_room_that_is_kept_for_others_is_not_taken() -> None:
     stage = decided()
     waiting = pod("z", cpu=2)
     stage.put(waiting)
-    root = stage.state.root_of(stage.pod("z"))
-    stage.state.nominations.put(waiting, Reservation("n1", root, 0))
+    root = stage.state.unit_of(stage.pod("z"))
+    stage.state.reservations.put(waiting, Reservation("n1", root, 0))
     assert look(stage) == ""
 
 
@@ -189,8 +189,8 @@ def test_what_pods_bear_from_the_beginning_is_no_objection() -> None:
 def test_nominated_pods_are_no_reason_to_be_discontent() -> None:
     """They were passed by when it was decided; when it is asked who stands where he could not come, too."""
     stage = Stage(*NODES, port("a"), port("z"))
-    root = stage.state.root_of(stage.pod("z"))
-    stage.state.nominations.put(stage.pod("z"), Reservation("n1", root, 0))
+    root = stage.state.unit_of(stage.pod("z"))
+    stage.state.reservations.put(stage.pod("z"), Reservation("n1", root, 0))
     stage.state.assume("uid-default-a", "n1")
     assert known_violations(stage.state, ["uid-default-a"]) == frozenset()
     assert validate_binds(stage.state, {"uid-default-a": "n1"}) == ""

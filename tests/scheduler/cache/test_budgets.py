@@ -34,13 +34,13 @@ def budget(
 
 def covered(stage: Stage) -> dict[str, list[str]]:
     """Return the pods that each budget covers."""
-    found = stage.state.budgets.all()
+    found = stage.state.budgets.current()
     return {one.name: sorted(uid.removeprefix("uid-default-") for uid in one.pods) for one in found}
 
 
 def allowed(stage: Stage) -> list[int]:
     """Return what the budgets allow."""
-    return [found.allowed for found in stage.state.budgets.all()]
+    return [found.allowed for found in stage.state.budgets.current()]
 
 
 def labelled(name: str, **labels: str) -> Pod:
@@ -82,7 +82,7 @@ def test_cover_follows_labels_and_selectors() -> None:
     stage.put(labelled("b", app="bar"))
     assert covered(stage) == {"default/pdb": ["b"]}
     stage.delete(budget())
-    assert stage.state.budgets.all() == ()
+    assert stage.state.budgets.current() == ()
 
 
 def test_only_pods_that_run_are_covered() -> None:
@@ -91,7 +91,7 @@ def test_only_pods_that_run_are_covered() -> None:
     assert covered(stage) == {"default/pdb": ["a"]}
     stage.state.assume("uid-default-w", "n1")
     assert covered(stage) == {"default/pdb": ["a", "w"]}
-    stage.state.unassume("uid-default-w")
+    stage.state.forget("uid-default-w")
     assert covered(stage) == {"default/pdb": ["a"]}
     stage.put(replace(stage.pod("a"), status=PodStatus(phase="Succeeded")))
     assert covered(stage) == {}
@@ -102,11 +102,11 @@ def test_of_budgets_that_cover_the_same_the_strictest_speaks() -> None:
     stage = Stage(node("n1"), *(labelled(name, app="foo") for name in "ab"))
     stage.put(*(budget(f"pdb{number}", allowed=9 - number % 5) for number in range(20)))
     stage.put(budget("all", LabelSelector(), allowed=7))
-    assert [(found.name, found.allowed) for found in stage.state.budgets.all()] == [("default/pdb14", 5)]
+    assert [(found.name, found.allowed) for found in stage.state.budgets.current()] == [("default/pdb14", 5)]
     assert len(stage.state.budgets._covers) == 2
     stage.state.budgets.spend([stage.pod("a")])
     stage.delete(*(budget(f"pdb{number}") for number in range(20)))
-    assert [(found.name, found.allowed) for found in stage.state.budgets.all()] == [("default/all", 6)]
+    assert [(found.name, found.allowed) for found in stage.state.budgets.current()] == [("default/all", 6)]
     stage.delete(budget("all"))
     assert (stage.state.budgets._covers, stage.state.budgets._spent) == ({}, {})
 

@@ -26,7 +26,8 @@ from cpg_engine.testing.builders import (
     workload,
 )
 from cpg_engine.testing.call_counts import count_calls
-from cpg_scheduler.cache.cluster import ALONE, ClusterEvents
+from cpg_scheduler.cache.cluster import SINGLE_POD
+from cpg_scheduler.cache.events import ClusterEvents
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
@@ -40,7 +41,7 @@ def root(name: str, flavour: str = CRD, kind: str = "PodGroup") -> UnitKey:
 
 def alone(name: str) -> UnitKey:
     """Return the root of a single pod."""
-    return root(name, ALONE, "Pod")
+    return root(name, SINGLE_POD, "Pod")
 
 
 def news(stage: Stage, *things: Any) -> ClusterEvents:
@@ -78,7 +79,7 @@ def stage() -> Stage:
 
 def test_a_pod_that_waits_touches_its_root(stage: Stage) -> None:
     """Its group's tree, or itself."""
-    assert news(stage, pod("more", group="pg"), pod("lone")).touched == {root("pg"), alone("lone")}
+    assert news(stage, pod("more", group="pg"), pod("lone")).changed_units == {root("pg"), alone("lone")}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_what_the_scheduler_writes_touches_nobody(stage: Stage, change: dict[str
 )
 def test_what_scheduling_reads_touches_the_root(stage: Stage, change: dict[str, Any]) -> None:
     """It may be worth another attempt."""
-    assert root("pg") in news(stage, changed(stage.pod("member"), **change)).touched
+    assert root("pg") in news(stage, changed(stage.pod("member"), **change)).changed_units
 
 
 @pytest.mark.parametrize("place", ["", "n1"], ids=["waits", "runs"])
@@ -124,13 +125,13 @@ def test_a_label_matters_once_a_selector_asks_for_it(stage: Stage, place: str) -
     apart = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(web,)))
     stage.put(pod("asks", affinity=apart, node_name="n1"))
     told = news(stage, changed(member, metadata__labels=labels))
-    assert (told.touched, told.moved) == ({root("pg")}, bool(place))
+    assert (told.changed_units, told.any_change) == ({root("pg")}, bool(place))
 
 
 def test_a_pod_that_runs_alone_touches_nobody(stage: Stage) -> None:
     """Whatever becomes of it, there is nothing to place."""
     told = news(stage, changed(stage.pod("running"), status__phase="Succeeded"))
-    assert (told.touched, told.eased, told.moved) == (set(), {"n1"}, True)
+    assert (told.changed_units, told.freed_nodes, told.any_change) == (set(), {"n1"}, True)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_news_of_a_node_are_told_where_they_can_let_anybody_in(
     stage: Stage, change: dict[str, Any], *, eased: bool
 ) -> None:
     """Images only make a node better liked."""
-    assert news(stage, changed(node("n1"), **change)).eased == ({"n1"} if eased else set())
+    assert news(stage, changed(node("n1"), **change)).freed_nodes == ({"n1"} if eased else set())
 
 
 def test_images_are_known_although_they_let_nobody_in(stage: Stage) -> None:
@@ -163,17 +164,17 @@ def test_a_node_that_goes_is_news(stage: Stage) -> None:
     """Who had members there may go elsewhere; a node that nobody knows is none."""
     stage.state.take_events()
     stage.delete(node("n1"))
-    assert stage.state.take_events() == ClusterEvents(eased={"n1"}, reshaped={"n1"}, moved=True)
+    assert stage.state.take_events() == ClusterEvents(freed_nodes={"n1"}, changed_nodes={"n1"}, any_change=True)
 
 
 def test_a_pod_that_comes_to_a_node_eases_nothing(stage: Stage) -> None:
     """But others may want to be near it."""
-    assert news(stage, pod("new", cpu=1, node_name="n1")) == ClusterEvents(moved=True)
+    assert news(stage, pod("new", cpu=1, node_name="n1")) == ClusterEvents(any_change=True)
 
 
 def test_a_pod_on_a_node_that_becomes_smaller_makes_room(stage: Stage) -> None:
     """It was resized in place."""
-    assert news(stage, pod("running", cpu="500m", node_name="n1")).eased == {"n1"}
+    assert news(stage, pod("running", cpu="500m", node_name="n1")).freed_nodes == {"n1"}
     assert used(stage) == {"cpu": 500, "pods": 1}
 
 
@@ -182,7 +183,7 @@ def test_only_the_spec_of_a_group_touches_its_tree(stage: Stage) -> None:
     group = changed(pod_group("pg", gang=2), metadata__resource_version="2")
     assert news(stage, group) == ClusterEvents()
     assert next(iter(stage.state.stores[CRD])).metadata.resource_version == "2"
-    assert news(stage, pod_group("pg", gang=1)).touched == {root("pg")}
+    assert news(stage, pod_group("pg", gang=1)).changed_units == {root("pg")}
 
 
 def test_a_workload_touches_the_trees_that_are_made_from_it(stage: Stage) -> None:
@@ -190,11 +191,11 @@ def test_a_workload_touches_the_trees_that_are_made_from_it(stage: Stage) -> Non
     stage.put(pod_group("leaf", parent="top"), composite("top"), composite("other", workload="v"))
     made = workload([leaf_template("leaf")])
     top = root("top", kind="CompositePodGroup")
-    assert news(stage, made).touched == {top}
-    assert news(stage, changed(made, metadata__resource_version="2")).touched == set()
-    assert news(stage, workload([leaf_template("leaf", gang=3)])).touched == {top}
+    assert news(stage, made).changed_units == {top}
+    assert news(stage, changed(made, metadata__resource_version="2")).changed_units == set()
+    assert news(stage, workload([leaf_template("leaf", gang=3)])).changed_units == {top}
     stage.delete(made)
-    assert stage.state.take_events().touched == {top}
+    assert stage.state.take_events().changed_units == {top}
     assert stage.state.workloads[CRD] == {}
 
 
@@ -204,24 +205,26 @@ def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> Non
         group = pod_group(name, priority=None)
         stage.put(replace(group, spec=replace(group.spec, priority_class_name=wanted)))
     high, usual = priority_class("high", 9), priority_class("usual", 1, default=True)
-    assert news(stage, high).touched == {root("named")}
-    assert news(stage, usual).touched == {root("default")}
-    assert news(stage, replace(high, value=8)).touched == {root("named")}
-    assert news(stage, changed(high, metadata__resource_version="2"), replace(high, value=8)).touched == {root("named")}
-    assert news(stage, changed(replace(high, value=8), metadata__resource_version="3")).touched == set()
+    assert news(stage, high).changed_units == {root("named")}
+    assert news(stage, usual).changed_units == {root("default")}
+    assert news(stage, replace(high, value=8)).changed_units == {root("named")}
+    assert news(stage, changed(high, metadata__resource_version="2"), replace(high, value=8)).changed_units == {
+        root("named")
+    }
+    assert news(stage, changed(replace(high, value=8), metadata__resource_version="3")).changed_units == set()
     stage.delete(usual)
-    assert stage.state.take_events().touched == {root("default")}
+    assert stage.state.take_events().changed_units == {root("default")}
     stage.put(workload([replace(leaf_template("t"), priority_class_name="late")]), pod_group("late", priority=None))
     stage.put(pod_group("made", workload="w", template="t", priority=None))
-    assert news(stage, priority_class("late", 3)).touched == {root("made")}
-    assert stage.state.classes.resolve("high", None) == 8
+    assert news(stage, priority_class("late", 3)).changed_units == {root("made")}
+    assert stage.state.priority_classes.resolve("high", None) == 8
 
 
 def test_what_is_no_change_of_an_object_is_no_news(stage: Stage) -> None:
     """The watch also says when it has told everything."""
     state = stage.state
     state.take_events()
-    takers: list[Callable[[Any], None]] = [state.on_pod, state.on_node, state.on_class]
+    takers: list[Callable[[Any], None]] = [state.on_pod, state.on_node, state.on_priority_class]
     for taker in (*takers, state.on_group(CRD), state.on_workload(CRD)):
         taker(Synced())
     assert state.take_events() == ClusterEvents()
@@ -233,17 +236,17 @@ def test_what_is_no_change_of_an_object_is_no_news(stage: Stage) -> None:
 def test_a_pod_that_changes_its_group_touches_both(stage: Stage) -> None:
     """The one it left and the one it joined."""
     stage.put(pod_group("other", gang=1))
-    assert news(stage, pod("member", cpu=1, group="other")).touched == {root("pg"), root("other")}
+    assert news(stage, pod("member", cpu=1, group="other")).changed_units == {root("pg"), root("other")}
     assert [*stage.state.members(CRD, root("pg").key)] == []
     assert [found.metadata.name for found in stage.state.members(CRD, root("other").key)] == ["member"]
 
 
 def test_a_pod_that_leaves_its_group_is_alone(stage: Stage) -> None:
     """And the other way round."""
-    assert news(stage, pod("member", cpu=1)).touched == {root("pg"), alone("member")}
-    assert stage.state.pod_alone(alone("member").key) == stage.pod("member")
-    assert news(stage, pod("member", cpu=1, group="pg")).touched == {root("pg"), alone("member")}
-    assert stage.state.pod_alone(alone("member").key) is None
+    assert news(stage, pod("member", cpu=1)).changed_units == {root("pg"), alone("member")}
+    assert stage.state.single_pod(alone("member").key) == stage.pod("member")
+    assert news(stage, pod("member", cpu=1, group="pg")).changed_units == {root("pg"), alone("member")}
+    assert stage.state.single_pod(alone("member").key) is None
 
 
 def test_a_pod_that_says_two_groups_is_alone() -> None:
@@ -252,8 +255,8 @@ def test_a_pod_that_says_two_groups_is_alone() -> None:
         name="torn", namespace="default", uid="u", labels={POD_GROUP_LABEL: "a"}, annotations={POD_GROUP_LABEL: "b"}
     )
     stage = Stage(pod("torn", meta=meta))
-    assert stage.state.take_events().touched == {alone("torn")}
-    assert stage.state.leaf_of(stage.pod("torn")) is None
+    assert stage.state.take_events().changed_units == {alone("torn")}
+    assert stage.state.group_of(stage.pod("torn")) is None
 
 
 def test_a_namesake_that_comes_early_stays_when_the_other_goes() -> None:
@@ -262,16 +265,16 @@ def test_a_namesake_that_comes_early_stays_when_the_other_goes() -> None:
     second = changed(pod("p"), metadata__uid="second")
     stage.state.on_pod(Added("default/p", second))
     stage.state.on_pod(Deleted("default/p", pod("p")))
-    assert stage.state.pod_alone(alone("p").key) == second
+    assert stage.state.single_pod(alone("p").key) == second
 
 
 def test_where_no_groups_are_served_all_pods_are_alone() -> None:
     """There is no tree that they could be part of."""
     stage = Stage(pod("member", group="pg"), flavours=())
-    assert stage.state.take_events().touched == {alone("member")}
-    assert stage.state.root_of(stage.pod("member")) == alone("member")
+    assert stage.state.take_events().changed_units == {alone("member")}
+    assert stage.state.unit_of(stage.pod("member")) == alone("member")
     stage.delete(stage.pod("member"))
-    assert stage.state.pod_alone(alone("member").key) is None
+    assert stage.state.single_pod(alone("member").key) is None
 
 
 def test_a_group_of_both_flavours_has_its_pods_in_the_first(stage: Stage) -> None:
@@ -279,12 +282,12 @@ def test_a_group_of_both_flavours_has_its_pods_in_the_first(stage: Stage) -> Non
     native = pod_group("pg", gang=1, meta=metadata("pg", created="2025"))
     stage.state.take_events()
     stage.put(native, flavour=NATIVE)
-    assert stage.state.take_events().touched == {root("pg", NATIVE), root("pg")}
+    assert stage.state.take_events().changed_units == {root("pg", NATIVE), root("pg")}
     assert [*stage.state.members(CRD, root("pg").key)] == []
     assert len([*stage.state.members(NATIVE, root("pg").key)]) == 1
     stage.delete(native, flavour=NATIVE)
-    assert stage.state.take_events().touched == {root("pg", NATIVE), root("pg")}
-    assert stage.state.root_of(stage.pod("member")) == root("pg")
+    assert stage.state.take_events().changed_units == {root("pg", NATIVE), root("pg")}
+    assert stage.state.unit_of(stage.pod("member")) == root("pg")
 
 
 def test_a_group_made_anew_has_its_members_again(stage: Stage) -> None:
@@ -292,7 +295,7 @@ def test_a_group_made_anew_has_its_members_again(stage: Stage) -> None:
     stage.delete(pod_group("pg", gang=2))
     stage.state.take_events()
     again = pod_group("pg", gang=1, meta=ObjectMeta(name="pg", namespace="default", uid="second"))
-    assert news(stage, again).touched == {root("pg"), root("pg", NATIVE)}
+    assert news(stage, again).changed_units == {root("pg"), root("pg", NATIVE)}
     assert len([*stage.state.members(CRD, root("pg").key)]) == 1
 
 
@@ -309,7 +312,7 @@ def test_a_group_made_anew_has_its_members_again(stage: Stage) -> None:
 )
 def test_a_pod_is_ours_while_it_waits_for_us(found: Pod, *, expected: bool) -> None:
     """Until it has a node, comes to its end, or is to be deleted."""
-    assert Stage().state.is_ours(found) == expected
+    assert Stage().state.is_pending(found) == expected
 
 
 # What takes room.
@@ -341,7 +344,7 @@ def test_pods_of_others_count_as_ours_do(stage: Stage) -> None:
 
 def test_a_bound_pod_that_asks_for_nonsense_stops_nothing(stage: Stage) -> None:
     """It cannot be counted, and what it was counted with before is free again."""
-    assert news(stage, pod("running", cpu="much", node_name="n1")).eased == {"n1"}
+    assert news(stage, pod("running", cpu="much", node_name="n1")).freed_nodes == {"n1"}
     assert used(stage) == {}
     stage.delete(stage.pod("running"))
     assert used(stage) == {}
@@ -361,11 +364,11 @@ def test_an_assumed_bind_counts_at_once_and_is_confirmed_in_silence(stage: Stage
     """It touches nobody: it is our own decision."""
     stage.state.take_events()
     uid = assume(stage)
-    assert stage.state.take_events() == ClusterEvents(moved=True)
+    assert stage.state.take_events() == ClusterEvents(any_change=True)
     assert used(stage) == {"cpu": 2000, "pods": 2}
-    assert not stage.state.is_ours(stage.state.pods[uid])
+    assert not stage.state.is_pending(stage.state.pods[uid])
     assert news(stage, changed(stage.pod("alone"), spec__node_name="n1")) == ClusterEvents()
-    assert stage.state._assumed == {}
+    assert list(stage.state.assumed) == []
 
 
 def test_a_bind_that_fails_gives_the_room_back_and_touches_nobody(stage: Stage) -> None:
@@ -373,9 +376,9 @@ def test_a_bind_that_fails_gives_the_room_back_and_touches_nobody(stage: Stage) 
     uid = assume(stage)
     stage.state.take_events()
     for _ in range(2):
-        stage.state.unassume(uid)
-    assert stage.state.take_events() == ClusterEvents(eased={"n1"}, moved=True, gone={uid})
-    assert stage.state.is_ours(stage.state.pods[uid])
+        stage.state.forget(uid)
+    assert stage.state.take_events() == ClusterEvents(freed_nodes={"n1"}, any_change=True, removed_pods={uid})
+    assert stage.state.is_pending(stage.state.pods[uid])
 
 
 def test_news_of_a_pod_that_is_still_unbound_do_not_end_the_assumption(stage: Stage) -> None:
@@ -384,7 +387,7 @@ def test_news_of_a_pod_that_is_still_unbound_do_not_end_the_assumption(stage: St
     condition = PodCondition(type="PodScheduled", status="False")
     assert news(stage, changed(stage.pod("alone"), status__conditions=(condition,))) == ClusterEvents()
     assert stage.state.pods[uid].spec.node_name == "n1"
-    stage.state.unassume(uid)
+    stage.state.forget(uid)
     assert stage.state.pods[uid].status.conditions == (condition,)
 
 
@@ -396,8 +399,8 @@ def test_an_assumed_pod_that_ends_gives_the_room_back(stage: Stage, change: dict
     uid = assume(stage)
     stage.state.take_events()
     told = news(stage, changed(stage.pod("alone"), **change))
-    assert told.eased == {"n1"}
-    stage.state.unassume(uid)
+    assert told.freed_nodes == {"n1"}
+    stage.state.forget(uid)
     assert stage.state.take_events() == ClusterEvents()
 
 
@@ -406,18 +409,18 @@ def test_an_assumed_pod_that_is_deleted_is_forgotten(stage: Stage) -> None:
     uid = assume(stage)
     stage.delete(stage.pod("alone"))
     assert used(stage) == {"cpu": 1000, "pods": 1}
-    stage.state.unassume(uid)
+    stage.state.forget(uid)
     stage.put(pod("alone", cpu=1, meta=ObjectMeta(name="alone", namespace="default", uid="second")))
-    assert stage.state.is_ours(stage.state.pods["second"])
+    assert stage.state.is_pending(stage.state.pods["second"])
 
 
 def test_the_watch_knows_better_where_a_pod_is(stage: Stage) -> None:
     """Somebody else was faster."""
     stage.put(node("n2"))
     uid = assume(stage)
-    assert news(stage, changed(stage.pod("alone"), spec__node_name="n2")).eased == {"n1"}
+    assert news(stage, changed(stage.pod("alone"), spec__node_name="n2")).freed_nodes == {"n1"}
     assert used(stage, "n2") == {"cpu": 1000, "pods": 1}
-    stage.state.unassume(uid)
+    stage.state.forget(uid)
     assert used(stage, "n2") == {"cpu": 1000, "pods": 1}
 
 
@@ -441,9 +444,9 @@ def test_the_labels_of_a_namespace_are_known_and_forgotten(stage: Stage) -> None
     namespace = Namespace(metadata=ObjectMeta(name="team", labels={"tier": "gold"}))
     stage.state.take_events()
     stage.state.on_namespace(Added("team", namespace))
-    assert stage.state.take_events().moved
+    assert stage.state.take_events().any_change
     stage.state.on_namespace(Deleted("team", namespace))
-    assert stage.state.take_events().moved
+    assert stage.state.take_events().any_change
     stage.state.on_namespace(Synced())
 
 
@@ -457,12 +460,12 @@ def test_where_nothing_is_ours_pods_take_room_and_are_nothing_else() -> None:
     stage = Stage(node("n1", cpu=4), namespaces=["default"])
     stage.put(elsewhere("runs", node_name="n1", cpu=2), pod("ours", node_name="n1", cpu=1))
     assert used(stage)["cpu"] == 3000
-    assert [unit.key.name for unit in stage.state.victims(10)] == ["ours"]
-    assert stage.state.less_important(["n1"], 10) == [pod("ours").metadata.uid]
+    assert [unit.key.name for unit in stage.state.victims.units(10)] == ["ours"]
+    assert stage.state.victims.uids_on(["n1"], 10) == [pod("ours").metadata.uid]
     waits, waits_elsewhere = pod("waits", cpu=1), elsewhere("waits", cpu=1)
-    assert [stage.state.is_ours(one) for one in (waits, waits_elsewhere)] == [True, False]
-    assert news(stage, waits_elsewhere).touched == set()
-    assert news(stage, waits).touched == {alone("waits")}
+    assert [stage.state.is_pending(one) for one in (waits, waits_elsewhere)] == [True, False]
+    assert news(stage, waits_elsewhere).changed_units == set()
+    assert news(stage, waits).changed_units == {alone("waits")}
 
 
 def test_room_that_is_taken_elsewhere_is_not_given_away() -> None:
@@ -493,4 +496,4 @@ def test_a_pod_whose_condition_is_erased_is_told_again(stage: Stage) -> None:
     waiting = stage.pod("alone")
     told = replace(waiting, status=replace(waiting.status, conditions=(said,)))
     assert news(stage, told) == ClusterEvents()
-    assert news(stage, waiting).touched == {alone("alone")}
+    assert news(stage, waiting).changed_units == {alone("alone")}

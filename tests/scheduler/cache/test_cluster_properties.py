@@ -93,7 +93,7 @@ class Teller:
 
 def summary(state: ClusterCache) -> dict[UnitKey, object]:
     """Return of every root what an attempt would look at."""
-    roots = {state.root_of(found) for found in state.pods.values()}
+    roots = {state.unit_of(found) for found in state.pods.values()}
     orders = {root: queue_key_of(state, root) for root in roots}
     return {root: (order, sketch(state, root)) for root, order in orders.items() if order is not None}
 
@@ -150,8 +150,8 @@ def test_every_root_that_changes_is_touched(chapters: list[list[Piece]]) -> None
     for chapter in chapters:
         for piece in chapter:
             teller.tell(piece)
-        after, touched = summary(state), state.take_events().touched
-        anchored = {state.anchored(root) for root in touched}
+        after, touched = summary(state), state.take_events().changed_units
+        anchored = {state.current_unit(root) for root in touched}
         assert {root for root in after if after[root] != before.get(root)} <= anchored
         assert before.keys() - after.keys() <= touched | anchored
         before = after
@@ -166,7 +166,7 @@ def test_room_that_appears_is_told(pods: list[Thing]) -> None:
         before = taken(stage.state)
         stage.state.take_events()
         stage.put(found)
-        eased = stage.state.take_events().eased
+        eased = stage.state.take_events().freed_nodes
         for name, used in taken(stage.state).items():
             if any(used.get(key, 0) < number for key, number in before[name].items()):
                 assert name in eased

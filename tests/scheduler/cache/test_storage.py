@@ -7,7 +7,7 @@ from cpg_client.stores import Rejection, Synced
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
-from cpg_scheduler.cache.storage import claims_of, needed, version_of
+from cpg_scheduler.cache.storage import claims_of, trimmed, version_of
 from cpg_scheduler.testing.stage import Stage, Thing
 
 
@@ -16,14 +16,14 @@ def told(stage: Stage, *things: Thing) -> tuple[bool, set[str]]:
     stage.state.take_events()
     stage.put(*things)
     news = stage.state.take_events()
-    return news.moved, {root.key.name for root in news.touched}
+    return news.any_change, {root.key.name for root in news.changed_units}
 
 
 def test_of_an_object_is_kept_what_is_read() -> None:
     """The annotations of tools are the largest part of most objects."""
     whole = claim("x", bound_to="pv", annotations={"tool/last-applied": "{...}"}, node="n1")
     whole = replace(whole, metadata=replace(whole.metadata, finalizers=("f",), resource_version="3"))
-    kept = needed(whole)
+    kept = trimmed(whole)
     assert sorted(kept.metadata.annotations) == [
         "pv.kubernetes.io/bind-completed",
         "volume.kubernetes.io/selected-node",
@@ -63,7 +63,7 @@ def test_everything_in_storage_may_help_somebody() -> None:
         assert told(stage, thing) == (False, set())
         stage.state.take_events()
         stage.delete(thing)
-        assert stage.state.take_events().moved
+        assert stage.state.take_events().any_change
     storage = stage.state.snapshot.ledger.storage
     assert (storage.claims, storage.volumes, storage.classes, storage.drivers) == ({}, {}, {}, {})
 
@@ -71,10 +71,10 @@ def test_everything_in_storage_may_help_somebody() -> None:
 def test_an_object_that_fits_nothing_is_no_news() -> None:
     """Nor is the end of the first list."""
     stage = Stage()
-    stage.state.storage.on_claim(Rejection("default/x", ()))
+    stage.state.on_claim(Rejection("default/x", ()))
     stage.state.storage.on_volume(Rejection("pv", ()))
-    stage.state.storage.on_claim(Synced())
-    assert not stage.state.take_events().moved
+    stage.state.on_claim(Synced())
+    assert not stage.state.take_events().any_change
 
 
 def test_versions_are_numbers() -> None:
@@ -84,16 +84,16 @@ def test_versions_are_numbers() -> None:
     found = claim("x")
     stage.put(replace(found, metadata=replace(found.metadata, resource_version="12")))
     storage = stage.state.storage
-    assert [storage.is_as_of("default/x", version) for version in (11, 12, 13)] == [True, True, False]
+    assert [storage.is_seen("default/x", version) for version in (11, 12, 13)] == [True, True, False]
     stage.delete(found)
-    assert not storage.is_as_of("default/x", 11)
+    assert not storage.is_seen("default/x", 11)
 
 
 def test_who_waits_is_woken_by_what_it_waits_for() -> None:
     """And leaves nothing behind."""
     stage = Stage()
     storage = stage.state.storage
-    with storage.news_of(["default/x", "pv"]) as first, storage.news_of(["default/x"]) as second:
+    with storage.watching(["default/x", "pv"]) as first, storage.watching(["default/x"]) as second:
         stage.put(claim("y"), volume("pv"))
         assert (first.is_set(), second.is_set()) == (True, False)
         stage.put(claim("x"))
@@ -119,21 +119,21 @@ def test_a_choice_stands_until_the_last_of_its_pods_is_given_up() -> None:
     """Whether its bind fails or it is deleted."""
     stage = chosen()
     bindings = stage.state.snapshot.ledger.volume_allocator
-    stage.state.unassume("uid-default-p")
+    stage.state.forget("uid-default-p")
     assert bindings.chosen == {"default/x": CHOICE}
     stage.delete(stage.pod("q"))
     assert bindings.chosen == {}
-    stage.state.unassume("uid-default-q")
+    stage.state.forget("uid-default-q")
 
 
 def test_a_pod_is_assumed_until_the_watch_says_more() -> None:
     """That it has its node, or that it is about to go."""
     stage = chosen()
-    assert stage.state.is_assumed("uid-default-p")
-    with stage.state.storage.news_of(["uid-default-p"]) as news:
+    assert "uid-default-p" in stage.state.assumed
+    with stage.state.storage.watching(["uid-default-p"]) as news:
         stage.put(pod("p", volumes=using("x"), node_name="n1"))
         assert news.is_set()
-    assert not stage.state.is_assumed("uid-default-p")
+    assert "uid-default-p" not in stage.state.assumed
     leaving = stage.pod("q")
     stage.put(replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
-    assert not stage.state.is_assumed("uid-default-q")
+    assert "uid-default-q" not in stage.state.assumed

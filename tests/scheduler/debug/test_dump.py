@@ -34,14 +34,14 @@ def written(stage: Stage) -> bytes:
 def answers(state: ClusterCache) -> dict[str, object]:
     """Return what would come of an attempt at every root now."""
     found: dict[str, object] = {}
-    for root in sorted({state.root_of(one) for one in state.pods.values()}):
+    for root in sorted({state.unit_of(one) for one in state.pods.values()}):
         if queue_key_of(state, root) is None:
             continue
         attempt = build_unit(state, root)
         if isinstance(attempt, Inadmissible):
             found[str(root)] = (attempt.reason, attempt.message)
             continue
-        ignored = state.nominations.ignored_by(root, attempt.priority)
+        ignored = state.reservations.ignored_by(root, attempt.priority)
         found[str(root)] = decide(state.snapshot, attempt.unit, OPTIONS, ignored=ignored)
     return found
 
@@ -105,8 +105,8 @@ def everything() -> Stage:
     space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
     stage.state.on_namespace(Added("default", space))
     stage.cycles()
-    waits = stage.state.root_of(stage.pod("waits"))
-    stage.state.nominations.put(stage.pod("waits"), Reservation("n1", waits, 0))
+    waits = stage.state.unit_of(stage.pod("waits"))
+    stage.state.reservations.put(stage.pod("waits"), Reservation("n1", waits, 0))
     return stage
 
 

@@ -25,7 +25,7 @@ def seats(stage: Stage) -> dict[str, str]:
 
 def kept(stage: Stage) -> dict[str, str]:
     """Return where it is kept in fact."""
-    return {stage.state.pods[uid].metadata.name: found.node for uid, found in stage.state.nominations.items()}
+    return {stage.state.pods[uid].metadata.name: found.node for uid, found in stage.state.reservations.items()}
 
 
 def ends(stage: Stage, name: str) -> None:
@@ -105,7 +105,7 @@ def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> N
         stage.put(pod_group(name, parent="top", priority=100), pod(f"{name}-0", cpu=1, priority=100, group=name))
     stage.patient = True
     stage.settle()
-    seat = stage.state.nominations.of("uid-default-a-0")
+    seat = stage.state.reservations.get("uid-default-a-0")
     assert seat is not None
     stage.delete(stage.pod("v1" if seat.node == "n1" else "v2"))
     stage.now += 5
@@ -115,7 +115,7 @@ def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> N
     stage.cycles()
     stage.refuse("Unschedulable", "denied")
     stage.evict()
-    assert uid not in dict(stage.state.nominations.items())
+    assert uid not in dict(stage.state.reservations.items())
     assert stage.state.pods[uid].status.nominated_node_name == ""
 
 

@@ -58,10 +58,10 @@ def test_a_node_that_comes_back_is_waited_for_again() -> None:
     """All on it are about to leave, and nobody else is less important."""
     stage = patient()
     cordoned(stage, closed=True)
-    assert stage.state.nominations.reserved_uids() == ()
+    assert stage.state.reservations.reserved_uids() == ()
     cordoned(stage, closed=False)
     stage.settle(3)
-    assert len(stage.state.nominations.reserved_uids()) == 2
+    assert len(stage.state.reservations.reserved_uids()) == 2
     stage.put(pod("quick", cpu=1, priority=1))
     gone(stage, "low-0")
     gone(stage, "low-1")
@@ -79,7 +79,7 @@ def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
     assert "quick" not in stage.bound()
     stage.settle(3)
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
-    assert (len(plans(stage)), stage.state.nominations.reserved_uids()) == (1, ())
+    assert (len(plans(stage)), stage.state.reservations.reserved_uids()) == (1, ())
 
 
 def test_who_was_never_nominated_keeps_no_room() -> None:
@@ -87,7 +87,7 @@ def test_who_was_never_nominated_keeps_no_room() -> None:
     stage = Stage(node("n1", cpu=2), *gang())
     stage.cycles()
     stage.refuse("Unschedulable", "denied")
-    assert stage.state.nominations.reserved_uids() == ()
+    assert stage.state.reservations.reserved_uids() == ()
 
 
 @pytest.mark.parametrize("least", [CRD, NATIVE])
@@ -245,9 +245,9 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
     top = composite("c", all_=True, priority=None)
     stage = Stage(node("n1", cpu=3), top, pod_group("a", parent="c"), pod_group("b", parent="c"))
     stage.put(low("a-0", group="a"), low("b-0", group="b"))
-    assert [unit.priority for unit in stage.state.victims(100)] == [10]
+    assert [unit.priority for unit in stage.state.victims.units(100)] == [10]
     stage.put(low("b-1", group="b", priority=1000))
-    assert stage.state.victims(100) == ()
+    assert stage.state.victims.units(100) == ()
 
 
 def forgotten() -> tuple[Stage, EvictionJob]:

@@ -24,7 +24,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.victim_units import units_of
-from cpg_scheduler.cache.reservations import RESERVATION
+from cpg_scheduler.cache.reservations import RESERVATION_PREFIX
 from cpg_scheduler.preemption.executor import EvictionJob
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
@@ -284,10 +284,10 @@ class Faults(RuleBasedStateMachine):
         halves = [uids & there for uids in self.stage.begun if 0 < len(uids & there) < len(uids)]
         assert halves == [], "half a unit was left"
         assert (preemption._records, preemption._waiting_for, state.budgets._spent) == ({}, {}, {})
-        assert state.nominations.reserved_uids() == ()
-        assert not [uid for uid in state.snapshot.ledger._held if uid.startswith(RESERVATION)]
+        assert state.reservations.reserved_uids() == ()
+        assert not [uid for uid in state.snapshot.ledger._held if uid.startswith(RESERVATION_PREFIX)]
         assert not [one for one in self.stage.of(Pod) if one.status.nominated_node_name and not one.spec.node_name]
-        for root in {state.root_of(one) for one in state.pods.values() if state.is_ours(one)}:
+        for root in {state.unit_of(one) for one in state.pods.values() if state.is_pending(one)}:
             attempt = build_unit(state, root) if queue_key_of(state, root) is not None else None
             if isinstance(attempt, SchedulableUnit):
                 assert decide(state.snapshot, attempt.unit, SearchOptions()).binds == (), f"{root} could be placed"

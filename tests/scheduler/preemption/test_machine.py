@@ -22,7 +22,7 @@ def test_a_gang_takes_the_place_of_those_that_matter_less() -> None:
     stage.settle()
     assert sorted(stage.evicted) == ["low-0", "low-1"]
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
-    assert (len(plans(stage)), stage.state.nominations.reserved_uids()) == (1, ())
+    assert (len(plans(stage)), stage.state.reservations.reserved_uids()) == (1, ())
 
 
 def test_the_group_says_what_is_wrong_and_what_is_done_about_it() -> None:
@@ -238,7 +238,7 @@ def test_room_elsewhere_is_taken_without_more_evictions() -> None:
     stage.put(node("n2", cpu=2))
     stage.settle(60)
     assert {stage.bound()[name] for name in ("pg-0", "pg-1")} == {"n2"}
-    assert (len(stage.evicted), stage.state.nominations.reserved_uids()) == (2, ())
+    assert (len(stage.evicted), stage.state.reservations.reserved_uids()) == (2, ())
 
 
 @pytest.mark.parametrize(("priority", "gets"), [(50, False), (100, False), (200, True)])
@@ -262,7 +262,7 @@ def test_a_plan_ends_with_its_preemptor() -> None:
     for name in ("pg-0", "pg-1"):
         stage.delete(stage.pod(name))
     stage.settle()
-    assert stage.state.nominations.reserved_uids() == ()
+    assert stage.state.reservations.reserved_uids() == ()
     for name in ("low-0", "low-1"):
         stage.delete(stage.pod(name))
     stage.put(pod("other", cpu=2))
@@ -294,7 +294,7 @@ def test_a_plan_that_breaks_before_anybody_is_evicted_evicts_nobody() -> None:
         pass
     stage.put(node("n1", cpu=2, unschedulable=True))
     stage.settle(60)
-    assert (stage.evicted, stage.state.nominations.reserved_uids()) == ([], ())
+    assert (stage.evicted, stage.state.reservations.reserved_uids()) == ([], ())
     assert stage.pod("pg-0").status.nominated_node_name == ""
 
 
@@ -397,7 +397,7 @@ def test_who_has_lost_the_only_node_that_would_do_holds_up_nobody(how: str) -> N
     before = attempts(stage, "pg")
     stage.settle(20)
     assert (stage.bound().get("lesser"), attempts(stage, "pg") - before < 5) == ("n2", True)
-    assert stage.state.nominations.reserved_uids() == ()
+    assert stage.state.reservations.reserved_uids() == ()
 
 
 def test_a_plan_breaks_when_its_node_is_not_ready() -> None:
@@ -422,7 +422,7 @@ def test_victims_that_do_not_end_are_waited_for_until_others_can_go() -> None:
     stage.settle(40)
     assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
     assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n2"}
-    assert len(stage.state.nominations.reserved_uids()) == 2
+    assert len(stage.state.reservations.reserved_uids()) == 2
 
 
 def test_a_stuck_victim_is_noticed_without_news() -> None:
@@ -467,7 +467,7 @@ def test_a_group_matters_as_much_as_its_workload_says_by_now() -> None:
     whole = pod_group("whole", priority=None, all_=True)
     whole = replace(whole, spec=replace(whole.spec, workload_ref=reference("w", "t")))
     stage = Stage(node("n1", cpu=1), whole, low("member", group="whole", priority=1000))
-    assert [unit.priority for unit in stage.state.victims(2000)] == [1000]
+    assert [unit.priority for unit in stage.state.victims.units(2000)] == [1000]
     stage.put(workload([replace(leaf_template("t"), priority=1000)]))
     stage.put(pod("high", cpu=1, priority=50))
     stage.settle(60)
@@ -478,7 +478,7 @@ def test_a_member_matters_as_little_as_its_root() -> None:
     """Its own number is high, but it goes with its group: that is hope enough to try."""
     stage = Stage(node("n1", cpu=1), pod_group("group", priority=10), low("member", group="group", priority=500))
     uid = stage.pod("member").metadata.uid
-    assert (stage.state.less_important(["n1"], 100), stage.state.less_important(["n1"], 10)) == ([uid], [])
+    assert (stage.state.victims.uids_on(["n1"], 100), stage.state.victims.uids_on(["n1"], 10)) == ([uid], [])
 
 
 def theirs(priority: int) -> Pod:

@@ -162,7 +162,7 @@ def test_a_new_leader_evicts_nobody_from_a_node_that_has_been_closed() -> None:
     stage.put(node("n1", cpu=2, unschedulable=True))
     after = restarted(stage)
     after.settle(60)
-    assert (after.evicted, after.state.nominations.reserved_uids()) == ([], ())
+    assert (after.evicted, after.state.reservations.reserved_uids()) == ([], ())
 
 
 def test_a_new_leader_evicts_nobody_for_a_plan_that_was_dropped() -> None:
@@ -186,4 +186,4 @@ def test_nominations_that_lead_nowhere_are_dropped() -> None:
     stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
     after = restarted(stage)
     after.settle(60)
-    assert (after.pod("lost").status.nominated_node_name, after.state.nominations.reserved_uids()) == ("", ())
+    assert (after.pod("lost").status.nominated_node_name, after.state.reservations.reserved_uids()) == ("", ())

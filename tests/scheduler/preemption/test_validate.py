@@ -85,10 +85,10 @@ def test_no_room_is_kept_in_a_domain_that_has_come_apart() -> None:
     stage = Stage(*racks("r1"), *in_a_rack())
     stage.patient = True
     stage.settle()
-    assert len(stage.state.nominations.reserved_uids()) == 2
+    assert len(stage.state.reservations.reserved_uids()) == 2
     stage.put(*racks("r2"))
     stage.settle(5)
-    assert stage.state.nominations.reserved_uids() == ()
+    assert stage.state.reservations.reserved_uids() == ()
 
 
 def test_nobody_goes_where_a_node_has_become_smaller() -> None:
@@ -224,7 +224,7 @@ def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_ca
     stage.settle(40)
     stage.put(node("n1", cpu=2, labels={"new": "label"}))
     stage.settle(1)
-    assert len(stage.state.nominations.reserved_uids()) == 2
+    assert len(stage.state.reservations.reserved_uids()) == 2
 
 
 @pytest.mark.parametrize("is_committed", [False, True])

@@ -25,7 +25,7 @@ NEAR = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_duri
 
 def ready(stage: Stage, name: str) -> SchedulableUnit:
     """Return the attempt at the root of a pod."""
-    found = build_unit(stage.state, stage.state.root_of(stage.pod(name)))
+    found = build_unit(stage.state, stage.state.unit_of(stage.pod(name)))
     assert isinstance(found, SchedulableUnit)
     return found
 

@@ -106,8 +106,8 @@ class Cluster:
         for _ in range(8):
             stage.settle(60.0)
         for found in [*stage.state.pods.values()]:
-            root = stage.state.root_of(found)
-            if not stage.state.is_ours(found) or queue_key_of(stage.state, root) is None:
+            root = stage.state.unit_of(found)
+            if not stage.state.is_pending(found) or queue_key_of(stage.state, root) is None:
                 continue
             assert stage.notebook.pods.get(found.metadata.name), f"{found.metadata.name} waits in silence"
             attempt = build_unit(stage.state, root)

@@ -146,7 +146,7 @@ def test_a_group_of_others_that_we_have_evicted_says_when_it_is_back(evictor: st
 def test_who_waits_is_spoken_of_by_others() -> None:
     """An attempt says more, and says it at its time; pods without a group have no group that could speak."""
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"), pod("alone", cpu="9"))
-    roots = {stage.state.root_of(stage.pod(name)) for name in ("p", "alone")}
+    roots = {stage.state.unit_of(stage.pod(name)) for name in ("p", "alone")}
     assert len(roots) == 2
     assert [standing_of(stage.state, root) for root in roots] == [None, None]
     assert CRD in {root.flavour for root in roots}

@@ -1,0 +1,63 @@
+"""Pods that count as bound before the API server has said so.
+
+::
+
+               assume                 confirm: the watch shows the node
+    pending ------------> assumed ------------------------------------> bound
+       ^                   |   |
+       |      forget       |   | remove: the pod terminates, ends or is deleted
+       +-------------------+   +--------------------------------------> gone
+      the bind has failed
+
+Unlike in kube-scheduler, an assumed pod never expires: a bind without an answer is read again until its outcome is
+known.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from cpg_engine.cluster.allocator import Allocators
+from cpg_engine.decisions import Bind
+from cpg_scheduler.cache.storage import StorageCache
+
+
+class AssumedPods:
+    """The binds that were decided and are not confirmed, by the UID of the pod."""
+
+    def __init__(self, allocators: Allocators, storage: StorageCache) -> None:
+        """Start without any; ``allocators`` hold what was allocated with them."""
+        self._allocators = allocators
+        self._storage = storage
+        self._binds: dict[str, Bind] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._binds
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._binds)
+
+    def __len__(self) -> int:
+        return len(self._binds)
+
+    def values(self) -> Iterable[Bind]:
+        """Return the binds."""
+        return self._binds.values()
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the node that a pod is assumed to have."""
+        bind = self._binds.get(uid)
+        return None if bind is None else bind.node
+
+    def add(self, bind: Bind) -> None:
+        """Assume a bind."""
+        self._binds[bind.uid] = bind
+        self._allocators.assume(bind.allocations)
+
+    def remove(self, uid: str) -> None:
+        """End an assumption, whether confirmed or not; what another assumed pod needs stays allocated."""
+        bind = self._binds.pop(uid, None)
+        if bind is None:
+            return
+        if bind.allocations:
+            needed = {found for other in self._binds.values() for found in other.allocations}
+            self._allocators.forget(found for found in bind.allocations if found not in needed)
+        self._storage.notify(uid)
