@@ -69,12 +69,12 @@ class Process:
             )
         self._folder = Path("/proc") / str(self._process.pid)
         self._url = f"http://{listen}"
-        while probing.ask(f"{self._url}/readyz")[0] != 200:
+        while probing.get_plain(f"{self._url}/readyz")[0] != 200:
             time.sleep(0.1)
 
     def counted(self) -> dict[str, float]:
         """Return what it has counted so far: looks, writes, and what waits."""
-        page = probing.ask(f"{self._url}/metrics")[1]
+        page = probing.get_plain(f"{self._url}/metrics")[1]
         found: dict[str, float] = dict.fromkeys(COUNTED, 0.0)
         for name, number in re.findall(r"^(\w+)(?:\{[^}]*\})? (\S+)$", page, re.MULTILINE):
             if name in found:

@@ -5,9 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from cpg_lab import building, environments, hosting, labs, populating
+from cpg_lab import building, deployment_host, labs, node_creation, shell_environment
 from cpg_lab.errors import LabError
-from cpg_lab.labs import DEFAULT_NAME, Lab, Report
+from cpg_lab.labs import DEFAULT_NAME, Lab, LabReport
 from cpg_lab.nodes import NodePool
 from cpg_lab.progress import Display
 from cpg_lab.specs import COMPONENTS, NEWEST, ClusterSpec
@@ -91,24 +91,24 @@ def kubectl(given: argparse.Namespace) -> int:
 def nodes(given: argparse.Namespace) -> int:
     """Add nodes to a cluster."""
     pools = [NodePool.parse(text) for text in given.descriptions]
-    print(f"made {populating.create_nodes(Lab(given.name).access().kubeconfig, pools)} nodes")
+    print(f"made {node_creation.create_nodes(Lab(given.name).access().kubeconfig, pools)} nodes")
     return 0
 
 
 def env(given: argparse.Namespace) -> int:
     """Print what aims a shell at a cluster, with kubectl and helm: eval "$(cpg-lab env)"."""
-    print(environments.exports(Lab(given.name)), end="")
+    print(shell_environment.exports(Lab(given.name)), end="")
     return 0
 
 
 def host(given: argparse.Namespace) -> int:
     """Run what the Deployments of a namespace say, as processes that end with the cluster."""
-    for name, urls in hosting.begin(Lab(given.name), given.namespace).items():
+    for name, urls in deployment_host.start_host(Lab(given.name), given.namespace).items():
         print(f"{name:<24} {' '.join(urls)}")
     return 0
 
 
-def _described(lab: Lab, report: Report) -> str:
+def _described(lab: Lab, report: LabReport) -> str:
     """Write a report for people."""
     what = f"Kubernetes {report.spec.kubernetes}, {report.spec.gates} gates" if report.spec else ""
     lines = [f"{report.name}: {report.phase}  {what}  {report.url}".rstrip()]

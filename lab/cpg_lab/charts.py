@@ -25,7 +25,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """In C where it is there, ten times as fast: three kinds are thousands of lines."""
 
 
-class Release:
+class ChartRelease:
     """A chart in a cluster, without its pods; ``deployments`` runs them as processes."""
 
     def __init__(

@@ -10,16 +10,16 @@ from subprocess import CompletedProcess
 from types import TracebackType
 from typing import Self
 
-from cpg_lab import building, certificates, folders, populating
+from cpg_lab import building, certificates, folders, node_creation
 from cpg_lab.access import Access
-from cpg_lab.commands import SERVICE_IP, Files
+from cpg_lab.commands import SERVICE_IP, ClusterFiles
 from cpg_lab.controlplane import ControlPlane
 from cpg_lab.errors import LabError, StartError
 from cpg_lab.nodes import NodePool
-from cpg_lab.passing import Claim
 from cpg_lab.processes import Process
 from cpg_lab.progress import Display
 from cpg_lab.specs import ClusterSpec
+from cpg_lab.temporary_folders import OwnedFolder
 
 _DEFAULT = ClusterSpec()
 _LOGS_KEPT = 10
@@ -37,7 +37,7 @@ class Cluster:
         self.spec = spec
         self._display = display
         self._folder = folder
-        self._claim: Claim | None = None
+        self._claim: OwnedFolder | None = None
         self._plane: ControlPlane | None = None
         self._access: Access | None = None
 
@@ -59,7 +59,7 @@ class Cluster:
         """Build what is missing, start everything, make the nodes; leave nothing behind if that fails."""
         programs = building.ensure(self.spec.programs(), self._display)
         try:
-            files = Files(self._own_folder())
+            files = ClusterFiles(self._own_folder())
             now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
             certificates.issue(files.folder, now=now, service_ip=SERVICE_IP)
             self._plane = ControlPlane(self.spec, files, programs)
@@ -138,7 +138,7 @@ class Cluster:
     def add_nodes(self, *pools: NodePool) -> None:
         """Make nodes, ready at once."""
         if pools:
-            populating.create_nodes(self.kubeconfig, pools)
+            node_creation.create_nodes(self.kubeconfig, pools)
 
     def start_component(self, name: str) -> None:
         """Start a component again, at the port that it had, and wait until it is ready."""
@@ -176,7 +176,7 @@ class Cluster:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             return self._folder
-        self._claim = Claim.make(folders.passing_clusters())
+        self._claim = OwnedFolder.create(folders.temporary_clusters())
         return self._claim.folder
 
     def _keep_logs(self, error: Exception) -> None:

@@ -28,7 +28,7 @@ _ETCD_QUOTA = 8 * 1024**3
 
 
 @dataclass(frozen=True)
-class Files:
+class ClusterFiles:
     """The files of one cluster, all in one folder."""
 
     folder: Path
@@ -73,11 +73,11 @@ class Files:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class CommandContext:
     """What a command line is made from."""
 
     spec: ClusterSpec
-    files: Files
+    files: ClusterFiles
     ports: Mapping[str, int]
     """By component; etcd's second port is `etcd-peer`."""
     stages: Path
@@ -87,7 +87,7 @@ class Setting:
         return f"{scheme}://{LOOPBACK}:{self.ports[component]}"
 
 
-def etcd(setting: Setting) -> list[str]:
+def etcd(setting: CommandContext) -> list[str]:
     """Store of the API server. Plain HTTP: it listens on loopback, and what it holds is a lab's."""
     client, peer = setting.url("etcd", "http"), setting.url("etcd-peer", "http")
     return [
@@ -104,7 +104,7 @@ def etcd(setting: Setting) -> list[str]:
     ]
 
 
-def apiserver(setting: Setting) -> list[str]:
+def apiserver(setting: CommandContext) -> list[str]:
     """Start the API server itself."""
     files, spec = setting.files, setting.spec
     key = files.certificates.service_accounts_key
@@ -137,7 +137,7 @@ def apiserver(setting: Setting) -> list[str]:
     ]
 
 
-def controller_manager(setting: Setting) -> list[str]:
+def controller_manager(setting: CommandContext) -> list[str]:
     """Start garbage collection, disruption budgets, jobs and the rest."""
     controllers = "*" if setting.spec.node_lifecycle else "*,-node-lifecycle-controller"
     return [
@@ -153,7 +153,7 @@ def controller_manager(setting: Setting) -> list[str]:
     ]
 
 
-def scheduler(setting: Setting) -> list[str]:
+def scheduler(setting: CommandContext) -> list[str]:
     """Kubernetes' own scheduler."""
     kubeconfig = setting.files.kubeconfig_of("scheduler")
     return [
@@ -165,7 +165,7 @@ def scheduler(setting: Setting) -> list[str]:
     ]
 
 
-def scheduler_config(setting: Setting) -> dict[str, object]:
+def scheduler_config(setting: CommandContext) -> dict[str, object]:
     """Configure the peer without its default throttle of 50 requests a second; comparing with that is a lie."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -179,7 +179,7 @@ def scheduler_config(setting: Setting) -> dict[str, object]:
     }
 
 
-def kwok(setting: Setting) -> list[str]:
+def kwok(setting: CommandContext) -> list[str]:
     """Play the kubelets of the nodes that say so."""
     return [
         f"--kubeconfig={setting.files.kubeconfig_of('kwok')}",
@@ -192,7 +192,7 @@ def kwok(setting: Setting) -> list[str]:
     ]
 
 
-def _serving(setting: Setting, component: str) -> list[str]:
+def _serving(setting: CommandContext, component: str) -> list[str]:
     certificates = setting.files.certificates
     return [
         f"--bind-address={LOOPBACK}",
@@ -202,7 +202,7 @@ def _serving(setting: Setting, component: str) -> list[str]:
     ]
 
 
-def _client(setting: Setting, component: str) -> list[str]:
+def _client(setting: CommandContext, component: str) -> list[str]:
     kubeconfig = setting.files.kubeconfig_of(component)
     return [
         f"--kubeconfig={kubeconfig}",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cpg_lab import commands
-from cpg_lab.commands import Setting
+from cpg_lab.commands import CommandContext
 from cpg_lab.specs import ClusterSpec
 
 
@@ -17,7 +17,7 @@ class ComponentKind:
     """One kind of component."""
 
     name: str
-    command: Callable[[Setting], list[str]]
+    command: Callable[[CommandContext], list[str]]
     health: tuple[str, ...]
     """Paths that must all answer well before the component counts as ready."""
     ports: tuple[str, ...]

@@ -13,7 +13,7 @@ import yaml
 
 from cpg_lab import commands, components, folders, ports, probing
 from cpg_lab.access import write_kubeconfig
-from cpg_lab.commands import Files, Setting
+from cpg_lab.commands import ClusterFiles, CommandContext
 from cpg_lab.components import ComponentKind
 from cpg_lab.errors import StartError
 from cpg_lab.processes import Process, stop_all
@@ -29,7 +29,7 @@ _ADMINISTRATOR = "cpg-lab:admin"
 class ControlPlane:
     """The processes of one cluster. It owns no folder: whoever makes it gives it one, and removes it."""
 
-    def __init__(self, spec: ClusterSpec, files: Files, programs: Mapping[str, Path]) -> None:
+    def __init__(self, spec: ClusterSpec, files: ClusterFiles, programs: Mapping[str, Path]) -> None:
         self.files = files
         self.token = secrets.token_urlsafe(24)
         self._spec = spec
@@ -100,8 +100,8 @@ class ControlPlane:
         return {name: code for name, code in codes.items() if code is not None}
 
     @property
-    def _setting(self) -> Setting:
-        return Setting(spec=self._spec, files=self.files, ports=self._ports, stages=folders.stages_file())
+    def _setting(self) -> CommandContext:
+        return CommandContext(spec=self._spec, files=self.files, ports=self._ports, stages=folders.stages_file())
 
     def _kind(self, name: str) -> ComponentKind:
         for kind in self._kinds:

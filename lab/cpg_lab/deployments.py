@@ -28,7 +28,7 @@ from cpg_client.endpoint import Credentials, Endpoint
 from cpg_lab import podtemplates, probing
 from cpg_lab.access import Access, write_kubeconfig
 from cpg_lab.errors import LabError, StartError
-from cpg_lab.podtemplates import Plan, PodTemplate, Probe, Seat
+from cpg_lab.podtemplates import PodSandbox, PodTemplate, Probe, ProcessPlan
 from cpg_lab.ports import free_port
 from cpg_lab.processes import Process, stop_all
 
@@ -40,29 +40,29 @@ _TOKEN_LASTS = 24 * 3600
 Plain = dict[str, Any]
 
 
-class Pod:
+class PodProcess:
     """One pod, as a process; it dies with us."""
 
     def __init__(self, access: Access, owner: Plain, folder: Path) -> None:
         """Start it. ``owner`` is a Deployment or a Job, in whose namespace the account and the files are."""
         meta = owner["metadata"]
-        self.template = podtemplates.read(owner)
+        self.template = podtemplates.read_template(owner)
         self.name = f"{meta['name']}-{secrets.token_hex(3)}"
         ports = {port.container_port: free_port() for port in self.template.spec.container.ports}
-        self._seat = Seat(name=self.name, namespace=meta["namespace"], folder=folder / self.name, ports=ports)
-        self._seat.folder.mkdir(parents=True)
-        self.kubeconfig = self._seat.folder / "kubeconfig"
+        self._sandbox = PodSandbox(name=self.name, namespace=meta["namespace"], folder=folder / self.name, ports=ports)
+        self._sandbox.folder.mkdir(parents=True)
+        self.kubeconfig = self._sandbox.folder / "kubeconfig"
         maps, token = probing.run_blocking(_given(access, self.template, meta["namespace"]))
         write_kubeconfig(self.kubeconfig, url=access.url, ca_file=access.ca_file, token=token)
-        self.process = self._started(podtemplates.plan(self.template, self._seat, maps))
+        self.process = self._started(podtemplates.plan_process(self.template, self._sandbox, maps))
 
     def url(self, port: int | str = "http") -> str:
         """Return where a port of it is on this machine."""
-        return self._seat.url(self.template.spec.container, port)
+        return self._sandbox.url(self.template.spec.container, port)
 
     def ask(self, path: str, port: int | str = "http") -> tuple[int, str]:
         """Return what is answered at a port: the status and the body, or 0 and why there is none."""
-        return probing.ask(self._seat.url(self.template.spec.container, port) + path)
+        return probing.get_plain(self._sandbox.url(self.template.spec.container, port) + path)
 
     def unready_reason(self) -> str | None:
         """Ask as a kubelet asks; return None when it has started and is ready, else what was wrong."""
@@ -93,7 +93,7 @@ class Pod:
         status, body = self.ask(probe.http_get.path, probe.http_get.port)
         return None if 200 <= status < 400 else f"{probe.http_get.path}: {status} {body.strip()}"
 
-    def _started(self, plan: Plan) -> Process:
+    def _started(self, plan: ProcessPlan) -> Process:
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
@@ -103,13 +103,13 @@ class Pod:
             raise LabError(f"{self.name}: no program {plan.command[0]} in {programs}")
         environment = {
             "PATH": programs,
-            "HOME": str(self._seat.folder),
+            "HOME": str(self._sandbox.folder),
             "HOSTNAME": self.name,
             "KUBECONFIG": str(self.kubeconfig),
             **plan.environment,
         }
-        log = self._seat.folder / "log"
-        return Process(self.name, [program, *plan.command[1:]], log=log, env=environment, folder=self._seat.folder)
+        log = self._sandbox.folder / "log"
+        return Process(self.name, [program, *plan.command[1:]], log=log, env=environment, folder=self._sandbox.folder)
 
 
 class Deployments:
@@ -117,7 +117,7 @@ class Deployments:
 
     def __init__(self, access: Access, deployments: Sequence[Plain], *, folder: Path) -> None:
         """Start nothing yet; each pod gets a folder of its own in ``folder``, with its log."""
-        self.pods: dict[str, list[Pod]] = {}
+        self.pods: dict[str, list[PodProcess]] = {}
         self._access = access
         self._folder = folder
         self._deployments = deployments
@@ -148,7 +148,7 @@ class Deployments:
         """Bring other Deployments of these names in by a rolling update: an old pod goes when a new one is ready."""
         for deployment in deployments:
             old = self.pods.get(deployment["metadata"]["name"], [])
-            new: list[Pod] = []
+            new: list[PodProcess] = []
             self.pods[deployment["metadata"]["name"]] = new
             try:
                 for _ in range(deployment["spec"]["replicas"]):
@@ -160,23 +160,23 @@ class Deployments:
                 for pod in old:
                     pod.stop()
 
-    def _pod(self, deployment: Plain) -> Pod:
-        return Pod(self._access, deployment, self._folder)
+    def _pod(self, deployment: Plain) -> PodProcess:
+        return PodProcess(self._access, deployment, self._folder)
 
-    def _all(self) -> list[Pod]:
+    def _all(self) -> list[PodProcess]:
         return [pod for pods in self.pods.values() for pod in pods]
 
 
-def run_job(access: Access, job: Plain, *, folder: Path, timeout: float = START_TIMEOUT) -> Pod:
+def run_job(access: Access, job: Plain, *, folder: Path, timeout: float = START_TIMEOUT) -> PodProcess:
     """Run the pod of a Job to its end; raise with its last words when that is no good one, or takes too long."""
-    pod = Pod(access, job, folder)
+    pod = PodProcess(access, job, folder)
     if not pod.process.wait(timeout) or pod.process.exit_code:
         pod.process.kill()
         raise LabError(f"{pod.name} ended with {pod.process.exit_code}; it said last:\n{pod.process.tail()}")
     return pod
 
 
-def _grace(pod: Pod) -> float:
+def _grace(pod: PodProcess) -> float:
     return pod.template.spec.termination_grace_period_seconds
 
 

@@ -42,7 +42,7 @@ def cache() -> Path:
     return folder
 
 
-def passing_clusters() -> Path:
+def temporary_clusters() -> Path:
     """Give the folder of clusters that end with their process; ours alone, as it holds keys."""
     folder = Path(tempfile.gettempdir()) / f"kube-cpg-lab-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -52,7 +52,7 @@ def passing_clusters() -> Path:
     return folder
 
 
-def lasting_clusters() -> Path:
+def persistent_clusters() -> Path:
     """Give the folder of clusters that outlive the command that started them."""
     given = os.environ.get("KUBE_CPG_LAB")
     return Path(given).absolute() if given else _LAB.parent / ".lab"

@@ -20,18 +20,18 @@ from typing import Literal
 import msgspec
 
 from cpg_api.decoding import decode
-from cpg_lab import building, folders, locks, passing
+from cpg_lab import building, folders, locks, temporary_folders
 from cpg_lab.access import Access
-from cpg_lab.commands import Files
+from cpg_lab.commands import ClusterFiles
 from cpg_lab.errors import LabError, StateError
-from cpg_lab.identities import Identity
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.processes import tail_of
 from cpg_lab.progress import Display
 from cpg_lab.specs import ClusterSpec
 
 DEFAULT_NAME = "lab"
-START_PATIENCE = 180.0
-STOP_PATIENCE = 30.0
+START_TIMEOUT = 180.0
+STOP_TIMEOUT = 30.0
 _POLL = 0.05
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -39,47 +39,47 @@ Phase = Literal["starting", "ready", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class LabState:
     """What a supervisor tells about itself."""
 
-    supervisor: Identity
+    supervisor: ProcessIdentity
     phase: Phase = "starting"
     error: str = ""
     url: str = ""
     token: str = ""
     kubectl_path: str = ""
-    components: tuple[tuple[str, Identity], ...] = ()
+    components: tuple[tuple[str, ProcessIdentity], ...] = ()
 
 
 @dataclass(frozen=True)
-class Place:
+class LabFolder:
     """The folder of a named cluster, and the files in it that are not the cluster's own."""
 
-    folder: Path
+    path: Path
 
     @property
     def spec(self) -> Path:
         """What the cluster shall be."""
-        return self.folder / "spec.json"
+        return self.path / "spec.json"
 
     @property
     def state(self) -> Path:
         """What its supervisor tells."""
-        return self.folder / "state.json"
+        return self.path / "state.json"
 
     @property
     def log(self) -> Path:
         """What its supervisor prints."""
-        return self.folder / "supervisor.log"
+        return self.path / "supervisor.log"
 
     def read_spec(self) -> ClusterSpec:
         """Read what the cluster shall be."""
         return decode(self.spec.read_bytes(), ClusterSpec)
 
-    def read_state(self) -> State | None:
+    def read_state(self) -> LabState | None:
         """Read what the supervisor told last; None where there is none, or none that can be understood."""
         try:
-            return decode(self.state.read_bytes(), State)
+            return decode(self.state.read_bytes(), LabState)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
@@ -87,7 +87,7 @@ class Place:
         """Note what the cluster shall be."""
         self.spec.write_bytes(msgspec.json.encode(spec))
 
-    def write_state(self, state: State) -> None:
+    def write_state(self, state: LabState) -> None:
         """Tell the state, all at once: a reader never sees half of it. It holds a token, so it is private."""
         beside = self.state.with_suffix(".part")
         beside.touch(mode=0o600)
@@ -96,7 +96,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Report:
+class LabReport:
     """How a named cluster is."""
 
     name: str
@@ -120,13 +120,13 @@ class Lab:
         if not _NAME.fullmatch(name):
             raise StateError(f'"{name}" cannot be the name of a lab: small letters, digits and dashes')
         self.name = name
-        self.root = root or folders.lasting_clusters()
-        self.place = Place(self.root / name)
+        self.root = root or folders.persistent_clusters()
+        self.folder = LabFolder(self.root / name)
 
     @property
-    def files(self) -> Files:
+    def files(self) -> ClusterFiles:
         """The cluster's own files."""
-        return Files(self.place.folder)
+        return ClusterFiles(self.folder.path)
 
     @property
     def _gate(self) -> Path:
@@ -140,49 +140,49 @@ class Lab:
             if self._runs_as(spec):
                 return False
             building.ensure(spec.programs(), display)
-            passing.clear(folders.passing_clusters())
-            shutil.rmtree(self.place.folder, ignore_errors=True)
-            self.place.folder.mkdir(parents=True, mode=0o700)
-            self.place.write_spec(spec)
+            temporary_folders.remove_orphans(folders.temporary_clusters())
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+            self.folder.path.mkdir(parents=True, mode=0o700)
+            self.folder.write_spec(spec)
             try:
                 self._supervise()
             except BaseException as problem:
-                self._end(self.place.read_state())
+                self._end(self.folder.read_state())
                 self._clear_after(problem)
                 raise
         return True
 
     def down(self, display: Display | None = None) -> bool:
         """Stop it and remove its folder; tell whether there was anything to do."""
-        passing.clear(folders.passing_clusters())
-        if not self.place.folder.exists():
+        temporary_folders.remove_orphans(folders.temporary_clusters())
+        if not self.folder.path.exists():
             return False
         with self._alone(display or Display(), last=True):
-            self._end(self.place.read_state())
-            shutil.rmtree(self.place.folder, ignore_errors=True)
+            self._end(self.folder.read_state())
+            shutil.rmtree(self.folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.root.rmdir()
         return True
 
-    def report(self) -> Report:
+    def report(self) -> LabReport:
         """Tell how it is."""
-        state = self.place.read_state()
+        state = self.folder.read_state()
         if state is None:
-            return Report(self.name, "down")
+            return LabReport(self.name, "down")
         phase = state.phase
-        return Report(
+        return LabReport(
             self.name,
-            phase if phase == "failed" or state.supervisor.lives() else "dead",
-            self.place.read_spec(),
+            phase if phase == "failed" or state.supervisor.is_running() else "dead",
+            self.folder.read_spec(),
             state.url,
             state.error,
-            tuple((name, identity.pid, identity.lives()) for name, identity in state.components),
+            tuple((name, identity.pid, identity.is_running()) for name, identity in state.components),
         )
 
     def access(self) -> Access:
         """Give the way in; raise when it does not run."""
-        state = self.place.read_state()
-        if state is None or state.phase != "ready" or not state.supervisor.lives():
+        state = self.folder.read_state()
+        if state is None or state.phase != "ready" or not state.supervisor.is_running():
             raise StateError(f"{self.name} does not run; start it with: cpg-lab up --name {self.name}")
         return Access(
             url=state.url,
@@ -202,11 +202,11 @@ class Lab:
 
     def _runs_as(self, spec: ClusterSpec) -> bool:
         """Tell whether it runs already; raise when it does, but is something else than asked for."""
-        state = self.place.read_state()
-        if state is None or state.phase != "ready" or not state.supervisor.lives():
+        state = self.folder.read_state()
+        if state is None or state.phase != "ready" or not state.supervisor.is_running():
             self._end(state)
             return False
-        if self.place.read_spec() != spec:
+        if self.folder.read_spec() != spec:
             raise StateError(
                 f"{self.name} runs already, and is not what was asked for; first: cpg-lab down --name {self.name}"
             )
@@ -214,21 +214,21 @@ class Lab:
 
     def _supervise(self) -> None:
         """Start the supervisor, and wait until it tells that all is ready."""
-        with self.place.log.open("ab") as log:
+        with self.folder.log.open("ab") as log:
             subprocess.run(
-                [sys.executable, "-m", "cpg_lab.supervising", str(self.place.folder)],
+                [sys.executable, "-m", "cpg_lab.supervisor", str(self.folder.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 check=False,
             )
-        deadline = time.monotonic() + START_PATIENCE
-        while (state := self.place.read_state()) is None or state.phase == "starting":
-            if state is None or not state.supervisor.lives():
-                raise StateError(f"{self.name}: the supervisor ended:\n{tail_of(self.place.log)}")
+        deadline = time.monotonic() + START_TIMEOUT
+        while (state := self.folder.read_state()) is None or state.phase == "starting":
+            if state is None or not state.supervisor.is_running():
+                raise StateError(f"{self.name}: the supervisor ended:\n{tail_of(self.folder.log)}")
             if time.monotonic() > deadline:
-                raise StateError(f"{self.name} was not ready within {START_PATIENCE:.0f} s")
+                raise StateError(f"{self.name} was not ready within {START_TIMEOUT:.0f} s")
             time.sleep(_POLL)
         if state.phase == "failed":
             raise LabError(f"{state.error}\nThe logs are in {self.files.logs}")
@@ -236,34 +236,34 @@ class Lab:
     def _clear_after(self, problem: BaseException) -> None:
         """Leave what tells about a failure, and nothing at all when somebody merely changed his mind."""
         if not isinstance(problem, Exception):
-            shutil.rmtree(self.place.folder, ignore_errors=True)
+            shutil.rmtree(self.folder.path, ignore_errors=True)
             self._gate.unlink(missing_ok=True)
             return
-        kept = {self.place.spec, self.place.state, self.place.log, self.files.logs}
-        for path in set(self.place.folder.iterdir()) - kept:
+        kept = {self.folder.spec, self.folder.state, self.folder.log, self.files.logs}
+        for path in set(self.folder.path.iterdir()) - kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _end(self, state: State | None) -> None:
+    def _end(self, state: LabState | None) -> None:
         """End the supervisor and with it the components: asked first, then by force."""
         if state is None:
             return
         everyone = [state.supervisor, *(identity for _, identity in state.components)]
         state.supervisor.send(signal.SIGTERM)
-        if not _all_gone(everyone, STOP_PATIENCE):
+        if not _all_gone(everyone, STOP_TIMEOUT):
             for identity in everyone:
                 identity.send(signal.SIGKILL)
-            _all_gone(everyone, STOP_PATIENCE)
+            _all_gone(everyone, STOP_TIMEOUT)
 
 
 def known(root: Path | None = None) -> list[Lab]:
     """Give the labs that have a folder, whether or not they run."""
-    root = root or folders.lasting_clusters()
-    return [Lab(folder.name, root=root) for folder in sorted(root.glob("*/")) if Place(folder).spec.exists()]
+    root = root or folders.persistent_clusters()
+    return [Lab(folder.name, root=root) for folder in sorted(root.glob("*/")) if LabFolder(folder).spec.exists()]
 
 
-def _all_gone(identities: list[Identity], patience: float) -> bool:
-    deadline = time.monotonic() + patience
-    while any(identity.lives() for identity in identities):
+def _all_gone(identities: list[ProcessIdentity], timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while any(identity.is_running() for identity in identities):
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)

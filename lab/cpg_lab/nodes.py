@@ -17,7 +17,7 @@ from typing import Literal, cast, get_args
 from cpg_lab.errors import DescriptionError
 
 TOPOLOGY = "topology.cpg.dev"
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 LEVELS = ("block", "rack", "node")
 DEFAULT_CAPACITY = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
@@ -32,7 +32,7 @@ _KEY = re.compile(rf"({_DNS}(\.{_DNS})*/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Z
 
 
 @dataclass(frozen=True)
-class Taint:
+class NodeTaint:
     """What keeps pods off a node."""
 
     key: str
@@ -48,7 +48,7 @@ class NodePool:
     """How many of each level there are in one of the level above; the last counts nodes."""
     capacity: tuple[tuple[str, str], ...] = tuple(DEFAULT_CAPACITY.items())
     labels: tuple[tuple[str, str], ...] = ()
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     prefix: str = "node"
 
     def __post_init__(self) -> None:
@@ -56,8 +56,8 @@ class NodePool:
             raise DescriptionError(f"nodes stand in at most {len(LEVELS)} levels, not {len(self.counts)}")
         if min(self.counts) < 1:
             raise DescriptionError("there must be at least one of each level")
-        if len(self) > MOST_NODES:
-            raise DescriptionError(f"{len(self)} nodes are more than the {MOST_NODES} that the lab can hold")
+        if len(self) > MAX_NODES:
+            raise DescriptionError(f"{len(self)} nodes are more than the {MAX_NODES} that the lab can hold")
 
     @classmethod
     def parse(cls, text: str) -> "NodePool":
@@ -166,14 +166,14 @@ def _parse_label(text: str) -> tuple[str, str]:
     return _matching(_KEY, key, "the key of a label"), _matching(_LABEL_VALUE, value, "the value of a label")
 
 
-def _parse_taint(text: str) -> Taint:
+def _parse_taint(text: str) -> NodeTaint:
     pair, colon, effect = text.rpartition(":")
     if not colon or effect not in get_args(Effect):
         effects = ", ".join(get_args(Effect))
         raise DescriptionError(f'the taint "{text}" is not KEY=VALUE:EFFECT or KEY:EFFECT, with one of {effects}')
     key, _, value = pair.partition("=")
     _matching(_KEY, key, "the key of a taint")
-    return Taint(key, _matching(_LABEL_VALUE, value, "the value of a taint"), cast("Effect", effect))
+    return NodeTaint(key, _matching(_LABEL_VALUE, value, "the value of a taint"), cast("Effect", effect))
 
 
 def _matching(pattern: re.Pattern[str], text: str, what: str) -> str:

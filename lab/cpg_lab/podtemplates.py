@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"\$(?:\$|\((\w+)\))")
 _FIELD = re.compile(r"(?P<path>[\w.]+)(?:\['(?P<key>[^']+)'\])?")
 
 
-class _Named(Struct, frozen=True, forbid_unknown_fields=True):
+class _NamedReference(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
@@ -78,7 +78,7 @@ class Mount(Struct, frozen=True, rename="camel"):
     mount_path: str
 
 
-class Container(Struct, frozen=True, rename="camel"):
+class ContainerTemplate(Struct, frozen=True, rename="camel"):
     """What runs."""
 
     name: str
@@ -98,24 +98,24 @@ class _Files(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     default_mode: int = 0o644  # the API server fills it in
 
 
-class Volume(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class TemplateVolume(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Files that come from a ConfigMap."""
 
     name: str
     config_map: _Files
 
 
-class PodSpec(Struct, frozen=True, rename="camel"):
+class PodTemplateSpec(Struct, frozen=True, rename="camel"):
     """A pod of one container."""
 
-    containers: tuple[Container]
+    containers: tuple[ContainerTemplate]
     service_account_name: str = "default"
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[TemplateVolume, ...] = ()
     init_containers: tuple[()] = ()
     termination_grace_period_seconds: int = 30
 
     @property
-    def container(self) -> Container:
+    def container(self) -> ContainerTemplate:
         """Return the one container."""
         return self.containers[0]
 
@@ -130,11 +130,11 @@ class TemplateMeta(Struct, frozen=True):
 class PodTemplate(Struct, frozen=True):
     """What a Deployment or a Job makes its pods from."""
 
-    spec: PodSpec
+    spec: PodTemplateSpec
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
 
 
-def read(owner: Mapping[str, object]) -> PodTemplate:
+def read_template(owner: Mapping[str, object]) -> PodTemplate:
     """Return the template of a Deployment or Job; raise for what cannot be run as a process."""
     try:
         return msgspec.convert(owner["spec"]["template"], PodTemplate)  # type: ignore[index]  # as the API has it
@@ -143,7 +143,7 @@ def read(owner: Mapping[str, object]) -> PodTemplate:
         raise DescriptionError(f"{owner['kind']} {name} cannot be run as a process: {error}") from error
 
 
-class Seat(Struct, frozen=True, kw_only=True):
+class PodSandbox(Struct, frozen=True, kw_only=True):
     """A pod's place on this machine: its name, its folder, and its free ports by those that it declares."""
 
     name: str
@@ -151,14 +151,14 @@ class Seat(Struct, frozen=True, kw_only=True):
     folder: Path
     ports: Mapping[int, int]
 
-    def url(self, container: Container, port: int | str) -> str:
+    def url(self, container: ContainerTemplate, port: int | str) -> str:
         """Return where a port is, by its name or number."""
         declared = {one.name: one.container_port for one in container.ports}
         number = declared.get(port, 0) if isinstance(port, str) else port
         return f"http://{LOOPBACK}:{self.ports.get(number, number)}"
 
 
-class Plan(Struct, frozen=True):
+class ProcessPlan(Struct, frozen=True):
     """A process: its words, what its environment adds, and the files that it wants to find."""
 
     command: tuple[str, ...]
@@ -166,40 +166,40 @@ class Plan(Struct, frozen=True):
     files: dict[Path, str]
 
 
-def plan(template: PodTemplate, seat: Seat, config_maps: ConfigMaps) -> Plan:
-    """Return what is to be run for a pod of a template at its seat."""
+def plan_process(template: PodTemplate, sandbox: PodSandbox, config_maps: ConfigMaps) -> ProcessPlan:
+    """Return what is to be run for a pod of a template at its sandbox."""
     spec, container = template.spec, template.spec.container
     if not container.command:
         raise DescriptionError(f"container {container.name} says no command, and what its image says is not read")
     environment: dict[str, str] = {}
     for variable in container.env:
-        environment[variable.name] = _expanded(_value(variable, template, seat, config_maps), environment)
-    moved = {name: _moved(value, container, seat) for name, value in environment.items()}
-    words = (_moved(_expanded(word, environment), container, seat) for word in (*container.command, *container.args))
-    files = {path: _moved(text, container, seat) for path, text in _files(spec, seat, config_maps)}
-    return Plan(command=tuple(words), environment=moved, files=files)
+        environment[variable.name] = _expanded(_value(variable, template, sandbox, config_maps), environment)
+    moved = {name: _moved(value, container, sandbox) for name, value in environment.items()}
+    words = (_moved(_expanded(word, environment), container, sandbox) for word in (*container.command, *container.args))
+    files = {path: _moved(text, container, sandbox) for path, text in _files(spec, sandbox, config_maps)}
+    return ProcessPlan(command=tuple(words), environment=moved, files=files)
 
 
-def _files(spec: PodSpec, seat: Seat, config_maps: ConfigMaps) -> Iterator[tuple[Path, str]]:
+def _files(spec: PodTemplateSpec, sandbox: PodSandbox, config_maps: ConfigMaps) -> Iterator[tuple[Path, str]]:
     """Yield what is mounted."""
     sources = {volume.name: volume.config_map.name for volume in spec.volumes}
     for mount in spec.container.volume_mounts:
         for key, text in config_maps[sources[mount.name]].items():
-            yield _below(seat, mount.mount_path) / key, text
+            yield _below(sandbox, mount.mount_path) / key, text
 
 
-def _moved(text: str, container: Container, seat: Seat) -> str:
+def _moved(text: str, container: ContainerTemplate, sandbox: PodSandbox) -> str:
     """Return a text in which mounted paths and declared ports are where they are on this machine."""
     for mount in container.volume_mounts:
-        text = re.sub(rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_below(seat, mount.mount_path)), text)
-    for declared, free in seat.ports.items():
+        text = re.sub(rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_below(sandbox, mount.mount_path)), text)
+    for declared, free in sandbox.ports.items():
         pattern = rf"(?<![\w.\]])(0\.0\.0\.0:|\[::\]:|:)?{declared}(?!\w)"
         text = re.sub(pattern, lambda found, free=free: f"{LOOPBACK}:{free}" if found[1] else str(free), text)  # type: ignore[misc]  # mypy cannot infer a default of a lambda
     return text
 
 
-def _below(seat: Seat, mounted: str) -> Path:
-    return seat.folder / mounted.lstrip("/")
+def _below(sandbox: PodSandbox, mounted: str) -> Path:
+    return sandbox.folder / mounted.lstrip("/")
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -207,23 +207,23 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda found: environment.get(found[1], found[0]) if found[1] else "$", text)
 
 
-def _value(variable: Variable, template: PodTemplate, seat: Seat, config_maps: ConfigMaps) -> str:
+def _value(variable: Variable, template: PodTemplate, sandbox: PodSandbox, config_maps: ConfigMaps) -> str:
     source = variable.value_from
     if source is None:
         return variable.value
     if source.config_map_key_ref is not None:
         return config_maps[source.config_map_key_ref.name][source.config_map_key_ref.key]
     if source.field_ref is not None:
-        return _of_pod(source.field_ref.field_path, template, seat)
+        return _of_pod(source.field_ref.field_path, template, sandbox)
     return ""
 
 
-def _of_pod(path: str, template: PodTemplate, seat: Seat) -> str:
+def _of_pod(path: str, template: PodTemplate, sandbox: PodSandbox) -> str:
     """Return a field of the pod, which a variable may have as its value."""
     marks = {"metadata.labels": template.metadata.labels, "metadata.annotations": template.metadata.annotations}
     plain = {
-        "metadata.name": seat.name,
-        "metadata.namespace": seat.namespace,
+        "metadata.name": sandbox.name,
+        "metadata.namespace": sandbox.namespace,
         "spec.serviceAccountName": template.spec.service_account_name,
         "status.podIP": LOOPBACK,
         "status.hostIP": LOOPBACK,

@@ -33,10 +33,10 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
 def unready_reason(url: str, path: str, *, ca_file: Path | None, token: str | None) -> str | None:
     """Ask once; give None when the answer was good, else what was wrong with it."""
     endpoint = Endpoint(server=url, ca=ca_file, credentials=Credentials(token=token))
-    return run_blocking(_ask(endpoint, path))
+    return run_blocking(_get_through_client(endpoint, path))
 
 
-def ask(url: str) -> tuple[int, str]:
+def get_plain(url: str) -> tuple[int, str]:
     """Return what a process of this machine answers: the status and the body, or 0 and why there is none."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - on loopback, where we started it
@@ -47,7 +47,7 @@ def ask(url: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-async def _ask(endpoint: Endpoint, path: str) -> str | None:
+async def _get_through_client(endpoint: Endpoint, path: str) -> str | None:
     try:
         async with Connection(endpoint, _IMPATIENT) as connection:
             await connection.get(path)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from cpg_lab import launching
-from cpg_lab.identities import Identity
+from cpg_lab import launcher
+from cpg_lab.process_identity import ProcessIdentity
 
 TAIL_LINES = 15
 _forkers: dict[int, ThreadPoolExecutor] = {}
@@ -58,12 +58,12 @@ class Process:
     ) -> None:
         self.name = name
         self.log = log
-        launcher = [sys.executable, "-I", "-S", launching.__file__, str(os.getpid())]
+        tied = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid())]
         with log.open("ab") as sink:
             self._log_start = sink.tell()
             self._popen = _forked(
                 lambda: subprocess.Popen(
-                    [*launcher, *map(str, command)],
+                    [*tied, *map(str, command)],
                     stdin=subprocess.DEVNULL,
                     stdout=sink,
                     stderr=sink,
@@ -79,9 +79,9 @@ class Process:
         return self._popen.pid
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProcessIdentity | None:
         """Who it is, for another process that wants to know whether it lives."""
-        return Identity.of(self.pid) if self.alive else None
+        return ProcessIdentity.of(self.pid) if self.alive else None
 
     @property
     def alive(self) -> bool:

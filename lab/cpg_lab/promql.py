@@ -28,7 +28,7 @@ class Selector(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
-class Told(Struct, frozen=True):
+class PromcheckResult(Struct, frozen=True):
     """What fired and how many series each expression found, by history; and what each expression reads."""
 
     fired: dict[str, list[Firing]]
@@ -49,7 +49,7 @@ class Promcheck:
         *,
         rules: Mapping[str, object] | None = None,
         expressions: Iterable[str] = (),
-    ) -> Told:
+    ) -> PromcheckResult:
         """Play rules and expressions over histories of two hours, scraped every half minute.
 
         A history is the values of each series, in the notation of promtool's tests.
@@ -65,4 +65,4 @@ class Promcheck:
         done = subprocess.run([self._program], input=asked, capture_output=True, check=False)
         if done.returncode:
             raise LabError(done.stderr.decode().strip())
-        return decode(done.stdout, Told)
+        return decode(done.stdout, PromcheckResult)

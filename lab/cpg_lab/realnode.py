@@ -24,13 +24,13 @@ from typing import Self
 
 import yaml
 
-from cpg_lab import archives, building, folders, nodesettings, relaying
+from cpg_lab import building, container_images, folders, node_config, relay
 from cpg_lab.access import Access, write_kubeconfig
 from cpg_lab.commands import SERVICE_IP
 from cpg_lab.errors import LabError, StartError
-from cpg_lab.nodesettings import NodeFiles
-from cpg_lab.passing import Claim
+from cpg_lab.node_config import NodeFiles
 from cpg_lab.processes import Process, tail_of
+from cpg_lab.temporary_folders import OwnedFolder
 
 NEEDED = {
     "containerd": "containerd",
@@ -43,7 +43,7 @@ NEEDED = {
 
 START_TIMEOUT = 60.0
 _NAMESPACES = ("--pid", "--mount", "--net", "--uts", "--fork", "--kill-child=KILL", "--mount-proc")
-_RELAY = (sys.executable, relaying.__file__)
+_RELAY = (sys.executable, relay.__file__)
 _SERVICE_PORT = 443
 _ADDRESS = "10.255.0.1"
 """The node's own address. Each node is alone in its network, so it can be the same for all."""
@@ -66,13 +66,13 @@ class RealNode:
         self.name = name
         self._access = access
         self._labels = dict(labels or {})
-        self._claim: Claim | None = None
+        self._claim: OwnedFolder | None = None
         self._processes: list[Process] = []
 
     def __enter__(self) -> Self:
         if lacking := missing():
             raise LabError(f"a real node needs {', '.join(lacking)}")
-        self._claim = Claim.make(folders.passing_clusters())
+        self._claim = OwnedFolder.create(folders.temporary_clusters())
         try:
             self._start()
         except BaseException:
@@ -121,9 +121,9 @@ class RealNode:
         kubelet = building.ensure(["kubelet"])["kubelet"]
         for folder in (files.networks, files.pod_logs):
             folder.mkdir()
-        nodesettings.write_network(files)
-        files.runtime_config.write_text(nodesettings.runtime_config(files, _snapshotter(files.folder)))
-        files.kubelet_config.write_text(yaml.safe_dump(nodesettings.kubelet_config(files, self._group)))
+        node_config.write_network(files)
+        files.runtime_config.write_text(node_config.runtime_config(files, _snapshotter(files.folder)))
+        files.kubelet_config.write_text(yaml.safe_dump(node_config.kubelet_config(files, self._group)))
         server = f"https://{SERVICE_IP}:{_SERVICE_PORT}"
         write_kubeconfig(files.kubeconfig, url=server, ca_file=self._access.ca_file, token=self._access.token)
         for group in _controllers():
@@ -140,9 +140,9 @@ class RealNode:
     def _load_sandbox_image(self) -> None:
         archive = self._files.folder / "pause.tar"
         busybox = Path(shutil.which("busybox") or "busybox")
-        archives.write(
+        container_images.write_image(
             archive,
-            name=nodesettings.SANDBOX_IMAGE,
+            name=node_config.SANDBOX_IMAGE,
             program=busybox,
             command=[f"/bin/{busybox.name}", "tail", "-f", "/dev/null"],
         )

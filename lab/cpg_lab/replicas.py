@@ -56,7 +56,7 @@ class Replica:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return what a probe is answered: the status and the body, or 0 and why there is none."""
-        return probing.ask(self.url + path)
+        return probing.get_plain(self.url + path)
 
     def pause(self) -> None:
         """Stop it in its tracks."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cpg_lab.charts import Release
+from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
 
@@ -20,15 +20,15 @@ class Installer:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._releases: dict[tuple[str, str, bytes], Release] = {}
+        self._releases: dict[tuple[str, str, bytes], ChartRelease] = {}
 
-    def __call__(self, cluster: Cluster, values: Mapping[str, object], namespace: str = "kube-cpg") -> Release:
+    def __call__(self, cluster: Cluster, values: Mapping[str, object], namespace: str = "kube-cpg") -> ChartRelease:
         """Return the chart with these values in a namespace; beside another one, it has no kinds and classes."""
         key = (cluster.url, namespace, msgspec.json.encode(values))
         if key not in self._releases:
             others = {"crds": {"install": False}, "priorityClass": {"create": False}}
             chosen = {**(others if namespace != "kube-cpg" else {}), **values}
-            self._releases[key] = Release(cluster.access, CHART, chosen, namespace=namespace)
+            self._releases[key] = ChartRelease(cluster.access, CHART, chosen, namespace=namespace)
         return self._releases[key]
 
     @contextmanager

@@ -17,9 +17,9 @@ import pytest
 from cpg_lab import building, folders
 from cpg_lab.clusters import Cluster
 from cpg_lab.errors import LabError, StartError
-from cpg_lab.identities import Identity
 from cpg_lab.labs import Lab
 from cpg_lab.nodes import NodePool
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.specs import COMPONENTS, ClusterSpec
 
 pytestmark = pytest.mark.e2e
@@ -63,16 +63,16 @@ def field(cluster: Cluster, kind: str, name: str, path: str) -> str:
     return cluster.kubectl("get", kind, name, "-o", f"jsonpath={{{path}}}").stdout
 
 
-def identities(cluster: Cluster) -> list[Identity]:
+def identities(cluster: Cluster) -> list[ProcessIdentity]:
     """Give who a cluster's processes are."""
     found = [process.identity for process in cluster.processes.values()]
     return [identity for identity in found if identity is not None]
 
 
-def await_gone(gone: list[Identity]) -> None:
+def await_gone(gone: list[ProcessIdentity]) -> None:
     """Wait until no process lives."""
     deadline = time.monotonic() + 15
-    while any(identity.lives() for identity in gone):
+    while any(identity.is_running() for identity in gone):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -94,7 +94,7 @@ def test_ready_within_ten_seconds(temporary: Path) -> None:
         assert len(everyone) == 2
         assert folder.is_relative_to(temporary)
         assert running.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert not any(identity.lives() for identity in everyone)
+    assert not any(identity.is_running() for identity in everyone)
     assert not folder.exists()
     with pytest.raises(StartError, match="does not run"):
         _ = running.url
@@ -113,14 +113,14 @@ def test_two_clusters_at_once(temporary: Path) -> None:
         assert new.kubectl("get", "namespace", "only-here", check=False).returncode == 1
         assert len(old.kubectl("get", "nodes", "-o", "name").stdout.split()) == 1
         assert new.kubectl("get", "nodes", "-o", "name").stdout == ""
-    assert [path for path in folders.passing_clusters().iterdir() if path.is_dir()] == []
-    assert temporary in folders.passing_clusters().parents
+    assert [path for path in folders.temporary_clusters().iterdir() if path.is_dir()] == []
+    assert temporary in folders.temporary_clusters().parents
 
 
 def test_an_exception_ends_the_cluster_and_keeps_its_logs(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failure within the block nothing runs, the data is gone, and the error says where the logs are."""
     monkeypatch.setattr(folders, "kept_logs", lambda: temporary / "kept")
-    everyone: list[Identity] = []
+    everyone: list[ProcessIdentity] = []
 
     def fail() -> None:
         with Cluster() as running:
@@ -130,8 +130,8 @@ def test_an_exception_ends_the_cluster_and_keeps_its_logs(temporary: Path, monke
     with pytest.raises(ValueError, match="mine") as caught:
         fail()
     assert len(everyone) == 2
-    assert not any(identity.lives() for identity in everyone)
-    assert not any(path.is_dir() for path in folders.passing_clusters().iterdir())
+    assert not any(identity.is_running() for identity in everyone)
+    assert not any(path.is_dir() for path in folders.temporary_clusters().iterdir())
     (note,) = caught.value.__notes__
     kept = Path(note.rpartition(" ")[2])
     assert {"etcd.log", "apiserver.log"} <= {path.name for path in kept.iterdir()}
@@ -143,7 +143,7 @@ def test_nothing_is_left_of_an_owner_that_ends(number: signal.Signals, temporary
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:  # noqa: S603
         assert owner.stdout is not None
         folder, pids = json.loads(owner.stdout.readline())
-        everyone = [identity for identity in map(Identity.of, pids) if identity is not None]
+        everyone = [identity for identity in map(ProcessIdentity.of, pids) if identity is not None]
         assert len(everyone) == len(pids) == 2
         assert Path(folder).is_relative_to(temporary)
         owner.send_signal(number)
@@ -239,7 +239,7 @@ def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
         assert len(lab.access().kubectl("get", "nodes", "-o", "name").stdout.split()) == 2
         assert lab.report().well
 
-        state = lab.place.read_state()
+        state = lab.folder.read_state()
         assert state is not None
         dict(state.components)["kwok"].send(signal.SIGKILL)
         await_gone([dict(state.components)["kwok"]])
@@ -249,8 +249,8 @@ def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
         await_gone([state.supervisor, *(identity for _, identity in state.components)])
         assert lab.report().phase == "dead"
         assert lab.up(ClusterSpec())
-        again = lab.place.read_state()
+        again = lab.folder.read_state()
         assert again is not None
     assert not lab.down()
-    assert not any(identity.lives() for identity in (again.supervisor, *dict(again.components).values()))
+    assert not any(identity.is_running() for identity in (again.supervisor, *dict(again.components).values()))
     assert not (temporary / "labs").exists()

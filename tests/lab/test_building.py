@@ -14,7 +14,7 @@ import pytest
 
 from cpg_lab import building, folders
 from cpg_lab.errors import BuildError
-from cpg_lab.identities import Identity
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.progress import Display
 from cpg_lab.toolchain import Toolchain
 from cpg_lab.versions import BY_NAME
@@ -62,12 +62,12 @@ class FakeGo:
             return []
         return [call for call in map(json.loads, lines) if call[0] == verb]
 
-    def identity(self) -> Identity:
+    def identity(self) -> ProcessIdentity:
         """Wait until it builds, and give who it is."""
         deadline = time.monotonic() + 20
         while True:
             try:
-                identity = Identity.of(int((self.folder / "pid").read_text()))
+                identity = ProcessIdentity.of(int((self.folder / "pid").read_text()))
             except (FileNotFoundError, ValueError):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
@@ -175,7 +175,7 @@ def test_an_interrupted_build_can_be_taken_up(
         builder.send_signal(number)
         builder.wait(20)
     deadline = time.monotonic() + 10
-    while compiler.lives():
+    while compiler.is_running():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert not (cache / "programs").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cpg_lab import building, folders, passing
+from cpg_lab import building, folders, temporary_folders
 from cpg_lab.clusters import Cluster
 from cpg_lab.controlplane import ControlPlane
 from cpg_lab.errors import LabError, StartError
@@ -18,7 +18,7 @@ def place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert not cache.exists()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(building, "ensure", lambda names, _: dict.fromkeys(names, Path("/bin/true")))
-    return folders.passing_clusters()
+    return folders.temporary_clusters()
 
 
 def left(place: Path) -> list[Path]:
@@ -101,7 +101,7 @@ def test_a_given_folder_is_its_owners(place: Path, tmp_path: Path, monkeypatch: 
         assert left(place) == []
     assert (tmp_path / "mine" / "ca.crt").is_file()
     shutil.rmtree(tmp_path / "mine")
-    assert passing.clear(place) == []
+    assert temporary_folders.remove_orphans(place) == []
 
 
 def test_waiting_says_what_did_not_come(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from cpg_lab import commands, components
-from cpg_lab.commands import NATIVE_GATES, Files, Setting
+from cpg_lab.commands import NATIVE_GATES, ClusterFiles, CommandContext
 from cpg_lab.components import ComponentKind
 from cpg_lab.specs import ClusterSpec
 
 PORTS = {port: number for number, port in enumerate((p for kind in components.ALL for p in kind.ports), 2000)}
 
 
-def setting(spec: ClusterSpec) -> Setting:
+def setting(spec: ClusterSpec) -> CommandContext:
     """Give a setting with made-up files and ports."""
-    return Setting(spec=spec, files=Files(Path("/lab")), ports=PORTS, stages=Path("/stages.yaml"))
+    return CommandContext(spec=spec, files=ClusterFiles(Path("/lab")), ports=PORTS, stages=Path("/stages.yaml"))
 
 
 @pytest.mark.parametrize("kind", components.ALL, ids=lambda kind: kind.name)

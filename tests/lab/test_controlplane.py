@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cpg_lab import controlplane, probing
-from cpg_lab.commands import Files
+from cpg_lab.commands import ClusterFiles
 from cpg_lab.controlplane import ControlPlane
 from cpg_lab.errors import StartError
 from cpg_lab.specs import ClusterSpec
@@ -40,7 +40,7 @@ def plane(tmp_path: Path, program: Script) -> Iterator[Callable[[str], ControlPl
     (tmp_path / "logs").mkdir()
 
     def make(etcd: str) -> ControlPlane:
-        made.append(ControlPlane(ClusterSpec(), Files(tmp_path), {"etcd": program("etcd", etcd)}))
+        made.append(ControlPlane(ClusterSpec(), ClusterFiles(tmp_path), {"etcd": program("etcd", etcd)}))
         return made[-1]
 
     yield make

@@ -35,24 +35,24 @@ def test_the_cache_is_at_home_otherwise(given: str, tmp_path: Path, monkeypatch:
 def test_passing_clusters_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder for passing clusters lets nobody else in, as it holds keys."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert folders.passing_clusters().stat().st_mode & 0o777 == 0o700
+    assert folders.temporary_clusters().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_public_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that others can enter, perhaps made by one of them, is not used."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folders.passing_clusters().chmod(0o755)
+    folders.temporary_clusters().chmod(0o755)
     with pytest.raises(LabError, match="not a private folder"):
-        folders.passing_clusters()
+        folders.temporary_clusters()
 
 
 def test_lasting_clusters_are_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters that outlive a command are in .lab beside pyproject.toml, unless a variable says otherwise."""
     monkeypatch.delenv("KUBE_CPG_LAB", raising=False)
-    assert folders.lasting_clusters().name == ".lab"
-    assert (folders.lasting_clusters().parent / "pyproject.toml").is_file()
+    assert folders.persistent_clusters().name == ".lab"
+    assert (folders.persistent_clusters().parent / "pyproject.toml").is_file()
     monkeypatch.setenv("KUBE_CPG_LAB", "/somewhere/else")
-    assert folders.lasting_clusters() == Path("/somewhere/else")
+    assert folders.persistent_clusters() == Path("/somewhere/else")
 
 
 def test_an_unknown_module_is_an_error() -> None:

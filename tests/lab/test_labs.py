@@ -10,8 +10,8 @@ import pytest
 
 from cpg_lab import building, labs
 from cpg_lab.errors import LabError, StateError
-from cpg_lab.identities import Identity
-from cpg_lab.labs import Lab, State
+from cpg_lab.labs import Lab, LabState
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.progress import Display
 from cpg_lab.specs import ClusterSpec
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.lab.conftest import Runner
 
 SLEEP = "import time; time.sleep(60)"
-DEAD = Identity(2**22 + 1, 1)
+DEAD = ProcessIdentity(2**22 + 1, 1)
 
 
 @pytest.fixture
@@ -30,19 +30,19 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab("some", root=tmp_path / "labs")
 
 
-def noted(lab: Lab, state: State, spec: ClusterSpec | None = None) -> None:
+def noted(lab: Lab, state: LabState, spec: ClusterSpec | None = None) -> None:
     """Write down a state as a supervisor would."""
-    lab.place.folder.mkdir(parents=True, exist_ok=True)
-    lab.place.write_spec(spec or ClusterSpec())
-    lab.place.write_state(state)
+    lab.folder.path.mkdir(parents=True, exist_ok=True)
+    lab.folder.write_spec(spec or ClusterSpec())
+    lab.folder.write_state(state)
 
 
-def running(run: "Runner") -> State:
+def running(run: "Runner") -> LabState:
     """Give the state of a lab whose supervisor and component are small programs."""
     supervisor, component = run(SLEEP, name="supervisor").identity, run(SLEEP, name="component").identity
     assert supervisor is not None
     assert component is not None
-    return State(
+    return LabState(
         supervisor=supervisor,
         phase="ready",
         url="https://127.0.0.1:1",
@@ -73,7 +73,7 @@ def test_a_running_lab_is_found(lab: Lab, run: "Runner") -> None:
     assert lab.report().well
     assert lab.access().url == "https://127.0.0.1:1"
     assert [known.name for known in labs.known(lab.root)] == ["some"]
-    assert lab.place.state.stat().st_mode & 0o777 == 0o600
+    assert lab.folder.state.stat().st_mode & 0o777 == 0o600
 
 
 def test_one_that_runs_as_asked_is_left_alone(lab: Lab, run: "Runner") -> None:
@@ -94,7 +94,7 @@ def test_a_dead_component_is_reported(lab: Lab, run: "Runner") -> None:
 
 def test_a_dead_supervisor_is_reported(lab: Lab) -> None:
     """When the supervisor died the lab is dead, and has no way in."""
-    noted(lab, State(supervisor=DEAD, phase="ready"))
+    noted(lab, LabState(supervisor=DEAD, phase="ready"))
     assert lab.report().phase == "dead"
     with pytest.raises(StateError, match="does not run"):
         lab.access()
@@ -110,34 +110,34 @@ def test_down_ends_those_and_only_those(lab: Lab, run: "Runner") -> None:
     (_, component), *_ = state.components
     component.send(signal.SIGKILL)  # else it would have to be waited for: this supervisor does not care
     assert lab.down()
-    assert not state.supervisor.lives()
-    assert bystander.lives()
+    assert not state.supervisor.is_running()
+    assert bystander.is_running()
     assert not lab.root.exists()
 
 
 def test_the_stubborn_are_forced(lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch) -> None:
     """A component that its supervisor left behind is ended by force, after some patience."""
-    monkeypatch.setattr(labs, "STOP_PATIENCE", 0.3)
+    monkeypatch.setattr(labs, "STOP_TIMEOUT", 0.3)
     state = running(run)
     noted(lab, state)
     assert lab.down()
-    assert not any(identity.lives() for _, identity in state.components)
+    assert not any(identity.is_running() for _, identity in state.components)
 
 
 def test_a_state_that_makes_no_sense_counts_as_none(lab: Lab) -> None:
     """Half a file, or one of another version, is like no file: the lab is down, and can be cleared."""
-    noted(lab, State(supervisor=DEAD))
-    lab.place.state.write_text('{"supervisor": 5')
+    noted(lab, LabState(supervisor=DEAD))
+    lab.folder.state.write_text('{"supervisor": 5')
     assert lab.report().phase == "down"
     assert lab.down()
 
 
 def test_what_the_supervisor_failed_with_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """When starting fails the error is the supervisor's, with the place of the logs."""
-    me = Identity.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    failed = State(supervisor=me, phase="failed", error="etcd died")
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.place.write_state(failed))
+    failed = LabState(supervisor=me, phase="failed", error="etcd died")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.folder.write_state(failed))
     monkeypatch.setattr(Lab, "_end", lambda *_: None)  # it would end the tests
     with pytest.raises(LabError, match=r"(?s)etcd died\nThe logs are in .*/labs/some/logs"):
         lab.up(ClusterSpec(), Display())
@@ -150,12 +150,12 @@ def test_a_failure_leaves_its_logs_only(lab: Lab, monkeypatch: pytest.MonkeyPatc
         lab.files.logs.mkdir()
         lab.files.etcd_data.mkdir()
         lab.files.kubeconfig.touch()
-        lab.place.write_state(State(supervisor=DEAD))
+        lab.folder.write_state(LabState(supervisor=DEAD))
 
     monkeypatch.setattr("subprocess.run", run)
     with pytest.raises(StateError):
         lab.up(ClusterSpec(), Display())
-    left = {path.name for path in lab.place.folder.iterdir()}
+    left = {path.name for path in lab.folder.path.iterdir()}
     assert left == {"spec.json", "state.json", "supervisor.log", "logs"}
 
 
@@ -164,13 +164,13 @@ def test_an_interrupted_start_leaves_nothing(lab: Lab, run: "Runner", monkeypatc
     state = replace(running(run), components=())
 
     def interrupted(*_: object, **__: object) -> None:
-        lab.place.write_state(state)
+        lab.folder.write_state(state)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("subprocess.run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         lab.up(ClusterSpec(), Display())
-    assert not state.supervisor.lives()
+    assert not state.supervisor.is_running()
     assert list(lab.root.iterdir()) == []
 
 
@@ -178,8 +178,8 @@ def test_a_supervisor_that_ends_is_noticed(lab: Lab, monkeypatch: pytest.MonkeyP
     """A supervisor that is gone before it said anything useful is an error with what it printed."""
 
     def run(*_: object, **__: object) -> None:
-        lab.place.log.write_text("Traceback: no module")
-        lab.place.write_state(State(supervisor=DEAD))
+        lab.folder.log.write_text("Traceback: no module")
+        lab.folder.write_state(LabState(supervisor=DEAD))
 
     monkeypatch.setattr("subprocess.run", run)
     with pytest.raises(StateError, match=r"(?s)the supervisor ended:\nTraceback: no module"):
@@ -188,9 +188,9 @@ def test_a_supervisor_that_ends_is_noticed(lab: Lab, monkeypatch: pytest.MonkeyP
 
 def test_slowness_has_an_end(lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that never gets ready is ended, with an error."""
-    monkeypatch.setattr(labs, "START_PATIENCE", 0.2)
+    monkeypatch.setattr(labs, "START_TIMEOUT", 0.2)
     state = replace(running(run), phase="starting", components=())
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.place.write_state(state))
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.folder.write_state(state))
     with pytest.raises(StateError, match="was not ready within"):
         lab.up(ClusterSpec(), Display())
-    assert not state.supervisor.lives()
+    assert not state.supervisor.is_running()

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cpg_lab import __main__ as cli
-from cpg_lab import building, environments, hosting, labs
+from cpg_lab import building, deployment_host, labs, shell_environment
 from cpg_lab.access import Access
 from cpg_lab.errors import StartError
-from cpg_lab.labs import Lab, Report
+from cpg_lab.labs import Lab, LabReport
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 from cpg_lab.versions import PROGRAMS
@@ -111,11 +111,11 @@ def test_status_tells_and_fails_unless_all_is_well(
     assert cli.main(["status"]) == 1
     assert capsys.readouterr().out == "no lab runs\n"
     monkeypatch.setattr(labs, "known", lambda: [Lab("x")])
-    well = Report("x", "ready", ClusterSpec(), "https://127.0.0.1:1", "", (("etcd", 7, True),))
+    well = LabReport("x", "ready", ClusterSpec(), "https://127.0.0.1:1", "", (("etcd", 7, True),))
     monkeypatch.setattr(Lab, "report", lambda _: well)
     assert cli.main(["status"]) == 0
     assert "x: ready  Kubernetes 1.37, default gates  https://127.0.0.1:1\n" in capsys.readouterr().out
-    ill = Report("x", "ready", ClusterSpec(), "", "", (("etcd", 7, False),))
+    ill = LabReport("x", "ready", ClusterSpec(), "", "", (("etcd", 7, False),))
     monkeypatch.setattr(Lab, "report", lambda _: ill)
     assert cli.main(["status", "--name", "x"]) == 1
     assert "DEAD; see" in capsys.readouterr().out
@@ -150,8 +150,10 @@ def test_env_and_host_say_what_a_shell_and_a_person_need(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The one is for eval, the other tells where each pod is reached."""
-    monkeypatch.setattr(environments, "exports", lambda lab: f"export LAB={lab.name}\n")
-    monkeypatch.setattr(hosting, "begin", lambda lab, namespace: {f"{lab.name}-{namespace}": ["http://a", "http://b"]})
+    monkeypatch.setattr(shell_environment, "exports", lambda lab: f"export LAB={lab.name}\n")
+    monkeypatch.setattr(
+        deployment_host, "start_host", lambda lab, namespace: {f"{lab.name}-{namespace}": ["http://a", "http://b"]}
+    )
     assert cli.main(["env", "--name", "x"]) == 0
     assert cli.main(["host", "--name", "x"]) == 0
     assert capsys.readouterr().out == "export LAB=x\nx-kube-cpg               http://a http://b\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_lab.errors import DescriptionError
-from cpg_lab.nodes import LEVELS, MOST_NODES, NodePool, Taint, check_names, manifest
+from cpg_lab.nodes import LEVELS, MAX_NODES, NodePool, NodeTaint, check_names, manifest
 
 counts = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
@@ -41,7 +41,7 @@ def test_everything_else_may_be_said() -> None:
     assert dict(pool.capacity)["nvidia.com/gpu"] == "8"
     assert dict(pool.capacity)["cpu"] == "4"
     assert pool.labels == (("zone", "a"), ("a.b/c", ""))
-    assert pool.taints == (Taint("dedicated", "ml", "NoSchedule"), Taint("x", "", "NoExecute"))
+    assert pool.taints == (NodeTaint("dedicated", "ml", "NoSchedule"), NodeTaint("x", "", "NoExecute"))
     assert pool.names() == ["gpu-1-1", "gpu-1-2"]
 
 
@@ -110,7 +110,7 @@ def test_levels_are_three_at_most() -> None:
         NodePool(counts=(1, 1, 1, 1))
     with pytest.raises(DescriptionError, match="at most"):
         NodePool(counts=())
-    assert MOST_NODES >= 5000
+    assert MAX_NODES >= 5000
 
 
 @given(counts)
@@ -124,10 +124,10 @@ def test_names_differ(numbers: list[int]) -> None:
     counts,
     st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "x.dev/y"]), st.sampled_from(["1", "500m", "2Gi"])),
     st.lists(st.sampled_from([("a", "b"), ("x.y/z", "1")]), max_size=2),
-    st.lists(st.builds(Taint, st.just("k"), st.sampled_from(["", "v"]), st.just("NoExecute")), max_size=2),
+    st.lists(st.builds(NodeTaint, st.just("k"), st.sampled_from(["", "v"]), st.just("NoExecute")), max_size=2),
 )
 def test_a_description_says_it_all(
-    numbers: list[int], capacity: dict[str, str], labels: list[tuple[str, str]], taints: list[Taint]
+    numbers: list[int], capacity: dict[str, str], labels: list[tuple[str, str]], taints: list[NodeTaint]
 ) -> None:
     """Any pool can be described, and its description means that pool again."""
     pool = NodePool(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cpg_lab.errors import DescriptionError
-from cpg_lab.podtemplates import HttpGet, Plan, Seat, plan, read
+from cpg_lab.podtemplates import HttpGet, PodSandbox, ProcessPlan, plan_process, read_template
 
 FOLDER = Path("/somewhere")
 MAPS = {"settings": {"settings.yaml": "listen: :8080\nfile: /etc/x/settings.yaml\n", "level": "debug"}}
@@ -28,14 +28,14 @@ def deployment(spec: Plain | None = None, **container: Any) -> Plain:
     return {"kind": "Deployment", "metadata": {"name": "some"}, "spec": {"replicas": 1, "template": template}}
 
 
-def seat() -> Seat:
+def sandbox() -> PodSandbox:
     """Return a place where the port that is declared has become another."""
-    return Seat(name="some-1", namespace="space", folder=FOLDER, ports={8080: 31234})
+    return PodSandbox(name="some-1", namespace="space", folder=FOLDER, ports={8080: 31234})
 
 
-def planned(**container: Any) -> Plan:
+def planned(**container: Any) -> ProcessPlan:
     """Return what is to be run of a container."""
-    return plan(read(deployment(**container)), seat(), MAPS)
+    return plan_process(read_template(deployment(**container)), sandbox(), MAPS)
 
 
 def test_paths_and_ports_are_exchanged_wherever_they_are_named() -> None:
@@ -105,7 +105,7 @@ def test_a_variable_without_any_source_is_empty() -> None:
 def test_what_a_process_cannot_have_is_refused_by_name(owner: Plain, says: str) -> None:
     """Nothing that the template asks for is left out in silence."""
     with pytest.raises(DescriptionError, match=says) as caught:
-        read(owner)
+        read_template(owner)
     assert "Deployment some" in str(caught.value)
 
 
@@ -119,9 +119,9 @@ def test_a_field_that_no_process_has_is_refused_by_name() -> None:
 
 def test_a_port_is_found_by_name_and_by_number() -> None:
     """Where it is now; one that was not declared is where it says."""
-    template = read(deployment(livenessProbe={"httpGet": {"port": "http", "path": "/x"}}))
+    template = read_template(deployment(livenessProbe={"httpGet": {"port": "http", "path": "/x"}}))
     container = template.spec.container
     assert container.liveness_probe is not None
     assert container.liveness_probe.http_get == HttpGet("http", "/x")
-    found = [seat().url(container, port) for port in ("http", 8080, 9090)]
+    found = [sandbox().url(container, port) for port in ("http", 8080, 9090)]
     assert found == ["http://127.0.0.1:31234", "http://127.0.0.1:31234", "http://127.0.0.1:9090"]

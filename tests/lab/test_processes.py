@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_lab.identities import Identity
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.processes import Process, stop_all, tail_of
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def await_output(process: Process, text: str = "up") -> str:
     return process.output()
 
 
-def await_death(identity: Identity | None) -> None:
+def await_death(identity: ProcessIdentity | None) -> None:
     """Wait until a process is gone."""
     assert identity is not None
     deadline = time.monotonic() + 10
-    while identity.lives():
+    while identity.is_running():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -115,7 +115,7 @@ def test_graces_run_side_by_side(run: "Runner") -> None:
 def test_killing_takes_the_children_along(run: "Runner") -> None:
     """What a program started ends with it."""
     process = run(FAMILY)
-    child = Identity.of(int(await_output(process, "\n")))
+    child = ProcessIdentity.of(int(await_output(process, "\n")))
     process.kill()
     await_death(child)
 
@@ -154,7 +154,7 @@ def test_a_killed_parent_takes_its_programs_along(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:  # noqa: S603  # our own
         assert parent.stdout is not None
-        child = Identity.of(int(parent.stdout.readline()))
+        child = ProcessIdentity.of(int(parent.stdout.readline()))
         parent.kill()
         parent.wait()
         await_death(child)

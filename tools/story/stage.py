@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cpg_lab import building, hosting, populating
+from cpg_lab import building, deployment_host, node_creation
 from cpg_lab.access import Access
 from cpg_lab.errors import LabError
 from cpg_lab.labs import Lab
@@ -74,12 +74,12 @@ class Stage:
     def host(self) -> dict[str, list[str]]:
         """Run what the chart's Deployments say; show the command, and return the addresses of each one's pods."""
         self.screen.command(f"cpg-lab host --name {NAME} --namespace {SPACE}")
-        return hosting.begin(Lab(NAME), SPACE)
+        return deployment_host.start_host(Lab(NAME), SPACE)
 
     def add_nodes(self, description: str) -> None:
         """Add nodes, and show the command."""
         self.screen.command(f'cpg-lab nodes --name {NAME} "{description}"')
-        populating.create_nodes(self.access.kubeconfig, [NodePool.parse(description)])
+        node_creation.create_nodes(self.access.kubeconfig, [NodePool.parse(description)])
 
     def watch(self, until: Callable[[Sight], bool], what: str, patience: float = 60.0) -> Sight:
         """Show what happens until something is so; return the last sight, and raise when it does not come."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cpg_lab import building, charts, sources
+from cpg_lab import building, charts, module_sources
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
@@ -25,7 +25,9 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module", params=["1.37", "1.30"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Run a cluster with kinds of the Prometheus Operator and of cert-manager, and the namespaces that values name."""
-    kinds = sources.folder("prometheus-operator", PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
+    kinds = (
+        module_sources.fetch_module("prometheus-operator", PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
+    )
     with Cluster(ClusterSpec(kubernetes=request.param)) as running:
         files = [f"--filename={CERT_MANAGER}"]
         files += [f"--filename={kinds / f'monitoring.coreos.com_{name}.yaml'}" for name in KINDS]

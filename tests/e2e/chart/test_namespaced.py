@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cpg_lab.clusters import Cluster
-from cpg_lab.deployments import Deployments, Pod, run_job
+from cpg_lab.deployments import Deployments, PodProcess, run_job
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.e2e.conftest import Installer
 
-    from cpg_lab.charts import Release
+    from cpg_lab.charts import ChartRelease
 
 pytestmark = pytest.mark.e2e
 
@@ -108,13 +108,15 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def release(cluster: Cluster, install: Installer) -> Release:
+def release(cluster: Cluster, install: Installer) -> ChartRelease:
     """Return the chart, for these namespaces."""
     return install(cluster, VALUES)
 
 
 @pytest.fixture(scope="module")
-def pods(cluster: Cluster, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pod]]:
+def pods(
+    cluster: Cluster, release: ChartRelease, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[PodProcess]]:
     """Run what the chart says; nothing goes wrong for it."""
     with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("limited")) as running:
         found = [one for pods in running.pods.values() for one in pods]
@@ -126,7 +128,9 @@ def pods(cluster: Cluster, release: Release, tmp_path_factory: pytest.TempPathFa
         assert "forbidden: User" not in one.process.output()
 
 
-def test_a_namespace_that_is_deleted_keeps_no_other_waiting(cluster: Cluster, release: Release, tmp_path: Path) -> None:
+def test_a_namespace_that_is_deleted_keeps_no_other_waiting(
+    cluster: Cluster, release: ChartRelease, tmp_path: Path
+) -> None:
     """Who starts when it has gone says so, and works for the others; when it is there again, for it as well."""
     told = cluster.kubectl("get", "roles,rolebindings", "-n", GOING, "-o", "json").stdout
     rights = [one for one in json.loads(told)["items"] if one["metadata"]["name"].startswith("kube-cpg")]
@@ -196,7 +200,7 @@ def named(place: Place, name: str) -> list[Plain]:
 
 
 def test_the_way_out_is_for_the_same_namespaces(
-    cluster: Cluster, release: Release, pods: list[Pod], tmp_path: Path
+    cluster: Cluster, release: ChartRelease, pods: list[PodProcess], tmp_path: Path
 ) -> None:
     """After an uninstall the groups of these namespaces are released; others' have never been held."""
     ours = Place(cluster, "more")

@@ -11,7 +11,7 @@ from cpg_client.connection import Connection
 from cpg_client.creating import create_all
 from cpg_client.listing import list_all
 from cpg_client.resources import CPG_POD_GROUPS, PODS
-from cpg_lab.charts import Release
+from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
 from cpg_lab.nodes import NodePool
@@ -54,7 +54,7 @@ async def test_gangs_that_come_during_an_upgrade_are_placed_whole(
 ) -> None:
     """From an older chart to this one: old pods go when new ones are ready, and no gang is lost or halved."""
     with Cluster(ClusterSpec(nodes=(NodePool.parse("4 nodes, cpu=4"),))) as cluster:
-        release = Release(cluster.access, older, values())
+        release = ChartRelease(cluster.access, older, values())
         async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
             with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
                 old = [pod for pods in running.pods.values() for pod in pods]

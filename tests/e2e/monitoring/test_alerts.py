@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cpg_lab.promql import Promcheck, Told
+from cpg_lab.promql import Promcheck, PromcheckResult
 
 if TYPE_CHECKING:
     from tests.e2e.monitoring.conftest import Rules
@@ -37,7 +37,7 @@ def place_of(series: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(promcheck: Promcheck, alerts: "Rules") -> Told:
+def told(promcheck: Promcheck, alerts: "Rules") -> PromcheckResult:
     """Play all histories at once."""
     return promcheck.ask(
         {
@@ -52,7 +52,7 @@ def told(promcheck: Promcheck, alerts: "Rules") -> Told:
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_history_fires_what_it_says(told: Told, name: str) -> None:
+def test_a_history_fires_what_it_says(told: PromcheckResult, name: str) -> None:
     """These alerts and no others, each after its time and not before."""
     expected = {alert: seconds(after) for alert, after in HISTORIES[name].get("fires", {}).items()}
     assert {one.alert: one.after for one in told.fired[name]} == expected
@@ -66,7 +66,7 @@ def test_an_alert_is_seen_to_fire_and_to_be_spared(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", NAMES)
-def test_an_alert_says_what_is_so_and_what_to_do(told: Told, alert: str) -> None:
+def test_an_alert_says_what_is_so_and_what_to_do(told: PromcheckResult, alert: str) -> None:
     """Its words are filled in, it has a severity, and its runbook has a section that begins with its name."""
     (one, *_) = [one for fired in told.fired.values() for one in fired if one.alert == alert]
     assert one.labels["severity"] in {"critical", "warning"}

@@ -19,7 +19,7 @@ from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.resources import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, STATUS, Resource
 from cpg_lab.certificates import issue
 from cpg_lab.clusters import Cluster
-from cpg_lab.deployments import Pod
+from cpg_lab.deployments import PodProcess
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.specs import ClusterSpec
 
@@ -35,10 +35,10 @@ RESOURCES = {flavour: {kind.__name__: resource for kind, resource in kinds.items
 class Operator:
     """Our operator as the chart runs it; it can be killed and started again."""
 
-    def __init__(self, start: Callable[[], Pod]) -> None:
+    def __init__(self, start: Callable[[], PodProcess]) -> None:
         """Run nothing yet."""
         self._start = start
-        self._pod: Pod | None = None
+        self._pod: PodProcess | None = None
 
     def start(self) -> None:
         """Run it."""
@@ -57,13 +57,13 @@ class Operator:
         assert pod.process.exit_code == 0, pod.process.tail()
         _check(pod)
 
-    def _ready(self) -> Pod:
+    def _ready(self) -> PodProcess:
         assert self._pod is not None
         self._pod.await_ready(PATIENCE)
         return self._pod
 
 
-def _check(pod: Pod) -> None:
+def _check(pod: PodProcess) -> None:
     """Check that it has made no mistakes, and was refused nothing."""
     assert "look failed" not in pod.process.output()
     assert "forbidden: User" not in pod.process.output()
@@ -237,7 +237,7 @@ def operator(
     changed = {"data": {"settings.yaml": files["settings.yaml"] + yaml.safe_dump(asked)}}
     cluster.kubectl("patch", "configmap", *PLACE, "--type=merge", "--patch", json.dumps(changed))
     folder = tmp_path_factory.mktemp("operator")
-    process = Operator(lambda: Pod(cluster.access, deployment, folder))
+    process = Operator(lambda: PodProcess(cluster.access, deployment, folder))
     process.start()
     yield process
     process.end()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_lab.deployments import Deployments, Pod
+from cpg_lab.deployments import Deployments, PodProcess
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-async def answer(pod: Pod, path: str) -> str:
+async def answer(pod: PodProcess, path: str) -> str:
     """Return the answer of a replica's probes."""
     return (await asyncio.to_thread(pod.ask, path))[1]
 

@@ -46,7 +46,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.scenario_expectations import Expected, unmet
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.simulator import ClusterSimulator
-from cpg_lab.asking import Asker
+from cpg_lab.blocking_client import BlockingClient
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
@@ -101,7 +101,7 @@ class Watcher:
 class Live(ClusterSimulator):
     """A stage whose objects are on an API server, where our scheduler decides about them."""
 
-    def __init__(self, cluster: Cluster, server: Asker, flavour: str, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, server: BlockingClient, flavour: str, namespace: str) -> None:
         """Start with an empty namespace of that name."""
         super().__init__(SearchOptions())
         self._cluster = cluster
@@ -395,9 +395,9 @@ def cluster(flavour: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def server(cluster: Cluster) -> Iterator[Asker]:
+def server(cluster: Cluster) -> Iterator[BlockingClient]:
     """Ask the cluster's API server."""
-    with Asker(cluster.access) as asking:
+    with BlockingClient(cluster.access) as asking:
         yield asking
 
 
@@ -414,7 +414,7 @@ def scheduler(
 @pytest.fixture
 def live(
     cluster: Cluster,
-    server: Asker,
+    server: BlockingClient,
     flavour: str,
     scheduler: Path,  # noqa: ARG001  # it runs
     request: pytest.FixtureRequest,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_lab.deployments import Pod as Process
+from cpg_lab.deployments import PodProcess as Process
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer

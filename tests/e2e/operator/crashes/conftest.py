@@ -19,7 +19,7 @@ from aiohttp import web
 
 from cpg_client.resources import LEASES
 from cpg_lab import probing
-from cpg_lab.charts import Release
+from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.processes import Process
@@ -143,7 +143,7 @@ class Replica:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return what a probe is answered: the status and the body, or 0 and why there is none."""
-        return probing.ask(self.url + path)
+        return probing.get_plain(self.url + path)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -219,13 +219,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def release(cluster: Cluster, install: "Installer") -> Release:
+def release(cluster: Cluster, install: "Installer") -> ChartRelease:
     """Return the chart in the cluster, with our kinds."""
     return install(cluster, {"api": "crd", "scheduler": {"enabled": False}})
 
 
 @pytest.fixture
-def operator(release: Release) -> Release:
+def operator(release: ChartRelease) -> ChartRelease:
     """Run no operator but those that a test starts; what they need is there."""
     return release
 

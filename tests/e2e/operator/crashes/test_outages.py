@@ -11,7 +11,7 @@ from cpg_client.connection import JSON_PATCH
 if TYPE_CHECKING:
     from tests.e2e.operator.crashes.conftest import Replica, Ring
 
-    from cpg_lab.charts import Release
+    from cpg_lab.charts import ChartRelease
 
 pytestmark = pytest.mark.e2e
 
@@ -67,7 +67,7 @@ async def test_an_outage_is_waited_out_in_the_same_process(ring: "Ring") -> None
     assert replica.process.alive
 
 
-async def test_a_right_that_is_lost_is_told_until_it_is_back(ring: "Ring", operator: "Release") -> None:
+async def test_a_right_that_is_lost_is_told_until_it_is_back(ring: "Ring", operator: "ChartRelease") -> None:
     """By readiness, and by the silence of the watch that it was needed for, which grows while others are heard."""
     (role,) = (one for one in operator.of_kind("ClusterRole") if one["metadata"]["name"] == ROLE.rpartition("/")[2])
     replica = await ring.start()

@@ -15,9 +15,9 @@ from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.resources import Resource
-from cpg_lab.charts import Release
+from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
-from cpg_lab.deployments import Pod, run_job
+from cpg_lab.deployments import PodProcess, run_job
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
@@ -115,12 +115,12 @@ class Api:
 class Operator:
     """Our operator as the chart runs it; it can be killed and started again."""
 
-    def __init__(self, cluster: Cluster, release: Release, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, release: ChartRelease, folder: Path) -> None:
         """Start nothing yet."""
         self._access = cluster.access
         self._release = release
         self._folder = folder
-        self._pods: list[Pod] = []
+        self._pods: list[PodProcess] = []
 
     @property
     def log(self) -> str:
@@ -131,7 +131,7 @@ class Operator:
         """Start it unless it runs; return when it is ready."""
         if not self._pods or not self._pods[-1].process.alive:
             (deployment,) = self._release.deployments
-            self._pods.append(Pod(self._access, deployment, self._folder))
+            self._pods.append(PodProcess(self._access, deployment, self._folder))
             self._pods[-1].await_ready(PATIENCE)
 
     def kill(self) -> None:

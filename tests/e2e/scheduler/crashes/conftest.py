@@ -34,7 +34,7 @@ from cpg_client.resources import (
     Resource,
 )
 from cpg_client.watching import WatchEvent, watch
-from cpg_lab.charts import Release
+from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.replicas import SHORT_LEASE, Replica
@@ -79,7 +79,7 @@ class Arena:
     """
 
     def __init__(
-        self, cluster: Cluster, connection: Connection, *, namespace: str, release: Release, folder: Path
+        self, cluster: Cluster, connection: Connection, *, namespace: str, release: ChartRelease, folder: Path
     ) -> None:
         self.cluster = cluster
         self.connection = connection
@@ -330,7 +330,7 @@ def ring() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def release(ring: Cluster, install: "Installer") -> Release:
+def release(ring: Cluster, install: "Installer") -> ChartRelease:
     """Return the chart in the ring, with the kinds of its flavour."""
     is_native = ring.spec.gates == "native"
     api, kinds = ("native", {"install": False}) if is_native else ("crd", {"install": True})
@@ -339,7 +339,7 @@ def release(ring: Cluster, install: "Installer") -> Release:
 
 @pytest.fixture
 async def arena(
-    ring: Cluster, release: Release, request: pytest.FixtureRequest, tmp_path: Path
+    ring: Cluster, release: ChartRelease, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Arena]:
     """Return an arena of a namespace of its own, without any replica."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")

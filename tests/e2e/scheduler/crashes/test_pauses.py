@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cpg_client.resources import PODS
-from cpg_lab import relaying
+from cpg_lab import relay
 from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.ports import LOOPBACK, free_port
@@ -32,7 +32,7 @@ class Way:
 
     def open(self) -> None:
         """Carry connections from now on."""
-        self._process = Process("way", [sys.executable, relaying.__file__, *self._ends], log=self._log)
+        self._process = Process("way", [sys.executable, relay.__file__, *self._ends], log=self._log)
 
     def cut(self) -> None:
         """End all connections, and let no others come about."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
     from tests.e2e.scheduler.crashes.conftest import Arena
 
-    from cpg_lab.charts import Release
+    from cpg_lab.charts import ChartRelease
 
 pytestmark = pytest.mark.e2e
 CPUS = 32
@@ -50,7 +50,7 @@ def ring() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def release(ring: Cluster, install: "Installer", request: pytest.FixtureRequest) -> "Release":
+def release(ring: Cluster, install: "Installer", request: pytest.FixtureRequest) -> "ChartRelease":
     """Return the chart in the ring, without our kinds unless they are asked for."""
     return install(ring, getattr(request, "param", NO_KINDS))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cpg_lab import building, supervising
+from cpg_lab import building, supervisor
 from cpg_lab.errors import StartError
-from cpg_lab.identities import Identity
-from cpg_lab.labs import Place, State
+from cpg_lab.labs import LabFolder, LabState
+from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.specs import ClusterSpec
 
 
@@ -43,17 +43,17 @@ class Pretended:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabFolder]:
     """Give the folder of a lab whose supervisor is this very process."""
-    monkeypatch.setattr(supervising, "Cluster", Pretended)
-    monkeypatch.setattr(supervising, "_LOOK_EVERY", 0.02)
+    monkeypatch.setattr(supervisor, "Cluster", Pretended)
+    monkeypatch.setattr(supervisor, "_LOOK_EVERY", 0.02)
     monkeypatch.setattr(building, "ensure", lambda _: {"kubectl": Path("/kubectl")})
     before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
-    me = Identity.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    place = Place(tmp_path)
+    place = LabFolder(tmp_path)
     place.write_spec(ClusterSpec())
-    place.write_state(State(supervisor=me))
+    place.write_state(LabState(supervisor=me))
     yield place
     for number, handler in before:
         signal.signal(number, handler)
@@ -72,9 +72,9 @@ def later(action: object) -> threading.Thread:
     return thread
 
 
-def test_a_signal_ends_it_in_order(place: Place) -> None:
+def test_a_signal_ends_it_in_order(place: LabFolder) -> None:
     """It tells that all is ready, and when told to end stops the cluster first."""
-    states: list[State | None] = []
+    states: list[LabState | None] = []
 
     def end() -> None:
         states.append(place.read_state())
@@ -82,7 +82,7 @@ def test_a_signal_ends_it_in_order(place: Place) -> None:
 
     thread = later(end)
     with pytest.raises(SystemExit, match="told to end by SIGTERM"):
-        supervising.supervise(place)
+        supervisor.supervise(place)
     thread.join()
     (state,) = states
     assert state is not None
@@ -91,26 +91,26 @@ def test_a_signal_ends_it_in_order(place: Place) -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
-def test_it_ends_with_its_folder(place: Place) -> None:
+def test_it_ends_with_its_folder(place: LabFolder) -> None:
     """When somebody removes the folder nobody could find it again, so it ends by itself."""
     thread = later(place.state.unlink)
-    supervising.supervise(place)
+    supervisor.supervise(place)
     thread.join()
     assert Pretended.done == ["start", "stop"]
 
 
-def test_a_failure_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_told(place: LabFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the cluster does not start, the state says why, and what did start is stopped."""
     monkeypatch.setattr(Pretended, "fails", "etcd died")
-    supervising.supervise(place)
+    supervisor.supervise(place)
     state = place.read_state()
     assert state is not None
     assert (state.phase, state.error) == ("failed", "etcd died")
     assert Pretended.done == ["start", "stop"]
 
 
-def test_without_a_state_it_does_not_begin(place: Place) -> None:
+def test_without_a_state_it_does_not_begin(place: LabFolder) -> None:
     """A supervisor that nobody could find does not start anything."""
     place.state.unlink()
     with pytest.raises(SystemExit, match="does not say who I am"):
-        supervising.supervise(place)
+        supervisor.supervise(place)

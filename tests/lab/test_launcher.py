@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from cpg_lab import launching
+from cpg_lab import launcher
 
 
 def _launch(parent: int, *command: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-I", "-S", launching.__file__, str(parent), *command]
+    line = [sys.executable, "-I", "-S", launcher.__file__, str(parent), *command]
     return subprocess.run(line, capture_output=True, text=True, check=False)  # noqa: S603  # our own script
 
 
@@ -39,4 +39,4 @@ def test_a_kernel_that_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("ctypes.CDLL", Refusing)
     with pytest.raises(SystemExit, match="cannot tie /bin/echo to its parent"):
-        launching.main([str(os.getppid()), "/bin/echo"])
+        launcher.main([str(os.getppid()), "/bin/echo"])

@@ -17,7 +17,7 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-def write(place: Path, *, name: str, program: Path, command: Sequence[str]) -> None:
+def write_image(place: Path, *, name: str, program: Path, command: Sequence[str]) -> None:
     """Write an image that has a statically linked program as its only file, and runs the command."""
     plain = _tar({f"bin/{program.name}": program.read_bytes()}, mode=0o755)
     layer = gzip.compress(plain, mtime=0)

@@ -9,7 +9,7 @@ from cpg_lab.errors import BuildError
 from cpg_lab.progress import Display
 
 
-def folder(module: str, path: str, display: Display | None = None) -> Path:
+def fetch_module(module: str, path: str, display: Display | None = None) -> Path:
     """Give where the sources of what a module of `lab/go` pins are, fetched the first time."""
     say = (display or Display()).say
     compiler = toolchain.find(toolchain.needed_version([module]), say)

@@ -3,7 +3,7 @@
 It starts the cluster, tells the state in a file, and sleeps until told to end. Its components die with it,
 even when it is killed; and when somebody removes its folder it ends by itself, for nobody could find it again.
 
-Usage: python -m cpg_lab.supervising FOLDER
+Usage: python -m cpg_lab.supervisor FOLDER
 """
 
 import os
@@ -17,50 +17,50 @@ from types import FrameType
 from cpg_lab import building
 from cpg_lab.clusters import Cluster
 from cpg_lab.errors import LabError
-from cpg_lab.identities import Identity
-from cpg_lab.labs import Place, State
+from cpg_lab.labs import LabFolder, LabState
+from cpg_lab.process_identity import ProcessIdentity
 
 _LOOK_EVERY = 1.0
 
 
-def main(folder: Path) -> None:
+def main(path: Path) -> None:
     """Detach, and leave once the child's identity is noted, so that whoever started us can find it."""
-    place = Place(folder)
+    folder = LabFolder(path)
     ready, tell = os.pipe()
     child = os.fork()
     if child:
-        identity = Identity.of(child)
+        identity = ProcessIdentity.of(child)
         if identity is not None:
-            place.write_state(State(supervisor=identity))
+            folder.write_state(LabState(supervisor=identity))
         os.write(tell, b".")
         os._exit(0)
     os.close(tell)
     if os.read(ready, 1):  # nothing: the parent was interrupted, and nobody knows of us
         os.close(ready)
-        supervise(place)
+        supervise(folder)
 
 
-def supervise(place: Place) -> None:
+def supervise(folder: LabFolder) -> None:
     """Run the cluster until told to end."""
-    state = place.read_state()
+    state = folder.read_state()
     if state is None:
-        sys.exit(f"{place.state} does not say who I am")
+        sys.exit(f"{folder.state} does not say who I am")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
-    spec = place.read_spec()
-    cluster = Cluster(spec, folder=place.folder)
+    spec = folder.read_spec()
+    cluster = Cluster(spec, folder=folder.path)
     try:
         cluster.start()
-        place.write_state(_ready(state, cluster))
-        while place.state.exists():
+        folder.write_state(_ready(state, cluster))
+        while folder.state.exists():
             time.sleep(_LOOK_EVERY)
     except LabError as problem:
-        place.write_state(replace(state, phase="failed", error=str(problem)))
+        folder.write_state(replace(state, phase="failed", error=str(problem)))
     finally:
         cluster.stop()
 
 
-def _ready(state: State, cluster: Cluster) -> State:
+def _ready(state: LabState, cluster: Cluster) -> LabState:
     identities = [(name, process.identity) for name, process in cluster.processes.items()]
     return replace(
         state,

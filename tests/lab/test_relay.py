@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from cpg_lab import ports, relaying
+from cpg_lab import ports, relay
 
 
 @contextlib.asynccontextmanager
 async def relays(*ways: tuple[str, str]) -> AsyncIterator[None]:
     """Run relays for as long as the block lasts."""
-    tasks = [asyncio.create_task(relaying.relay(*way)) for way in ways]
+    tasks = [asyncio.create_task(relay.relay(*way)) for way in ways]
     try:
         yield
     finally:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import pytest
 
-from cpg_lab import hosting
+from cpg_lab import deployment_host
 from cpg_lab.errors import LabError
-from cpg_lab.labs import Lab, State
+from cpg_lab.labs import Lab, LabState
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Runner
@@ -58,10 +58,10 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """Give a lab whose API server is no more than a Deployment."""
     monkeypatch.setenv("KUBE_CPG_LAB", str(tmp_path))
     monkeypatch.setattr(Lab, "access", lambda _: FakeAccess())
-    monkeypatch.setattr(hosting, "Deployments", FakeDeployments)
+    monkeypatch.setattr(deployment_host, "Deployments", FakeDeployments)
     monkeypatch.setattr(FakeDeployments, "log", [], raising=False)
     found = Lab("some")
-    found.place.folder.mkdir(parents=True)
+    found.folder.path.mkdir(parents=True)
     return found
 
 
@@ -69,10 +69,10 @@ def test_deployments_end_with_the_cluster(lab: Lab, run: "Runner") -> None:
     """They are told to be ready while the supervisor lives, and ended when it does not."""
     supervisor = run(SLEEP, name="supervisor")
     assert supervisor.identity is not None
-    lab.place.write_state(State(supervisor=supervisor.identity, phase="ready"))
-    ready = lab.place.folder / "hosted" / "ours" / hosting.READY
+    lab.folder.write_state(LabState(supervisor=supervisor.identity, phase="ready"))
+    ready = lab.folder.path / "hosted" / "ours" / deployment_host.READY
     ready.parent.mkdir(parents=True)
-    hosted = threading.Thread(target=hosting.host, args=(lab, "ours"))
+    hosted = threading.Thread(target=deployment_host.run_host, args=(lab, "ours"))
     hosted.start()
     while not ready.exists():
         assert hosted.is_alive()
@@ -85,24 +85,24 @@ def test_deployments_end_with_the_cluster(lab: Lab, run: "Runner") -> None:
 def test_a_lab_that_does_not_run_hosts_nothing(lab: Lab) -> None:
     """Whoever asks is told, by an error that the command line shows as one sentence."""
     with pytest.raises(LabError, match="some does not run"):
-        hosting.host(lab, "ours")
+        deployment_host.run_host(lab, "ours")
 
 
 def test_who_begins_hears_the_last_words_of_what_did_not_start(lab: Lab) -> None:
     """The process of its own finds no cluster, and what it says of that is passed on."""
     with pytest.raises(LabError, match="some does not run"):
-        hosting.begin(lab, "ours")
+        deployment_host.start_host(lab, "ours")
 
 
 def test_what_is_run_already_is_told_again(lab: Lab, run: "Runner") -> None:
     """Who asks twice gets the same addresses and nothing is started, unless who ran them is gone."""
     host = run(SLEEP, name="host")
     assert host.identity is not None
-    folder = lab.place.folder / "hosted" / "ours"
+    folder = lab.folder.path / "hosted" / "ours"
     folder.mkdir(parents=True)
-    told = hosting.Hosted(host.identity, {"a": ["http://127.0.0.1:1"]})
-    (folder / hosting.READY).write_bytes(msgspec.json.encode(told))
-    assert hosting.begin(lab, "ours") == told.urls
+    told = deployment_host.HostedDeployments(host.identity, {"a": ["http://127.0.0.1:1"]})
+    (folder / deployment_host.READY).write_bytes(msgspec.json.encode(told))
+    assert deployment_host.start_host(lab, "ours") == told.urls
     host.kill()
     with pytest.raises(LabError, match="some does not run"):
-        hosting.begin(lab, "ours")
+        deployment_host.start_host(lab, "ours")

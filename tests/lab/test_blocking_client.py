@@ -11,7 +11,7 @@ import pytest
 from cpg_client.errors import ApiError
 from cpg_lab import ports
 from cpg_lab.access import Access
-from cpg_lab.asking import Asker
+from cpg_lab.blocking_client import BlockingClient
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -36,20 +36,22 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def asker(tmp_path: Path) -> Iterator[Asker]:
+def asker(tmp_path: Path) -> Iterator[BlockingClient]:
     """Ask a server on loopback."""
     with http.server.ThreadingHTTPServer((ports.LOOPBACK, 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://{ports.LOOPBACK}:{server.server_port}"
         nowhere = tmp_path / "nowhere"
-        with Asker(Access(url=url, ca_file=nowhere, token="", kubeconfig=nowhere, kubectl_path=nowhere)) as asking:
+        with BlockingClient(
+            Access(url=url, ca_file=nowhere, token="", kubeconfig=nowhere, kubectl_path=nowhere)
+        ) as asking:
             yield asking
         server.shutdown()
         thread.join()
 
 
-def test_each_verb_sends_what_it_says(asker: Asker) -> None:
+def test_each_verb_sends_what_it_says(asker: BlockingClient) -> None:
     """And gives what came back."""
     assert asker.get("/one")["asked"] == "GET /one"
     assert asker.create("/all", {"a": 1})["body"] == '{"a":1}'
@@ -58,12 +60,12 @@ def test_each_verb_sends_what_it_says(asker: Asker) -> None:
     asker.delete("/one", grace=0)
 
 
-async def test_it_works_within_a_running_loop(asker: Asker) -> None:
+async def test_it_works_within_a_running_loop(asker: BlockingClient) -> None:
     """Tests of the scheduler are coroutines."""
     assert asker.find("/one") == {"asked": "GET /one", "type": None, "body": ""}
 
 
-def test_what_does_not_exist_can_be_looked_for(asker: Asker) -> None:
+def test_what_does_not_exist_can_be_looked_for(asker: BlockingClient) -> None:
     """Any other refusal is an error, and so is this one where it has to be there."""
     assert asker.find("/none") is None
     with pytest.raises(ApiError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cpg_lab import sources
+from cpg_lab import module_sources
 from cpg_lab.errors import BuildError
 
 GO = """
@@ -33,11 +33,11 @@ def answer(program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch)
 def test_the_folder_is_where_go_says(answer: Callable[[object], None]) -> None:
     """Go has compared the hashes before it says so."""
     answer({"Path": "x.dev/crds", "Dir": "/modules/x.dev/crds@v1"})
-    assert sources.folder("prometheus-operator", "x.dev/crds") == Path("/modules/x.dev/crds@v1")
+    assert module_sources.fetch_module("prometheus-operator", "x.dev/crds") == Path("/modules/x.dev/crds@v1")
 
 
 def test_what_cannot_be_had_is_said(answer: Callable[[object], None]) -> None:
     """In the words of Go."""
     answer({"Path": "x.dev/crds", "Error": "checksum mismatch"})
     with pytest.raises(BuildError, match="checksum mismatch"):
-        sources.folder("prometheus-operator", "x.dev/crds")
+        module_sources.fetch_module("prometheus-operator", "x.dev/crds")

@@ -6,7 +6,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from cpg_lab import archives
+from cpg_lab import container_images
 
 
 def packed(place: Path) -> dict[str, bytes]:
@@ -19,7 +19,7 @@ def made(folder: Path, name: str = "image.tar") -> Path:
     """Write an image of a program."""
     program = folder / "pause"
     program.write_bytes(b"#!")
-    archives.write(folder / name, name="localhost/pause:1", program=program, command=["/bin/pause"])
+    container_images.write_image(folder / name, name="localhost/pause:1", program=program, command=["/bin/pause"])
     return folder / name
 
 

@@ -19,7 +19,7 @@ Plain = dict[str, Any]
 T = TypeVar("T")
 
 
-class Asker:
+class BlockingClient:
     """One connection to a cluster, used as a context; objects are what JSON makes of them, errors are ``ApiError``."""
 
     def __init__(self, access: Access) -> None:

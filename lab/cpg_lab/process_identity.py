@@ -13,7 +13,7 @@ from typing import Self
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """One process, of this boot of the machine, for ever."""
 
     pid: int
@@ -26,7 +26,7 @@ class Identity:
         found = _state_and_start(pid)
         return None if found is None else cls(pid, found[1])
 
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Tell whether it still runs; one that ended and waits for its parent to notice does not."""
         found = _state_and_start(self.pid)
         return found is not None and found[0] not in "ZX" and found[1] == self.started
@@ -36,7 +36,7 @@ class Identity:
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(self.pid)
             try:
-                if self.lives():
+                if self.is_running():
                     signal.pidfd_send_signal(handle, number)
             finally:
                 os.close(handle)

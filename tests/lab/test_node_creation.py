@@ -9,7 +9,7 @@ import pytest
 
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
-from cpg_lab import populating
+from cpg_lab import node_creation
 from cpg_lab.errors import DescriptionError, LabError
 from cpg_lab.nodes import NodePool
 
@@ -57,7 +57,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 def test_every_node_is_made_once(recorder: Recorder) -> None:
     """All nodes of all pools are posted, many at once but not all."""
     pools = [NodePool.parse("10 racks x 50 nodes"), NodePool.parse("3 nodes, name=gpu")]
-    assert populating.create_nodes(Path("/kubeconfig"), pools) == 503
+    assert node_creation.create_nodes(Path("/kubeconfig"), pools) == 503
     assert sorted(recorder.names) == sorted([*pools[0].names(), *pools[1].names()])
     assert 8 < recorder.most < 100
 
@@ -66,12 +66,12 @@ def test_a_refusal_is_reported(recorder: Recorder) -> None:
     """The server's words are in the error."""
     recorder.refused = "node-2"
     with pytest.raises(LabError, match=r'1 of 4 nodes were not made; the first: .*nodes "node-2" already exists'):
-        populating.create_nodes(Path("/kubeconfig"), [NodePool.parse("4 nodes")])
+        node_creation.create_nodes(Path("/kubeconfig"), [NodePool.parse("4 nodes")])
 
 
 def test_names_are_checked_before_anything_is_made(recorder: Recorder) -> None:
     """Pools that share a name make no node at all."""
     pool = NodePool.parse("4 nodes")
     with pytest.raises(DescriptionError):
-        populating.create_nodes(Path("/kubeconfig"), [pool, pool])
+        node_creation.create_nodes(Path("/kubeconfig"), [pool, pool])
     assert recorder.names == []

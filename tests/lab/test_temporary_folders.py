@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_lab import locks, passing
-from cpg_lab.passing import Claim
+from cpg_lab import locks, temporary_folders
+from cpg_lab.temporary_folders import OwnedFolder
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Runner
 
-CLAIM = "import sys, time\nfrom pathlib import Path\nfrom cpg_lab.passing import Claim\n"
-CLAIM += "claim = Claim.make(Path(sys.argv[1])); print(claim.folder); time.sleep(60)"
+CLAIM = "import sys, time\nfrom pathlib import Path\nfrom cpg_lab.temporary_folders import OwnedFolder\n"
+CLAIM += "claim = OwnedFolder.create(Path(sys.argv[1])); print(claim.folder); time.sleep(60)"
 
 
 def test_a_claim_is_a_private_folder_until_released(tmp_path: Path) -> None:
     """The folder is ours while we hold it, and gone afterwards; releasing twice is fine."""
-    claim = Claim.make(tmp_path)
+    claim = OwnedFolder.create(tmp_path)
     assert claim.folder.stat().st_mode & 0o777 == 0o700
     claim.release()
     assert not claim.folder.exists()
@@ -27,9 +27,9 @@ def test_a_claim_is_a_private_folder_until_released(tmp_path: Path) -> None:
 
 def test_a_living_owner_is_left_alone(tmp_path: Path) -> None:
     """Clearing, and another claim, touch nothing that is held."""
-    first = Claim.make(tmp_path)
-    second = Claim.make(tmp_path)
-    assert passing.clear(tmp_path) == []
+    first = OwnedFolder.create(tmp_path)
+    second = OwnedFolder.create(tmp_path)
+    assert temporary_folders.remove_orphans(tmp_path) == []
     assert first.folder.is_dir()
     assert second.folder.is_dir()
     first.release()
@@ -44,10 +44,10 @@ def test_what_the_dead_left_is_cleared(tmp_path: Path, run: "Runner") -> None:
             break
         time.sleep(0.05)
     left = Path(owner.output().strip())
-    assert passing.clear(tmp_path) == []
+    assert temporary_folders.remove_orphans(tmp_path) == []
     owner.kill()
     assert left.is_dir()
-    Claim.make(tmp_path).release()
+    OwnedFolder.create(tmp_path).release()
     assert not left.exists()
 
 
@@ -56,4 +56,4 @@ def test_a_lock_that_cannot_be_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
     real = locks.try_hold
     monkeypatch.setattr(locks, "try_hold", lambda path: None if path.name == "owner.lock" else real(path))
     with pytest.raises(RuntimeError, match="somebody else holds"):
-        Claim.make(tmp_path)
+        OwnedFolder.create(tmp_path)

@@ -19,17 +19,17 @@ _GATE = ".gate"
 
 
 @dataclass
-class Claim:
+class OwnedFolder:
     """A folder of our own, until released."""
 
     folder: Path
     _descriptor: int
 
     @classmethod
-    def make(cls, parent: Path) -> Self:
+    def create(cls, parent: Path) -> Self:
         """Make a folder, clearing away those of the dead first."""
         with locks.held(parent / _GATE):  # so that nobody sees a folder before its lock is taken
-            _clear(parent)
+            _remove_orphans(parent)
             folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=parent))
             descriptor = locks.try_hold(folder / _OWNER)
         if descriptor is None:
@@ -43,13 +43,13 @@ class Claim:
             os.close(self._descriptor)
 
 
-def clear(parent: Path) -> list[Path]:
+def remove_orphans(parent: Path) -> list[Path]:
     """Remove the folders whose owners are dead; give those that were removed."""
     with locks.held(parent / _GATE):
-        return _clear(parent)
+        return _remove_orphans(parent)
 
 
-def _clear(parent: Path) -> list[Path]:
+def _remove_orphans(parent: Path) -> list[Path]:
     removed = []
     for folder in parent.glob("cluster-*"):
         descriptor = locks.try_hold(folder / _OWNER)

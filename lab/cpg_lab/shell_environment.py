@@ -14,7 +14,7 @@ TOOLS = ("kubectl", "helm")
 def exports(lab: Lab) -> str:
     """Return the shell's lines that do it; the links to the programs are in the cluster's folder and go with it."""
     access = lab.access()
-    folder = lab.place.folder / "bin"
+    folder = lab.folder.path / "bin"
     folder.mkdir(exist_ok=True)
     for name, path in building.ensure(TOOLS, Display()).items():
         link = folder / name
