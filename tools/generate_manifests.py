@@ -1,8 +1,9 @@
-"""Write what is made for the chart and from it; ``--check`` only compares.
+"""Generate the files around the chart; ``--check`` only compares.
 
-- In values.schema.json, what the settings files of both processes may hold, as their own code says.
-- manifests/install.yaml: the chart with its default values, for those who have no Helm.
-- The table of values in the chart's README, from values.yaml, in which the comment above a value says what it is for.
+- values.schema.json: the schema of both settings files, from the structs that read them.
+- manifests/install.yaml: the chart with its default values, for an installation without Helm.
+- The table of values in the chart's README, from values.yaml and the comments in it.
+- The alerts in docs/operations/monitoring.md, from files/alerts.yaml.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 import cpg_operator.settings
 import cpg_scheduler.settings
@@ -26,26 +28,28 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "kube-cpg"
 INSTALL = ROOT / "manifests" / "install.yaml"
 README = CHART / "README.md"
+MONITORING = ROOT / "docs" / "operations" / "monitoring.md"
 SCHEMA = CHART / "values.schema.json"
 SPACE = "kube-cpg"
-BEGIN, END = "<!-- values: generated -->", "<!-- end of values -->"
+REGISTRY = "YOUR-REGISTRY"
+"""Stands in install.yaml for the registry of the user; no image has this name, since it is not in lower case."""
 HEADER = f"""\
 # Generated from charts/kube-cpg by `make generate`. Do not edit. To install without Helm, see
-# docs/operations/upgrade.md; the image is one that you have built:
+# docs/operations/upgrade.md; put the registry of the image that you built in the place of {REGISTRY}:
 #
 #   kubectl create namespace {SPACE}
-#   sed "s#image: kube-cpg:#image: YOUR-REGISTRY/kube-cpg:#" manifests/install.yaml | kubectl apply --server-side -f -
+#   sed "s#{REGISTRY}#registry.example.com/team#" manifests/install.yaml | kubectl apply --server-side -f -
 """
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z]+):(?: (?P<value>.*))?$")
 
 
 def main() -> int:
-    """Write the files, or compare them; return the exit code."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     check = parser.parse_args().check
     try:
-        expected = {SCHEMA: schema(), INSTALL: HEADER + rendered(), README: readme()}
+        expected = {SCHEMA: schema(), INSTALL: HEADER + rendered(), README: readme(), MONITORING: monitoring()}
     except LabError as error:
         print(f"generate_manifests: {error}", file=sys.stderr)
         return 1
@@ -59,7 +63,7 @@ def main() -> int:
 
 
 def schema() -> str:
-    """Return the schema of the values with the settings as they are now."""
+    """Return the schema of the values with the current settings."""
     found: dict[str, Any] = json.loads(SCHEMA.read_text("utf-8"))
     kinds = {"scheduler": cpg_scheduler.settings.Settings, "operator": cpg_operator.settings.Settings}
     tops, parts = msgspec.json.schema_components(
@@ -72,7 +76,7 @@ def schema() -> str:
 
 
 def _strict(part: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a struct that is given no keys but its own; words about it are for docs/reference."""
+    """Return the schema of a struct without unknown keys; descriptions are in docs/reference."""
     properties = {
         name: {key: value for key, value in one.items() if key != "default"} for name, one in part["properties"].items()
     }
@@ -80,9 +84,10 @@ def _strict(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def rendered() -> str:
-    """Return the chart with its default values, without its hooks: nobody but Helm knows when they are to be."""
+    """Return the chart with its default values and without its hooks, which only Helm can run."""
     helm = building.ensure(["helm"])["helm"]
     command = [str(helm), "template", "kube-cpg", str(CHART), "--namespace", SPACE, "--no-hooks"]
+    command += ["--set", f"image.repository={REGISTRY}/kube-cpg"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
     if done.returncode:
         raise LabError(f"the chart cannot be rendered: {done.stderr.strip()}")
@@ -90,15 +95,32 @@ def rendered() -> str:
 
 
 def readme() -> str:
-    """Return the chart's README with the table of values as it is now."""
-    before, _, rest = README.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    table = "\n".join(("| value | default | what it does |", "| --- | --- | --- |", *rows()))
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    """Return the chart's README with the current table of values."""
+    return _filled(README, "values", "\n".join(("| value | default | what it does |", "| --- | --- | --- |", *rows())))
+
+
+def monitoring() -> str:
+    """Return the page about monitoring with the current alerts and runbooks."""
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8"))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))["monitoring"]["prometheusRule"]["alerts"]
+    return _filled(MONITORING, "alerts", "\n".join(_runbook(name, one, values[name]) for name, one in alerts.items()))
+
+
+def _runbook(name: str, alert: dict[str, str], chosen: dict[str, Any]) -> str:
+    text = alert["runbook"].replace("NAMESPACE", SPACE).replace("RELEASE", SPACE)
+    return f"### {name}\n\n`{chosen['severity']}`, `for: {chosen['for']}`. {alert['summary']}\n\n{text}"
+
+
+def _filled(path: Path, what: str, generated: str) -> str:
+    """Return a document with new text between its markers."""
+    begin, end = f"<!-- {what}: generated -->", f"<!-- end of {what} -->"
+    before, _, rest = path.read_text("utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{generated.rstrip()}\n\n{end}{after}"
 
 
 def rows() -> Iterator[str]:
-    """Yield a row for each value that has a comment of its own, or none of whose parents has one."""
+    """Yield a row for each value, and for each section with a comment."""
     path: list[str] = []
     comment: list[str] = []
     for line in (CHART / "values.yaml").read_text("utf-8").splitlines():

@@ -21,6 +21,9 @@ from cpg_lab.errors import LabError
 Plain = dict[str, Any]
 _MAKE_PODS = {"Deployment", "Job"}
 _POLL, _PATIENCE = 0.02, 30.0
+IMAGE = {"repository": "kube-cpg"}
+"""An image has to be named, although no simulated node pulls it."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """In C where it is there, ten times as fast: three kinds are thousands of lines."""
 
@@ -94,7 +97,10 @@ def render(
     chart: Path, values: Mapping[str, object] | None = None, *, name: str = "kube-cpg", namespace: str = "kube-cpg"
 ) -> list[Plain]:
     """Return all objects of a chart, those of its hooks included, in the order in which Helm installs them."""
-    text = _rendered(chart, json.dumps(values or {}), name, namespace)
+    chosen = dict(values or {})
+    image = chosen.get("image", {})
+    chosen["image"] = IMAGE | image if isinstance(image, dict) else image
+    text = _rendered(chart, json.dumps(chosen), name, namespace)
     return [one for one in yaml.load_all(text, _LOADER) if one]
 
 

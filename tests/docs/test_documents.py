@@ -1,4 +1,4 @@
-"""The documents as files: what they refer to is there, commands are commands, and nothing is left out of the index."""
+"""The documents as files: links lead to files, commands parse, every document is in an index."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def broken(path: Path) -> Iterator[str]:
-    """Yield the links of a document that lead nowhere."""
+    """Yield the broken links of a document."""
     for target in _LINK.findall(_FENCE.sub("", path.read_text("utf-8"))):
         name, _, anchor = target.partition("#")
         if "://" in target:
@@ -38,29 +38,33 @@ def broken(path: Path) -> Iterator[str]:
 
 
 @every_document
-def test_every_link_leads_somewhere(path: Path) -> None:
-    """Files and headings that a document refers to are there."""
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    """Every file and heading that a document links to exists."""
     assert list(broken(path)) == []
 
 
 @every_document
-def test_every_command_can_be_read_by_a_shell(path: Path) -> None:
-    """A block of commands has no mistake that a shell sees without running it."""
+def test_commands_parse(path: Path) -> None:
+    """Every block of commands is valid shell syntax."""
     for kind, text in _FENCE.findall(path.read_text("utf-8")):
         if kind == "sh":
             done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)  # noqa: S607 - bash is where bash is
             assert done.returncode == 0, done.stderr + text
 
 
-def test_the_index_has_every_document() -> None:
-    """Who comes to the index finds all there is."""
-    index = (ROOT / "docs" / "README.md").read_text("utf-8")
-    listed = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in _LINK.findall(index)}
-    assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - listed == {ROOT / "docs" / "README.md"}
+def test_every_document_is_in_an_index() -> None:
+    """The index lists every document, and the index of the decisions every decision."""
+    indexes = [ROOT / "docs" / "README.md", ROOT / "docs" / "decisions" / "README.md"]
+    listed = {
+        (index.parent / target.partition("#")[0]).resolve()
+        for index in indexes
+        for target in _LINK.findall(index.read_text("utf-8"))
+    }
+    assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - listed == {indexes[0]}
 
 
-def test_the_picture_is_small_and_its_own() -> None:
-    """It is text that anybody may change, loads nothing, and describes itself to who cannot see it."""
+def test_the_picture_is_small_and_accessible() -> None:
+    """The SVG has a description, and loads and runs nothing."""
     text = (ROOT / "docs" / "concepts" / "tree.svg").read_text("utf-8")
     assert len(text) < 10_000
     assert "<desc" in text
@@ -68,8 +72,8 @@ def test_the_picture_is_small_and_its_own() -> None:
     assert "<script" not in text
 
 
-def test_the_kind_cluster_has_the_racks_that_it_promises() -> None:
-    """Two blocks of two racks of two nodes, as the examples need them."""
+def test_the_kind_cluster_has_the_racks_of_the_examples() -> None:
+    """There are two blocks of two racks of two nodes."""
     config = yaml.safe_load((ROOT / "kind-config.yaml").read_text("utf-8"))
     places = Counter(
         (node["labels"]["topology.cpg.dev/block"], node["labels"]["topology.cpg.dev/rack"])

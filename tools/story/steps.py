@@ -33,7 +33,10 @@ def chart_is_installed(stage: Stage) -> str:
         "It brings the kinds, a scheduler beside the cluster's own, and an operator. Pods are simulated here; what the "
         "Deployments say these would run, as their service accounts, runs on this machine.",
     )
-    stage.helm(f"install kube-cpg {CHART} --namespace {SPACE} --create-namespace --set scheduler.replicas=1 --wait")
+    stage.helm(
+        f"install kube-cpg {CHART} --namespace {SPACE} --create-namespace --wait "
+        "--set image.repository=kube-cpg,scheduler.replicas=1"
+    )
     urls = stage.host()
     stage.kubectl(f"get deployments,leases --namespace {SPACE}")
     return urls["kube-cpg-scheduler"][0]

@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* The class of its processes; it is the cluster's, so the namespace is in its name. */ -}}
+{{- /* The PriorityClass of the processes. It has no namespace, so its name contains that of the release. */ -}}
 {{- define "kube-cpg.class" -}}
 {{ include "kube-cpg.name" . }}.{{ .Release.Namespace }}
 {{- end -}}
@@ -24,7 +24,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{- /* What follows is about one process; it is given a dict of root (the chart's context), part (its name) and values. */ -}}
+{{- /* The templates below concern one process and take a dict of root (the chart's context), part (its name) and values. */ -}}
 
 {{- define "kube-cpg.part" -}}
 {{ include "kube-cpg.name" .root }}-{{ .part }}
@@ -44,7 +44,7 @@ labels:
   app.kubernetes.io/component: {{ .part }}
 {{- end -}}
 
-{{- /* Where its pods run, and as whom: what all pods of the chart have in common. */ -}}
+{{- /* The part of the pod spec that all pods of the chart share: user, image pull secrets, placement. */ -}}
 {{- define "kube-cpg.place" -}}
 hostNetwork: {{ .values.hostNetwork }}
 securityContext:
@@ -66,9 +66,9 @@ tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{- /* The image, and no more rights in the container than none. */ -}}
+{{- /* The image, without any privilege in the container. */ -}}
 {{- define "kube-cpg.container" -}}
-image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+image: "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false

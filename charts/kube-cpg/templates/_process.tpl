@@ -1,7 +1,7 @@
 {{- /*
-All that a process of ours is, apart from what it may do: the scheduler's and the operator's differ in values alone.
-Given a dict of root (the chart's context), part (its name), values, settings (a dict, the settings file), and, for who
-answers a webhook, webhook (a dict of port, secret, and folder for the secret).
+All objects of one process except its roles; scheduler and operator differ only in values. Takes a dict of root (the chart's
+context), part (its name), values, settings (the settings file as a dict), and for the webhook's server webhook (a dict of
+port, secret, and the folder of the secret).
 */ -}}
 {{- define "kube-cpg.process" -}}
 {{- $root := .root -}}
@@ -30,10 +30,10 @@ metadata:
 spec:
   replicas: {{ $values.replicas }}
   {{- if eq (toString $values.settings.leaderElect) "false" }}
-  # Nobody elects a leader, so an old one has to go before a new one comes.
+  # Without leader election the old pod must end before the new one starts.
   strategy: { type: Recreate }
   {{- else if $values.hostNetwork }}
-  # Two pods cannot have one port of a node, so an old one has to go before a new one comes.
+  # Two pods cannot use the same host port, so the old pod must end before the new one starts.
   strategy:
     rollingUpdate: { maxSurge: 0, maxUnavailable: 1 }
   {{- end }}
@@ -46,7 +46,7 @@ spec:
         {{- $labels := merge (dict "app.kubernetes.io/component" .part) $values.podLabels }}
         {{- include "kube-cpg.found" (list $root $labels) | nindent 8 }}
       annotations:
-        # A changed settings file makes new pods: it is read at the start only.
+        # The settings file is read at the start only, so a change must create new pods.
         kube-cpg.dev/settings: {{ sha256sum $settings }}
         {{- with $values.podAnnotations }}
         {{- toYaml . | nindent 8 }}
@@ -58,7 +58,7 @@ spec:
       priorityClassName: {{ . }}
       {{- end }}
       {{- include "kube-cpg.place" . | nindent 6 }}
-      # Longer than a process takes to finish the binds and reports that are under way.
+      # Longer than a process needs to finish binds and status writes in progress.
       terminationGracePeriodSeconds: 30
       containers:
         - name: {{ .part }}
@@ -73,7 +73,7 @@ spec:
             {{- with .webhook }}
             - { name: webhook, containerPort: {{ .port }}, protocol: TCP }
             {{- end }}
-          # Ready is who hears the API server, and a standby is: it takes over from its leader at once.
+          # A replica is ready when its watches work; a standby is ready too, because it can take over at once.
           startupProbe:
             httpGet: { path: /healthz, port: http }
             periodSeconds: 1
@@ -154,7 +154,7 @@ spec:
       from: {{ toYaml . | nindent 8 }}
       {{- end }}
     {{- if .webhook }}
-    # The API server's own address is not known here; who asks without a question is turned away by TLS.
+    # The address of the API server is not known here; the port requires TLS.
     - ports:
         - { port: webhook, protocol: TCP }
     {{- end }}
@@ -163,7 +163,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- /* Whom our processes talk to: the API server, and who tells where that is. */ -}}
+{{- /* Egress: the API server and DNS. */ -}}
 {{- define "kube-cpg.egress" -}}
 - ports:
     {{- range .Values.networkPolicy.apiServerPorts }}

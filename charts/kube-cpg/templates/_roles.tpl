@@ -1,6 +1,6 @@
 {{- /*
-What a process may do, by the lists in files/roles, and for a leader by its lease. Given a dict of root and part; `lease`
-where there is one; `annotations` where it is a hook's.
+The rights of a process: the lists in files/roles, and its lease. Takes a dict of root and part; `lease` if it has one;
+`annotations` if it belongs to a hook.
 */ -}}
 {{- define "kube-cpg.roles" -}}
 {{- $namespaces := .root.Values.namespaces -}}
@@ -27,8 +27,8 @@ where there is one; `annotations` where it is a hook's.
 {{- end -}}
 
 {{- /*
-A role and its binding, for the cluster or for one namespace. Of groups of the API, only those of the chosen flavour are
-left; priority classes belong to both, and what another flavour has left behind is released as well.
+A role and its binding, for the cluster or for one namespace. Rules for the API group of the other flavour are left out, except
+for priority classes, and except in the release, which also removes finalizers of the other flavour.
 */ -}}
 {{- define "kube-cpg.grant" -}}
 {{- $foreign := get (dict "crd" "scheduling.k8s.io" "native" "scheduling.cpg.dev") .root.Values.api | default "none" -}}

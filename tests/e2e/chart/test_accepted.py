@@ -54,7 +54,12 @@ def test_monitoring_needs_no_force_where_it_is_served(cluster: Cluster) -> None:
     monitoring = {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")}
     helm = building.ensure(["helm"])["helm"]
     command = [str(helm), "--kubeconfig", str(cluster.kubeconfig), "install", SPACE, str(CHART), "--namespace", SPACE]
-    options = ["--dry-run=server", "--set-json", f"monitoring={json.dumps(monitoring)}"]
+    options = [
+        "--dry-run=server",
+        "--set=image.repository=kube-cpg",
+        "--set-json",
+        f"monitoring={json.dumps(monitoring)}",
+    ]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr
     assert "kind: ServiceMonitor" in done.stdout

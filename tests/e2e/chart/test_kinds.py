@@ -18,6 +18,7 @@ from cpg_operator.admission.certificates import issue
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg"
 KINDS = {"compositepodgroups", "podgroups", "workloads"}
+IMAGE = ("--set", "image.repository=kube-cpg")
 KINDS_ALONE = ("--set", "scheduler.enabled=false,operator.enabled=false")
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -53,12 +54,12 @@ def test_install_upgrade_and_uninstall_keep_what_users_have(helm: Helm, cluster:
     """The kinds are served after the install, and a group outlives an upgrade and the chart itself."""
     done = helm("install", "kube-cpg", str(CHART), *KINDS_ALONE)
     assert done.returncode == 0, done.stderr
-    assert "the kinds alone" in done.stdout
+    assert "only the kinds" in done.stdout
     cluster.wait(lambda: served(cluster) == KINDS, what="the three kinds")
     cluster.kubectl("apply", "--validate=strict", "-f", str(ROOT / "examples" / "02-tree" / "objects.yaml"))
     for arguments in (("upgrade", "kube-cpg", str(CHART), *KINDS_ALONE), ("uninstall", "kube-cpg")):
         assert helm(*arguments).returncode == 0
-        assert cluster.kubectl("get", "cpg", "train", "-o", "name").stdout.strip().endswith("/train")
+        assert cluster.kubectl("get", "cpg", "train-job", "-o", "name").stdout.strip().endswith("/train-job")
 
 
 def test_manifests_are_what_the_chart_says() -> None:
@@ -70,12 +71,12 @@ def test_manifests_are_what_the_chart_says() -> None:
 
 def test_nothing_is_installed_where_that_is_wished(helm: Helm) -> None:
     """Whoever installs the kinds by other means switches them off."""
-    assert "CustomResourceDefinition" not in helm("template", str(CHART), "--set", "crds.install=false").stdout
+    assert "CustomResourceDefinition" not in helm("template", str(CHART), *IMAGE, "--set", "crds.install=false").stdout
 
 
 def test_the_webhooks_certificate_is_the_operators_and_left_alone_by_upgrades(helm: Helm, cluster: Cluster) -> None:
     """Every render is the same, without a certificate; what the operator has written meanwhile stays."""
-    values = ("--set", "webhook.enabled=true,scheduler.enabled=false,operator.releaseOnUninstall=false")
+    values = (*IMAGE, "--set", "webhook.enabled=true,scheduler.enabled=false,operator.releaseOnUninstall=false")
     first, second = (helm("template", "kube-cpg", str(CHART), *values).stdout for _ in range(2))
     assert first == second
     secret = ("secret", "kube-cpg-webhook-certificates")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg"
 GROUP = ROOT / "examples" / "01-gang" / "objects.yaml"
 SPACE, TEAM = "kube-cpg", "team-a"
+IMAGE = ("--set", "image.repository=kube-cpg")
 OPERATOR_ALONE = ("--set", "scheduler.enabled=false")
 KINDS_ALONE = ("--set", "scheduler.enabled=false,operator.enabled=false")
 ENDED = {
@@ -72,7 +73,7 @@ def served(cluster: Cluster) -> str:
 
 def installed(cluster: Cluster, helm: Helm, *arguments: str) -> list[Plain]:
     """Install the chart, and return its Deployments."""
-    code, text = told(helm("install", "kube-cpg", str(CHART), *arguments))
+    code, text = told(helm("install", "kube-cpg", str(CHART), *IMAGE, *arguments))
     assert code == 0, text
     found: list[Plain] = got(cluster, "deployments", "-n", SPACE).get("items", [])
     return found

@@ -60,7 +60,7 @@ def replicas(cluster: Cluster) -> str:
 
 def test_an_upgrade_brings_what_is_new_and_keeps_what_users_have(cluster: Cluster, helm: Helm, older: Path) -> None:
     """Fields and values that were not there are; the user's own value and the groups stay, on the way back too."""
-    chosen = ("--namespace", SPACE, "--create-namespace", "--set", "scheduler.replicas=3")
+    chosen = ("--namespace", SPACE, "--create-namespace", "--set", "scheduler.replicas=3,image.repository=kube-cpg")
     helm("install", "kube-cpg", str(older), *chosen)
     cluster.kubectl("create", "-f", str(ROOT / "examples" / "01-gang" / "objects.yaml"))
     with pytest.raises(LabError, match=r"unknown field.*preferredTopology"):

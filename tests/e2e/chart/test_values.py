@@ -51,6 +51,7 @@ OTHERWISE: Plain = {
 """Other values for those keys whose type alone does not tell one."""
 
 EVERYTHING = {
+    "image": {"repository": "kube-cpg"},
     "networkPolicy": {"enabled": True},
     "webhook": {"enabled": True, "certManager": {"enabled": True}},
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")}
@@ -139,7 +140,7 @@ def test_a_mistake_is_answered_with_what_helps(helm: Helm, mistake: Plain) -> No
     """The answer is the one in the file, and says where: by the path, or by the name, of what was given."""
     how = "json" if "json" in mistake else "set"
     option = {"json": "--set-json", "set": "--set"}[how]
-    done = helm("template", "kube-cpg", str(CHART), option, mistake[how])
+    done = helm("template", "kube-cpg", str(CHART), "--set", "image.repository=kube-cpg", option, mistake[how])
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("- ") or "execution error" in line]
     said = [re.sub(r"^(- |Error: execution error at \([^)]*\): )", "", line) for line in lines]

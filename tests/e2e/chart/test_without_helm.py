@@ -28,9 +28,9 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def applied(cluster: Cluster, image: str) -> list[Plain]:
+def applied(cluster: Cluster, registry: str) -> list[Plain]:
     """Apply the file with an image in it, and return the Deployments that are there then."""
-    named = INSTALL.replace("image: kube-cpg:", f"image: {image}:")
+    named = INSTALL.replace("YOUR-REGISTRY", registry)
     assert named != INSTALL
     cluster.kubectl("apply", "--server-side", "-f", "-", input=named)
     told = cluster.kubectl("get", "deployments", "-n", SPACE, "-o", "json").stdout
@@ -40,7 +40,7 @@ def applied(cluster: Cluster, image: str) -> list[Plain]:
 
 def test_it_is_applied_and_applied_again(cluster: Cluster, tmp_path: Path) -> None:
     """Its processes run and look after groups; another image is another apply, and nothing is there that runs once."""
-    with Deployments(cluster.access, applied(cluster, "here/kube-cpg"), folder=tmp_path) as running:
+    with Deployments(cluster.access, applied(cluster, "here"), folder=tmp_path) as running:
         assert {name: len(pods) for name, pods in running.pods.items()} == {
             "kube-cpg-operator": 1,
             "kube-cpg-scheduler": 2,
@@ -52,7 +52,7 @@ def test_it_is_applied_and_applied_again(cluster: Cluster, tmp_path: Path) -> No
             ),
             what="the operator's finalizers",
         )
-        running.roll(applied(cluster, "elsewhere/kube-cpg"))
+        running.roll(applied(cluster, "elsewhere"))
         assert all(pod.process.alive for pods in running.pods.values() for pod in pods)
     assert cluster.kubectl("get", "jobs", "-n", SPACE, "-o", "name").stdout == ""
     assert "release" not in cluster.kubectl("get", "serviceaccounts,clusterroles", "-A", "-o", "name").stdout

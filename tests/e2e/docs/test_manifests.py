@@ -56,7 +56,8 @@ def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str
     file.write_text(text)
     helm = building.ensure(["helm"])["helm"]
     # What a cluster serves is not asked here.
-    command = [str(helm), "template", str(CHART), "-f", str(file), "--set", "monitoring.force=true"]
+    command = [str(helm), "template", str(CHART), "-f", str(file)]
+    command += ["--set", "monitoring.force=true,image.repository=kube-cpg"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
     assert done.returncode == 0, done.stderr
     for part, module in (("scheduler", scheduler), ("operator", operator)):
