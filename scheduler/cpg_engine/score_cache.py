@@ -105,28 +105,28 @@ class ScoreCache:
         """Start without any."""
         self._ledger = ledger
         self._weights = weights
-        self._boards: OrderedDict[int, ClassScores] = OrderedDict()
+        self._score_cache: OrderedDict[int, ClassScores] = OrderedDict()
         self._kept = KEPT
 
-    def make_room(self, classes: int) -> None:
+    def reserve_capacity(self, classes: int) -> None:
         """Keep as many as one unit needs at a time, so that none of them is made twice for it, but not without end."""
         self._kept = KEPT + min(classes, CELLS // max(self._ledger.cluster.size, 1))
         self._drop()
 
     def of(self, pod_class: PodClass) -> ClassScores:
         """Return the board of a class as it is now."""
-        board = self._boards.get(pod_class.index)
+        board = self._score_cache.get(pod_class.index)
         if board is None:
-            board = self._boards[pod_class.index] = ClassScores(pod_class, self._ledger, self._weights)
+            board = self._score_cache[pod_class.index] = ClassScores(pod_class, self._ledger, self._weights)
             self._drop()
         else:
-            self._boards.move_to_end(pod_class.index)
+            self._score_cache.move_to_end(pod_class.index)
             board.refresh()
         return board
 
     def _drop(self) -> None:
-        while len(self._boards) > self._kept:
-            self._boards.popitem(last=False)
+        while len(self._score_cache) > self._kept:
+            self._score_cache.popitem(last=False)
 
 
 class ScoreLevels:
@@ -146,7 +146,7 @@ class ScoreLevels:
         return int(keys[place])
 
 
-def fill(board: ClassScores, rows: Rows, count: int) -> Rows:
+def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
     """Return where up to ``count`` pods of a class go among the rows, each as if it came alone after the others.
 
     Only the best ``count`` of the rows are looked at any further: before another one could be chosen, each of these

@@ -13,9 +13,9 @@ class Snapshot(Struct, frozen=True, eq=False):
     """The ledger, and what is derived from it and kept between searches."""
 
     ledger: Ledger
-    boards: ScoreCache
+    score_cache: ScoreCache
     topology: Topology
-    dynamic: tuple[DynamicFilter, ...] = ()
+    dynamic_filters: tuple[DynamicFilter, ...] = ()
 
 
 def new_snapshot(weights: Weights | None = None) -> Snapshot:
@@ -24,7 +24,7 @@ def new_snapshot(weights: Weights | None = None) -> Snapshot:
     weights = weights or Weights()
     return Snapshot(
         ledger=ledger,
-        boards=ScoreCache(ledger, weights),
+        score_cache=ScoreCache(ledger, weights),
         topology=Topology(ledger),
-        dynamic=dynamic_filters(ledger, weights),
+        dynamic_filters=dynamic_filters(ledger, weights),
     )

@@ -89,13 +89,12 @@ class InvalidPod(Struct, frozen=True):
 
 
 class GroupReport(Struct, frozen=True):
-    """What became of one group of the tree, in the attempt that came furthest.
+    """The result for one group of the tree, in the attempt that placed most.
 
-    ``domain`` is where the group was placed; in a tree that was not, it was so for as long as that attempt lasted.
-    ``candidates`` are the domains that were considered, the closest first. ``blockers`` are the children that kept the
-    group below its minimum; ``reasons`` say, at a leaf, what was wrong with the nodes for the first pod that found
-    none, out of ``nodes`` looked at. ``lost_with`` is the highest group above it that has no place: whatever was found
-    for those below was taken back.
+    ``domain`` is where the group was placed, in an unplaced tree only during that attempt. ``candidates`` are the
+    domains that were considered, the closest first. ``blockers`` are the children that kept the group below its
+    minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod that found none.
+    ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled back.
     """
 
     key: GroupKey
@@ -106,7 +105,7 @@ class GroupReport(Struct, frozen=True):
     nodes: int = 0
     reasons: tuple[FilterReason, ...] = ()
     invalid: tuple[InvalidPod, ...] = ()
-    lost_with: GroupKey | None = None
+    failed_ancestor: GroupKey | None = None
 
     @property
     def status(self) -> Status:

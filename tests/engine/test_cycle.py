@@ -140,7 +140,7 @@ class Broken:
     def __init__(self) -> None:
         self.asked = 0
 
-    def view(self, _pod_class: PodClass) -> None:
+    def pre_filter(self, _pod_class: PodClass) -> None:
         """Fail when a pod has been placed already."""
         self.asked += 1
         if self.asked > 1:
@@ -153,7 +153,12 @@ def test_an_error_inside_leaves_no_trace() -> None:
     trial = DecisionCase(["n1 4"], groups, ["1@pg1", "1@pg2", "1@pg2 on n1"])
     before = trial.trace()
     with pytest.raises(ZeroDivisionError):
-        decide(replace(trial.snapshot, dynamic=(Broken(),)), trial.unit, SearchOptions(), ignored=["uid-default-pg2-2"])
+        decide(
+            replace(trial.snapshot, dynamic_filters=(Broken(),)),
+            trial.unit,
+            SearchOptions(),
+            ignored=["uid-default-pg2-2"],
+        )
     assert before == trial.trace()
 
 

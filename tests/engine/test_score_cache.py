@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.score_cache import FEW, KEPT, OUT, SCORE_SHIFT, ClassScores, ScoreCache, fill
+from cpg_engine.score_cache import FEW, KEPT, OUT, SCORE_SHIFT, ClassScores, ScoreCache, choose_nodes
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.weights import Weights
 
@@ -116,54 +116,54 @@ def test_empty_nodes_have_room_whoever_is_on_them() -> None:
 def test_boards_are_kept_by_class() -> None:
     """Pods that are alike share a board; the least recently used one makes room for a new one."""
     ledger = ledger_of(4)
-    boards = ScoreCache(ledger, Weights())
+    score_cache = ScoreCache(ledger, Weights())
     classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 1)]
-    first, second = boards.of(classes[0]), boards.of(classes[1])
+    first, second = score_cache.of(classes[0]), score_cache.of(classes[1])
     for one in classes[2:KEPT]:
-        boards.of(one)
-    assert boards.of(classes[0]) is first
-    boards.of(classes[KEPT])
-    assert boards.of(classes[0]) is first
-    assert boards.of(classes[1]) is not second
+        score_cache.of(one)
+    assert score_cache.of(classes[0]) is first
+    score_cache.of(classes[KEPT])
+    assert score_cache.of(classes[0]) is first
+    assert score_cache.of(classes[1]) is not second
 
 
 def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
     """None is made twice for it, however many it has; the next one gives back what it does not need itself."""
     ledger = ledger_of(4)
-    boards = ScoreCache(ledger, Weights())
+    score_cache = ScoreCache(ledger, Weights())
     classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * KEPT)]
-    boards.make_room(len(classes))
-    first = [boards.of(one) for one in classes]
-    assert [boards.of(one) for one in classes] == first
-    boards.make_room(1)
-    assert boards.of(classes[-KEPT - 1]) is first[-KEPT - 1]
-    assert boards.of(classes[0]) is not first[0]
+    score_cache.reserve_capacity(len(classes))
+    first = [score_cache.of(one) for one in classes]
+    assert [score_cache.of(one) for one in classes] == first
+    score_cache.reserve_capacity(1)
+    assert score_cache.of(classes[-KEPT - 1]) is first[-KEPT - 1]
+    assert score_cache.of(classes[0]) is not first[0]
 
 
 def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many classes somebody comes up with, they do not fill the memory."""
     monkeypatch.setattr("cpg_engine.score_cache.CELLS", 20)
     ledger = ledger_of(4, 4)
-    boards = ScoreCache(ledger, Weights())
-    boards.make_room(1000)
+    score_cache = ScoreCache(ledger, Weights())
+    score_cache.reserve_capacity(1000)
     classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 20)]
-    first = boards.of(classes[0])
+    first = score_cache.of(classes[0])
     for one in classes[1 : KEPT + 20 // ledger.cluster.size]:
-        boards.of(one)
-    assert boards.of(classes[0]) is first
+        score_cache.of(one)
+    assert score_cache.of(classes[0]) is first
     for one in classes[1:]:
-        boards.of(one)
-    assert boards.of(classes[0]) is not first
+        score_cache.of(one)
+    assert score_cache.of(classes[0]) is not first
 
 
 def test_a_kept_board_is_up_to_date() -> None:
     """Whoever asks for a board gets it as it is now."""
     ledger = ledger_of(1)
-    boards = ScoreCache(ledger, Weights())
+    score_cache = ScoreCache(ledger, Weights())
     found = ledger.class_of(pod("p", cpu=1))
-    assert boards.of(found).keys[0] > OUT
+    assert score_cache.of(found).keys[0] > OUT
     ledger.put_pod(pod("x", cpu=1), "a")
-    assert boards.of(found).keys[0] == OUT
+    assert score_cache.of(found).keys[0] == OUT
 
 
 def test_storage_is_looked_at_by_classes_that_have_volumes() -> None:
@@ -194,7 +194,7 @@ def test_a_run_goes_where_each_would_have_gone(cpus: list[int], count: int, chos
     """Pods of 1 CPU go where they would go one after the other."""
     ledger = ledger_of(*cpus)
     board = board_of(ledger, pod("p", cpu=1))
-    assert chosen == fill(board, ledger.cluster.everything(), count).tolist()
+    assert chosen == choose_nodes(board, ledger.cluster.everything(), count).tolist()
 
 
 def test_a_run_keeps_to_its_rows() -> None:
@@ -202,7 +202,7 @@ def test_a_run_keeps_to_its_rows() -> None:
     ledger = ledger_of(8, 4, 4)
     board = board_of(ledger, pod("p", cpu=1))
     before = board.keys.copy()
-    assert fill(board, np.array([2, 1]), 3).tolist() == [1, 2, 1]
+    assert choose_nodes(board, np.array([2, 1]), 3).tolist() == [1, 2, 1]
     assert before.tolist() == board.keys.tolist()
 
 
@@ -210,9 +210,9 @@ def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
     """No node is chosen more often than it has room, nor twice for one place."""
     ledger = ledger_of(4, 0, pods=3)
     board = board_of(ledger, pod("p"))
-    assert fill(board, np.array([0]), 99).tolist() == [0] * 3
+    assert choose_nodes(board, np.array([0]), 99).tolist() == [0] * 3
     large = board_of(ledger, pod("q", cpu=2))
-    assert fill(large, np.array([0, 1]), 3).tolist() == [0, 0]
+    assert choose_nodes(large, np.array([0, 1]), 3).tolist() == [0, 0]
 
 
 @given(
@@ -231,7 +231,7 @@ def test_a_run_is_the_same_as_one_by_one(
         ledger.put_node(node(f"n{number}", cpu=offered, memory=f"{memory}Gi"))
     one = pod("p", cpu=cpu, memory="300Mi")
     rows = data.draw(st.lists(st.sampled_from(range(len(nodes))), unique=True))
-    found = fill(board_of(ledger, one), np.array(rows, dtype=np.intp), count)
+    found = choose_nodes(board_of(ledger, one), np.array(rows, dtype=np.intp), count)
     assert one_by_one(ledger, one, rows, count) == found.tolist()
 
 
@@ -242,7 +242,7 @@ def test_many_nodes_are_no_different() -> None:
         ledger.put_node(node(f"n{number:02}", cpu=1 + number % 5, memory=f"{1 + number % 3}Gi"))
     one = pod("p", cpu="700m", memory="100Mi")
     rows = ledger.cluster.everything()
-    found = fill(board_of(ledger, one), rows, FEW + 8)
+    found = choose_nodes(board_of(ledger, one), rows, FEW + 8)
     assert one_by_one(ledger, one, rows.tolist(), FEW + 8) == found.tolist()
 
 

@@ -13,7 +13,7 @@ from cpg_api.core.affinity import (
 )
 from cpg_api.core.node import Node, Taint
 from cpg_api.core.pod import Pod
-from cpg_engine.score_cache import fill
+from cpg_engine.score_cache import choose_nodes
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.strategies import cases
@@ -68,7 +68,7 @@ def one_by_one(snapshot: Snapshot, shape: Pod, count: int) -> list[str]:
     rows = snapshot.topology.whole().rows
     names = []
     for _ in range(count):
-        chosen = fill(snapshot.boards.of(pod_class), rows, 1)
+        chosen = choose_nodes(snapshot.score_cache.of(pod_class), rows, 1)
         if len(chosen):
             snapshot.ledger.place(pod_class, chosen)
             names.append(snapshot.ledger.cluster.name(int(chosen[0])))
@@ -165,7 +165,7 @@ def test_a_batch_is_as_one_by_one(nodes: list[Node], shape: Pod, count: int) -> 
     """Placing many at once and placing one after the other chooses the same nodes in the same order."""
     snapshot = world_of(nodes)
     pod_class = snapshot.ledger.class_of(shape)
-    rows = fill(snapshot.boards.of(pod_class), snapshot.topology.whole().rows, count)
+    rows = choose_nodes(snapshot.score_cache.of(pod_class), snapshot.topology.whole().rows, count)
     batch = [snapshot.ledger.cluster.name(int(row)) for row in np.asarray(rows)]
     assert batch == one_by_one(snapshot, shape, count)
 

@@ -19,7 +19,7 @@ def test_a_domain_that_holds_a_tree_passes_the_bound(situation: Situation, key: 
     assume(roots)
     needs, snapshot = Needs(stage.unit(roots[0])), stage.snapshot
     partition = snapshot.topology.partition(snapshot.topology.whole(), key)
-    room = {found: partition.sums(snapshot.boards.of(kind).slots()) for found, kind in needs.classes.items()}
+    room = {found: partition.sums(snapshot.score_cache.of(kind).slots()) for found, kind in needs.classes.items()}
     passed = could_hold(needs, 0, room, len(partition.scopes))
     for scope, passes in zip(partition.scopes, passed.tolist(), strict=True):
         value = scope.chain[-1].value

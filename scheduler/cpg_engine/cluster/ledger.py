@@ -241,16 +241,16 @@ class Ledger:
         self._journal.append(JournalEntry(pod_class, rows, reserved=self.allocators.reserve(pod_class, rows)))
         self._apply(pod_class, rows, 1)
 
-    def uids_at(self, node_name: str) -> Iterable[str]:
+    def uids_on_node(self, node_name: str) -> Iterable[str]:
         """Return the pods that are held at a node, seen or not."""
         return self._on_node.get(node_name, ())
 
-    def whereabouts(self, uid: str) -> tuple[PodClass, int] | None:
+    def location_of(self, uid: str) -> tuple[PodClass, int] | None:
         """Return the class and the row of a held pod, or None where it takes nothing of any node at present."""
         held = self._held.get(uid)
         return None if held is None or held.row == UNSEEN or uid in self._ignored else (held.pod_class, held.row)
 
-    def located(self, uids: Iterable[str]) -> tuple[list[int], list[int]]:
+    def locations_of(self, uids: Iterable[str]) -> tuple[list[int], list[int]]:
         """Return the row of each pod and the index of its class; the row is negative where it takes nothing now."""
         ignored = self._ignored
         found = [None if uid in ignored else self._held.get(uid) for uid in uids]

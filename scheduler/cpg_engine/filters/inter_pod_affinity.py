@@ -149,7 +149,7 @@ class InterPodAffinity:
         self._version = -1
         self._keys: frozenset[str] = frozenset()
 
-    def view(self, pod_class: PodClass) -> "InterPodAffinityState | None":
+    def pre_filter(self, pod_class: PodClass) -> "InterPodAffinityState | None":
         """Return the view of a class that has terms, or is meant by those of pods that are somewhere.
 
         It holds for as long as nobody but pods of the class is placed. Labels that no node has make no domains: in
@@ -256,7 +256,7 @@ class InterPodAffinityState:
         if self._avoiding:
             yield AVOIDED_REASON, self._free_of(self._avoiding, rows)
 
-    def could_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
         """Keep to nodes near all that is needed: evicting pods makes no others come, but it lets rivals go.
 
         Company that is to come may come anywhere. Then, and for the first pod of a group that needs itself, it is
@@ -264,7 +264,7 @@ class InterPodAffinityState:
         """
         return self._labelled(rows) if company else self._near_all(rows, 0)
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Keep to nodes that pass all three rules for the pod that is there, which is no company for itself."""
         answer = self._near_all(rows, int(self._own))
         for questions in (self._avoids, self._avoiding):

@@ -47,7 +47,7 @@ class NodePorts:
         """Look at the pods of a ledger."""
         self._ledger = ledger
 
-    def view(self, pod_class: PodClass) -> "NodePortsState | None":
+    def pre_filter(self, pod_class: PodClass) -> "NodePortsState | None":
         """Return the view of a class that has host ports."""
         ports = pod_class.relations.ports
         return NodePortsState(self._ledger, Clashes(ports)) if ports else None
@@ -70,11 +70,11 @@ class NodePortsState:
         """Yield the one reason."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell that every node's ports may become free."""
         return np.ones(len(rows), dtype=np.bool_)
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Keep to nodes where nobody else has one of the ports; the pod itself does."""
         answer: Flags = self._ledger.pod_index.counts(self._clashes)[rows] == 1
         return answer

@@ -25,7 +25,7 @@ class NodeVolumeLimits:
         """Look at a ledger."""
         self._ledger = ledger
 
-    def view(self, pod_class: PodClass) -> "NodeVolumeLimitsState | None":
+    def pre_filter(self, pod_class: PodClass) -> "NodeVolumeLimitsState | None":
         """Return the view of a class that attaches volumes of a driver with a limit."""
         volumes = pod_class.volumes
         if volumes is None:
@@ -70,14 +70,14 @@ class NodeVolumeLimitsState:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell which nodes could attach everything if they had nothing attached, and where nothing has to go."""
         empty = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():
             empty &= most <= self._limits[driver][rows]
         return empty | self.passes(rows)
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Tell which nodes are not over the limit, or would attach as much without the pod."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():

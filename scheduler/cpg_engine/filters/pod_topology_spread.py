@@ -126,7 +126,7 @@ class PodTopologySpread:
         self._ledger = ledger
         self._weights = weights
 
-    def view(self, pod_class: PodClass) -> "PodTopologySpreadState | None":
+    def pre_filter(self, pod_class: PodClass) -> "PodTopologySpreadState | None":
         """Return the view of a class that has constraints; it holds for as long as no node changes."""
         constraints = pod_class.relations.spread
         if not constraints:
@@ -167,16 +167,16 @@ class PodTopologySpreadState:
             yield UNLABELLED_REASON, domains.codes[rows] != ABSENT
             yield REASON, domains.even(rows)
 
-    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Keep to nodes with the labels; where pods are evicted, a domain may become empty enough."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for domains in self._hard:
             answer &= domains.codes[rows] != ABSENT
         return answer
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Keep to domains that would be close enough to the emptiest if the pod came anew."""
-        answer = self.could_pass(rows)
+        answer = self.could_ever_pass(rows)
         for domains in self._hard:
             answer &= domains.stay_even(rows)
         return answer

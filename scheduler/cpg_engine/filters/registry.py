@@ -36,13 +36,13 @@ class PreFilterState(Protocol):
         A node passes the filter if it passes every check.
         """
 
-    def could_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
         """Tell which nodes might take one if other pods were evicted; elsewhere no eviction helps.
 
         The company are others that are to come as well, each of them all that the class needs near.
         """
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Tell for nodes that each have a pod of the class whether they would pass if it came now, after the others."""
 
     def score(self, rows: Rows) -> Scores | None:
@@ -52,7 +52,7 @@ class PreFilterState(Protocol):
 class DynamicFilter(Protocol):
     """A predicate on the pods that are on the nodes."""
 
-    def view(self, pod_class: PodClass) -> PreFilterState | None:
+    def pre_filter(self, pod_class: PodClass) -> PreFilterState | None:
         """Return the class's view, or None where the filter has nothing to say about the class at present."""
 
 

@@ -23,7 +23,7 @@ class VolumeBinding:
         """Look at a ledger."""
         self._ledger = ledger
 
-    def view(self, pod_class: PodClass) -> "VolumeBindingState | None":
+    def pre_filter(self, pod_class: PodClass) -> "VolumeBindingState | None":
         """Return the view of a class that has claims to bind."""
         if pod_class.volumes is None:
             return None
@@ -47,11 +47,11 @@ class VolumeBindingState:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell the same: a volume is not set free by evicting a pod."""
         return self.passes(rows)
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Tell that every pod may stay: what was chosen for its claims is its own."""
         return np.ones(len(rows), dtype=np.bool_)
 

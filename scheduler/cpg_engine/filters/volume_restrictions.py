@@ -21,7 +21,7 @@ class VolumeRestrictions:
         """Look at a ledger."""
         self._ledger = ledger
 
-    def view(self, pod_class: PodClass) -> "VolumeRestrictionsState | None":
+    def pre_filter(self, pod_class: PodClass) -> "VolumeRestrictionsState | None":
         """Return the view of a class with such a claim."""
         if pod_class.volumes is None:
             return None
@@ -45,11 +45,11 @@ class VolumeRestrictionsState:
         """Yield the one reason to be out."""
         yield REASON, self.passes(rows)
 
-    def could_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
+    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
         """Tell that the other pod may be evicted."""
         return np.ones(len(rows), dtype=np.bool_)
 
-    def stays(self, rows: Rows) -> Flags:
+    def still_passes(self, rows: Rows) -> Flags:
         """Tell that every pod may stay, or none, as long as another one has one of the claims, too."""
         alone = all(self._attachments.users.get(claim, 0) <= 1 for claim in self._exclusive)
         return np.full(len(rows), alone, dtype=np.bool_)

@@ -86,7 +86,11 @@ def _empty(
     starts = partition.starts if place is None else partition.starts[:1] * 0
     slots = {
         found: thinned(
-            snapshot.boards.of(needs.classes[found]).empty_slots(), rows, starts, survey.apart[found], snapshot.ledger
+            snapshot.score_cache.of(needs.classes[found]).empty_slots(),
+            rows,
+            starts,
+            survey.apart[found],
+            snapshot.ledger,
         )
         for found in survey.room
     }

@@ -21,7 +21,7 @@ from cpg_engine.gangs.closeness import closest, cut_off, shortage
 from cpg_engine.gangs.company import AffinityOrder
 from cpg_engine.gangs.domain_choice import DomainOffer, DomainSurvey
 from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.gangs.placement import Placed, is_unresolvable, reasons, sees_others
+from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, filter_reasons, is_unresolvable
 from cpg_engine.gangs.unit import UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
@@ -94,7 +94,7 @@ class Diagnosis:
             self._pictures.pop(below, None)
             self._reports.pop(below, None)
 
-    def leaf(self, index: int, scope: Scope, placed: Placed) -> None:
+    def leaf(self, index: int, scope: Scope, placed: PlacedGroup) -> None:
         """Note that a leaf did not fit into a scope as a whole."""
         node = self._unit.nodes[index]
         scheduled = node.scheduled + len(placed.seats)
@@ -110,7 +110,7 @@ class Diagnosis:
             unschedulable=len(placed.left) - unresolvable,
             unresolvable=unresolvable + len(node.invalid),
         )
-        why = reasons(self._snapshot, placed.left[0].pod_class, scope.rows) if self._detail else ()
+        why = filter_reasons(self._snapshot, placed.left[0].pod_class, scope.rows) if self._detail else ()
         self.keep(index, AttemptReport(GroupReport(node.key, counts, nodes=len(scope.rows), reasons=why), scope))
 
     def group(self, index: int, scope: Scope, outcomes: Mapping[int, GroupPlacement]) -> AttemptReport:
@@ -159,7 +159,9 @@ class Diagnosis:
         for index, node in enumerate(self._unit.nodes):
             lost = lost if index < end else None
             report = self._report(index)
-            found.append(replace(report, invalid=node.invalid, lost_with=lost) if node.invalid or lost else report)
+            found.append(
+                replace(report, invalid=node.invalid, failed_ancestor=lost) if node.invalid or lost else report
+            )
             if lost is None and report.status is not Status.SUCCESS:
                 lost, end = node.key, node.end
         return tuple(found)
@@ -262,7 +264,7 @@ class Diagnosis:
         why: tuple[FilterReason, ...] = ()
         if self._detail:
             first = self._needs.classes[next(iter(self._needs.most[index]))]
-            why = reasons(self._snapshot, first, scope.rows)
+            why = filter_reasons(self._snapshot, first, scope.rows)
         return CandidateDomain(
             domain=scope.chain[-1],
             nodes=len(scope.rows),
@@ -274,10 +276,12 @@ class Diagnosis:
 
     def _is_hopeless(self, kind: PodClass, rows: Rows) -> bool:
         """Tell whether no eviction could make room for a pod on any of the nodes."""
-        slots = self._snapshot.boards.of(kind).empty_slots()
+        slots = self._snapshot.score_cache.of(kind).empty_slots()
         if not slots[rows[:FIRST_LOOK]].any() and not slots[rows].any():
             return True
-        return sees_others(self._snapshot, kind) and is_unresolvable(self._snapshot, kind, rows, self._company.of(kind))
+        return depends_on_other_pods(self._snapshot, kind) and is_unresolvable(
+            self._snapshot, kind, rows, self._company.of(kind)
+        )
 
 
 def _place_of(scope: Scope, survey: DomainSurvey) -> int | None:

@@ -159,13 +159,13 @@ class DomainChoice:
 
     def _slots(self, index: int, rows: Rows, starts: Rows) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the room by node for each class below a node of the unit, in the scopes that begin at some rows."""
-        ledger, boards = self._snapshot.ledger, self._snapshot.boards
+        ledger, score_cache = self._snapshot.ledger, self._snapshot.score_cache
         for found in self._needs.most[index]:
             kind = self._needs.classes[found]
             keys = self._apart.get(found)
             if keys is None:
                 keys = self._apart[found] = keeps_apart(kind, ledger)
-            yield found, thinned(boards.of(kind).slots(), rows, starts, keys, ledger)
+            yield found, thinned(score_cache.of(kind).slots(), rows, starts, keys, ledger)
 
     def _scores(self, index: int, survey: DomainSurvey) -> NDArray[np.int64]:
         wanted = [(self._needs.classes[found], number) for found, number in self._needs.most[index].items()]

@@ -11,12 +11,12 @@ from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
 from cpg_engine.filters.registry import STATIC, PreFilterState, storage_checks
 from cpg_engine.gangs.unit import PendingPod
-from cpg_engine.score_cache import OUT, SCORE_SHIFT, fill
+from cpg_engine.score_cache import OUT, SCORE_SHIFT, choose_nodes
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import FilterReason
 
 
-class Placed(Struct, frozen=True):
+class PlacedGroup(Struct, frozen=True):
     """Who was placed at which row, who found none, and how often the nodes were looked at for it."""
 
     seats: tuple[tuple[PendingPod, int], ...]
@@ -24,7 +24,7 @@ class Placed(Struct, frozen=True):
     looks: int = 0
 
 
-def place_members(snapshot: Snapshot, rows: Rows, members: Sequence[PendingPod], limit: int) -> Placed:
+def place_pods(snapshot: Snapshot, rows: Rows, members: Sequence[PendingPod], limit: int) -> PlacedGroup:
     """Place up to ``limit`` pods in order; pods that are alike go together, as if one came after the other."""
     seats: list[tuple[PendingPod, int]] = []
     left: list[PendingPod] = []
@@ -42,25 +42,25 @@ def place_members(snapshot: Snapshot, rows: Rows, members: Sequence[PendingPod],
             full.add(index)
         seats.extend(zip(run, chosen, strict=False))
         left.extend(run[len(chosen) :])
-    return Placed(seats=tuple(seats), left=tuple(left), looks=looks)
+    return PlacedGroup(seats=tuple(seats), left=tuple(left), looks=looks)
 
 
 def _place_run(snapshot: Snapshot, pod_class: PodClass, rows: Rows, count: int) -> tuple[list[int], int]:
     """Place up to ``count`` pods of one class; return their rows, and how often the nodes were looked at."""
-    found = tuple(views(snapshot, pod_class))
+    found = tuple(pre_filter_states(snapshot, pod_class))
     if found:
         alone = list(_one_by_one(snapshot, pod_class, rows, count=count, seen=found))
         return alone, min(len(alone) + 1, count)
-    chosen = fill(snapshot.boards.of(pod_class), rows, count)
+    chosen = choose_nodes(snapshot.score_cache.of(pod_class), rows, count)
     if len(chosen):
         snapshot.ledger.place(pod_class, chosen)
     return [int(row) for row in chosen], 1
 
 
-def views(snapshot: Snapshot, pod_class: PodClass) -> Iterator[PreFilterState]:
+def pre_filter_states(snapshot: Snapshot, pod_class: PodClass) -> Iterator[PreFilterState]:
     """Yield what a class sees of other pods, filter by filter; it holds until others than its own come or go."""
-    for dynamic in snapshot.dynamic:
-        view = dynamic.view(pod_class)
+    for dynamic in snapshot.dynamic_filters:
+        view = dynamic.pre_filter(pod_class)
         if view is not None:
             yield view
 
@@ -70,7 +70,7 @@ def _one_by_one(
 ) -> Iterator[int]:
     """Place pods that see each other: what one does to the cluster, the next has to look at."""
     for _ in range(count):
-        best = _best(snapshot.boards.of(pod_class).keys, rows, seen)
+        best = _best(snapshot.score_cache.of(pod_class).keys, rows, seen)
         if best is None:
             return
         snapshot.ledger.place(pod_class, np.array((best,), dtype=np.intp))
@@ -92,9 +92,9 @@ def _best(keys: Scores, rows: Rows, seen: Sequence[PreFilterState]) -> int | Non
     return int(able[total.argmax()])
 
 
-def sees_others(snapshot: Snapshot, pod_class: PodClass) -> bool:
+def depends_on_other_pods(snapshot: Snapshot, pod_class: PodClass) -> bool:
     """Tell whether it matters to pods of the class which other pods are where."""
-    return any(True for _ in views(snapshot, pod_class))
+    return any(True for _ in pre_filter_states(snapshot, pod_class))
 
 
 def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, company: Collection[PodClass] = ()) -> bool:
@@ -102,14 +102,14 @@ def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, company
 
     The company are others that are to come as well, each of them all that the class needs near.
     """
-    rest = rows[snapshot.boards.of(pod_class).feasible[rows]]
+    rest = rows[snapshot.score_cache.of(pod_class).feasible[rows]]
     rest = rest[node_resources.could_ever(pod_class, snapshot.ledger, rest)]
-    for view in views(snapshot, pod_class):
-        rest = rest[view.could_pass(rest, company)]
+    for view in pre_filter_states(snapshot, pod_class):
+        rest = rest[view.could_ever_pass(rest, company)]
     return not len(rest)
 
 
-def reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple[FilterReason, ...]:
+def filter_reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple[FilterReason, ...]:
     """Return why the nodes are out for a pod of the class, each node under the first filter that it fails."""
     found: list[FilterReason] = []
     rest = rows
@@ -119,7 +119,7 @@ def reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple[Filter
     for resource, nodes in node_resources.short_of(pod_class, snapshot.ledger, rest).items():
         found.append(FilterReason(text=_shortage(resource), nodes=nodes))
     rest = rest[node_resources.passes(pod_class, snapshot.ledger, rest)]
-    for view in views(snapshot, pod_class):
+    for view in pre_filter_states(snapshot, pod_class):
         rest = _told_in_turn(found, rest, view.checks(rest))
     return tuple(sorted(found, key=lambda reason: (-reason.nodes, reason.text)))
 

@@ -23,7 +23,7 @@ from cpg_engine.gangs.company import AffinityOrder
 from cpg_engine.gangs.diagnosis import Diagnosis, GroupPlacement
 from cpg_engine.gangs.domain_choice import DomainChoice, DomainOffer
 from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.gangs.placement import Placed, place_members, sees_others
+from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, place_pods
 from cpg_engine.gangs.unit import PendingPod, Unit
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
@@ -68,7 +68,7 @@ class PlacementSearch:
         self._tried = {True: 0, False: 0}
         """How many domains could be filled, and how many could not."""
         self._needs = Needs(unit)
-        snapshot.boards.make_room(len(self._needs.classes))
+        snapshot.score_cache.reserve_capacity(len(self._needs.classes))
         self._scopes: dict[int, Scope] = {}
         self._seats: dict[int, tuple[tuple[PendingPod, int], ...]] = {}
         self._choices = DomainChoice(snapshot, self._needs, options.weights)
@@ -197,9 +197,9 @@ class PlacementSearch:
             self._seats[index] = placed.seats
             yield True
 
-    def _placed(self, scope: Scope, members: Sequence[PendingPod], limit: int) -> Placed:
+    def _placed(self, scope: Scope, members: Sequence[PendingPod], limit: int) -> PlacedGroup:
         """Place up to so many pods in a scope, and count what that costs."""
-        placed = place_members(self._snapshot, scope.rows, members, limit)
+        placed = place_pods(self._snapshot, scope.rows, members, limit)
         self.effort += LOOK * placed.looks + len(placed.seats)
         return placed
 
@@ -324,7 +324,7 @@ class PlacementSearch:
         return any(next(self._ways(index, place), False) for place in places)
 
     def _sees_others(self, kinds: Iterable[int]) -> bool:
-        return any(sees_others(self._snapshot, self._needs.classes[found]) for found in kinds)
+        return any(depends_on_other_pods(self._snapshot, self._needs.classes[found]) for found in kinds)
 
     def _add_rest(self, index: int, places: Sequence[Scope]) -> None:
         """Place the pods of a leaf that have no node yet, as far as there is room."""
@@ -336,7 +336,7 @@ class PlacementSearch:
             seats, rest = (*seats, *placed.seats), placed.left
         self._seats[index] = seats
         if rest:
-            self._notes.leaf(index, places[-1], Placed(seats=seats, left=rest))
+            self._notes.leaf(index, places[-1], PlacedGroup(seats=seats, left=rest))
 
     def _is_inside(self, index: int, scope: Scope) -> bool:
         """Tell whether all that was placed below a node is in a scope."""

@@ -51,7 +51,7 @@ def potential_victims(ledger: Ledger, units: Iterable[VictimUnit], priority: int
     """Return the units below a priority that take room, the most important first."""
     found = []
     for unit in sorted((unit for unit in units if unit.priority < priority), key=importance):
-        homes = {uid: home for uid in unit.pods if (home := ledger.whereabouts(uid)) is not None}
+        homes = {uid: home for uid in unit.pods if (home := ledger.location_of(uid)) is not None}
         if homes:
             found.append(PotentialVictim(unit, tuple(homes), tuple(homes.values())))
     return found

@@ -31,17 +31,17 @@ class Clearing:
     def __init__(self, case: Case, some: Sequence[PotentialVictim]) -> None:
         """Look at all nodes at once."""
         snapshot, needs = case.trials.snapshot, case.needs
-        ledger, boards = snapshot.ledger, snapshot.boards
+        ledger, score_cache = snapshot.ledger, snapshot.score_cache
         self._needs = needs
         self._ledger = ledger
         self._weights = case.trials.options.weights
         self._wanted = {needs.classes[found]: number for found, number in needs.most[0].items()}
         self._main = max(self._wanted, key=lambda found: self._wanted[found])
-        self._feasible = {found: boards.of(found).feasible for found in self._wanted}
-        self._before = {found: boards.of(found).slots().copy() for found in self._wanted}
+        self._feasible = {found: score_cache.of(found).feasible for found in self._wanted}
+        self._before = {found: score_cache.of(found).slots().copy() for found in self._wanted}
         mark = ledger.mark()
         ledger.ignore(uids_of(some))
-        self._after = {found: boards.of(found).slots().copy() for found in self._wanted}
+        self._after = {found: score_cache.of(found).slots().copy() for found in self._wanted}
         ledger.rollback(mark)
         self._units = some
         self._owner, self._rows, self._amounts = _entries(ledger, some)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.gangs.placement import sees_others, views
+from cpg_engine.gangs.placement import depends_on_other_pods, pre_filter_states
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.preemption.allowances import Allowances
 from cpg_engine.preemption.candidates import NOW, PotentialVictim, potential_victims, uids_of, violators_first, without
@@ -55,8 +55,8 @@ def node_for(
     if not considered:
         return Found(considered)
     room = ledger.allocatable[:, columns] - ledger.used[:, columns] - ledger.vector_of(kind)[columns]
-    able = snapshot.boards.of(kind).feasible
-    if allowances or sees_others(snapshot, kind):
+    able = snapshot.score_cache.of(kind).feasible
+    if allowances or depends_on_other_pods(snapshot, kind):
         room += stands.total(len(room))
         stands = stands.only((able & (room >= 0).all(axis=1))[stands.rows])
     else:
@@ -67,7 +67,7 @@ def node_for(
     stands, violates = stands.only(order), violates[order]
     gone = victims(stands, room)
     rows = _best_first(snapshot, stands.only(gone), violates[gone], np.unique(stands.rows))
-    if sees_others(snapshot, kind):
+    if depends_on_other_pods(snapshot, kind):
         best = _best_of(snapshot, member, {row: stands.at(row) for row in rows[:budget].tolist()}, allowances)
         return Found(considered, best, len(rows[:budget]), exhausted=len(rows) > budget)
     if not len(rows):
@@ -170,5 +170,5 @@ def _stays(snapshot: Snapshot, kind: PodClass, row: int, found: PotentialVictim)
 def _passes(snapshot: Snapshot, kind: PodClass, row: int) -> bool:
     at = np.array((row,), dtype=np.intp)
     return bool(node_resources.passes(kind, snapshot.ledger, at)[0]) and all(
-        view.passes(at)[0] for view in views(snapshot, kind)
+        view.passes(at)[0] for view in pre_filter_states(snapshot, kind)
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.gangs.placement import views
+from cpg_engine.gangs.placement import pre_filter_states
 from cpg_engine.preemption.candidates import PotentialVictim, uids_of, without
 from cpg_engine.preemption.trying import Seats
 from cpg_engine.snapshot import Snapshot
@@ -39,7 +39,7 @@ def spared(snapshot: Snapshot, seats: Seats, gone: Sequence[PotentialVictim]) ->
 
     The ledger is afterwards what it was before.
     """
-    seen = {member.pod_class for member, _ in seats if any(True for _ in views(snapshot, member.pod_class))}
+    seen = {member.pod_class for member, _ in seats if any(True for _ in pre_filter_states(snapshot, member.pod_class))}
     with seated(snapshot, seats, gone):
         return _Reprieve(snapshot, seats, seen).run(gone)
 
@@ -99,8 +99,8 @@ class _Reprieve:
 
     def _stays(self, pod_class: PodClass, rows: Rows) -> Flags:
         answer = np.ones(len(rows), dtype=np.bool_)
-        for view in views(self._snapshot, pod_class):
-            answer &= view.stays(rows)
+        for view in pre_filter_states(self._snapshot, pod_class):
+            answer &= view.still_passes(rows)
         return answer
 
 

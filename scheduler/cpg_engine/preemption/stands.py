@@ -57,7 +57,7 @@ class Stands(Struct, frozen=True, eq=False):
 
 def stands_of(snapshot: Snapshot, units: Sequence[VictimUnit], columns: Rows) -> Stands:
     """Find out where units are, and what they take there of the resources in these columns."""
-    found = snapshot.ledger.located(uid for unit in units for uid in unit.pods)
+    found = snapshot.ledger.locations_of(uid for unit in units for uid in unit.pods)
     rows, indexes = (np.array(numbers, dtype=np.int64) for numbers in found)
     sizes = np.array([len(unit.pods) for unit in units], dtype=np.int64)
     there = rows >= 0

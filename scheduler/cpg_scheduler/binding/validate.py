@@ -29,7 +29,7 @@ KnownViolations = frozenset[tuple[str, str]]
 def known_violations(state: ClusterCache, uids: Iterable[str]) -> KnownViolations:
     """Tell who of these pods, just assumed, would not be let in if it came last; most see nobody, and cost nothing."""
     kinds, snapshot = _kinds(state.snapshot.ledger, uids), state.snapshot
-    if not any(found.view(kind) for kind in kinds for found in snapshot.dynamic):
+    if not any(found.pre_filter(kind) for kind in kinds for found in snapshot.dynamic_filters):
         return frozenset()
     with _room_of_ghosts(state):
         return frozenset(_discontent(snapshot, kinds))
@@ -74,7 +74,7 @@ def _room_of_ghosts(state: ClusterCache) -> Iterator[None]:
 def _kinds(ledger: Ledger, uids: Iterable[str]) -> Kinds:
     kinds: dict[PodClass, dict[str, int]] = {}
     for uid in uids:
-        found = ledger.whereabouts(uid)
+        found = ledger.location_of(uid)
         if found is not None:
             kinds.setdefault(found[0], {})[uid] = found[1]
     return kinds
@@ -97,8 +97,8 @@ def _discontent(snapshot: Snapshot, kinds: Kinds) -> Iterator[tuple[str, str]]:
     """Yield the pods that would not be let in if they came last, each with the filter that would not."""
     for kind, homes in kinds.items():
         rows = np.array(list(homes.values()), dtype=np.intp)
-        for found in snapshot.dynamic:
-            view = found.view(kind)
+        for found in snapshot.dynamic_filters:
+            view = found.pre_filter(kind)
             if view is not None:
                 name = type(found).__name__
-                yield from ((uid, name) for uid, stays in zip(homes, view.stays(rows), strict=True) if not stays)
+                yield from ((uid, name) for uid, stays in zip(homes, view.still_passes(rows), strict=True) if not stays)

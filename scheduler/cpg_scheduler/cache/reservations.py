@@ -86,7 +86,9 @@ class Reservations:
     def ignored(self, nodes: Iterable[str], others: Iterable[str] = ()) -> Iterator[None]:
         """Have the ledger ignore the reservations at these nodes, and some pods, for as long as the block runs."""
         mark = self._ledger.mark()
-        reserved = (uid for node in nodes for uid in self._ledger.uids_at(node) if uid.startswith(RESERVATION_PREFIX))
+        reserved = (
+            uid for node in nodes for uid in self._ledger.uids_on_node(node) if uid.startswith(RESERVATION_PREFIX)
+        )
         self._ledger.ignore((*reserved, *others) if self._held else others)
         try:
             yield

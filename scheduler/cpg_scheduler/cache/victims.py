@@ -137,7 +137,7 @@ class Victims:
         self._refresh()
         if not self._terminating and not any(priority < below for priority in self._parts):
             return []
-        found = ((uid, self._pods.by_uid.get(uid)) for node in nodes for uid in self._ledger.uids_at(node))
+        found = ((uid, self._pods.by_uid.get(uid)) for node in nodes for uid in self._ledger.uids_on_node(node))
         return [uid for uid, pod in found if pod is not None and self._is_below(pod, below)]
 
     def _is_below(self, pod: Pod, priority: int) -> bool:

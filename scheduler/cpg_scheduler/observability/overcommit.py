@@ -84,8 +84,8 @@ class OvercommitWatch:
         over = ledger.used[row] - ledger.allocatable[row]
         if not (over > 0).any():
             return {}
-        for uid in ledger.uids_at(name):
-            if uid.startswith(RESERVATION_PREFIX) and (found := ledger.whereabouts(uid)) is not None:
+        for uid in ledger.uids_on_node(name):
+            if uid.startswith(RESERVATION_PREFIX) and (found := ledger.location_of(uid)) is not None:
                 over = over - ledger.vector_of(found[0])
         return {
             resource: amount for resource, amount in zip(ledger.axis.names, over.tolist(), strict=True) if amount > 0
@@ -93,7 +93,7 @@ class OvercommitWatch:
 
     def _ours(self, name: str) -> list[str]:
         """Return the pods of ours that take room on a node, in order."""
-        found = (self._state.pods.get(uid) for uid in self._state.snapshot.ledger.uids_at(name))
+        found = (self._state.pods.get(uid) for uid in self._state.snapshot.ledger.uids_on_node(name))
         return sorted(pod.metadata.key for pod in found if pod is not None and pod.spec.scheduler_name == self._name)
 
 

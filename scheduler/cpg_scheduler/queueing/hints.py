@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.gangs.placement import sees_others
+from cpg_engine.gangs.placement import depends_on_other_pods
 from cpg_engine.gangs.unit import Unit, UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Explanation, Finding, GroupReport
@@ -112,7 +112,7 @@ def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, left: Collection[
     kinds = {member.pod_class.index: member.pod_class for member in members if member.uid in left}
     if finding is Finding.PLACED and (len(kinds) > 1 or len(left) < len(members)):
         return ANYTHING
-    if any(kind.volumes is not None or sees_others(snapshot, kind) for kind in kinds.values()):
+    if any(kind.volumes is not None or depends_on_other_pods(snapshot, kind) for kind in kinds.values()):
         return ANYTHING
     homes = frozenset(home for node in unit.nodes for home in node.member_nodes)
     return RequeueHint(classes=tuple(kinds.values()), homes=homes)

@@ -150,9 +150,9 @@ class _Sentences:
         """Return the report that tells why a group has no place: its own, or that of the one that it is lost with."""
         counts = report.counts
         sore = counts.unschedulable or counts.unresolvable or report.blockers or self._is_short(report)
-        if report.lost_with is None or (sore and report.status is not Status.SUCCESS):
+        if report.failed_ancestor is None or (sore and report.status is not Status.SUCCESS):
             return report
-        return self._reports[report.lost_with]
+        return self._reports[report.failed_ancestor]
 
     def _own(self, report: GroupReport) -> str:
         """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""
@@ -203,7 +203,7 @@ class _Sentences:
 
 
 def _is_placed(report: GroupReport) -> bool:
-    return report.status is Status.SUCCESS and report.lost_with is None
+    return report.status is Status.SUCCESS and report.failed_ancestor is None
 
 
 def _closest(candidate: CandidateDomain) -> str:

@@ -227,16 +227,16 @@ def test_held_pods_can_be_found(ledger: Ledger) -> None:
         ledger.put_pod(pod(name, cpu=1), home)
     kind = ledger.class_of(pod("p", cpu=1))
     ledger.ignore([found["q"]])
-    assert [ledger.whereabouts(uid) for uid in found.values()] == [(kind, 0), None, None, None]
-    rows, indexes = ledger.located(found.values())
+    assert [ledger.location_of(uid) for uid in found.values()] == [(kind, 0), None, None, None]
+    rows, indexes = ledger.locations_of(found.values())
     assert ([row >= 0 for row in rows], rows[0], indexes[0]) == ([True, False, False, False], 0, kind.index)
     assert ledger.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1]] * 2
     ledger.rollback(0)
-    assert ledger.whereabouts(found["q"]) == (kind, 1)
+    assert ledger.location_of(found["q"]) == (kind, 1)
     ledger.remove_node("b")
-    assert ledger.whereabouts(found["q"]) is None
+    assert ledger.location_of(found["q"]) is None
     ledger.put_node(node("nowhere"))
-    assert ledger.whereabouts(found["late"]) == (kind, 1)
+    assert ledger.location_of(found["late"]) == (kind, 1)
 
 
 class Counting:
@@ -366,7 +366,7 @@ def test_who_is_at_a_node_is_known_whether_the_node_is_or_not() -> None:
     """Pods may come before their node, and stay when it goes."""
     ledger = Ledger()
     ledger.put_pod(pod("a"), "n1")
-    assert (list(ledger.uids_at("n1")), list(ledger.uids_at("n2"))) == (["uid-default-a"], [])
+    assert (list(ledger.uids_on_node("n1")), list(ledger.uids_on_node("n2"))) == (["uid-default-a"], [])
 
 
 def test_a_class_is_kept_for_as_long_as_somebody_holds_it(ledger: Ledger) -> None:

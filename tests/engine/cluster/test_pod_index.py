@@ -251,7 +251,7 @@ def test_rollback_restores_everything(scene: FilterCase, data: st.DataObject) ->
     ledger, newcomer, rows = scene.settled()
     filters = dynamic_filters(ledger, Weights())
     classes = [newcomer, *(ledger.class_of(pod) for pod, _ in scene.hood.pods)]
-    for view in [view for pod_class in classes for found in filters if (view := found.view(pod_class))]:
+    for view in [view for pod_class in classes for found in filters if (view := found.pre_filter(pod_class))]:
         view.passes(rows)
         view.score(rows)
     marks = [(ledger.mark(), state(ledger))]
@@ -273,7 +273,7 @@ def test_rollback_restores_everything(scene: FilterCase, data: st.DataObject) ->
 def test_what_is_kept_up_to_date_is_what_would_be_derived(scene: FilterCase) -> None:
     """Answers that followed the pods equal answers derived from scratch."""
     ledger, newcomer, rows = scene.settled()
-    views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.view(newcomer))]
+    views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.pre_filter(newcomer))]
     for view in views:
         view.passes(rows)
         view.score(rows)

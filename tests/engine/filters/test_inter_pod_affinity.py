@@ -71,7 +71,7 @@ def cluster(*pods: tuple[Pod, str]) -> Ledger:
 
 def view_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> InterPodAffinityState:
     """Return the view of a pod's class, which has to have one."""
-    view = Filter(ledger, weights or Weights(pod_affinity=1)).view(ledger.class_of(found))
+    view = Filter(ledger, weights or Weights(pod_affinity=1)).pre_filter(ledger.class_of(found))
     assert view is not None
     return view
 
@@ -143,7 +143,7 @@ def test_pods_that_run_keep_off_whom_they_avoid() -> None:
     view = view_of(ledger, app("web"))
     assert passed(ledger, app("web")) == {"b1", "nowhere"}
     assert [reason for reason, _ in view.checks(rows)] == [AVOIDED_REASON]
-    assert view.could_pass(rows).all()
+    assert view.could_ever_pass(rows).all()
 
 
 def test_eviction_brings_nobody_near() -> None:
@@ -155,7 +155,7 @@ def test_eviction_brings_nobody_near() -> None:
     rows = ledger.cluster.everything()
     view = view_of(ledger, app("web", both))
     assert not view.passes(rows).any()
-    assert {ledger.cluster.name(row) for row in rows[view.could_pass(rows)].tolist()} == {"a1", "a2"}
+    assert {ledger.cluster.name(row) for row in rows[view.could_ever_pass(rows)].tolist()} == {"a1", "a2"}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_scores_are_weighted() -> None:
     assert score is not None
     assert score.tolist() == [100, 100, 200, 0]
     needed = cluster((app("cache", needs(term("web"))), "b1"))
-    assert Filter(needed, Weights(hard_pod_affinity=0)).view(needed.class_of(app("web"))) is None
+    assert Filter(needed, Weights(hard_pod_affinity=0)).pre_filter(needed.class_of(app("web"))) is None
 
 
 def test_what_is_alike_everywhere_is_not_scored() -> None:
@@ -214,7 +214,7 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     found = []
     for labels in ({}, {"tier": "back"}, {"tier": "front"}):
         ledger.put_namespace(Namespace(metadata=ObjectMeta(name="stores", labels=labels)))
-        view = filtered.view(web)
+        view = filtered.pre_filter(web)
         assert view is not None
         found.append(int(view.passes(rows).sum()))
     assert found == [4, 2, 4]
@@ -225,14 +225,14 @@ def test_whom_nobody_means_is_not_concerned() -> None:
     ledger = cluster((app("db", avoids(term("cache"))), "a1"))
     filtered = Filter(ledger, Weights())
     plain = ledger.class_of(app("web"))
-    assert filtered.view(plain) is None
+    assert filtered.pre_filter(plain) is None
     mark = ledger.mark()
     rival = ledger.class_of(app("rival", avoids(term("web"))))
     plain = ledger.class_of(app("web"))
     ledger.place(rival, ledger.cluster.everything()[:1])
-    assert filtered.view(plain) is not None
+    assert filtered.pre_filter(plain) is not None
     ledger.rollback(mark)
-    assert filtered.view(plain) is None
+    assert filtered.pre_filter(plain) is None
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,11 +242,11 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     filtered = Filter(ledger, Weights())
     for number in range(5):
         ledger.put_pod(app(f"db{number}", avoids(term("web"))), "a1")
-        assert filtered.view(ledger.class_of(app("web"))) is not None
+        assert filtered.pre_filter(ledger.class_of(app("web"))) is not None
         assert max(len(bonds) for bonds in filtered._bonds.values()) <= 4
         ledger.remove_pod(f"uid-default-db{number}")
-    assert filtered.view(ledger.class_of(app("web"))) is None
-    filtered.view(ledger.class_of(app("cache")))
+    assert filtered.pre_filter(ledger.class_of(app("web"))) is None
+    filtered.pre_filter(ledger.class_of(app("cache")))
     assert len(filtered._bonds) == 1
 
 
@@ -257,18 +257,18 @@ def test_labels_that_no_node_has_are_not_looked_at() -> None:
     )
     filtered, web = Filter(ledger, Weights()), ledger.class_of(app("web"))
     rival = ledger.class_of(app("rival", avoids(term("db", "rack"))))
-    assert [filtered.view(found) for found in (web, rival)] == [None, None]
+    assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
     for _ in range(2):
         ledger.put_node(node("b1", labels={"zone": "b", "rack": "r"}))
-        view, rows = filtered.view(web), ledger.cluster.everything()
+        view, rows = filtered.pre_filter(web), ledger.cluster.everything()
         assert view is not None
         assert ledger.cluster.name(rows[~view.passes(rows)].item()) == "b1"
-        assert filtered.view(rival) is not None
+        assert filtered.pre_filter(rival) is not None
         ledger.put_node(node("b1", labels={"zone": "b"}))
-        assert [filtered.view(found) for found in (web, rival)] == [None, None]
-    view = filtered.view(ledger.class_of(app("fan", needs(term("db"), term("db", "rack")))))
+        assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
+    view = filtered.pre_filter(ledger.class_of(app("fan", needs(term("db"), term("db", "rack")))))
     assert view is not None
-    assert not view.could_pass(ledger.cluster.everything()).any()
+    assert not view.could_ever_pass(ledger.cluster.everything()).any()
 
 
 def looking(there: Affinity, *keys: str) -> int:
@@ -277,11 +277,11 @@ def looking(there: Affinity, *keys: str) -> int:
     for name, zone in ZONES.items():
         ledger.put_node(node(name, labels={**dict.fromkeys(keys, name), "zone": zone or ""}))
     web, filtered, rows = ledger.class_of(app("web")), Filter(ledger, Weights()), ledger.cluster.everything()
-    Filter(ledger, Weights()).view(web)
+    Filter(ledger, Weights()).pre_filter(web)
 
     def work() -> None:
         for _ in range(5):
-            view = filtered.view(web)
+            view = filtered.pre_filter(web)
             if view is not None:
                 view.passes(rows)
                 view.score(rows)
@@ -313,14 +313,14 @@ def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
 def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
     ledger, newcomer, rows = scene.settled()
-    view = Filter(ledger, Weights(pod_affinity=1)).view(newcomer)
+    view = Filter(ledger, Weights(pod_affinity=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)
     score = None
     if view is not None:
         for reason, out in [(reason, ~held) for reason, held in view.checks(rows)]:
             faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
         assert view.passes(rows).tolist() == [fault is None for fault in faults]
-        assert view.could_pass(rows).tolist() == [fault != "needs" for fault in faults]
+        assert view.could_ever_pass(rows).tolist() == [fault != "needs" for fault in faults]
         score = view.score(rows)
     assert [affinity_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
     expected = affection_scores(scene.hood, scene.newcomer, scene.hood.nodes)

@@ -49,7 +49,7 @@ def two_nodes(*pods: Pod) -> Ledger:
 def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: bool) -> None:
     """Port, protocol and address decide, where no address means all of them and no protocol TCP."""
     ledger = two_nodes(with_port("taken", *taken))
-    view = NodePorts(ledger).view(ledger.class_of(with_port("wanted", *wanted)))
+    view = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted", *wanted)))
     assert view is not None
     assert view.passes(np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])).tolist() == [free, True]
 
@@ -57,11 +57,11 @@ def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: b
 def test_the_reason_is_kube_schedulers() -> None:
     """It is named per node, eviction could help everywhere, and no node is preferred."""
     ledger = two_nodes(with_port("taken"))
-    view: PreFilterState | None = NodePorts(ledger).view(ledger.class_of(with_port("wanted")))
+    view: PreFilterState | None = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted")))
     assert view is not None
     rows = np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])
     assert [(reason, passed.tolist()) for reason, passed in view.checks(rows)] == [(REASON, [False, True])]
-    assert view.could_pass(rows).tolist() == [True, True]
+    assert view.could_ever_pass(rows).tolist() == [True, True]
     assert view.score(rows) is None
 
 
@@ -79,7 +79,7 @@ def test_whoever_has_no_host_port_is_not_concerned() -> None:
     """Such pods stay on the fast path, and clash with nobody."""
     ledger = two_nodes(with_port("taken"))
     plain = ledger.class_of(pod("plain", containers=(Container(ports=(ContainerPort(container_port=80),)),)))
-    assert NodePorts(ledger).view(plain) is None
+    assert NodePorts(ledger).pre_filter(plain) is None
     assert Clashes(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
 
 
@@ -92,7 +92,7 @@ def test_ports_are_looked_up_and_not_compared() -> None:
             return pod(name, containers=(Container(ports=ports),))
 
         ledger = two_nodes(many("taken", 1), with_port("one", 20_000))
-        view = NodePorts(ledger).view(ledger.class_of(many("wanted", 10_000)))
+        view = NodePorts(ledger).pre_filter(ledger.class_of(many("wanted", 10_000)))
         assert view is not None
         rows = ledger.cluster.everything()
 
@@ -121,6 +121,6 @@ def test_who_takes_a_port_is_known() -> None:
 def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
     """On small clusters, every node gets the answer that a loop over its pods gives."""
     ledger, newcomer, rows = scene.settled()
-    view = NodePorts(ledger).view(newcomer)
+    view = NodePorts(ledger).pre_filter(newcomer)
     passed = [True] * len(rows) if view is None else view.passes(rows).tolist()
     assert [ports_free(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == passed

@@ -23,7 +23,7 @@ def ledger() -> Ledger:
 
 def view_of(ledger: Ledger, volumes: tuple[PodVolume, ...] | None) -> NodeVolumeLimitsState | None:
     """Return the view of a pod with these volumes."""
-    return NodeVolumeLimits(ledger).view(ledger.class_of(pod("p", volumes=volumes)))
+    return NodeVolumeLimits(ledger).pre_filter(ledger.class_of(pod("p", volumes=volumes)))
 
 
 def passes(ledger: Ledger, *volumes: PodVolume) -> list[bool]:
@@ -55,7 +55,7 @@ def test_an_empty_node_attaches_up_to_its_limit(
     assert passes(ledger, *volumes) == expected
     view = view_of(ledger, volumes)
     assert view is not None
-    assert view.could_pass(ledger.cluster.everything()).tolist() == expected
+    assert view.could_ever_pass(ledger.cluster.everything()).tolist() == expected
 
 
 def test_what_is_attached_leaves_less(ledger: Ledger) -> None:
@@ -68,7 +68,7 @@ def test_what_is_attached_leaves_less(ledger: Ledger) -> None:
     assert passes(ledger, *inline(DRIVER)) == [False, False, True]
     view = view_of(ledger, using("d"))
     assert view is not None
-    assert view.could_pass(ledger.cluster.everything()).all()
+    assert view.could_ever_pass(ledger.cluster.everything()).all()
 
 
 def test_volumes_yet_to_be_made_count(ledger: Ledger) -> None:
@@ -96,15 +96,15 @@ def test_a_pod_stays_where_it_could_come_anew(ledger: Ledger) -> None:
     ledger.place(kind, rows[:2])
     view = view_of(ledger, using("a"))
     assert view is not None
-    assert view.stays(rows[:2]).tolist() == [True, True]
+    assert view.still_passes(rows[:2]).tolist() == [True, True]
     ledger.put_pod(pod("x", volumes=using("b")), "n1")
     ledger.put_pod(pod("y", volumes=using("b")), "n2")
-    assert view.stays(rows[:2]).tolist() == [False, True]
+    assert view.still_passes(rows[:2]).tolist() == [False, True]
     ledger.put_pod(pod("z", volumes=using("a", "c")), "n1")
-    assert view.stays(rows[:1]).tolist() == [True]
+    assert view.still_passes(rows[:1]).tolist() == [True]
     both = view_of(ledger, (*using("a"), *inline(DRIVER)))
     assert both is not None
-    assert both.stays(rows[:1]).tolist() == [False]
+    assert both.still_passes(rows[:1]).tolist() == [False]
 
 
 def test_other_drivers_do_not_matter(ledger: Ledger) -> None:
@@ -115,7 +115,7 @@ def test_other_drivers_do_not_matter(ledger: Ledger) -> None:
     ledger.place(kind, ledger.cluster.everything()[:1])
     view = view_of(ledger, using("a", "new"))
     assert view is not None
-    assert view.stays(ledger.cluster.everything()[:1]).tolist() == [True]
+    assert view.still_passes(ledger.cluster.everything()[:1]).tolist() == [True]
 
 
 @pytest.mark.parametrize("limit", [0, -5])

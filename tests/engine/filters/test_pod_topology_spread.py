@@ -64,7 +64,7 @@ def cluster(*homes: str, coming: Sequence[str] = ()) -> Ledger:
 
 def view_of(ledger: Ledger, found: Pod) -> PodTopologySpreadState:
     """Return the view of a pod's class, which has to have one."""
-    view = PodTopologySpread(ledger, Weights(spread=1)).view(ledger.class_of(found))
+    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(found))
     assert view is not None
     return view
 
@@ -138,7 +138,7 @@ def test_a_missing_label_has_a_reason_of_its_own() -> None:
     found = [(reason, held.tolist()) for reason, held in view.checks(rows)]
     assert found[0] == (UNLABELLED_REASON, [True, True, True, False])
     assert (found[1][0], found[1][1][:3]) == (REASON, [False, False, True])
-    assert view.could_pass(rows).tolist() == [True, True, True, False]
+    assert view.could_ever_pass(rows).tolist() == [True, True, True, False]
 
 
 def test_pods_that_are_being_deleted_do_not_count() -> None:
@@ -178,7 +178,7 @@ def test_hard_constraints_do_not_score() -> None:
     ledger = cluster("a1")
     rows = ledger.cluster.everything()
     assert view_of(ledger, web("new", constraint())).score(rows) is None
-    assert PodTopologySpread(ledger, Weights()).view(ledger.class_of(web("new"))) is None
+    assert PodTopologySpread(ledger, Weights()).pre_filter(ledger.class_of(web("new"))) is None
 
 
 @given(scenes(with_spread()))
@@ -186,7 +186,7 @@ def test_hard_constraints_do_not_score() -> None:
 def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
     ledger, newcomer, rows = scene.settled()
-    view = PodTopologySpread(ledger, Weights(spread=1)).view(newcomer)
+    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)
     score = None
     if view is not None:
@@ -204,7 +204,7 @@ def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
 def test_what_passes_does_so_whoever_comes(scene: FilterCase) -> None:
     """Whether all that are nominated come or none, as the obvious model has it."""
     ledger, newcomer, rows = scene.settled()
-    view = PodTopologySpread(ledger, Weights()).view(newcomer)
+    view = PodTopologySpread(ledger, Weights()).pre_filter(newcomer)
     passes = [True] * len(rows) if view is None else view.passes(rows)
     for home in (home for home, seat in zip(scene.hood.nodes, passes, strict=True) if seat):
         assert spread_fault(scene.hood.if_all_come(), scene.newcomer, home) is None
@@ -221,7 +221,7 @@ def test_hosts_count_as_the_model_says() -> None:
         ledger.put_node(host)
     for other, home in crowd:
         ledger.put_pod(other, home.metadata.name)
-    view = PodTopologySpread(ledger, Weights(spread=1)).view(ledger.class_of(newcomer))
+    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(newcomer))
     assert view is not None
     scores = view.score(np.array([ledger.cluster.row_of[host.metadata.name] for host in nodes]))
     assert scores is not None

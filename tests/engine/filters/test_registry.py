@@ -47,7 +47,7 @@ def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
     ledger.put_node(node("a"))
     pod_class = ledger.class_of(pod("p", cpu=1))
     assert list(storage_checks(pod_class, ledger, np.arange(1))) == []
-    assert {None} == {found.view(pod_class) for found in dynamic_filters(ledger, Weights())}
+    assert {None} == {found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())}
 
 
 @cases(400)
@@ -60,10 +60,10 @@ def test_a_pod_may_stay_where_it_could_come_anew(scene: FilterCase, mates: list[
     for found in dynamic_filters(ledger, Weights()):
         for place in range(len(rows)):
             at = rows[[place]]
-            before = found.view(newcomer)
+            before = found.pre_filter(newcomer)
             passes = before is None or before.passes(at)[0]
             mark = ledger.mark()
             ledger.place(newcomer, at)
-            after = found.view(newcomer)
-            assert passes == (after is None or after.stays(at)[0])
+            after = found.pre_filter(newcomer)
+            assert passes == (after is None or after.still_passes(at)[0])
             ledger.rollback(mark)

@@ -21,15 +21,15 @@ def ledger() -> Ledger:
 
 def test_nodes_without_a_volume_are_out(ledger: Ledger) -> None:
     """No eviction brings one, and none of those that have is better than another."""
-    view = VolumeBinding(ledger).view(ledger.class_of(pod("p", volumes=using("c"))))
+    view = VolumeBinding(ledger).pre_filter(ledger.class_of(pod("p", volumes=using("c"))))
     assert view is not None
     rows = ledger.cluster.everything()
-    assert view.passes(rows).tolist() == view.could_pass(rows).tolist() == [True, False]
+    assert view.passes(rows).tolist() == view.could_ever_pass(rows).tolist() == [True, False]
     assert [(reason, passed.tolist()) for reason, passed in view.checks(rows)] == [(REASON, [True, False])]
     assert view.score(rows) is None
     ledger.place(ledger.class_of(pod("p", volumes=using("c"))), rows[:1])
     assert view.passes(rows[::-1]).tolist() == [False, True]
-    assert view.stays(rows[:1]).tolist() == [True]
+    assert view.still_passes(rows[:1]).tolist() == [True]
 
 
 def test_who_is_not_concerned(ledger: Ledger) -> None:
@@ -37,7 +37,7 @@ def test_who_is_not_concerned(ledger: Ledger) -> None:
     stock(ledger.storage, claim("bound", bound_to="w"), volume("w"))
     found = VolumeBinding(ledger)
     others = (None, inline("driver"), using("bound"), using("gone"))
-    assert [found.view(ledger.class_of(pod("p", volumes=volumes))) for volumes in others] == [None] * 4
+    assert [found.pre_filter(ledger.class_of(pod("p", volumes=volumes))) for volumes in others] == [None] * 4
 
 
 def test_several_pods_placed_at_once_choose_one_by_one(ledger: Ledger) -> None:

@@ -266,9 +266,9 @@ def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
     """Return the nodes that every filter of volumes lets a class go to."""
     rows = ledger.cluster.everything()
     checks = [*storage_checks(pod_class, ledger, rows)]
-    for view in [found.view(pod_class) for found in dynamic_filters(ledger, Weights())]:
+    for view in [found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())]:
         if view is not None:
-            assert (view.could_pass(rows) >= view.passes(rows)).all()
+            assert (view.could_ever_pass(rows) >= view.passes(rows)).all()
             checks += view.checks(rows)
     passed = np.logical_and.reduce([flags for _, flags in checks] or [np.ones(len(rows), dtype=np.bool_)])
     return {ledger.cluster.name(row) for row in rows[passed].tolist()}

@@ -23,11 +23,11 @@ def ledger() -> Ledger:
 
 def passes(ledger: Ledger, *claims: str) -> list[bool]:
     """Tell which nodes a pod that uses these claims may go to."""
-    view = VolumeRestrictions(ledger).view(ledger.class_of(pod("p", volumes=using(*claims))))
+    view = VolumeRestrictions(ledger).pre_filter(ledger.class_of(pod("p", volumes=using(*claims))))
     assert view is not None
     rows = ledger.cluster.everything()
     assert [(reason, flags.tolist()) for reason, flags in view.checks(rows)] == [(REASON, view.passes(rows).tolist())]
-    assert view.could_pass(rows).all()
+    assert view.could_ever_pass(rows).all()
     assert view.score(rows) is None
     return [bool(flag) for flag in view.passes(rows)]
 
@@ -56,15 +56,15 @@ def test_a_pod_stays_as_long_as_it_is_alone_with_its_claim(ledger: Ledger) -> No
     kind = ledger.class_of(pod("p", volumes=using("a", "shared")))
     ledger.put_pod(pod("other", volumes=using("shared")), "n1")
     ledger.place(kind, rows[:1])
-    view = VolumeRestrictions(ledger).view(kind)
+    view = VolumeRestrictions(ledger).pre_filter(kind)
     assert view is not None
-    assert view.stays(rows[:1]).tolist() == [True]
+    assert view.still_passes(rows[:1]).tolist() == [True]
     ledger.put_pod(pod("rival", volumes=using("a")), "n2")
-    assert view.stays(rows[:1]).tolist() == [False]
+    assert view.still_passes(rows[:1]).tolist() == [False]
 
 
 def test_who_is_not_concerned(ledger: Ledger) -> None:
     """Pods without volumes, and with claims that any number of pods may use."""
     found = VolumeRestrictions(ledger)
-    assert found.view(ledger.class_of(pod("p"))) is None
-    assert found.view(ledger.class_of(pod("p", volumes=using("shared")))) is None
+    assert found.pre_filter(ledger.class_of(pod("p"))) is None
+    assert found.pre_filter(ledger.class_of(pod("p", volumes=using("shared")))) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cpg_engine.gangs.placement import reasons
+from cpg_engine.gangs.placement import filter_reasons
 from cpg_engine.score_cache import ClassScores
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing import storage_builders
@@ -25,14 +25,14 @@ def snapshot() -> Snapshot:
 
 def feasible(snapshot: Snapshot, *claims: str) -> str:
     """Return the nodes on the board of a pod that uses these claims."""
-    board = snapshot.boards.of(snapshot.ledger.class_of(pod("p", volumes=using(*claims))))
+    board = snapshot.score_cache.of(snapshot.ledger.class_of(pod("p", volumes=using(*claims))))
     return " ".join(sorted(snapshot.ledger.cluster.name(row) for row in board.feasible.nonzero()[0].tolist()))
 
 
 def told(snapshot: Snapshot, *claims: str) -> dict[str, int]:
     """Return the reasons for which nodes are out, with their numbers."""
     pod_class = snapshot.ledger.class_of(pod("p", volumes=using(*claims)))
-    found = reasons(snapshot, pod_class, snapshot.ledger.cluster.everything())
+    found = filter_reasons(snapshot, pod_class, snapshot.ledger.cluster.everything())
     return {reason.text: reason.nodes for reason in found}
 
 
@@ -103,4 +103,4 @@ def test_classes_with_bound_claims_go_as_one_batch(snapshot: Snapshot) -> None:
     """What does not depend on other pods takes nobody off the fast path."""
     stock(snapshot.ledger.storage, claim("c", bound_to="v"), volume("v", at={ZONE: ["a"]}))
     pod_class = snapshot.ledger.class_of(pod("p", volumes=using("c")))
-    assert [dynamic for dynamic in snapshot.dynamic if dynamic.view(pod_class) is not None] == []
+    assert [dynamic for dynamic in snapshot.dynamic_filters if dynamic.pre_filter(pod_class) is not None] == []

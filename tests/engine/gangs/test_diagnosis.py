@@ -55,7 +55,7 @@ def test_who_is_lost_with_a_group_above_is_told() -> None:
     one, two, far = {"gang": 1}, {"gang": 2}, {"pod": "1@far", **NOWHERE}
     children = {"fits": one, "mid": {"gang": 2, "children": {"low": {"gang": 1, "children": {"fit": one}}, "far": two}}}
     found = told(["n1 9"], {"gang": 1, "children": children}, ["1@fits", "1@fit", far, far])
-    lost = {name: found.report(name).lost_with for name in ("root", "fits", "mid", "low", "fit", "far")}
+    lost = {name: found.report(name).failed_ancestor for name in ("root", "fits", "mid", "low", "fit", "far")}
     mid = found.report("mid").key
     assert lost == {"root": None, "fits": None, "mid": None, "low": mid, "fit": mid, "far": mid}
 

@@ -8,7 +8,7 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Container, ContainerPort, Pod
 from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
 from cpg_api.meta import LabelSelector
-from cpg_engine.gangs.placement import is_unresolvable, place_members, reasons, sees_others
+from cpg_engine.gangs.placement import depends_on_other_pods, filter_reasons, is_unresolvable, place_pods
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import metadata, node, pod
@@ -53,7 +53,7 @@ def with_port(name: str, port: int) -> Pod:
 def test_pods_are_placed_in_order(cpus: list[int], sizes: str, limit: int, seats: Seats, left: list[str]) -> None:
     """Each pod goes to the best node for it in what those before it have left; the ledger holds them."""
     snapshot = world_of(*cpus)
-    placed = place_members(snapshot, snapshot.ledger.cluster.everything(), members(snapshot, *sized(sizes)), limit)
+    placed = place_pods(snapshot, snapshot.ledger.cluster.everything(), members(snapshot, *sized(sizes)), limit)
     assert seats == [(member.uid, snapshot.ledger.cluster.name(row)) for member, row in placed.seats]
     assert left == [member.uid for member in placed.left]
     assert len(seats) == snapshot.ledger.used[:, 3].sum()
@@ -64,7 +64,7 @@ def test_pods_are_placed_in_order(cpus: list[int], sizes: str, limit: int, seats
 def test_rows_are_plain_numbers() -> None:
     """What leaves the search is no array's element."""
     snapshot = world_of(1)
-    (seat,) = place_members(snapshot, np.array([0]), members(snapshot, pod("p")), 1).seats
+    (seat,) = place_pods(snapshot, np.array([0]), members(snapshot, pod("p")), 1).seats
     assert int is type(seat[1])
 
 
@@ -72,7 +72,7 @@ def test_pods_that_see_each_other_are_placed_one_by_one() -> None:
     """Two pods with one host port never share a node, and the third finds none."""
     snapshot = world_of(4, 4)
     group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
-    placed = place_members(snapshot, np.array([0, 1]), group, 3)
+    placed = place_pods(snapshot, np.array([0, 1]), group, 3)
     assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
     assert [member.uid for member in placed.left] == ["r"]
 
@@ -81,7 +81,7 @@ def test_no_more_are_placed_one_by_one_than_asked_for() -> None:
     """Pods that see each other stop at the limit as well."""
     snapshot = world_of(4, 4, 4)
     group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
-    placed = place_members(snapshot, np.arange(3), group, 2)
+    placed = place_pods(snapshot, np.arange(3), group, 2)
     assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
 
 
@@ -94,7 +94,7 @@ def test_scores_of_who_is_where_are_added() -> None:
     pods = [
         pod(name, cpu=1, topology_spread_constraints=(constraint,), meta=metadata(name, app="a")) for name in ("p", "q")
     ]
-    placed = place_members(snapshot, np.array([0, 1]), members(snapshot, *pods), 2)
+    placed = place_pods(snapshot, np.array([0, 1]), members(snapshot, *pods), 2)
     assert [row for _, row in placed.seats] == [0, 1]
 
 
@@ -102,7 +102,7 @@ def test_only_some_pods_see_others() -> None:
     """A host port makes it matter who is where, plain resources do not."""
     snapshot = world_of(4)
     plain, port = (snapshot.ledger.class_of(one) for one in (pod("p", cpu=1), with_port("q", 80)))
-    assert (sees_others(snapshot, plain), sees_others(snapshot, port)) == (False, True)
+    assert (depends_on_other_pods(snapshot, plain), depends_on_other_pods(snapshot, port)) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_each_node_is_told_under_the_first_filter_that_it_fails() -> None:
     snapshot = full_house()
     container = with_port("p", 80).spec.containers
     one = pod("p", containers=container, overhead={"cpu": 2}, node_selector={"disk": "ssd"})
-    assert [(why.text, why.nodes) for why in reasons(snapshot, snapshot.ledger.class_of(one), np.arange(5))] == [
+    assert [(why.text, why.nodes) for why in filter_reasons(snapshot, snapshot.ledger.class_of(one), np.arange(5))] == [
         ("Insufficient cpu", 1),
         ("Too many pods", 1),
         ("node(s) didn't have free ports for the requested pod ports", 1),
@@ -156,7 +156,7 @@ def test_each_node_is_told_under_the_first_filter_that_it_fails() -> None:
 def test_frequent_reasons_come_first() -> None:
     """Equal counts stand by text, so that two runs say the same."""
     snapshot = world_of(1, 1, 4)
-    found = reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=2, memory="1Gi")), np.arange(3))
+    found = filter_reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=2, memory="1Gi")), np.arange(3))
     assert [(why.text, why.nodes) for why in found] == [("Insufficient memory", 3), ("Insufficient cpu", 2)]
 
 
@@ -164,7 +164,7 @@ def test_storage_has_reasons_of_its_own() -> None:
     """A claim that does not exist takes out every node that is left."""
     snapshot = world_of(4, 4)
     volumes = (PodVolume("v", persistent_volume_claim=ClaimVolumeSource("missing")),)
-    (why,) = reasons(snapshot, snapshot.ledger.class_of(pod("p", volumes=volumes)), np.arange(2))
+    (why,) = filter_reasons(snapshot, snapshot.ledger.class_of(pod("p", volumes=volumes)), np.arange(2))
     assert why.nodes == 2
     assert "missing" in why.text or "claim" in why.text
 
@@ -172,4 +172,4 @@ def test_storage_has_reasons_of_its_own() -> None:
 def test_a_place_has_no_reasons() -> None:
     """Where a pod fits everywhere, nothing is told."""
     snapshot = world_of(4, 4)
-    assert reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=1)), np.arange(2)) == ()
+    assert filter_reasons(snapshot, snapshot.ledger.class_of(pod("p", cpu=1)), np.arange(2)) == ()

@@ -13,7 +13,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_engine.gangs import placement
-from cpg_engine.gangs.placement import place_members, sees_others
+from cpg_engine.gangs.placement import depends_on_other_pods, place_pods
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import metadata, node, pod
@@ -44,7 +44,7 @@ def check_in_turn(scene: FilterCase, count: int, fits: Model) -> None:
     members = [PendingPod(uid=found.metadata.uid, pod_class=snapshot.ledger.class_of(found)) for found in pods]
     allowed = [found for found in scene.hood.nodes if not found.spec.taints or scene.newcomer.spec.tolerations]
     allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(scene.newcomer)]
-    placed = place_members(snapshot, snapshot.ledger.cluster.everything(), members, count)
+    placed = place_pods(snapshot, snapshot.ledger.cluster.everything(), members, count)
     hood = scene.hood
     for member, row in placed.seats:
         home = next(found for found in hood.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
@@ -91,6 +91,6 @@ def test_whom_nobody_means_is_placed_as_one_batch(monkeypatch: pytest.MonkeyPatc
     snapshot.ledger.put_pod(pod("rival", affinity=rival), "a")
     monkeypatch.setattr(placement, "_one_by_one", None)
     plain, meant = (snapshot.ledger.class_of(pod("p", meta=metadata("p", app=name))) for name in ("web", "db"))
-    assert [sees_others(snapshot, pod_class) for pod_class in (plain, meant)] == [False, True]
+    assert [depends_on_other_pods(snapshot, pod_class) for pod_class in (plain, meant)] == [False, True]
     members = [PendingPod(uid=str(number), pod_class=plain) for number in range(3)]
-    assert len(place_members(snapshot, snapshot.ledger.cluster.everything(), members, 3).seats) == 3
+    assert len(place_pods(snapshot, snapshot.ledger.cluster.everything(), members, 3).seats) == 3

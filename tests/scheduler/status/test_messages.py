@@ -51,7 +51,7 @@ def report(
 
 def lost(found: GroupReport, above: GroupKey = ROOT) -> GroupReport:
     """Return the report of a group below one that has no place."""
-    return replace(found, lost_with=above)
+    return replace(found, failed_ancestor=above)
 
 
 def full(key: GroupKey, minimum: int, scheduled: int = 0, *, uu: int = 0) -> GroupReport:
