@@ -10,8 +10,8 @@ from keeping import cpu_seconds
 from racing import watching
 
 from cpg_api.scheduling.names import SCHEDULER_NAME
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.resources import NATIVE_POD_GROUPS
 from cpg_lab.clusters import Cluster
 from cpg_lab.errors import LabError

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import MERGE_PATCH, Connection
-from cpg_client.creating import create_all
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
 from cpg_client.resources import (

@@ -28,8 +28,8 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodIndex, TopologyDomain
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import MERGE_PATCH, Connection
-from cpg_client.creating import create_all
 from cpg_client.listing import list_all
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, NODES, PODS, STATUS
 from cpg_lab import probing

@@ -22,8 +22,8 @@ from keeping import cpu_seconds, load, peak_mb
 from phases import phases_of
 
 from cpg_api.core.pod import Pod
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.listing import list_all
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
@@ -165,7 +165,7 @@ async def watching(connection: Connection, scheduler: str, on_bind: Callable[[],
     accepted = asyncio.Event()
 
     async def read() -> None:
-        hooks = WatchHooks(accepted=accepted.set)
+        hooks = WatchHooks(on_accepted=accepted.set)
         async with aclosing(watch(connection, PATH, version, params=selected, hooks=hooks)) as events:
             async for event in events:
                 if event.type == "ADDED":

@@ -24,15 +24,15 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from cpg_client import kubeconfig, tls
-from cpg_client.channels import BrokenChannelError, Channel, Channels, Place
-from cpg_client.endpoint import Endpoint, Identity
+from cpg_client.connection_pool import BrokenConnectionError, ConnectionPool, HttpConnection, ServerAddress
+from cpg_client.endpoint import ClientCertificate, Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.http1 import Head
-from cpg_client.http1 import request as request_of
-from cpg_client.observing import Observer
-from cpg_client.plugins import PluginTokens
-from cpg_client.retrying import Retries
-from cpg_client.timing import REAL, Timing
+from cpg_client.exec_plugins import PluginCredentials
+from cpg_client.http1 import ResponseHead
+from cpg_client.http1 import encode_request as request_of
+from cpg_client.observer import RequestObserver
+from cpg_client.retrying import RetryPolicy
+from cpg_client.timing import REAL_TIME, Timing
 from cpg_client.tokens import TokenSource
 
 Params = Mapping[str, str | int]
@@ -62,7 +62,7 @@ class ConnectionSettings:
     total_timeout: float = 60.0
     connect_timeout: float = 10.0
     idle_timeout: float = 60.0
-    retries: Retries = field(default_factory=Retries)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     user_agent: str = f"kube-cpg/{version('kube-cpg')}"
 
 
@@ -85,18 +85,18 @@ class Connection:
         endpoint: Endpoint,
         settings: ConnectionSettings = ConnectionSettings(),
         *,
-        timing: Timing = REAL,
+        timing: Timing = REAL_TIME,
         fence: Callable[[], None] = _open,
     ) -> None:
         self.endpoint = endpoint
         self.timing = timing
-        self.observer = Observer()
+        self.observer = RequestObserver()
         self._fence = fence
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)
-        self._plugin = PluginTokens.of(endpoint, timing)
-        self._contexts = tls.Contexts(endpoint)
-        self._identity: Identity | None = None
+        self._plugin = PluginCredentials.of(endpoint, timing)
+        self._contexts = tls.TlsContexts(endpoint)
+        self._identity: ClientCertificate | None = None
         self._url = urlsplit(endpoint.server.rstrip("/"))
         self._secure = self._url.scheme == "https"
         self._headers = (
@@ -105,7 +105,7 @@ class Connection:
             ("Accept", JSON),
             ("Accept-Encoding", "identity"),
         )
-        self._channels: Channels | None = None
+        self._channels: ConnectionPool | None = None
 
     @classmethod
     def from_kubeconfig(
@@ -119,8 +119,8 @@ class Connection:
 
     async def __aenter__(self) -> Self:
         settings, endpoint = self._settings, self.endpoint
-        self._channels = Channels(
-            Place(
+        self._channels = ConnectionPool(
+            ServerAddress(
                 host=self._url.hostname or "",
                 port=self._url.port or (443 if self._secure else 80),
                 tls=(lambda: self._contexts.current(self._identity)) if self._secure else None,
@@ -191,13 +191,13 @@ class Connection:
                 await self._renew()
             raise
         finally:
-            channels.give_back(channel)
+            channels.release(channel)
 
-    async def _pieces(self, channel: Channel, about: str, silence: float) -> AsyncIterator[bytes]:
+    async def _pieces(self, channel: HttpConnection, about: str, silence: float) -> AsyncIterator[bytes]:
         while True:
             with self._telling(about, f"nothing was heard for {silence:g} s"):
                 async with asyncio.timeout(silence):
-                    piece = await channel.piece()
+                    piece = await channel.read_chunk()
             if not piece:
                 return
             yield piece
@@ -230,7 +230,7 @@ class Connection:
                 wait = self._settings.retries.wait_before_next(method, error, sent=sent, waited=waited)
                 if wait is None:
                     raise
-                self.observer.repeated(method, error.status)
+                self.observer.on_retry(method, error.status)
             waited += wait
             await self.timing.sleep(wait)
 
@@ -248,37 +248,39 @@ class Connection:
         with self._telling(about, f"no complete answer within {patience:g} s"):
             async with asyncio.timeout(patience):
                 channel, head = await self._ask(method, message)
-        body = channel.body()
-        self._open_channels().give_back(channel)
+        body = channel.take_body()
+        self._open_channels().release(channel)
         _refuse(head, body, about)
         return body
 
-    async def _ask(self, method: str, message: bytes, *, streaming: bool = False) -> tuple[Channel, Head]:
+    async def _ask(
+        self, method: str, message: bytes, *, streaming: bool = False
+    ) -> tuple[HttpConnection, ResponseHead]:
         began, status = self.timing.clock(), 0
         try:
             channel, head = await self._exchange(method, message, streaming=streaming)
             status = head.status
         finally:
-            self.observer.answered(method, status, self.timing.clock() - began)
+            self.observer.on_response(method, status, self.timing.clock() - began)
         return channel, head
 
-    async def _exchange(self, method: str, message: bytes, *, streaming: bool) -> tuple[Channel, Head]:
+    async def _exchange(self, method: str, message: bytes, *, streaming: bool) -> tuple[HttpConnection, ResponseHead]:
         """Send a request and wait for the answer; the channel is to be given back.
 
         An idle channel may turn out to have been closed meanwhile: what only reads is then sent once more on a new one.
         """
         channels = self._open_channels()
         fence = _open if method == "GET" else self._fence
-        channel = await channels.take()
+        channel = await channels.acquire()
         while True:
             try:
-                channel.ask(message, fence=fence, streaming=streaming)
-                return channel, await channel.head()
+                channel.send_request(message, fence=fence, streaming=streaming)
+                return channel, await channel.read_head()
             except BaseException as error:
-                channels.give_back(channel)
-                if not (isinstance(error, BrokenChannelError) and channel.is_stale and method == "GET"):
+                channels.release(channel)
+                if not (isinstance(error, BrokenConnectionError) and channel.is_stale and method == "GET"):
                     raise
-            channel = await channels.take(fresh=True)
+            channel = await channels.acquire(fresh=True)
 
     async def _message(
         self, method: str, path: str, *, data: bytes | None, headers: Mapping[str, str], params: Params | None
@@ -297,12 +299,12 @@ class Connection:
             yield
         except TimeoutError as error:
             raise ConnectionFailedError(server, about, silence) from error
-        except BrokenChannelError as error:
+        except BrokenConnectionError as error:
             if isinstance(error.__cause__, ssl.SSLError):
-                self._contexts.doubt()
+                self._contexts.invalidate()
             raise ConnectionFailedError(server, about, str(error)) from error
 
-    def _open_channels(self) -> Channels:
+    def _open_channels(self) -> ConnectionPool:
         if self._channels is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
         return self._channels
@@ -324,14 +326,14 @@ class Connection:
         has_token = self._tokens.renew()
         return self._open_channels().refresh() or has_token
 
-    def _show(self, identity: Identity | None) -> None:
+    def _show(self, identity: ClientCertificate | None) -> None:
         """Show the certificate that a program gave, on channels that are opened from now on."""
         if identity != self._identity:
             self._identity = identity
             self._open_channels().refresh()
 
 
-def _refuse(head: Head, body: bytes, about: str) -> None:
+def _refuse(head: ResponseHead, body: bytes, about: str) -> None:
     """Raise what the server says, unless it is yes."""
     if not 200 <= head.status < 300:
         raise ApiError.from_response(head.status, body, retry_after=head.header("retry-after"), request=about)

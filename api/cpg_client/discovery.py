@@ -20,7 +20,7 @@ T = TypeVar("T")
 _SECONDS_BETWEEN_PROBES = 0.2
 
 
-class Version(msgspec.Struct, frozen=True, rename="camel"):
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
     """The server's release; ``minor`` may end in a plus sign."""
 
     major: str
@@ -32,39 +32,39 @@ class _GroupVersion(msgspec.Struct, frozen=True, rename="camel"):
     group_version: str
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ApiGroup(msgspec.Struct, frozen=True):
     versions: tuple[_GroupVersion, ...]
 
 
-class _Groups(msgspec.Struct, frozen=True):
-    groups: tuple[_Group, ...]
+class _ApiGroupList(msgspec.Struct, frozen=True):
+    groups: tuple[_ApiGroup, ...]
 
 
-class _Served(msgspec.Struct, frozen=True):
+class _ApiResource(msgspec.Struct, frozen=True):
     name: str
     kind: str
     namespaced: bool
 
 
-class _ServedList(msgspec.Struct, frozen=True):
-    resources: tuple[_Served, ...] | None = None
+class _ApiResourceList(msgspec.Struct, frozen=True):
+    resources: tuple[_ApiResource, ...] | None = None
 
 
-async def version(connection: Connection) -> Version:
+async def server_version(connection: Connection) -> ServerVersion:
     """Return the server's release."""
-    return await _ask(connection, "/version", Version, "a version")
+    return await _get(connection, "/version", ServerVersion, "a version")
 
 
 async def group_versions(connection: Connection) -> frozenset[str]:
     """Return every ``group/version`` served; the core group, always there, is not among them."""
-    groups = (await _ask(connection, "/apis", _Groups, "a list of groups")).groups
+    groups = (await _get(connection, "/apis", _ApiGroupList, "a list of groups")).groups
     return frozenset(version.group_version for group in groups for version in group.versions)
 
 
-async def served(connection: Connection, group: str, version: str) -> frozenset[Resource]:
+async def served_resources(connection: Connection, group: str, version: str) -> frozenset[Resource]:
     """Return the resources of one group-version, without subresources; empty if it is not served."""
     try:
-        answer = await _ask(connection, group_path(group, version), _ServedList, "a list of resources")
+        answer = await _get(connection, group_path(group, version), _ApiResourceList, "a list of resources")
     except ApiError as error:
         if error.is_not_found:
             return frozenset()
@@ -75,7 +75,7 @@ async def served(connection: Connection, group: str, version: str) -> frozenset[
     )
 
 
-async def _ask(connection: Connection, path: str, kind: type[T], expected: str) -> T:
+async def _get(connection: Connection, path: str, kind: type[T], expected: str) -> T:
     return read_answer(await connection.get(path), kind, request=f"GET {path}", expected=expected)
 
 
@@ -98,7 +98,7 @@ async def wait_ready(
                 try:
                     await connection.get("/readyz")
                 except (ApiError, ConnectionFailedError) as error:
-                    last = _why_not(error)
+                    last = _failed_checks(error)
                     await sleep(_SECONDS_BETWEEN_PROBES)
                 else:
                     return
@@ -106,7 +106,7 @@ async def wait_ready(
         raise NotReadyError(f"{connection.endpoint.server}: not ready within {timeout:g} s: {last}") from error
 
 
-def _why_not(error: ApiError | ConnectionFailedError) -> str:
+def _failed_checks(error: ApiError | ConnectionFailedError) -> str:
     """Pick the failed checks out of the long list of passed ones."""
     said = error.message.splitlines() if isinstance(error, ApiError) else []
     return ", ".join(line for line in said if line.startswith("[-]")) or str(error)

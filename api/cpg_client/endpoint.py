@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Identity(NamedTuple):
+class ClientCertificate(NamedTuple):
     """A client certificate and its key, as PEM text."""
 
     certificate: bytes
@@ -25,7 +25,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plugin:
+class ExecPlugin:
     """A program that gives tokens or certificates (exec credential plugin): how the clouds and OIDC do it.
 
     ``cluster_info`` says whether the program wants to be told which cluster it is for.
@@ -51,7 +51,7 @@ class Credentials:
     key: Path | bytes | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
-    plugin: Plugin | None = None
+    plugin: ExecPlugin | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import msgspec
 
 from cpg_api.decoding import decode
 
-_LONGEST_MESSAGE = 8_192  # a failing /readyz lists every check, and the failed one may stand last
-_LONGEST_LINE = 600
+_MAX_MESSAGE_BYTES = 8_192  # a failing /readyz lists every check, and the failed one may stand last
+_MAX_TEXT_LENGTH = 600
 
 
 class ClientError(Exception):
@@ -65,7 +65,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _FailureStatus(msgspec.Struct, frozen=True):
     kind: str
     reason: str = ""
     message: str = ""
@@ -105,7 +105,7 @@ class ApiError(ClientError):
         The ``Retry-After`` header wins over the body's ``retryAfterSeconds``; its date form, which no
         API server sends, counts as absent.
         """
-        refusal = _decode(status, body)
+        refusal = _read_status(status, body)
         details = refusal.details or _Details()
         seconds = float(details.retry_after_seconds) or None
         if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
@@ -122,7 +122,7 @@ class ApiError(ClientError):
     def __str__(self) -> str:
         said = f": {self.message}" if self.message else ""
         where = f"{self.request}: " if self.request else ""
-        return textwrap.shorten(f"{where}{self.status} {self.reason}{said}", _LONGEST_LINE, placeholder=" ...")
+        return textwrap.shorten(f"{where}{self.status} {self.reason}{said}", _MAX_TEXT_LENGTH, placeholder=" ...")
 
     @property
     def is_forbidden(self) -> bool:
@@ -155,15 +155,15 @@ class ApiError(ClientError):
         return self.status == HTTPStatus.GONE
 
 
-def _decode(status: int, body: bytes) -> _Status:
+def _read_status(status: int, body: bytes) -> _FailureStatus:
     try:
-        refusal = decode(body, _Status)
+        refusal = decode(body, _FailureStatus)
     except msgspec.DecodeError:
-        refusal = _Status(kind="")
+        refusal = _FailureStatus(kind="")
     if refusal.kind == "Status":
         return refusal
-    text = body[:_LONGEST_MESSAGE].decode(errors="replace").strip()
-    return _Status(kind="Status", reason=_reason(status), message=text)
+    text = body[:_MAX_MESSAGE_BYTES].decode(errors="replace").strip()
+    return _FailureStatus(kind="Status", reason=_reason(status), message=text)
 
 
 def _reason(status: int) -> str:

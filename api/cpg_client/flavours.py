@@ -30,11 +30,11 @@ KINDS: dict[str, dict[type, Resource]] = {
 }
 
 
-class NothingServedError(ClientError):
+class FlavourNotServedError(ClientError):
     """The API that was asked for is not served."""
 
 
-async def flavours(connection: Connection, api: str) -> dict[str, dict[type, Resource]]:
+async def served_flavours(connection: Connection, api: str) -> dict[str, dict[type, Resource]]:
     """Return the flavours that are asked for and served, with the kinds that are served of each."""
     found: dict[str, dict[type, Resource]] = {}
     for flavour, kinds in KINDS.items():
@@ -42,11 +42,11 @@ async def flavours(connection: Connection, api: str) -> dict[str, dict[type, Res
             continue
         served: set[Resource] = set()
         for group, version in {(kind.group, kind.version) for kind in kinds.values()}:
-            served |= await discovery.served(connection, group, version)
+            served |= await discovery.served_resources(connection, group, version)
         names = {(one.group, one.version, one.plural) for one in served}
         there = {kind: one for kind, one in kinds.items() if (one.group, one.version, one.plural) in names}
         if PodGroup in there:
             found[flavour] = there
     if not found and api != "auto":
-        raise NothingServedError(f"the API server serves no PodGroups of the {api} flavour")
+        raise FlavourNotServedError(f"the API server serves no PodGroups of the {api} flavour")
     return found

@@ -8,19 +8,19 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-LONGEST_HEAD = 64 * 1024
+MAX_HEAD_BYTES = 64 * 1024
 """Bytes of headers after which an answer is none."""
-LONGEST_SIZE_LINE = 256
-TO_THE_END = -1
+MAX_CHUNK_LINE_BYTES = 256
+UNTIL_CLOSED = -1
 """The length of a body that ends with the connection."""
-BODILESS = {204, 304}
+STATUSES_WITHOUT_BODY = {204, 304}
 
 
-class BadAnswerError(ValueError):
+class MalformedResponseError(ValueError):
     """What came is not HTTP, or not as long as it said."""
 
 
-class Head(Struct, frozen=True):
+class ResponseHead(Struct, frozen=True):
     """What comes before a body; names of headers are in lower case."""
 
     status: int
@@ -32,7 +32,7 @@ class Head(Struct, frozen=True):
         return self.headers.get(name)
 
 
-def request(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
+def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
     """Return the bytes of a request."""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     if body is not None:
@@ -42,12 +42,12 @@ def request(method: str, target: str, headers: Iterable[tuple[str, str]], body: 
     return "\r\n".join((*lines, "", "")).encode() + (body or b"")
 
 
-class Reading:
+class ResponseParser:
     """An answer as it comes in: feed it bytes, and take what has become of them."""
 
     def __init__(self) -> None:
         """Begin before the first byte."""
-        self.head: Head | None = None
+        self.head: ResponseHead | None = None
         self.is_complete = False
         self._raw = bytearray()
         self._left = 0
@@ -62,7 +62,7 @@ class Reading:
     def feed(self, data: bytes) -> bytes:
         """Take bytes in; return as much of the body as they complete."""
         if self.is_complete:
-            raise BadAnswerError("the server sent more than its answer")
+            raise MalformedResponseError("the server sent more than its answer")
         if self.head is not None and not self._chunked:
             return self._measured(data)
         self._raw += data
@@ -80,38 +80,42 @@ class Reading:
         """Note that the server has closed the connection: the end of a body that has no other."""
         if self.is_complete:
             return
-        if self.head is None or self._left != TO_THE_END:
-            raise BadAnswerError("Server disconnected" if self.is_untouched else "the server broke off its answer")
+        if self.head is None or self._left != UNTIL_CLOSED:
+            raise MalformedResponseError(
+                "Server disconnected" if self.is_untouched else "the server broke off its answer"
+            )
         self.is_complete = True
 
     def _read_head(self) -> None:
         while self.head is None:
             end = self._raw.find(b"\r\n\r\n")
-            if max(end, len(self._raw) if end < 0 else 0) > LONGEST_HEAD:
-                raise BadAnswerError("the headers of the answer have no end")
+            if max(end, len(self._raw) if end < 0 else 0) > MAX_HEAD_BYTES:
+                raise MalformedResponseError("the headers of the answer have no end")
             if end < 0:
                 return
-            head = _parsed(self._raw[:end].decode("latin-1"))
+            head = _parse_head(self._raw[:end].decode("latin-1"))
             del self._raw[: end + 4]
             if head.status >= 200:  # before it, a server may send others that say nothing
                 self.head = head
                 self._delimit(head)
 
-    def _delimit(self, head: Head) -> None:
+    def _delimit(self, head: ResponseHead) -> None:
         """Learn how to tell the end of the body."""
-        if head.status in BODILESS:
+        if head.status in STATUSES_WITHOUT_BODY:
             self._left = 0
         elif "transfer-encoding" in head.headers:
             self._chunked = True
         else:
-            self._left = _number(head.headers["content-length"], 10) if "content-length" in head.headers else TO_THE_END
+            self._left = (
+                _parse_number(head.headers["content-length"], 10) if "content-length" in head.headers else UNTIL_CLOSED
+            )
         self.is_complete = not self._left and not self._chunked
 
     def _measured(self, data: bytes) -> bytes:
         """Take a piece of a body that has a length, or none at all."""
-        if self._left != TO_THE_END:
+        if self._left != UNTIL_CLOSED:
             if len(data) > self._left:
-                raise BadAnswerError("the server sent more than its answer")
+                raise MalformedResponseError("the server sent more than its answer")
             self._left -= len(data)
             self.is_complete = not self._left
         return data
@@ -133,14 +137,14 @@ class Reading:
                 self._left = 0
             end = raw.find(b"\r\n", place)
             if end < 0:
-                if len(raw) - place > LONGEST_SIZE_LINE:
-                    raise BadAnswerError("a chunk of the answer has no size")
+                if len(raw) - place > MAX_CHUNK_LINE_BYTES:
+                    raise MalformedResponseError("a chunk of the answer has no size")
                 break
             line, place = bytes(raw[place:end]), end + 2
             self._begin(line)
         del raw[:place]
         if self.is_complete and raw:
-            raise BadAnswerError("the server sent more than its answer")
+            raise MalformedResponseError("the server sent more than its answer")
         return b"".join(found)
 
     def _begin(self, line: bytes) -> None:
@@ -148,26 +152,26 @@ class Reading:
         if self._in_trailer:
             self.is_complete = not line
             return
-        size = _number(line.partition(b";")[0].decode("latin-1").strip(), 16)
+        size = _parse_number(line.partition(b";")[0].decode("latin-1").strip(), 16)
         self._left = size + 2 if size else 0
         self._in_trailer = not size
 
 
-def _parsed(text: str) -> Head:
+def _parse_head(text: str) -> ResponseHead:
     first, *lines = text.split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1."):
-        raise BadAnswerError(f"this is no answer of HTTP/1.1: {first[:60]!r}")
+        raise MalformedResponseError(f"this is no answer of HTTP/1.1: {first[:60]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     wish = headers.get("connection", "").lower()
-    return Head(_number(rest[:3], 10), headers, keeps_open="close" not in wish and version != "HTTP/1.0")
+    return ResponseHead(_parse_number(rest[:3], 10), headers, keeps_open="close" not in wish and version != "HTTP/1.0")
 
 
-def _number(text: str, base: int) -> int:
+def _parse_number(text: str, base: int) -> int:
     """Read a number as HTTP writes them: digits and nothing else."""
     if not text.isalnum():
-        raise BadAnswerError(f"this is no number: {text[:60]!r}")
+        raise MalformedResponseError(f"this is no number: {text[:60]!r}")
     try:
         return int(text, base)
     except ValueError:
-        raise BadAnswerError(f"this is no number: {text[:60]!r}") from None
+        raise MalformedResponseError(f"this is no number: {text[:60]!r}") from None

@@ -12,7 +12,7 @@ from cpg_client.errors import EndpointError, KubeconfigError, NoKubeconfigError
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def endpoint(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Endpoint:
+def pod_endpoint(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Endpoint:
     """Return the endpoint that Kubernetes describes to every pod: by two variables and three files.
 
     The token is read by the connection, again and again, because it is rotated.
@@ -33,7 +33,7 @@ def endpoint(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os
     )
 
 
-def endpoint_from(
+def find_endpoint(
     path: str | PathLike[str] | None = None,
     context: str | None = None,
     *,
@@ -51,6 +51,6 @@ def endpoint_from(
         if context is not None or environment.get("KUBECONFIG"):
             raise
         try:
-            return endpoint(folder, environment)
+            return pod_endpoint(folder, environment)
         except EndpointError as error:
             raise KubeconfigError(f"{missing}; {error}") from error

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from cpg_client.reflecting import Counts, Reflector
-from cpg_client.watches import Line, Watches
+from cpg_client.reflector import Reflector, ReflectorCounts
+from cpg_client.watch_health import CollectionHealth, WatchHealth
 
-_MOMENT = 0.02
+_POLL_SECONDS = 0.02
 
 
-class Informers(Watches):
+class Informers(WatchHealth):
     """Runs reflectors as ``async with Informers(pods, nodes) as informers``.
 
     Leaving the block ends them all. If one fails, which means that a program is wrong and not that a server is
@@ -54,19 +54,19 @@ class Informers(Watches):
     async def wait_synced(self) -> None:
         """Return once ``synced``."""
         while not self.synced:  # noqa: ASYNC110  # what is closed becomes so by time alone
-            await asyncio.sleep(_MOMENT)
+            await asyncio.sleep(_POLL_SECONDS)
 
     @property
     def synced(self) -> bool:
         """Whether every reflector has told all that was there, but for what is closed to us."""
         missing = [one.source.path for one in self._reflectors if not one.synced]
-        return not missing or self.closed(self._clock()).keys() >= set(missing)
+        return not missing or self.forbidden(self._clock()).keys() >= set(missing)
 
-    def lines(self) -> Mapping[str, Line]:
+    def collections(self) -> Mapping[str, CollectionHealth]:
         """Return how each collection is heard, by its path."""
-        return {one.source.path: one.line for one in self._reflectors}
+        return {one.source.path: one.health for one in self._reflectors}
 
-    def counts(self) -> dict[str, Counts]:
+    def counts(self) -> dict[str, ReflectorCounts]:
         """Return what each of them has seen, by the path that it watches."""
         return {one.source.path: one.counts for one in self._reflectors}
 

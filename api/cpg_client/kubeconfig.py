@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 import yaml
 
-from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import KubeconfigError, NoKubeconfigError
 
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -94,14 +94,14 @@ _Files = tuple[tuple[Path, _File], ...]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Location:
     """A spot in a file: where a problem is reported, and what relative paths start from."""
 
     file: Path
     inside: str
 
-    def at(self, key: str) -> "_Place":
-        return _Place(self.file, f"{self.inside}.{key}")
+    def at(self, key: str) -> "_Location":
+        return _Location(self.file, f"{self.inside}.{key}")
 
     def problem(self, what: str) -> KubeconfigError:
         return KubeconfigError(f"{self.file}: {self.inside}: {what}")
@@ -126,10 +126,10 @@ def load(path: str | PathLike[str] | None = None, context: str | None = None) ->
     credentials = Credentials()
     if named.context.user:
         source, user = _lookup(users, named.context.user, place.at("user"), "user")
-        credentials = _credentials(user.user, _Place(source, f"users[{user.name}].user"))
+        credentials = _credentials(user.user, _Location(source, f"users[{user.name}].user"))
     return _endpoint(
         cluster.cluster,
-        _Place(file, f"clusters[{cluster.name}].cluster"),
+        _Location(file, f"clusters[{cluster.name}].cluster"),
         credentials=credentials,
         namespace=named.context.namespace or "default",
         context=named.name,
@@ -168,15 +168,15 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _choose_context(files: _Files, asked: str | None) -> tuple[_NamedContext, _Place]:
+def _choose_context(files: _Files, asked: str | None) -> tuple[_NamedContext, _Location]:
     contexts = [(file, entry) for file, content in files for entry in content.contexts]
     setting = next((pair for pair in files if pair[1].current_context), files[0])
-    asking = _Place(setting[0], "contexts" if asked else "current-context")
+    asking = _Location(setting[0], "contexts" if asked else "current-context")
     file, named = _lookup(contexts, asked or setting[1].current_context, asking, "context")
-    return named, _Place(file, f"contexts[{named.name}].context")
+    return named, _Location(file, f"contexts[{named.name}].context")
 
 
-def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, asking: _Place, kind: str) -> tuple[Path, _Entry]:
+def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, asking: _Location, kind: str) -> tuple[Path, _Entry]:
     """Find the first entry of that name, or complain at the place that asked for it."""
     known = list(entries)
     for file, entry in known:
@@ -186,7 +186,9 @@ def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, asking: _Place, k
     raise asking.problem(f"no {kind} named {name!r} (known: {names})" if name else f"not set (known: {names})")
 
 
-def _endpoint(cluster: _Cluster, place: _Place, *, credentials: Credentials, namespace: str, context: str) -> Endpoint:
+def _endpoint(
+    cluster: _Cluster, place: _Location, *, credentials: Credentials, namespace: str, context: str
+) -> Endpoint:
     if not cluster.server.startswith(("https://", "http://")):
         raise place.at("server").problem(f"not an http(s) address: {cluster.server!r}")
     if cluster.proxy_url:
@@ -205,7 +207,7 @@ def _endpoint(cluster: _Cluster, place: _Place, *, credentials: Credentials, nam
     )
 
 
-def _credentials(user: _User, place: _Place) -> Credentials:
+def _credentials(user: _User, place: _Location) -> Credentials:
     unsupported = {
         "auth-provider": user.auth_provider,
         "username": user.username,
@@ -228,13 +230,13 @@ def _credentials(user: _User, place: _Place) -> Credentials:
     )
 
 
-def _plugin(found: _Exec, place: _Place) -> Plugin:
+def _plugin(found: _Exec, place: _Location) -> ExecPlugin:
     if found.api_version not in _PLUGIN_VERSIONS:
         raise place.at("apiVersion").problem(f"not one of {', '.join(_PLUGIN_VERSIONS)}: {found.api_version!r}")
     if found.interactive_mode == "Always":
         raise place.at("interactiveMode").problem("plugins that must talk to a person are not supported")
     beside = os.sep in found.command
-    return Plugin(
+    return ExecPlugin(
         api_version=found.api_version,
         command=str(place.file.parent / found.command) if beside else found.command,
         arguments=found.args,

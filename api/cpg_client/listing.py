@@ -20,18 +20,18 @@ from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _PageMeta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     more: str = msgspec.field(default="", name="continue")
 
 
 class _List(msgspec.Struct, frozen=True):
-    metadata: _Meta
+    metadata: _PageMeta
     items: list[msgspec.Raw] | None = None
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPage:
     """One answer to a LIST; number 0 begins a snapshot and voids all pages before it.
 
     The items are views into the bytes of the answer, not copies, and keep these alive.
@@ -52,7 +52,7 @@ class Listing:
 
 async def pages(
     connection: Connection, path: str, params: Params | None = None, *, limit: int = 500
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[ListPage]:
     """Yield the collection at ``path`` in pages of ``limit``; ``params`` may select."""
     number, token, restarted = 0, "", False
     while True:
@@ -64,7 +64,7 @@ async def pages(
             number, token, restarted = 0, "", True
             continue
         answer = read_answer(body, _List, request=f"GET {path}", expected="a list")
-        yield Page(number, answer.items or [], answer.metadata.resource_version)
+        yield ListPage(number, answer.items or [], answer.metadata.resource_version)
         if not answer.metadata.more:
             return
         number, token = number + 1, answer.metadata.more

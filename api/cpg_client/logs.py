@@ -8,11 +8,11 @@ import structlog
 
 from cpg_client.errors import ClientError
 
-SPARED = 60.0
+SECONDS_BETWEEN_REPEATS = 60.0
 """Seconds for which a library does not say the same thing again."""
 
 
-class Sparing(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Lets a library say once a minute what it tries again every few seconds; the number of an attempt is no news."""
 
     def __init__(self) -> None:
@@ -22,13 +22,13 @@ class Sparing(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is let through."""
         words = re.sub(r"#[0-9]+", "", record.getMessage())
-        self._said = {said: at for said, at in self._said.items() if record.created - at < SPARED}
+        self._said = {said: at for said, at in self._said.items() if record.created - at < SECONDS_BETWEEN_REPEATS}
         is_new = words not in self._said
         self._said.setdefault(words, record.created)
         return is_new
 
 
-def log_json(level: str) -> None:
+def configure_logging(level: str) -> None:
     """Log from this level on, one JSON object per line, whoever it comes from."""
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
@@ -51,11 +51,11 @@ def log_json(level: str) -> None:
             ],
         )
     )
-    handler.addFilter(Sparing())
+    handler.addFilter(RepeatFilter())
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler], force=True)
 
 
-def died(program: str, error: Exception) -> int:
+def report_fatal(program: str, error: Exception) -> int:
     """Say what a process died of: in a word where it is not our mistake, with all that is known where it is.
 
     Return the exit code. What comes out of a group of tasks is an error in an error; told is the innermost.

@@ -29,7 +29,7 @@ from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from cpg_client.errors import ApiError
 from cpg_client.resources import BINDING, EVENTS, PODS, STATUS, Resource
 
-_LONGEST_NOTE = 1024
+_MAX_NOTE_BYTES = 1024
 _ELLIPSIS = "…"
 
 
@@ -90,7 +90,7 @@ async def set_pod_status(
     """Set conditions of a pod, by type, and its nominated node: ``None`` clears it, nothing leaves it."""
     status: dict[str, Any] = {}
     if conditions:
-        status["conditions"] = [_with_status(condition) for condition in conditions]
+        status["conditions"] = [_spell_out(condition) for condition in conditions]
     if nominated_node is not UNSET:
         status["nominatedNodeName"] = nominated_node
     body = {"metadata": _identity(pod), "status": status}
@@ -155,7 +155,7 @@ async def record_event(
     nobody can tell anything any more, and nobody will ask.
     """
     namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
-    name = {"name": f"{start}.{_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
+    name = {"name": f"{start}.{_event_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
     body = {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
@@ -164,7 +164,7 @@ async def record_event(
         "type": event.type,
         "reason": event.reason,
         "action": event.action,
-        "note": _fitting(event.note),
+        "note": _truncate_note(event.note),
         "regarding": _reference(resource, target),
         "reportingController": event.controller,
         "reportingInstance": event.instance[:128],
@@ -178,26 +178,26 @@ async def record_event(
             return
         if not (counted and error.is_already_exists):
             raise
-        await _count(connection, EVENTS.path(namespace, name["name"]))
+        await _count_event(connection, EVENTS.path(namespace, name["name"]))
 
 
-class _Series(msgspec.Struct):
+class _EventSeries(msgspec.Struct):
     count: int = 1
 
 
-class _Counted(msgspec.Struct):
-    series: _Series | None = None
+class _CountedEvent(msgspec.Struct):
+    series: _EventSeries | None = None
 
 
-async def _count(connection: Connection, path: str) -> None:
+async def _count_event(connection: Connection, path: str) -> None:
     """Note that an event has come once more; two who note it at once may count one, which nobody will miss."""
     answer = await connection.get(path)
-    before = read_answer(answer, _Counted, request=f"GET {path}", expected="an event").series or _Series()
+    before = read_answer(answer, _CountedEvent, request=f"GET {path}", expected="an event").series or _EventSeries()
     series = {"count": before.count + 1, "lastObservedTime": connection.timing.timestamp()}
     await connection.patch(path, {"series": series}, MERGE_PATCH)
 
 
-def _digest(target: ObjectMeta, event: Event) -> str:
+def _event_digest(target: ObjectMeta, event: Event) -> str:
     said = (target.uid, event.type, event.reason, event.action, event.cause or event.note, event.controller)
     return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
 
@@ -235,15 +235,15 @@ def _reference(resource: Resource, target: ObjectMeta) -> dict[str, str]:
     return reference | _identity(target)
 
 
-def _with_status(condition: PodCondition) -> dict[str, Any]:
+def _spell_out(condition: PodCondition) -> dict[str, Any]:
     """Spell a condition out: in a patch, a field left out would stay as it was."""
     spelled: dict[str, Any] = msgspec.to_builtins(condition)
     return {"reason": None, "message": None, **spelled}
 
 
-def _fitting(note: str) -> str:
+def _truncate_note(note: str) -> str:
     """Cut a note to the 1 kB that the server takes, between two characters."""
     data = note.encode()
-    if len(data) <= _LONGEST_NOTE:
+    if len(data) <= _MAX_NOTE_BYTES:
         return note
-    return data[: _LONGEST_NOTE - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
+    return data[: _MAX_NOTE_BYTES - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS

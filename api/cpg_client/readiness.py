@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable
 
 from cpg_client.informers import Informers
-from cpg_client.leasing import Elector
-from cpg_client.overheard import Overheard
-from cpg_client.probing import Answer
-from cpg_client.watches import Watches
+from cpg_client.leader_election import LeaderElector
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.session_health import SessionHealth
+from cpg_client.watch_health import WatchHealth
 
-STALE = 90.0
+MAX_SILENCE_SECONDS = 90.0
 """Seconds without a word from a watch, bookmarks included, after which decisions are no longer worth making.
 
 A healthy server ends each watch after a minute and is heard from again at once; half a minute more is trouble.
 """
 
-BROKEN = 5.0
+MAX_FAILURE_SECONDS = 5.0
 """Seconds for which a watch or the lease may fail, one attempt after the other, before we are not ready."""
 
 
@@ -29,33 +29,33 @@ class Readiness:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin as one that knows nothing."""
         self.informers: Informers | None = None
-        self.overheard: Overheard | None = None
-        self.elector: Elector | None = None
-        self.is_ending = False
+        self.session_health: SessionHealth | None = None
+        self.elector: LeaderElector | None = None
+        self.is_stopping = False
         self._clock = clock
 
     def age(self) -> float:
         """Return for how long the quietest watch has said nothing."""
         now = self._clock()
-        return max(one.unheard_for(now) for one in self._watches()) if self.informers is not None else float("inf")
+        return max(one.longest_silence(now) for one in self._watches()) if self.informers is not None else float("inf")
 
     def ages(self) -> dict[str, float]:
         """Return for how long each watch has said nothing, by what is watched."""
         now = self._clock()
-        return {path: age for one in self._watches() for path, age in one.unheard(now).items()}
+        return {path: age for one in self._watches() for path, age in one.silence(now).items()}
 
-    def page(self, _: str) -> Answer:
+    def page(self, _: str) -> ProbeResponse:
         """Answer a probe."""
         is_ready, why = self._judged()
-        return Answer(f"{why}\n".encode(), status=200 if is_ready else 503)
+        return ProbeResponse(f"{why}\n".encode(), status=200 if is_ready else 503)
 
     def _judged(self) -> tuple[bool, str]:
-        if self.is_ending:
+        if self.is_stopping:
             return False, "ending"
         elector, well = self.elector, "ok"
         if elector is not None and not elector.leading:
             failing, well = elector.failing_for(self._clock()), f"standing by: {elector.leader or 'nobody'} leads"
-            if failing >= BROKEN:
+            if failing >= MAX_FAILURE_SECONDS:
                 return False, f"the lease cannot be read or written for {failing:.0f} s"
             if not elector.leader or self.informers is None:
                 return bool(elector.leader), well
@@ -65,13 +65,13 @@ class Readiness:
         """Tell whether we know what we have to, and hear of what changes; who stands by does, if he reads at all."""
         if self.informers is None or not self.informers.synced:
             return False, "not all objects have been read yet"
-        failing, age = max(one.failing_for(self._clock()) for one in self._watches()), self.age()
-        if failing >= BROKEN:
+        failing, age = max(one.longest_failure(self._clock()) for one in self._watches()), self.age()
+        if failing >= MAX_FAILURE_SECONDS:
             return False, f"a watch has been failing for {failing:.0f} s"
-        if age >= STALE:
+        if age >= MAX_SILENCE_SECONDS:
             return False, f"no word from the API server for {age:.0f} s"
-        closed = sorted({space for one in self._watches() for space in one.closed(self._clock()).values()})
+        closed = sorted({space for one in self._watches() for space in one.forbidden(self._clock()).values()})
         return True, f"{well}, but may not read {', '.join(closed)}" if closed else well
 
-    def _watches(self) -> list[Watches]:
-        return [one for one in (self.informers, self.overheard) if one is not None]
+    def _watches(self) -> list[WatchHealth]:
+        return [one for one in (self.informers, self.session_health) if one is not None]

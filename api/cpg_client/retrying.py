@@ -19,7 +19,7 @@ start-up waits for readiness: each knows better than this module what to do abou
 The wait is what the server asks for, else doubles from ``first_wait``. There is no jitter: what spreads the
 load is the server's own Retry-After and the limit on connections, and a fixed sequence can be tested.
 
-A watch is another matter than a request: it has no caller to give up to, so ``Backoff`` has no end, only a
+A watch is another matter than a request: it has no caller to give up to, so ``WatchBackoff`` has no end, only a
 longest wait. That is short, because what waits is a handful of watches, and a scheduler that learns half a
 minute late that its API server is back costs more than their knocking.
 """
@@ -32,7 +32,7 @@ _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retries:
+class RetryPolicy:
     """Bounds: at most ``attempts`` sends, and ``patience`` seconds of waiting between them all told."""
 
     attempts: int = 6
@@ -48,7 +48,7 @@ class Retries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backoff:
+class WatchBackoff:
     """How long to wait after the n-th failure in a row, for what never gives up."""
 
     first: float = 0.25

@@ -12,14 +12,14 @@ import msgspec
 import yaml
 
 from cpg_api.parsing import Rejected, convert_object
-from cpg_client.leading import LeaderElection
+from cpg_client.process import LeaderElectionSettings
 
-LAST_PORT = 65535
+MAX_PORT = 65535
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:]*):(\d{1,5})")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 S = TypeVar("S", bound=msgspec.Struct)
-Mistakes = Callable[[S], Iterator[str]]
+FindProblems = Callable[[S], Iterator[str]]
 """Yields what types alone do not say."""
 
 
@@ -27,7 +27,7 @@ class SettingsError(ValueError):
     """Settings that cannot be used, with everything that is wrong with them."""
 
 
-class Common(Protocol):
+class CommonSettings(Protocol):
     """What the settings of all shells have."""
 
     @property
@@ -39,11 +39,11 @@ class Common(Protocol):
         """Where probes are answered."""
 
     @property
-    def leader_election(self) -> LeaderElection:
+    def leader_election(self) -> LeaderElectionSettings:
         """How the lease is kept."""
 
 
-def read(path: Path | None, kind: type[S], mistakes: Mistakes[S]) -> S:
+def read_settings(path: Path | None, kind: type[S], mistakes: FindProblems[S]) -> S:
     """Read a settings file; without one, everything is as by default."""
     if path is None:
         return kind()
@@ -54,16 +54,16 @@ def read(path: Path | None, kind: type[S], mistakes: Mistakes[S]) -> S:
     found = convert_object(plain or {}, kind)
     if isinstance(found, Rejected):
         raise SettingsError("\n".join(f"{path}: {problem}" for problem in found.problems))
-    return checked(found, mistakes, f"{path}: ")
+    return require_valid(found, mistakes, f"{path}: ")
 
 
-def overridden(settings: S, mistakes: Mistakes[S], **given: object) -> S:
+def override(settings: S, mistakes: FindProblems[S], **given: object) -> S:
     """Return the settings with what the command line gives in their place."""
     chosen = {name: value for name, value in given.items() if value is not None}
-    return checked(msgspec.structs.replace(settings, **chosen), mistakes)
+    return require_valid(msgspec.structs.replace(settings, **chosen), mistakes)
 
 
-def checked(settings: S, mistakes: Mistakes[S], place: str = "") -> S:
+def require_valid(settings: S, mistakes: FindProblems[S], place: str = "") -> S:
     """Return the settings, if nothing is wrong with them."""
     wrong = list(mistakes(settings))
     if wrong:
@@ -71,25 +71,25 @@ def checked(settings: S, mistakes: Mistakes[S], place: str = "") -> S:
     return settings
 
 
-def address_of(listen: str) -> tuple[str, int] | None:
+def parse_address(listen: str) -> tuple[str, int] | None:
     """Return where to listen, or None."""
     host, _, port = listen.rpartition(":")
     return (host.strip("[]"), int(port)) if listen else None
 
 
-def no_address(field: str, listen: str) -> Iterator[str]:
+def address_problems(field: str, listen: str) -> Iterator[str]:
     """Say of a place to listen that it is none; an empty one is nowhere."""
     found = _ADDRESS.fullmatch(listen)
-    if listen and (found is None or int(found[2]) > LAST_PORT):
+    if listen and (found is None or int(found[2]) > MAX_PORT):
         yield f"{field}: {listen!r} is not host:port"
 
 
-def common_mistakes(settings: Common) -> Iterator[str]:
+def common_problems(settings: CommonSettings) -> Iterator[str]:
     """Say what is wrong with what all shells have in common."""
     wrong = [name for name in settings.namespaces if not _NAMESPACE.fullmatch(name)]
     yield from (f"namespaces: {name!r} cannot be the name of a namespace" for name in wrong)
-    yield from no_address("listen", settings.listen)
+    yield from address_problems("listen", settings.listen)
     try:
-        settings.leader_election.times()
+        settings.leader_election.lease_settings()
     except ValueError as error:
         yield f"leaderElection: {error}"

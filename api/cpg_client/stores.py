@@ -76,12 +76,12 @@ class _Identity(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[S]):
+class StoredObject(Generic[S]):
     """An object that fits, and who it is."""
 
     key: str
     identity: _Identity
-    kept: S
+    projected: S
 
 
 class _Identified(Protocol):
@@ -89,12 +89,12 @@ class _Identified(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
-def whole(found: T) -> T:
+def keep_whole(found: T) -> T:
     """Keep all of an object: the projection that is none."""
     return found
 
 
-class Store(Generic[T, S]):
+class ObjectStore(Generic[T, S]):
     """Keyed by ``namespace/name``; of each object is kept what ``project`` makes of it.
 
     A projection may return ``Rejected`` for an object that it can make nothing of; an exception from it is a
@@ -120,7 +120,7 @@ class Store(Generic[T, S]):
         """What is there and does not fit."""
         return MappingProxyType(self._rejected)
 
-    def read(self, raw: Raw) -> Found[S] | Rejected:
+    def read(self, raw: Raw) -> StoredObject[S] | Rejected:
         """Decode and project one object, without touching the store."""
         found = parse_object(raw, self._kind)
         if isinstance(found, Rejected):
@@ -129,7 +129,7 @@ class Store(Generic[T, S]):
         if isinstance(kept, Rejected):
             return kept
         metadata = cast("_Identified", found).metadata
-        return Found(metadata.key, _Identity(metadata.uid, metadata.resource_version), kept)
+        return StoredObject(metadata.key, _Identity(metadata.uid, metadata.resource_version), kept)
 
     def apply(self, event: WatchEvent) -> Iterator[Change[S]]:
         """Take in one event, bookmarks excepted; the store changes as the changes are drawn."""
@@ -138,7 +138,7 @@ class Store(Generic[T, S]):
             return self._remove(found.name if isinstance(found, Rejected) else found.key)
         return self._put(found)
 
-    def replace(self, snapshot: Iterable[Found[S] | Rejected]) -> Iterator[Change[S]]:
+    def replace(self, snapshot: Iterable[StoredObject[S] | Rejected]) -> Iterator[Change[S]]:
         """Take in a whole list: first what is gone, then what is new or different."""
         listed = {found.name if isinstance(found, Rejected) else found.key: found for found in snapshot}
         for key in [key for known in (self._objects, self._rejected) for key in known if key not in listed]:
@@ -146,20 +146,20 @@ class Store(Generic[T, S]):
         for found in listed.values():
             yield from self._put(found)
 
-    def _put(self, found: Found[S] | Rejected) -> Iterator[Change[S]]:
+    def _put(self, found: StoredObject[S] | Rejected) -> Iterator[Change[S]]:
         if isinstance(found, Rejected):
             yield from self._reject(found)
             return
         key, known = found.key, self._identities.get(found.key)
         if known is not None and known.uid == found.identity.uid:
             self._identities[key] = found.identity
-            if known != found.identity and self._objects[key] != found.kept:
-                old, self._objects[key] = self._objects[key], found.kept
-                yield Modified(key, old, found.kept)
+            if known != found.identity and self._objects[key] != found.projected:
+                old, self._objects[key] = self._objects[key], found.projected
+                yield Modified(key, old, found.projected)
             return
         yield from self._remove(key)
-        self._identities[key], self._objects[key] = found.identity, found.kept
-        yield Added(key, found.kept)
+        self._identities[key], self._objects[key] = found.identity, found.projected
+        yield Added(key, found.projected)
 
     def _reject(self, rejected: Rejected) -> Iterator[Change[S]]:
         key = rejected.name

@@ -39,14 +39,14 @@ class Timing:
                 raise TimeoutError(f"no answer within {seconds:g} s")
             return working.result()
         finally:
-            await end(working)
-            await end(waiting)
+            await cancel_and_wait(working)
+            await cancel_and_wait(waiting)
 
 
-REAL = Timing()
+REAL_TIME = Timing()
 
 
-async def end(task: asyncio.Future[Any]) -> None:
+async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
     """Cancel a task and return once it has ended; how it ended is for somebody else to ask."""
     task.cancel()
     await asyncio.wait({task})

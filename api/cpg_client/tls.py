@@ -5,11 +5,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from cpg_client.endpoint import Credentials, Endpoint, Identity
+from cpg_client.endpoint import ClientCertificate, Credentials, Endpoint
 from cpg_client.errors import EndpointError
 
 
-class Contexts:
+class TlsContexts:
     """The context of now: made anew when a file that it is made of has changed, or a program gave another certificate.
 
     It is asked for when a connection is opened: that costs a look at each file, beside a handshake nothing.
@@ -20,19 +20,19 @@ class Contexts:
         credentials = endpoint.credentials
         self._files = [one for one in (endpoint.ca, credentials.certificate, credentials.key) if isinstance(one, Path)]
         self._context: ssl.SSLContext | None = None
-        self._identity: Identity | None = None
+        self._identity: ClientCertificate | None = None
         self._stamps: list[object] | None = None
 
-    def current(self, identity: Identity | None = None) -> ssl.SSLContext:
+    def current(self, identity: ClientCertificate | None = None) -> ssl.SSLContext:
         """Return the context; what a program gave counts unless the endpoint itself has a certificate.
 
         Files that cannot be used, as in the middle of a rotation, leave the last good context in use.
         """
-        stamps = [_stamp(file) for file in self._files]
+        stamps = [_file_state(file) for file in self._files]
         if self._context is not None and stamps == self._stamps and identity == self._identity:
             return self._context
         try:
-            self._context = context_for(_identified(self._endpoint, identity))
+            self._context = build_context(_with_certificate(self._endpoint, identity))
         except EndpointError:
             if self._context is None or identity != self._identity:
                 raise
@@ -40,29 +40,29 @@ class Contexts:
             self._stamps, self._identity = stamps, identity
         return self._context
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Make the context anew when it is asked for next: the server and we did not trust each other."""
         self._stamps = None
 
 
-def take_up(context: ssl.SSLContext, endpoint: Endpoint, identity: Identity | None = None) -> None:
+def reload_context(context: ssl.SSLContext, endpoint: Endpoint, identity: ClientCertificate | None = None) -> None:
     """Have a context that others hold trust what is in the endpoint's files by now, too, and say who we are by now."""
     try:
         if isinstance(endpoint.ca, Path):
             context.load_verify_locations(cafile=endpoint.ca)
-        _identify(context, _identified(endpoint, identity).credentials)
+        _load_certificate(context, _with_certificate(endpoint, identity).credentials)
     except (OSError, ValueError) as error:
         raise _problem(endpoint, error) from error
 
 
-def _identified(endpoint: Endpoint, identity: Identity | None) -> Endpoint:
+def _with_certificate(endpoint: Endpoint, identity: ClientCertificate | None) -> Endpoint:
     credentials = endpoint.credentials
     if identity is None or credentials.certificate is not None:
         return endpoint
     return replace(endpoint, credentials=replace(credentials, certificate=identity.certificate, key=identity.key))
 
 
-def _stamp(file: Path) -> object:
+def _file_state(file: Path) -> object:
     """Return what tells a file from the one that replaces it."""
     try:
         found = file.stat()
@@ -71,19 +71,19 @@ def _stamp(file: Path) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def context_for(endpoint: Endpoint) -> ssl.SSLContext:
+def build_context(endpoint: Endpoint) -> ssl.SSLContext:
     """Build the context of every TLS connection to ``endpoint``: verified unless it says otherwise.
 
     Python 3.13 began to insist on X.509 extensions that the certificate authorities of many clusters
     never wrote and that no Go client asks for; that strictness, and only that, is switched off.
     """
     try:
-        context = _trusting(endpoint.ca)
+        context = _context_trusting(endpoint.ca)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not endpoint.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        _identify(context, endpoint.credentials)
+        _load_certificate(context, endpoint.credentials)
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise _problem(endpoint, error) from error
     return context
@@ -93,20 +93,20 @@ def _problem(endpoint: Endpoint, error: Exception) -> EndpointError:
     return EndpointError(f"{endpoint.server}: certificates cannot be used: {error}")
 
 
-def _trusting(ca: Path | bytes | None) -> ssl.SSLContext:
+def _context_trusting(ca: Path | bytes | None) -> ssl.SSLContext:
     if isinstance(ca, bytes):
         return ssl.create_default_context(cadata=ca.decode("ascii"))
     return ssl.create_default_context(cafile=ca)
 
 
-def _identify(context: ssl.SSLContext, credentials: Credentials) -> None:
+def _load_certificate(context: ssl.SSLContext, credentials: Credentials) -> None:
     """Load the client certificate; OpenSSL takes files only, so what is in memory visits a private one."""
     if credentials.certificate is None or credentials.key is None:
         return
     with tempfile.TemporaryDirectory() as folder:
         certificate = _as_file(credentials.certificate, Path(folder, "certificate"))
         key = _as_file(credentials.key, Path(folder, "key"))
-        context.load_cert_chain(certificate, key, password=_no_password)
+        context.load_cert_chain(certificate, key, password=_refuse_password)
 
 
 def _as_file(material: Path | bytes, spare: Path) -> Path:
@@ -116,6 +116,6 @@ def _as_file(material: Path | bytes, spare: Path) -> Path:
     return spare
 
 
-def _no_password() -> str:
+def _refuse_password() -> str:
     """Refuse an encrypted key: without this, OpenSSL would stop and ask on the terminal."""
     raise ValueError("the client key is encrypted")

@@ -28,14 +28,14 @@ import msgspec
 from cpg_api.decoding import decode
 from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
-from cpg_client.retrying import Backoff
+from cpg_client.retrying import WatchBackoff
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
-_LONGEST_LINE = 64 << 20
+_MAX_LINE_BYTES = 64 << 20
 """No object comes near: etcd takes 1.5 MB. What is longer is no watch, and would fill the memory."""
 
-_AT_ONCE = 1.0
+_MIN_STREAM_SECONDS = 1.0
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -61,8 +61,8 @@ class WatchHooks:
     ``failed``: something failed and will be tried again in so many seconds.
     """
 
-    accepted: Callable[[], None] = _ignore
-    failed: Callable[[ClientError, float], None] = _ignore
+    on_accepted: Callable[[], None] = _ignore
+    on_failed: Callable[[ClientError, float], None] = _ignore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class WatchSettings:
 
     timeout_seconds: int = 60
     grace: float = 15.0
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: WatchBackoff = field(default_factory=WatchBackoff)
 
 
-DEFAULTS = WatchSettings()
+DEFAULT_SETTINGS = WatchSettings()
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -82,22 +82,22 @@ class _Envelope(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _EventMeta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(name="resourceVersion")
 
 
-class _Head(msgspec.Struct, frozen=True):
-    metadata: _Meta
+class _EventObject(msgspec.Struct, frozen=True):
+    metadata: _EventMeta
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _ErrorStatus(msgspec.Struct, frozen=True):
     code: int = 500
 
 
-class Lines:
+class LineSplitter:
     """Puts lines together from pieces cut anywhere; each byte is looked at once, however long a line is."""
 
-    def __init__(self, longest: int = _LONGEST_LINE) -> None:
+    def __init__(self, longest: int = _MAX_LINE_BYTES) -> None:
         self._longest = longest
         self._parts: list[bytes] = []
         self._length = 0
@@ -124,9 +124,9 @@ def read_event(line: bytes, request: str = "") -> WatchEvent:
     try:
         envelope = decode(line, _Envelope)
         if envelope.type != "ERROR":
-            version = decode(envelope.object, _Head).metadata.resource_version
+            version = decode(envelope.object, _EventObject).metadata.resource_version
             return WatchEvent(envelope.type, version, envelope.object)
-        status = decode(envelope.object, _Status).code
+        status = decode(envelope.object, _ErrorStatus).code
     except msgspec.DecodeError as error:
         start = line[:80].decode(errors="replace")
         raise UnreadableAnswerError(f"{request}: not a watch event: {error}: {start!r}") from error
@@ -139,7 +139,7 @@ async def watch(
     resource_version: str,
     *,
     params: Params | None = None,
-    settings: WatchSettings = DEFAULTS,
+    settings: WatchSettings = DEFAULT_SETTINGS,
     hooks: WatchHooks = WatchHooks(),
 ) -> AsyncGenerator[WatchEvent, None]:
     """Yield what happens at ``path`` after ``resource_version``, resuming for ever; ``params`` may select.
@@ -154,21 +154,21 @@ async def watch(
                 async for event in events:
                     heard, version = True, event.resource_version
                     yield event
-            if heard or timing.clock() - began >= _AT_ONCE:
+            if heard or timing.clock() - began >= _MIN_STREAM_SECONDS:
                 failures = 0
                 continue
             error: ClientError = ConnectionFailedError(connection.endpoint.server, f"WATCH {path}", "closed at once")
         except ClientError as problem:
-            if not _is_patience_enough(problem):
+            if not _can_wait_out(problem):
                 raise
             error = problem
         failures = 1 if heard else failures + 1
         wait = settings.backoff.wait(failures, error)
-        hooks.failed(error, wait)
+        hooks.on_failed(error, wait)
         await timing.sleep(wait)
 
 
-def _is_patience_enough(error: ClientError) -> bool:
+def _can_wait_out(error: ClientError) -> bool:
     return isinstance(error, ConnectionFailedError) or (isinstance(error, ApiError) and error.status in {429, 503})
 
 
@@ -188,10 +188,10 @@ async def _one_stream(
         "resourceVersion": version,
         "timeoutSeconds": settings.timeout_seconds,
     }
-    lines = Lines()
+    lines = LineSplitter()
     async with aclosing(connection.stream(path, query, silence=settings.timeout_seconds + settings.grace)) as pieces:
         async for piece in pieces:
             if not piece:
-                hooks.accepted()
+                hooks.on_accepted()
             for line in lines.feed(piece):
                 yield read_event(line, f"WATCH {path}")

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_lab.errors import LabError
 from cpg_lab.nodes import NodePool, check_names, manifest
 from cpg_lab.probing import run_blocking

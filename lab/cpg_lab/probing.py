@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from cpg_client.connection import Connection, ConnectionSettings
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.retrying import Retries
+from cpg_client.retrying import RetryPolicy
 
 T = TypeVar("T")
 
 _IMPATIENT = ConnectionSettings(
-    total_timeout=5.0, connect_timeout=1.0, retries=Retries(attempts=1), user_agent="cpg-lab"
+    total_timeout=5.0, connect_timeout=1.0, retries=RetryPolicy(attempts=1), user_agent="cpg-lab"
 )
 
 

@@ -11,10 +11,10 @@ from typing import get_args
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
-from cpg_client.incluster import endpoint_from
-from cpg_client.lending import lent_token
-from cpg_client.logs import died, log_json
+from cpg_client.incluster import find_endpoint
+from cpg_client.logs import configure_logging, report_fatal
 from cpg_client.settings import SettingsError
+from cpg_client.shared_session import current_token
 from cpg_operator import app
 from cpg_operator.deletion.client import client_of
 from cpg_operator.deletion.release_finalizers import Lease, NotReleasedError, release_finalizers
@@ -27,7 +27,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the operator; return the exit code."""
     given = _parser().parse_args(arguments)
-    log_json(given.log_level)
+    configure_logging(given.log_level)
     try:
         settings = merged(
             load(given.config),
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             listen=given.listen,
             **_lease(given.lease),
         )
-        endpoint = endpoint_from(given.kubeconfig)
+        endpoint = find_endpoint(given.kubeconfig)
         if given.command == RELEASE:
             _release(endpoint, settings)
         else:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cpg-operator: {problem}\n")
         return 1
     except Exception as error:  # noqa: BLE001  # whatever it is
-        return died("cpg-operator", error)
+        return report_fatal("cpg-operator", error)
     return 0
 
 
@@ -58,7 +58,7 @@ def _lease(given: str | None) -> dict[str, str]:
 
 
 def _release(endpoint: Endpoint, settings: Settings) -> None:
-    with client_of(endpoint, asyncio.run(lent_token(endpoint))) as client:
+    with client_of(endpoint, asyncio.run(current_token(endpoint))) as client:
         lease = Lease(settings.lease_namespace, settings.lease_name)
         release_finalizers(client, settings.namespaces, lease=lease)
 

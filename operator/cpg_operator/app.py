@@ -9,16 +9,16 @@ from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
-from cpg_client.answering import Certificate, answering
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
-from cpg_client.flavours import NothingServedError, flavours
+from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.informers import Informers
-from cpg_client.leading import Shell, identity, live, unless, with_election
-from cpg_client.probing import Answer
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.process import ProcessContext, process_identity, run_process, run_until, with_election_metric
 from cpg_client.resources import Resource
-from cpg_client.timing import REAL, Timing
+from cpg_client.timing import REAL_TIME, Timing
+from cpg_client.webhook_server import ServingCertificate, serve_webhook
 from cpg_operator.admission.certifier import Certifier
 from cpg_operator.admission.review import Reviewer
 from cpg_operator.metrics import PAGE, Facts, Metrics
@@ -51,14 +51,16 @@ T = TypeVar("T")
 
 async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Work until the process is told to end, or until something fails that must not."""
-    shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
+    shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
     metrics = Metrics()
     gate = Reviewer(metrics)
     async with _asked(settings.webhook, gate, shell):
-        await live(endpoint, shell, lambda connection: Operator(connection, shell, gate, metrics).run())
+        await run_process(endpoint, shell, lambda connection: Operator(connection, shell, gate, metrics).run())
 
 
-def _asked(webhook: Webhook, gate: Reviewer, shell: Shell[Settings]) -> contextlib.AbstractAsyncContextManager[None]:
+def _asked(
+    webhook: Webhook, gate: Reviewer, shell: ProcessContext[Settings]
+) -> contextlib.AbstractAsyncContextManager[None]:
     """Answer the API server's questions, if that is wanted."""
     address = webhook.address()
     if address is None:
@@ -67,14 +69,19 @@ def _asked(webhook: Webhook, gate: Reviewer, shell: Shell[Settings]) -> contextl
     def told(words: str) -> None:
         shell.log.info("webhook", told=words)
 
-    return answering(address, Certificate(Path(webhook.certificates)), gate.answer, told=told)
+    return serve_webhook(address, ServingCertificate(Path(webhook.certificates)), gate.answer, log=told)
 
 
 class Operator:
     """Everything that runs while we are the one that works."""
 
     def __init__(
-        self, connection: Connection, shell: Shell[Settings], gate: Reviewer, metrics: Metrics, timing: Timing = REAL
+        self,
+        connection: Connection,
+        shell: ProcessContext[Settings],
+        gate: Reviewer,
+        metrics: Metrics,
+        timing: Timing = REAL_TIME,
     ) -> None:
         """Run nothing yet; the gate is told what is known."""
         self._connection = connection
@@ -86,21 +93,21 @@ class Operator:
 
     async def run(self) -> None:
         """Work until told to end; start afresh whenever the API server serves other kinds than before."""
-        ended = self._shell.ended
+        ended = self._shell.stopping
         while not ended.is_set():
-            kinds = await unless(ended, self._kinds())
+            kinds = await run_until(ended, self._kinds())
             if kinds is not None:
                 await self._work(kinds)
-        self._shell.readiness.is_ending = True
+        self._shell.readiness.is_stopping = True
 
     async def _kinds(self) -> Kinds:
         """Return what is served, as soon as anything is."""
         while True:
             try:
-                if kinds := await flavours(self._connection, self._settings.api):
+                if kinds := await served_flavours(self._connection, self._settings.api):
                     return kinds
                 self._shell.log.warning("no groups are served", retry_in=RETRY)
-            except NothingServedError as error:
+            except FlavourNotServedError as error:
                 self._shell.log.warning(str(error), retry_in=RETRY)
             except ClientError as error:
                 self._unreached(error)
@@ -109,15 +116,15 @@ class Operator:
     async def _work(self, kinds: Kinds) -> None:
         """Look after these kinds until they change, or we are told to end."""
         parts = self._parts(kinds)
-        reflectors = await unless(self._shell.ended, self._insisting(parts.hearing.reflectors))
+        reflectors = await run_until(self._shell.stopping, self._insisting(parts.hearing.reflectors))
         if reflectors is None:
             return
         self._serve(parts)
         async with Informers(*reflectors) as informers:
-            if await unless(self._shell.ended, self._filled(informers, parts.sweeper)) is None:
+            if await run_until(self._shell.stopping, self._filled(informers, parts.sweeper)) is None:
                 return
             readiness = self._shell.readiness
-            readiness.informers, readiness.overheard = informers, parts.hearing.overheard
+            readiness.informers, readiness.session_health = informers, parts.hearing.session_health
             self._gate.view = parts.view
             self._shell.log.info("ready", flavours=sorted(kinds), trees=parts.view.trees())
             async with asyncio.TaskGroup() as tasks:
@@ -169,20 +176,22 @@ class Operator:
 
         Where Kopf has listed anew, what was deleted before is known by a sweep alone.
         """
-        clock, ended = self._timing.clock, self._shell.ended
+        clock, ended = self._timing.clock, self._shell.stopping
         began = swept = clock()
-        while await unless(ended, self._rested(FIRST_LOOK if clock() - began < FIRST_LOOK else LOOK_FOR_KINDS)):
+        while await run_until(ended, self._rested(FIRST_LOOK if clock() - began < FIRST_LOOK else LOOK_FOR_KINDS)):
             try:
-                if await flavours(self._connection, self._settings.api) != kinds:
+                if await served_flavours(self._connection, self._settings.api) != kinds:
                     return
-                is_due = clock() - swept >= self._settings.sweep_period or parts.hearing.overheard.listed() > swept
+                is_due = (
+                    clock() - swept >= self._settings.sweep_period or parts.hearing.session_health.last_listed() > swept
+                )
                 if is_due or clock() - began < SETTLING:
                     now = clock()
                     wrong, swept = await parts.sweeper.sweep(), now
                     self._metrics.behind(wrong)
                     if wrong:
                         self._shell.log.info("the view was behind", objects=wrong)
-            except NothingServedError:
+            except FlavourNotServedError:
                 return
             except ClientError as error:
                 self._unreached(error)
@@ -206,7 +215,7 @@ class Operator:
     def _serve(self, parts: "_Parts") -> None:
         """Show what is so on the page of metrics."""
 
-        def page(_: str) -> Answer:
+        def page(_: str) -> ProbeResponse:
             facts = Facts(
                 states=((key.flavour, state) for key, state in parts.reconciler.states.items()),
                 queued=len(parts.dirty),
@@ -216,9 +225,9 @@ class Operator:
                 partial=parts.reconciler.partial(),
                 overdue=parts.reconciler.overdue(),
             )
-            return Answer(self._metrics.page(facts), content_type=PAGE)
+            return ProbeResponse(self._metrics.page(facts), content_type=PAGE)
 
-        self._shell.probes.add({"/metrics": with_election(self._shell, page)})
+        self._shell.probes.add({"/metrics": with_election_metric(self._shell, page)})
 
 
 @dataclass(frozen=True, kw_only=True)

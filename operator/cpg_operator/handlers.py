@@ -14,9 +14,9 @@ import kopf
 
 from cpg_api.scheduling.names import GROUP
 from cpg_client.endpoint import Endpoint
-from cpg_client.lending import lent_session
-from cpg_client.overheard import Overheard
 from cpg_client.resources import Resource
+from cpg_client.session_health import SessionHealth
+from cpg_client.shared_session import open_shared_session
 from cpg_operator.kopf_settings import NoDiffBase, NoProgress
 
 Take = Callable[[str, type, str | None, Any], None]
@@ -44,7 +44,7 @@ def registry_of(
     *,
     take: Take,
     knows: Knows,
-    overheard: Overheard | None = None,
+    session_health: SessionHealth | None = None,
 ) -> kopf.OperatorRegistry:
     """Return what Kopf has to watch: every group and Workload of every flavour that is served.
 
@@ -53,7 +53,7 @@ def registry_of(
     registry = kopf.OperatorRegistry()
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        session = lent_session(endpoint, overheard=overheard)
+        session = open_shared_session(endpoint, session_health=session_health)
         return kopf.AiohttpSession(
             server=endpoint.server, default_namespace=endpoint.namespace, aiohttp_session=session
         )

@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from cpg_client.flavours import Api
-from cpg_client.leading import LeaderElection
-from cpg_client.settings import address_of, common_mistakes, no_address, overridden, read
+from cpg_client.process import LeaderElectionSettings
+from cpg_client.settings import address_problems, common_problems, override, parse_address, read_settings
 
 SHORTEST_VALIDITY = 10.0
 """Seconds of a certificate of our own: there must be time to serve the next one before it expires."""
@@ -32,7 +32,7 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""
-        return address_of(self.listen)
+        return parse_address(self.listen)
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -48,7 +48,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Where the lease is."""
     lease_name: str = "cpg-operator"
     """What it is called."""
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     listen: str = "127.0.0.1:10271"
     """Where probes and metrics are served, as host:port; empty for nowhere."""
     writes_in_flight: int = 16
@@ -65,23 +65,23 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""
-        return address_of(self.listen)
+        return parse_address(self.listen)
 
 
 def load(path: Path | None) -> Settings:
     """Read a settings file; without one, everything is as by default."""
-    return read(path, Settings, _mistakes)
+    return read_settings(path, Settings, _mistakes)
 
 
 def merged(settings: Settings, **given: object) -> Settings:
     """Return the settings with what the command line gives in their place."""
-    return overridden(settings, _mistakes, **given)
+    return override(settings, _mistakes, **given)
 
 
 def _mistakes(settings: Settings) -> Iterator[str]:
     """Yield what types alone do not say."""
-    yield from common_mistakes(settings)
-    yield from no_address("webhook.listen", settings.webhook.listen)
+    yield from common_problems(settings)
+    yield from address_problems("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"
     if settings.webhook.secret and not (settings.webhook.configuration and settings.webhook.host):

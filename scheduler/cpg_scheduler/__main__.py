@@ -12,8 +12,8 @@ import msgspec
 
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
-from cpg_client.incluster import endpoint_from
-from cpg_client.logs import died, log_json
+from cpg_client.incluster import find_endpoint
+from cpg_client.logs import configure_logging, report_fatal
 from cpg_client.settings import SettingsError
 from cpg_scheduler import app
 from cpg_scheduler.debug.replay import ReplayError, replay
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.root and not given.replay:
         parser.error("--root goes with --replay")
-    log_json(given.log_level)
+    configure_logging(given.log_level)
     try:
         if given.replay:
             return _replay(given.replay, given.root)
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leader_elect=given.leader_elect,
             listen=given.listen,
         )
-        asyncio.run(app.run(endpoint_from(given.kubeconfig), settings))
+        asyncio.run(app.run(find_endpoint(given.kubeconfig), settings))
     except (SettingsError, ClientError, ReplayError) as problem:
         sys.stderr.write(f"cpg-scheduler: {problem}\n")
         return 1
     except Exception as error:  # noqa: BLE001 - whatever it is
-        return died("cpg-scheduler", error)
+        return report_fatal("cpg-scheduler", error)
     return 0
 
 

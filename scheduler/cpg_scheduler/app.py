@@ -32,14 +32,22 @@ from cpg_client import resources
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
-from cpg_client.flavours import NothingServedError, flavours
+from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.informers import Informers
-from cpg_client.leading import METRICS, Leading, Shell, identity, live_warm, unless, with_election
-from cpg_client.probing import Answer
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.process import (
+    METRICS_CONTENT_TYPE,
+    LeaderWork,
+    ProcessContext,
+    process_identity,
+    run_until,
+    run_with_standby,
+    with_election_metric,
+)
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import Resource
-from cpg_client.retrying import Backoff
-from cpg_client.stores import Change, Deleted, Modified, Rejection, whole
+from cpg_client.retrying import WatchBackoff
+from cpg_client.stores import Change, Deleted, Modified, Rejection, keep_whole
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
@@ -85,10 +93,10 @@ class KindsChangedError(ClientError):
 async def _well_informed(informers: Informers) -> None:
     """Wait until all has been read, and what was missed in an outage: who stood by may know what was true before it."""
     await informers.wait_synced()
-    was_well = is_well = not informers.failing_for(time.monotonic())
+    was_well = is_well = not informers.longest_failure(time.monotonic())
     while not (was_well and is_well):
         await asyncio.sleep(SETTLE)
-        was_well, is_well = is_well, not informers.failing_for(time.monotonic())
+        was_well, is_well = is_well, not informers.longest_failure(time.monotonic())
 
 
 async def _done(known: asyncio.Future[Any]) -> None:
@@ -102,18 +110,18 @@ class _EndedError(Exception):
 
 async def run(endpoint: Endpoint, settings: Settings) -> None:
     """Schedule until the process is told to end, or until something fails that must not."""
-    shell = Shell(settings=settings, log=structlog.get_logger(), identity=identity())
+    shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
     shell.log.info("starting", version=version("kube-cpg"))
-    await live_warm(endpoint, shell, lambda connection: _standing_by(connection, shell))
+    await run_with_standby(endpoint, shell, lambda connection: _standing_by(connection, shell))
 
 
-async def _flavours(connection: Connection, shell: Shell[Settings]) -> dict[str, dict[type, Resource]]:
+async def _flavours(connection: Connection, shell: ProcessContext[Settings]) -> dict[str, dict[type, Resource]]:
     """Return the flavours that are served, as soon as the API server can be asked."""
-    backoff, failures = Backoff(), 0
+    backoff, failures = WatchBackoff(), 0
     while True:
         try:
-            return await flavours(connection, shell.settings.api)
-        except NothingServedError:
+            return await served_flavours(connection, shell.settings.api)
+        except FlavourNotServedError:
             raise
         except ClientError as error:
             failures += 1
@@ -123,7 +131,7 @@ async def _flavours(connection: Connection, shell: Shell[Settings]) -> dict[str,
 
 
 async def _watch_flavours(
-    connection: Connection, shell: Shell[Settings], kinds: dict[str, dict[type, Resource]]
+    connection: Connection, shell: ProcessContext[Settings], kinds: dict[str, dict[type, Resource]]
 ) -> None:
     """Raise when other kinds are served: what to reflect is chosen once, so the process had better start afresh."""
     known = sorted(f"{one.api_version} {one.kind}" for there in kinds.values() for one in there.values())
@@ -131,7 +139,7 @@ async def _watch_flavours(
         await asyncio.sleep(LOOK)
         found = kinds
         with contextlib.suppress(ClientError):
-            found = await flavours(connection, shell.settings.api)
+            found = await served_flavours(connection, shell.settings.api)
         if found != kinds:
             raise KindsChangedError(f"the API server no longer serves just {', '.join(known) or 'no groups at all'}")
 
@@ -173,7 +181,7 @@ class _Scene:
 
 
 @contextlib.asynccontextmanager
-async def _standing_by(connection: Connection, shell: Shell[Settings]) -> AsyncIterator[Leading]:
+async def _standing_by(connection: Connection, shell: ProcessContext[Settings]) -> AsyncIterator[LeaderWork]:
     """Learn what there is, for as long as the block runs; give what is to be done once we lead."""
     known = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks, Informers() as informers:
@@ -185,7 +193,7 @@ async def _standing_by(connection: Connection, shell: Shell[Settings]) -> AsyncI
 
 
 async def _learn(
-    connection: Connection, shell: Shell[Settings], informers: Informers, known: asyncio.Future[_Scene]
+    connection: Connection, shell: ProcessContext[Settings], informers: Informers, known: asyncio.Future[_Scene]
 ) -> None:
     """Reflect what is served, as soon as the API server can be asked, and watch over what that is."""
     settings, kinds = shell.settings, await _flavours(connection, shell)
@@ -199,11 +207,11 @@ async def _learn(
 
 
 async def _schedule(
-    connection: Connection, shell: Shell[Settings], informers: Informers, known: asyncio.Future[_Scene]
+    connection: Connection, shell: ProcessContext[Settings], informers: Informers, known: asyncio.Future[_Scene]
 ) -> None:
     """Run everything until told to end, or until something fails that must not."""
-    log, ended, pending = shell.log, shell.ended, SchedulingQueue(shell.settings.backoff)
-    await unless(ended, _done(known))
+    log, ended, pending = shell.log, shell.stopping, SchedulingQueue(shell.settings.backoff)
+    await run_until(ended, _done(known))
     if not known.done():
         return
     scene = known.result()
@@ -211,7 +219,7 @@ async def _schedule(
     try:
         async with asyncio.TaskGroup() as tasks:
             parts = _wired(connection, shell, scene, pending=pending, tasks=tasks)
-            await unless(ended, _well_informed(informers))
+            await run_until(ended, _well_informed(informers))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(state.pods),
@@ -224,7 +232,7 @@ async def _schedule(
             tasks.create_task(parts.reporter.run(), name="reporter")
             tasks.create_task(parts.announcer.run(), name="announcer")
             await ended.wait()
-            shell.readiness.is_ending = True
+            shell.readiness.is_stopping = True
             log.info("ending", pending=len(pending), binding=parts.binder.under_way)
             driving.cancel()
             await _drain(parts)
@@ -236,7 +244,7 @@ async def _schedule(
 
 def _wired(
     connection: Connection,
-    shell: Shell[Settings],
+    shell: ProcessContext[Settings],
     scene: _Scene,
     *,
     pending: SchedulingQueue,
@@ -274,7 +282,7 @@ def _wired(
     dumper = Dumper(state, pending, options, clock=time.monotonic)
     shell.probes.add(
         {
-            "/metrics": with_election(shell, partial(_measured, metrics, census)),
+            "/metrics": with_election_metric(shell, partial(_measured, metrics, census)),
             "/debug/explain/": explainer.page,
             "/debug/dump": dumper.page,
         }
@@ -292,7 +300,7 @@ def _wired(
 
 def _metrics(
     connection: Connection,
-    shell: Shell[Settings],
+    shell: ProcessContext[Settings],
     state: ClusterCache,
     pending: SchedulingQueue,
     *,
@@ -313,7 +321,12 @@ def _metrics(
 
 
 def _binder(
-    connection: Connection, shell: Shell[Settings], *, state: ClusterCache, tasks: asyncio.TaskGroup, metrics: Metrics
+    connection: Connection,
+    shell: ProcessContext[Settings],
+    *,
+    state: ClusterCache,
+    tasks: asyncio.TaskGroup,
+    metrics: Metrics,
 ) -> Binder:
     """Return who binds."""
     return Binder(
@@ -329,7 +342,7 @@ def _binder(
 
 def _evictor(
     connection: Connection,
-    shell: Shell[Settings],
+    shell: ProcessContext[Settings],
     *,
     resources_of: Callable[[Group], Resource | None],
     tasks: asyncio.TaskGroup,
@@ -351,7 +364,7 @@ def _evictor(
 def _reporter(
     connection: Connection,
     known: Callable[[Group], tuple[Group, Resource] | None],
-    shell: Shell[Settings],
+    shell: ProcessContext[Settings],
     *,
     calm: Callable[[], Awaitable[None]],
 ) -> StatusWriter:
@@ -382,10 +395,10 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-def _measured(metrics: Metrics, census: PendingCollector, rest: str) -> Answer:
+def _measured(metrics: Metrics, census: PendingCollector, rest: str) -> ProbeResponse:
     """Return the page of metrics; who waits is counted first, a little at a time."""
     page = (metrics.page(rest).body for _ in range(1))
-    return Answer(b"", content_type=METRICS, pieces=chain(census.counting(), page))
+    return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(census.counting(), page))
 
 
 def _known(kinds: dict[str, dict[type, Resource]], state: ClusterCache, group: Group) -> tuple[Group, Resource] | None:
@@ -433,7 +446,7 @@ def _reflector(
     kind: type[Any],
     take: Callable[[Change[Any]], None],
     *,
-    project: Callable[[Any], Any] = whole,
+    project: Callable[[Any], Any] = keep_whole,
     namespace: str | None = None,
 ) -> Reflector[Any, Any]:
     """Return who brings news into the state, and from there to whoever acts on them."""

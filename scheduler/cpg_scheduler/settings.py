@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
-from cpg_client.leading import LeaderElection
-from cpg_client.settings import address_of, common_mistakes, overridden, read
+from cpg_client.process import LeaderElectionSettings
+from cpg_client.settings import common_problems, override, parse_address, read_settings
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.weights import Weights
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
@@ -39,7 +39,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Where the lease is."""
     lease_name: str = "cpg-scheduler"
     """What it is called; schedulers of different names need leases of different names."""
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     binds_in_flight: int = 64
     """Each is a connection, whose handshake costs as much as six binds; an API server far away may want more."""
     volume_bind_timeout: float = 600.0
@@ -56,22 +56,22 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""
-        return address_of(self.listen)
+        return parse_address(self.listen)
 
 
 def load(path: Path | None) -> Settings:
     """Read a settings file; without one, everything is as by default."""
-    return read(path, Settings, _mistakes)
+    return read_settings(path, Settings, _mistakes)
 
 
 def merged(settings: Settings, **given: object) -> Settings:
     """Return the settings with what the command line gives in their place."""
-    return overridden(settings, _mistakes, **given)
+    return override(settings, _mistakes, **given)
 
 
 def _mistakes(settings: Settings) -> Iterator[str]:
     """Yield what types alone do not say."""
-    yield from common_mistakes(settings)
+    yield from common_problems(settings)
     if settings.binds_in_flight < 1:
         yield "bindsInFlight: must be at least 1"
     if not 0 < settings.volume_bind_timeout < math.inf:

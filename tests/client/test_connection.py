@@ -22,13 +22,13 @@ from cpg_client.connection import (
 )
 from cpg_client.endpoint import Credentials, Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.retrying import Retries
+from cpg_client.retrying import RetryPolicy
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Naps, Pair, Pki
 
-NO_RETRIES = ConnectionSettings(retries=Retries(attempts=1))
+NO_RETRIES = ConnectionSettings(retries=RetryPolicy(attempts=1))
 
 
 async def test_get_returns_the_bytes(server: "FakeServer", connection: Connection) -> None:

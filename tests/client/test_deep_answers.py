@@ -10,12 +10,12 @@ import pytest
 from cpg_api.meta import ObjectMeta
 from cpg_client import discovery
 from cpg_client.connection import Connection
-from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import ApiError, ClientError
-from cpg_client.leasing import ApiLease, LeaseRecord
+from cpg_client.exec_plugins import PluginCredentials
+from cpg_client.leader_election import ApiLeaseStore, LeaseRecord
 from cpg_client.listing import list_all
 from cpg_client.patching import Event, record_event
-from cpg_client.plugins import PluginTokens
 from cpg_client.resources import PODS
 from cpg_client.timing import Timing
 from cpg_client.watching import read_event
@@ -38,21 +38,26 @@ def deep(plain: object) -> bytes:
 
 Ask = Callable[[Connection], Awaitable[object]]
 ASKED: list[tuple[str, str, Ask, dict[str, object]]] = [
-    ("GET", "/version", discovery.version, {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}),
+    ("GET", "/version", discovery.server_version, {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}),
     ("GET", "/apis", discovery.group_versions, {"groups": []}),
-    ("GET", "/api/v1", lambda found: discovery.served(found, "", "v1"), {"resources": []}),
+    ("GET", "/api/v1", lambda found: discovery.served_resources(found, "", "v1"), {"resources": []}),
     ("GET", "/x", lambda found: list_all(found, "/x"), {"metadata": {"resourceVersion": "7"}, "items": []}),
-    ("GET", f"{LEASES}/cpg", lambda found: ApiLease(found, "ns", "cpg").read(), {"metadata": {"resourceVersion": "7"}}),
+    (
+        "GET",
+        f"{LEASES}/cpg",
+        lambda found: ApiLeaseStore(found, "ns", "cpg").read(),
+        {"metadata": {"resourceVersion": "7"}},
+    ),
     (
         "POST",
         LEASES,
-        lambda found: ApiLease(found, "ns", "cpg").create(LeaseRecord("me")),
+        lambda found: ApiLeaseStore(found, "ns", "cpg").create(LeaseRecord("me")),
         {"metadata": {"resourceVersion": "7"}},
     ),
     (
         "PATCH",
         f"{LEASES}/cpg",
-        lambda found: ApiLease(found, "ns", "cpg").replace("6", LeaseRecord("me")),
+        lambda found: ApiLeaseStore(found, "ns", "cpg").replace("6", LeaseRecord("me")),
         {"metadata": {"resourceVersion": "7"}},
     ),
 ]
@@ -100,7 +105,7 @@ async def test_deep_output_of_a_plugin_is_read() -> None:
     version = "client.authentication.k8s.io/v1"
     code = f"""print('{{"apiVersion": "{version}", "kind": "ExecCredential", "status": {{"token": "t"}}, "x": '
                + '[' * 5000 + ']' * 5000 + '}}')"""
-    plugin = Plugin(api_version=version, command=sys.executable, arguments=("-c", code))
-    tokens = PluginTokens.of(Endpoint(server="https://api.test", credentials=Credentials(plugin=plugin)), Timing())
+    plugin = ExecPlugin(api_version=version, command=sys.executable, arguments=("-c", code))
+    tokens = PluginCredentials.of(Endpoint(server="https://api.test", credentials=Credentials(plugin=plugin)), Timing())
     assert tokens is not None
     assert await tokens.current() == "t"

@@ -24,7 +24,7 @@ async def out_of_time(_: float) -> None:
 async def test_version(server: "FakeServer", connection: Connection) -> None:
     """The release is read, and the rest of the answer skipped."""
     server.answers("GET", "/version", {"major": "1", "minor": "37", "gitVersion": "v1.37.0", "compiler": "gc"})
-    assert await discovery.version(connection) == discovery.Version("1", "37", "v1.37.0")
+    assert await discovery.server_version(connection) == discovery.ServerVersion("1", "37", "v1.37.0")
 
 
 async def test_group_versions(server: "FakeServer", connection: Connection) -> None:
@@ -42,32 +42,32 @@ async def test_served_core_resources(server: "FakeServer", connection: Connectio
         {"name": "pods/binding", "kind": "Binding", "namespaced": True},
     ]
     server.answers("GET", "/api/v1", {"resources": found})
-    assert await discovery.served(connection, "", "v1") == {NODES, PODS}
+    assert await discovery.served_resources(connection, "", "v1") == {NODES, PODS}
 
 
 async def test_served_custom_resources(server: "FakeServer", connection: Connection) -> None:
     """The resources of a group stand under its own path."""
     found = [{"name": "podgroups", "kind": "PodGroup", "namespaced": True}]
     server.answers("GET", "/apis/scheduling.cpg.dev/v1alpha3", {"resources": found})
-    assert await discovery.served(connection, "scheduling.cpg.dev", "v1alpha3") == {CPG_POD_GROUPS}
+    assert await discovery.served_resources(connection, "scheduling.cpg.dev", "v1alpha3") == {CPG_POD_GROUPS}
 
 
 async def test_a_group_version_may_be_empty(server: "FakeServer", connection: Connection) -> None:
     """A served group-version without resources is not an error."""
     server.answers("GET", "/apis/a/v1", {"resources": None})
-    assert await discovery.served(connection, "a", "v1") == frozenset()
+    assert await discovery.served_resources(connection, "a", "v1") == frozenset()
 
 
 async def test_what_is_not_served_is_empty(connection: Connection) -> None:
     """A cluster without our CRDs has none of our resources; that is an answer."""
-    assert await discovery.served(connection, "scheduling.cpg.dev", "v1alpha3") == frozenset()
+    assert await discovery.served_resources(connection, "scheduling.cpg.dev", "v1alpha3") == frozenset()
 
 
 async def test_a_refused_discovery_is_raised(server: "FakeServer", connection: Connection) -> None:
     """Not being allowed to know is not the same as not served."""
     server.answers("GET", "/apis/a/v1", status=403)
     with pytest.raises(ApiError, match="403"):
-        await discovery.served(connection, "a", "v1")
+        await discovery.served_resources(connection, "a", "v1")
 
 
 async def test_waiting_ends_when_the_server_is_ready(

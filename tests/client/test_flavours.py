@@ -8,7 +8,7 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.connection import Connection
-from cpg_client.flavours import CRD, KINDS, NATIVE, NothingServedError, flavours
+from cpg_client.flavours import CRD, KINDS, NATIVE, FlavourNotServedError, served_flavours
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer
@@ -24,16 +24,16 @@ async def test_all_that_is_served_is_found(server: "FakeServer", connection: Con
     """Both flavours, and of each what there is: the built-in one may serve PodGroups alone."""
     serve(server, "scheduling.cpg.dev/v1alpha3", "podgroups", "compositepodgroups", "workloads", "podgroups/status")
     serve(server, "scheduling.k8s.io/v1beta1", "podgroups", "workloads")
-    assert await flavours(connection, "auto") == {
+    assert await served_flavours(connection, "auto") == {
         NATIVE: {kind: KINDS[NATIVE][kind] for kind in (PodGroup, Workload)},
         CRD: {kind: KINDS[CRD][kind] for kind in (PodGroup, CompositePodGroup, Workload)},
     }
-    assert list(await flavours(connection, "crd")) == [CRD]
+    assert list(await served_flavours(connection, "crd")) == [CRD]
 
 
 async def test_a_flavour_without_pod_groups_is_none(server: "FakeServer", connection: Connection) -> None:
     """Its other kinds are of no use alone; who asked for it is told."""
     serve(server, "scheduling.cpg.dev/v1alpha3", "workloads")
-    assert await flavours(connection, "auto") == {}
-    with pytest.raises(NothingServedError, match="no PodGroups of the crd flavour"):
-        await flavours(connection, "crd")
+    assert await served_flavours(connection, "auto") == {}
+    with pytest.raises(FlavourNotServedError, match="no PodGroups of the crd flavour"):
+        await served_flavours(connection, "crd")

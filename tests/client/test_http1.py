@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpg_client.http1 import BadAnswerError, Reading, request
+from cpg_client.http1 import MalformedResponseError, ResponseParser, encode_request
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[Reading, bytes]:
+def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[ResponseParser, bytes]:
     """Read an answer that comes in these pieces."""
-    reading = Reading()
+    reading = ResponseParser()
     body = b"".join([reading.feed(piece) for piece in pieces])
     if ended:
         reading.end()
@@ -54,7 +54,7 @@ def test_an_answer_may_come_in_any_pieces(chunks: list[bytes], way: str, data: s
 @example(b"HTTP/1.1 2x0 OK\r\n\r\n", b"")
 def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
     """Whatever a server sends, it is an answer, the beginning of one, or called a bad one."""
-    with suppress(BadAnswerError):
+    with suppress(MalformedResponseError):
         reading, _ = read([start, nonsense], ended=True)
         assert reading.is_complete
 
@@ -75,14 +75,14 @@ def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
 )
 def test_a_bad_answer_is_told(wire: bytes, why: str) -> None:
     """The words say what was wrong with it."""
-    with pytest.raises(BadAnswerError, match=why):
+    with pytest.raises(MalformedResponseError, match=why):
         read([wire], ended=True)
 
 
 def test_more_after_an_answer_is_told() -> None:
     """An answer is over when it is over."""
     reading, _ = read([OK + b"Content-Length: 0\r\n\r\n"])
-    with pytest.raises(BadAnswerError, match="more than its answer"):
+    with pytest.raises(MalformedResponseError, match="more than its answer"):
         reading.feed(b"x")
 
 
@@ -96,7 +96,7 @@ def test_what_says_nothing_is_passed_over() -> None:
 
 def test_a_request_is_plain() -> None:
     """A length where there is a body, and nothing that could smuggle in another header."""
-    assert request("GET", "/x", [("Host", "h")], None) == b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
-    assert request("PUT", "/x", [], b"ab") == b"PUT /x HTTP/1.1\r\nContent-Length: 2\r\n\r\nab"
+    assert encode_request("GET", "/x", [("Host", "h")], None) == b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+    assert encode_request("PUT", "/x", [], b"ab") == b"PUT /x HTTP/1.1\r\nContent-Length: 2\r\n\r\nab"
     with pytest.raises(ValueError, match="line break"):
-        request("GET", "/x", [("Authorization", "Bearer a\r\nHost: other")], None)
+        encode_request("GET", "/x", [("Authorization", "Bearer a\r\nHost: other")], None)

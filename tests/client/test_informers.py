@@ -9,19 +9,19 @@ import pytest
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
-from cpg_client import watches
+from cpg_client import watch_health
 from cpg_client.connection import Connection
 from cpg_client.informers import Informers
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import NODES, PODS
-from cpg_client.stores import Change, whole
+from cpg_client.stores import Change, keep_whole
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer
 
 EMPTY = {"metadata": {"resourceVersion": "3"}, "items": []}
-ALL_PODS = Source(resource=PODS, kind=Pod, project=whole)
-ALL_NODES = Source(resource=NODES, kind=Node, project=whole)
+ALL_PODS = Source(resource=PODS, kind=Pod, project=keep_whole)
+ALL_NODES = Source(resource=NODES, kind=Node, project=keep_whole)
 
 
 def ignore(_: object) -> None:
@@ -54,11 +54,11 @@ async def test_all_sync_and_all_end(connection: Connection) -> None:
         nodes = Reflector(connection, ALL_NODES, ignore)
         states = [informers.synced]
         informers.start(nodes)
-        assert informers.unheard_for(connection.timing.clock()) == math.inf
+        assert informers.longest_silence(connection.timing.clock()) == math.inf
         await informers.wait_synced()
         assert [*states, informers.synced] == [False, True]
         assert sorted(running()) == ["reflector of /api/v1/nodes", "reflector of /api/v1/pods"]
-        assert informers.unheard_for(connection.timing.clock()) < 10
+        assert informers.longest_silence(connection.timing.clock()) < 10
     assert running() == []
 
 
@@ -66,7 +66,7 @@ async def test_a_namespace_that_is_closed_keeps_nobody_waiting(
     server: "FakeServer", connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has been refused for a while, and the other has not; where both are, there is nothing to go on with."""
-    monkeypatch.setattr(watches, "PATIENCE", 0.0)
+    monkeypatch.setattr(watch_health, "FORBIDDEN_GRACE_SECONDS", 0.0)
     paths = {space: f"/api/v1/namespaces/{space}/pods" for space in "ab"}
     for path in paths.values():
         server.answers("GET", path, status=403)
@@ -79,14 +79,14 @@ async def test_a_namespace_that_is_closed_keeps_nobody_waiting(
         server.streams(paths["a"], end="hold")
         await informers.wait_synced()
         assert [one.synced for one in two] == [True, False]
-        assert set(informers.closed(connection.timing.clock()).values()) == {"b"}
+        assert set(informers.forbidden(connection.timing.clock()).values()) == {"b"}
 
 
 async def test_none_is_always_fresh() -> None:
     """Without reflectors there is nothing to wait for and nothing to be stale."""
     async with Informers() as informers:
         await informers.wait_synced()
-        assert (informers.unheard_for(7), informers.failing_for(7)) == (0, 0)
+        assert (informers.longest_silence(7), informers.longest_failure(7)) == (0, 0)
 
 
 @pytest.mark.usefixtures("calm")
@@ -132,8 +132,8 @@ async def test_trouble_lasts_until_the_server_is_heard_again(server: "FakeServer
     async with Informers(Reflector(connection, ALL_PODS, ignore), nodes) as informers:
         while nodes.counts.failures < 2:  # noqa: ASYNC110 - nothing tells of the second one
             await asyncio.sleep(0.01)
-        assert informers.failing_for(clock() + 10) >= 10
+        assert informers.longest_failure(clock() + 10) >= 10
         server.answers("GET", "/api/v1/nodes", EMPTY)
         server.streams("/api/v1/nodes", end="hold")
         await informers.wait_synced()
-        assert informers.failing_for(clock() + 10) == 0
+        assert informers.longest_failure(clock() + 10) == 0

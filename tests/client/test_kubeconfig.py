@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cpg_client import kubeconfig
-from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import KubeconfigError
 
 USER = {"client-certificate": "alice.crt", "client-key": "pki/alice.key", "token": "sesame", "tokenFile": "token"}
@@ -97,7 +97,7 @@ def test_a_plugin_is_found(tmp_path: Path) -> None:
     """A command with a folder in it is looked for beside the config, any other on the path; nulls are nothing."""
     more = {"args": ["-x"], "env": [{"name": "A", "value": "B"}], "installHint": "get it", "provideClusterInfo": True}
     endpoint = kubeconfig.load(write(tmp_path / "config", config(user={"exec": EXEC | more})))
-    assert endpoint.credentials.plugin == Plugin(
+    assert endpoint.credentials.plugin == ExecPlugin(
         api_version="client.authentication.k8s.io/v1",
         command="login",
         arguments=("-x",),
@@ -107,7 +107,7 @@ def test_a_plugin_is_found(tmp_path: Path) -> None:
     )
     beside = EXEC | {"command": "bin/login", "env": None}
     plugin = kubeconfig.load(write(tmp_path / "config", config(user={"exec": beside}))).credentials.plugin
-    assert plugin == Plugin(api_version="client.authentication.k8s.io/v1", command=str(tmp_path / "bin" / "login"))
+    assert plugin == ExecPlugin(api_version="client.authentication.k8s.io/v1", command=str(tmp_path / "bin" / "login"))
 
 
 def test_a_context_can_be_asked_for(tmp_path: Path) -> None:

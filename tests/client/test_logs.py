@@ -7,12 +7,12 @@ import time
 import pytest
 import structlog
 
-from cpg_client.logs import SPARED, log_json
+from cpg_client.logs import SECONDS_BETWEEN_REPEATS, configure_logging
 
 
 def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
     """Level, time, words; its chatter below warnings is left out."""
-    log_json("info")
+    configure_logging("info")
     structlog.get_logger().info("ready", trees=3)
     logging.getLogger("kopf.reactor").info("chatter")
     logging.getLogger("kopf.reactor").warning("watch %s", "broke")
@@ -24,14 +24,14 @@ def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_library_does_not_repeat_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """But once a minute; a mistake of another kind is told at once."""
-    log_json("info")
+    configure_logging("info")
     logger, now = logging.getLogger("kopf.clients"), 1000.0
     monkeypatch.setattr(time, "time", lambda: now)
     monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9), raising=False)
     for attempt in range(3):
         logger.error("attempt #%d failed: forbidden", attempt)
     logger.error("attempt #7 failed: lost")
-    now += SPARED
+    now += SECONDS_BETWEEN_REPEATS
     logger.error("attempt #9 failed: forbidden")
     said = [json.loads(line)["event"].partition(" failed")[0] for line in capsys.readouterr().err.splitlines()]
     assert said == ["attempt #0", "attempt #7", "attempt #9"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, field
 
-from cpg_client.leading import LeaderElection
-from cpg_client.settings import SettingsError, address_of, common_mistakes, overridden, read
+from cpg_client.process import LeaderElectionSettings
+from cpg_client.settings import SettingsError, common_problems, override, parse_address, read_settings
 
 
 class Some(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -15,12 +15,12 @@ class Some(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     namespaces: tuple[str, ...] = ()
     listen: str = "127.0.0.1:80"
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
 
 
 def mistakes(settings: Some) -> Iterator[str]:
     """Yield what all shells would."""
-    yield from common_mistakes(settings)
+    yield from common_problems(settings)
 
 
 def test_every_mistake_is_named_with_its_file(tmp_path: Path) -> None:
@@ -28,16 +28,16 @@ def test_every_mistake_is_named_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("namespaces: [A, b]\nlisten: here\nleaderElection: {retryPeriod: 99}\n")
     with pytest.raises(SettingsError) as caught:
-        read(path, Some, mistakes)
+        read_settings(path, Some, mistakes)
     assert [line.partition(": ")[2].partition(":")[0] for line in str(caught.value).splitlines()] == [
         "namespaces",
         "listen",
         "leaderElection",
     ]
     with pytest.raises(SettingsError, match=r"^listen: ':' is not host:port$"):
-        overridden(read(None, Some, mistakes), mistakes, listen=":", namespaces=None)
+        override(read_settings(None, Some, mistakes), mistakes, listen=":", namespaces=None)
 
 
 def test_an_address_may_be_nowhere() -> None:
     """And of either family."""
-    assert [address_of(text) for text in ("", ":80", "[::1]:80")] == [None, ("", 80), ("::1", 80)]
+    assert [parse_address(text) for text in ("", ":80", "[::1]:80")] == [None, ("", 80), ("::1", 80)]

@@ -4,13 +4,13 @@ import socket
 
 import pytest
 
-from cpg_client.sockets import prepare
+from cpg_client.sockets import configure_socket
 
 
 def test_the_kernel_probes() -> None:
     """A dead peer is noticed within half a minute: after 15 seconds, three times every 5."""
     with socket.socket() as made:
-        prepare(made)
+        configure_socket(made)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
@@ -22,5 +22,5 @@ def test_a_system_may_lack_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the system does not know is left as it is."""
     monkeypatch.delattr(socket, "TCP_KEEPIDLE")
     with socket.socket() as made:
-        prepare(made)
+        configure_socket(made)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_client.timing import Timing, end
+from cpg_client.timing import Timing, cancel_and_wait
 
 if TYPE_CHECKING:
     from tests.client.conftest import VirtualTime
@@ -63,7 +63,7 @@ async def test_end_waits_for_the_end() -> None:
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
-    await end(task)
+    await cancel_and_wait(task)
     assert task.done()
 
 

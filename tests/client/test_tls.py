@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from cpg_client import tls
-from cpg_client.endpoint import Credentials, Endpoint, Identity
+from cpg_client.endpoint import ClientCertificate, Credentials, Endpoint
 from cpg_client.errors import EndpointError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SOMEWHERE = Endpoint(server="https://api.test")
 
 def test_servers_are_verified_by_default() -> None:
     """Certificate and host name are checked, by the rules that Go clients apply too."""
-    context = tls.context_for(SOMEWHERE)
+    context = tls.build_context(SOMEWHERE)
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
@@ -28,7 +28,7 @@ def test_servers_are_verified_by_default() -> None:
 
 def test_verification_can_be_switched_off() -> None:
     """What insecure-skip-tls-verify asks for is done."""
-    context = tls.context_for(replace(SOMEWHERE, verify=False))
+    context = tls.build_context(replace(SOMEWHERE, verify=False))
     assert context.verify_mode == ssl.CERT_NONE
     assert not context.check_hostname
 
@@ -38,7 +38,7 @@ def test_only_the_given_authority_is_trusted(pki: "Pki", tmp_path: Path, kind: s
     """A cluster's own authority replaces the system's, whether inlined or in a file."""
     file = tmp_path / "ca.crt"
     file.write_bytes(pki.ca)
-    context = tls.context_for(replace(SOMEWHERE, ca=pki.ca if kind == "bytes" else file))
+    context = tls.build_context(replace(SOMEWHERE, ca=pki.ca if kind == "bytes" else file))
     (trusted,) = context.get_ca_certs()
     assert trusted["subject"] == ((("commonName", "authority"),),)
 
@@ -47,14 +47,14 @@ def test_only_the_given_authority_is_trusted(pki: "Pki", tmp_path: Path, kind: s
 def test_a_useless_authority_is_an_error(ca: bytes | Path) -> None:
     """The error names the server whose certificates are broken."""
     with pytest.raises(EndpointError, match=r"https://api\.test: certificates cannot be used"):
-        tls.context_for(replace(SOMEWHERE, ca=ca))
+        tls.build_context(replace(SOMEWHERE, ca=ca))
 
 
 def test_a_key_must_fit_its_certificate(pki: "Pki") -> None:
     """A mixed-up pair is found before anything is sent."""
     credentials = Credentials(certificate=pki.client.certificate, key=pki.server.key)
     with pytest.raises(EndpointError, match="certificates cannot be used"):
-        tls.context_for(replace(SOMEWHERE, credentials=credentials))
+        tls.build_context(replace(SOMEWHERE, credentials=credentials))
 
 
 def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
@@ -66,7 +66,7 @@ def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
     )
     credentials = Credentials(certificate=pki.client.certificate, key=key)
     with pytest.raises(EndpointError, match="the client key is encrypted"):
-        tls.context_for(replace(SOMEWHERE, credentials=credentials))
+        tls.build_context(replace(SOMEWHERE, credentials=credentials))
 
 
 # What changes.
@@ -84,19 +84,19 @@ def files(pki: "Pki", tmp_path: Path) -> Endpoint:
 
 def test_a_context_is_kept_until_a_file_changes(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
     """Or until somebody doubts it."""
-    contexts = tls.Contexts(files)
+    contexts = tls.TlsContexts(files)
     first = contexts.current()
     assert contexts.current() is first
     (tmp_path / "ca").write_bytes(pki.ca + b"\n")
     second = contexts.current()
     assert second is not first
-    contexts.doubt()
+    contexts.invalidate()
     assert contexts.current() is not second
 
 
 def test_a_rotation_under_way_leaves_the_last_good_context(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
     """A key that does not fit yet, or a file that is gone for a moment, is looked at again the next time."""
-    contexts = tls.Contexts(files)
+    contexts = tls.TlsContexts(files)
     first = contexts.current()
     (tmp_path / "certificate").write_bytes(pki.server.certificate)
     assert contexts.current() is first
@@ -105,17 +105,17 @@ def test_a_rotation_under_way_leaves_the_last_good_context(files: Endpoint, pki:
     (tmp_path / "key").write_bytes(pki.server.key)
     assert contexts.current() is not first
     with pytest.raises(EndpointError, match="certificates cannot be used"):
-        tls.Contexts(replace(files, ca=tmp_path / "none")).current()
+        tls.TlsContexts(replace(files, ca=tmp_path / "none")).current()
 
 
 def test_what_a_program_gave_makes_another_context(files: Endpoint, pki: "Pki") -> None:
     """Unless it cannot be used, which is the program's fault and no rotation; whose endpoint names one has that."""
-    contexts = tls.Contexts(replace(files, credentials=Credentials()))
-    first, given = contexts.current(), Identity(pki.client.certificate, pki.client.key)
+    contexts = tls.TlsContexts(replace(files, credentials=Credentials()))
+    first, given = contexts.current(), ClientCertificate(pki.client.certificate, pki.client.key)
     second = contexts.current(given)
     assert second is not first
-    assert contexts.current(Identity(given.certificate, given.key)) is second
+    assert contexts.current(ClientCertificate(given.certificate, given.key)) is second
     assert pki.client.key.decode() not in repr(given)
     with pytest.raises(EndpointError, match="certificates cannot be used"):
-        contexts.current(Identity(pki.client.certificate, pki.server.key))
-    tls.Contexts(files).current(Identity(b"unread", b"unread"))
+        contexts.current(ClientCertificate(pki.client.certificate, pki.server.key))
+    tls.TlsContexts(files).current(ClientCertificate(b"unread", b"unread"))

@@ -15,7 +15,7 @@ from cpg_client.connection import Connection, ConnectionSettings
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.timing import Timing
-from cpg_client.watching import Lines, WatchEvent, WatchHooks, WatchSettings, read_event, watch
+from cpg_client.watching import LineSplitter, WatchEvent, WatchHooks, WatchSettings, read_event, watch
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Naps
@@ -38,18 +38,18 @@ def error_line(**status: object) -> bytes:
 class Told:
     """Takes note of what the hooks are told."""
 
-    accepted: int = 0
+    on_accepted: int = 0
     failures: list[tuple[ClientError, float]] = field(default_factory=list)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def hooks(self) -> WatchHooks:
         """Give the hooks to hand in."""
-        return WatchHooks(accepted=self.accept, failed=lambda *failure: self.failures.append(failure))
+        return WatchHooks(on_accepted=self.accept, on_failed=lambda *failure: self.failures.append(failure))
 
     def accept(self) -> None:
         """Count a stream that the server accepted."""
-        self.accepted += 1
+        self.on_accepted += 1
         self.begun.set()
 
 
@@ -71,7 +71,7 @@ def test_lines_are_put_together_from_any_pieces(lines: list[bytes], data: st.Dat
     whole = b"".join(one + b"\n" for one in lines) + b"rest"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
     edges = [0, *cuts, len(whole)]
-    reader = Lines()
+    reader = LineSplitter()
     pieces = [whole[start:end] for start, end in itertools.pairwise(edges)]
     assert [one for piece in pieces for one in reader.feed(piece)] == [one for one in lines if one]
     assert reader.feed(b"\n") == [b"rest"]
@@ -79,7 +79,7 @@ def test_lines_are_put_together_from_any_pieces(lines: list[bytes], data: st.Dat
 
 def test_a_line_without_end_is_given_up() -> None:
     """What is no watch must not fill the memory."""
-    reader = Lines(longest=10)
+    reader = LineSplitter(longest=10)
     assert reader.feed(b"1234567890") == []
     with pytest.raises(UnreadableAnswerError, match="longer than 10 bytes"):
         reader.feed(b"1")
@@ -134,7 +134,7 @@ async def test_events_come_as_they_happen(server: "FakeServer", connection: Conn
     told = Told()
     events = await take(connection, 2, told, params={"labelSelector": "a=b"}, settings=WatchSettings(timeout_seconds=7))
     assert [(event.type, event.resource_version) for event in events] == [("ADDED", "2"), ("BOOKMARK", "5")]
-    assert told.accepted == 1
+    assert told.on_accepted == 1
     assert server.seen[0].query == {
         "labelSelector": "a=b",
         "watch": "true",

@@ -11,18 +11,18 @@ import pytest
 
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import ObjectMeta
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.informers import Informers
-from cpg_client.leasing import ApiLease, Elector, LeaseSettings
+from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
 from cpg_client.listing import list_all
 from cpg_client.patching import Event, apply_status, bind, delete_pod, merge_status, record_event, set_pod_status
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import EVENTS, NAMESPACES, PODS
-from cpg_client.stores import Added, Change, Deleted, Modified, whole
-from cpg_client.timing import end
+from cpg_client.stores import Added, Change, Deleted, Modified, keep_whole
+from cpg_client.timing import cancel_and_wait
 from cpg_client.watching import watch
 from cpg_lab.clusters import Cluster
 
@@ -68,7 +68,7 @@ class Mirror:
         self._connection = connection
         self._awaited: dict[str, Pod] = {}
         self._true = asyncio.Event()
-        source = Source(resource=PODS, kind=Pod, project=whole, namespace=namespace)
+        source = Source(resource=PODS, kind=Pod, project=keep_whole, namespace=namespace)
         self.reflector = Reflector(connection, source, self._change, on_failure=self._fail)
 
     def _change(self, change: Change[Pod]) -> None:
@@ -150,7 +150,7 @@ async def test_an_api_server_may_go_and_come_back(cluster: Cluster, connection: 
         await connection.delete(PODS.path(namespace, "gone"), {"gracePeriodSeconds": 0})
         await mirror.comes_true()
         assert {pod.metadata.name for pod in mirror.told.values()} == {"before", "after"}
-        assert informers.unheard_for(connection.timing.clock()) < 10
+        assert informers.longest_silence(connection.timing.clock()) < 10
     async with aclosing(watch(connection, PODS.path(), "1")) as events:
         assert (await refusal(anext(events))).is_gone
 
@@ -170,7 +170,7 @@ async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namesp
             finally:
                 leading.remove(name)
 
-        elector = Elector(ApiLease(connection, namespace, "cpg"), name, settings)
+        elector = LeaderElector(ApiLeaseStore(connection, namespace, "cpg"), name, settings)
         return asyncio.create_task(elector.run(work))
 
     async def leader(name: str) -> None:
@@ -184,7 +184,7 @@ async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namesp
     second = candidate("second")
     await asyncio.sleep(1)
     ended = time.monotonic()
-    await end(first)
+    await cancel_and_wait(first)
     await leader("second")
     assert times["second"] - ended < 1
     await connection.patch(
@@ -195,7 +195,7 @@ async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namesp
     await leader("third")
     assert 2 < times["third"] - died < 5
     assert "LeadershipLostError" in repr(second.exception())
-    await end(third)
+    await cancel_and_wait(third)
 
 
 async def test_writes_take_effect_and_are_conditional(connection: Connection, namespace: str) -> None:

@@ -8,9 +8,9 @@ import structlog
 
 from cpg_client.connection import Connection
 from cpg_client.flavours import KINDS
-from cpg_client.leading import Shell
-from cpg_client.overheard import Overheard
+from cpg_client.process import ProcessContext
 from cpg_client.resources import CPG_POD_GROUPS
+from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
 from cpg_operator import app
 from cpg_operator.admission.review import Reviewer
@@ -22,7 +22,7 @@ from cpg_operator.settings import Settings
 class Time:
     """Passes only by waiting; at some moments something happens, and at the last one it is over."""
 
-    def __init__(self, shell: Shell[Settings], *, end: float) -> None:
+    def __init__(self, shell: ProcessContext[Settings], *, end: float) -> None:
         """Begin at zero."""
         self.now, self.end = 0.0, end
         self.happens: dict[float, Any] = {}
@@ -34,7 +34,7 @@ class Time:
         for moment in [one for one in self.happens if one <= self.now]:
             self.happens.pop(moment)()
         if self.now >= self.end:
-            self._shell.ended.set()
+            self._shell.stopping.set()
             await asyncio.Event().wait()
 
 
@@ -46,7 +46,7 @@ class Swept:
         self.at: list[float] = []
         self._time = time
         self.sweeper = self.hearing = self
-        self.overheard = Overheard([(CPG_POD_GROUPS, None)], lambda: time.now)
+        self.session_health = SessionHealth([(CPG_POD_GROUPS, None)], lambda: time.now)
 
     async def sweep(self) -> int:
         """Find one object wrong."""
@@ -61,12 +61,12 @@ async def test_a_sweep_follows_whenever_kopf_has_listed_anew(monkeypatch: pytest
     async def flavours(*_: object) -> object:
         return KINDS
 
-    monkeypatch.setattr(app, "flavours", flavours)
-    shell = Shell(settings=Settings(leader_elect=False), log=structlog.get_logger(), identity="me")
+    monkeypatch.setattr(app, "served_flavours", flavours)
+    shell = ProcessContext(settings=Settings(leader_elect=False), log=structlog.get_logger(), identity="me")
     time = Time(shell, end=400)
     metrics, swept = Metrics(), Swept(time)
     if listed:
-        time.happens[100.0] = lambda: swept.overheard.heard(CPG_POD_GROUPS.path(), listed=True)
+        time.happens[100.0] = lambda: swept.session_health.heard(CPG_POD_GROUPS.path(), listed=True)
     operator = Operator(cast("Connection", None), shell, Reviewer(metrics), metrics, time.timing)
     await operator._until_other_kinds(cast("Any", KINDS), cast("Any", swept))
     later = [round(moment) for moment in swept.at if moment > app.SETTLING]

@@ -14,7 +14,7 @@ from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_api.scheduling.repairing import PARTIAL, RELEASE_ANNOTATION
 from cpg_client.flavours import CRD
-from cpg_client.timing import Timing, end
+from cpg_client.timing import Timing, cancel_and_wait
 from cpg_engine.testing.builders import composite, metadata, pod_group
 from cpg_operator.context import ReconcileContext, Step
 from cpg_operator.metrics import Facts, Metrics
@@ -218,7 +218,7 @@ async def test_it_sleeps_until_something_is_due() -> None:
     rig.dirty.mark(ROOT)
     await asyncio.sleep(0.01)
     assert rig.reconciler.states == {ROOT: "Pending"}
-    await end(running)
+    await cancel_and_wait(running)
 
 
 def test_times_are_written_as_the_api_server_does() -> None:

@@ -30,7 +30,7 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
     path = written(tmp_path, "namespaces: [a, b]\napi: crd\npartialAfter: 60\nleaderElection: {leaseDuration: 30}\n")
     found = merged(load(path), api="native", listen=None)
     assert (found.namespaces, found.api, found.partial_after) == (("a", "b"), "native", 60.0)
-    assert found.leader_election.times().lease_duration == 30
+    assert found.leader_election.lease_settings().lease_duration == 30
     assert load(written(tmp_path, "")) == Settings()
 
 

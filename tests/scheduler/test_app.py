@@ -10,9 +10,9 @@ import structlog
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
-from cpg_client.leading import Shell
+from cpg_client.process import ProcessContext
 from cpg_client.stores import Added, Deleted
-from cpg_client.watches import Line
+from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app
 from cpg_scheduler.settings import Settings
@@ -26,7 +26,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.source = SimpleNamespace(path="/all")
-        self.line = Line("/all", last_heard=0.0)
+        self.health = CollectionHealth("/all", last_heard=0.0)
 
     async def run(self) -> None:
         """Bring nothing."""
@@ -38,7 +38,7 @@ class House:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wire = Wire()
-        self.shell = Shell(settings=Settings(), log=structlog.get_logger(), identity="me")
+        self.shell = ProcessContext(settings=Settings(), log=structlog.get_logger(), identity="me")
         self.scene: app._Scene | None = None
         self.watch = Watch()
         patch.setattr(app, "_flavours", self._flavours)
@@ -85,7 +85,7 @@ async def test_who_stands_by_knows_all_and_writes_nothing(monkeypatch: pytest.Mo
         assert await house.sent() == bound[:2]
         house.put(pod("c", cpu=1))
         assert await house.sent() == bound
-        house.shell.ended.set()
+        house.shell.stopping.set()
         async with asyncio.timeout(5):
             await leading
     told = [write.body for write in house.wire.writes if "/events" in write.path]
@@ -112,7 +112,7 @@ async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPat
         state.take_events()
         leading = asyncio.create_task(work())
         assert await house.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
-        house.shell.ended.set()
+        house.shell.stopping.set()
         await leading
 
 
@@ -120,27 +120,27 @@ async def test_who_stood_by_through_an_outage_catches_up_first(monkeypatch: pyte
     """What it knows is from before; it decides a moment after its watches are well again."""
     monkeypatch.setattr(app, "SETTLE", 0.2)
     house = House(monkeypatch)
-    house.watch.line.failing_since = 0.0
+    house.watch.health.failing_since = 0.0
     async with house.block as work:
         await house.learnt()
         house.put(node("n1", cpu=1), pod("a", cpu=1))
         leading = asyncio.create_task(work())
         assert await house.sent() == []
-        house.watch.line.failing_since = None
+        house.watch.health.failing_since = None
         assert await house.sent() == []
         house.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
         async with asyncio.timeout(5):
             while not await house.sent():
                 pass
         assert [write.body["target"]["name"] for write in house.wire.writes if "binding" in write.path] == ["n2"]
-        house.shell.ended.set()
+        house.shell.stopping.set()
         await leading
 
 
 async def test_the_end_may_come_before_anything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is done then, lease or not."""
     house = House(monkeypatch)
-    house.shell.ended.set()
+    house.shell.stopping.set()
 
     async def never(*_: object) -> None:
         await asyncio.Event().wait()

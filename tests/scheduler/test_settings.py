@@ -76,5 +76,5 @@ def test_the_command_line_wins() -> None:
 
 def test_the_lease_has_times() -> None:
     """Who leads gives up before another may begin."""
-    lease = Settings().leader_election.times()
+    lease = Settings().leader_election.lease_settings()
     assert lease.renew_deadline < lease.lease_duration

@@ -57,7 +57,7 @@ def _config(endpoint: Endpoint, token: str | None, spare: Path) -> dict[str, Any
 
 def _adapter(endpoint: Endpoint, config: pykube.KubeConfig) -> pykube.http.KubernetesHTTPAdapter:
     """Return what sends requests, by our own TLS context, which has the client certificate."""
-    context = tls.context_for(endpoint) if endpoint.server.startswith("https://") else None
+    context = tls.build_context(endpoint) if endpoint.server.startswith("https://") else None
 
     class Adapter(pykube.http.KubernetesHTTPAdapter):  # type: ignore[misc]  # its base is of no known type
         def init_poolmanager(self, *arguments: Any, **options: Any) -> None:

@@ -17,10 +17,10 @@ from cpg_api.parsing import Rejected, convert_object
 from cpg_client import resources
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
-from cpg_client.overheard import Overheard
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import Resource
-from cpg_client.stores import Change, Rejection, Synced, whole
+from cpg_client.session_health import SessionHealth
+from cpg_client.stores import Change, Rejection, Synced, keep_whole
 from cpg_operator.embedding import KopfEndedError, run_kopf
 from cpg_operator.handlers import kopf_settings, registry_of
 from cpg_operator.metrics import Metrics
@@ -58,7 +58,7 @@ class EventSources:
         self._timing = connection.timing
         spaces: Sequence[str | None] = namespaces or (None,)
         watched = (resource for kinds in view.kinds.values() for resource in kinds.values())
-        self.overheard = Overheard(product(watched, spaces), self._timing.clock)
+        self.session_health = SessionHealth(product(watched, spaces), self._timing.clock)
         """How well Kopf hears, in its thread."""
         self._inbox: deque[tuple[str, type, str | None, Object | Rejected]] = deque()
         self._is_postponed = False
@@ -79,7 +79,7 @@ class EventSources:
                 loop.call_soon_threadsafe(self._empty)
 
         endpoint, view = self._connection.endpoint, self._view
-        registry = registry_of(endpoint, view.kinds, take=take, knows=view.knows, overheard=self.overheard)
+        registry = registry_of(endpoint, view.kinds, take=take, knows=view.knows, session_health=self.session_health)
         failures, clock = 0, self._timing.clock
         while True:
             began = clock()
@@ -132,7 +132,7 @@ class EventSources:
             found.append(self._reflector(resources.NODES, Node, labels_of, view.on_node))
         view.knows_classes = await self._may_list(resources.PRIORITY_CLASSES)
         if view.knows_classes:
-            found.append(self._reflector(resources.PRIORITY_CLASSES, PriorityClass, whole, view.on_class))
+            found.append(self._reflector(resources.PRIORITY_CLASSES, PriorityClass, keep_whole, view.on_class))
         return found
 
     async def _may_list(self, resource: Resource) -> bool:

@@ -25,7 +25,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
-from cpg_client.retrying import Backoff
+from cpg_client.retrying import WatchBackoff
 from cpg_engine.decisions import Allocation
 from cpg_scheduler.binding.validate import KnownViolations, known_violations, validate_binds
 from cpg_scheduler.binding.volumes import BACKOFF, VolumeBinder, is_final, named
@@ -113,7 +113,7 @@ class Binder:
         metrics: Metrics,
         log: FilteringBoundLogger,
         in_flight: int,
-        backoff: Backoff = BACKOFF,
+        backoff: WatchBackoff = BACKOFF,
     ) -> None:
         """Bind with so many requests in flight at the most."""
         self._connection = connection

@@ -17,7 +17,7 @@ from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from cpg_client.retrying import Backoff
+from cpg_client.retrying import WatchBackoff
 from cpg_engine.cluster.volumes import NODE_ANNOTATION, Claim, Volume
 from cpg_engine.decisions import VolumeAllocation
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -25,7 +25,7 @@ from cpg_scheduler.cache.storage import claims_of, version_of
 
 BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """Says that no person has set a volume aside, so that the controller may let it go with its claim."""
-BACKOFF = Backoff()
+BACKOFF = WatchBackoff()
 AT_ONCE = 32
 """Requests about storage in flight; they do not take the places of binds."""
 
@@ -41,7 +41,7 @@ class VolumeBinder:
     """Carries out choices, and waits for what comes of them."""
 
     def __init__(
-        self, connection: Connection, state: ClusterCache, *, patience: float, backoff: Backoff = BACKOFF
+        self, connection: Connection, state: ClusterCache, *, patience: float, backoff: WatchBackoff = BACKOFF
     ) -> None:
         """Give the volumes of an order so many seconds."""
         self._connection = connection

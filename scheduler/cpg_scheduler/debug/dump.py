@@ -28,7 +28,7 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
-from cpg_client.probing import Answer
+from cpg_client.probe_server import ProbeResponse
 from cpg_client.stores import Added
 from cpg_engine.decisions import Bind
 from cpg_engine.gangs.search import SearchOptions
@@ -133,10 +133,10 @@ class Dumper:
         self._options = options
         self._clock = clock
 
-    def page(self, _: str) -> Answer:
+    def page(self, _: str) -> ProbeResponse:
         """Answer with everything as it is now."""
         found = dump(self._state, self._options, self._pending.places(), self._clock(), taken=self._wall())
-        return Answer(b"", content_type="application/json", pieces=encoded(found))
+        return ProbeResponse(b"", content_type="application/json", chunks=encoded(found))
 
 
 def dump(

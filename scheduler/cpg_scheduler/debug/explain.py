@@ -15,7 +15,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_client.probing import Answer
+from cpg_client.probe_server import ProbeResponse
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
@@ -71,18 +71,18 @@ class Explainer:
         self._preemption = preemption
         self._options = msgspec.structs.replace(options, detail=True, candidates=CANDIDATES)
 
-    def page(self, path: str) -> Answer:
+    def page(self, path: str) -> ProbeResponse:
         """Answer for ``flavour/namespace/name``, or, without any of it, for all who wait."""
         if not path:
-            return Answer(b"", content_type=JSON, pieces=self._waiting())
+            return ProbeResponse(b"", content_type=JSON, chunks=self._waiting())
         parts = path.split("/")
         if len(parts) != len(("flavour", "namespace", "name")):
-            return Answer(USAGE, status=404)
+            return ProbeResponse(USAGE, status=404)
         root = self.root_of(*parts)
         if root is None:
             similar = _similar(parts[-1], self._names(*parts[:-1]))
             instead = f"; there is {', '.join(similar)}" if similar else ""
-            return Answer(f"there is no {'/'.join(parts)}{instead}\n".encode(), status=404)
+            return ProbeResponse(f"there is no {'/'.join(parts)}{instead}\n".encode(), status=404)
         told = self.explain(root)
         pod = self._pod(*parts[1:]) if parts[0] == "pod" else None
         if pod is not None and pod.spec.node_name:
@@ -228,8 +228,8 @@ def _next_attempt(place: QueuePosition, now: float) -> str:
     }[place.queue]
 
 
-def _json(told: object) -> Answer:
-    return Answer(_encoded(told), content_type=JSON)
+def _json(told: object) -> ProbeResponse:
+    return ProbeResponse(_encoded(told), content_type=JSON)
 
 
 def _encoded(told: object) -> bytes:

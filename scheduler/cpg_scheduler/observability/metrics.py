@@ -16,8 +16,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from cpg_client.leading import METRICS
-from cpg_client.probing import Answer
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.process import METRICS_CONTENT_TYPE
 from cpg_engine.decisions import PlacementCounts
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
@@ -371,8 +371,8 @@ class Metrics:
         """Count a bind by what has become of it."""
         self._binds.sent(result)
 
-    def page(self, _: str) -> Answer:
+    def page(self, _: str) -> ProbeResponse:
         """Return all metrics as Prometheus reads them."""
         self._age.set(self._unheard())
         self._stall.set(self._stalled())
-        return Answer(generate_latest(self.registry), content_type=METRICS)
+        return ProbeResponse(generate_latest(self.registry), content_type=METRICS_CONTENT_TYPE)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cpg_client.observing import Observer
-from cpg_client.reflecting import Counts
+from cpg_client.observer import RequestObserver
+from cpg_client.reflector import ReflectorCounts
 
 BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds, as Kubernetes' own client has them."""
@@ -25,10 +25,10 @@ REFLECTED = {
 }
 
 
-class RequestMetrics(Observer, Collector):
+class RequestMetrics(RequestObserver, Collector):
     """Counts the requests of a connection; ``counts`` tells what each reflector has seen, by what it reflects."""
 
-    def __init__(self, counts: Callable[[], Mapping[str, Counts]]) -> None:
+    def __init__(self, counts: Callable[[], Mapping[str, ReflectorCounts]]) -> None:
         """Count from zero."""
         self._counts = counts
         self._answers = Counter[tuple[str, int]]()
@@ -36,7 +36,7 @@ class RequestMetrics(Observer, Collector):
         self._lasted: dict[str, list[int]] = {}
         self._seconds = Counter[str]()
 
-    def answered(self, method: str, status: int, seconds: float) -> None:
+    def on_response(self, method: str, status: int, seconds: float) -> None:
         """Count an answer."""
         self._answers[method, status] += 1
         lasted = self._lasted.get(method)
@@ -45,7 +45,7 @@ class RequestMetrics(Observer, Collector):
         lasted[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[method] += seconds  # type: ignore[assignment] # a counter of floats counts as well
 
-    def repeated(self, method: str, status: int) -> None:
+    def on_retry(self, method: str, status: int) -> None:
         """Count a request that is sent again."""
         self._repeats[method, status] += 1
 

@@ -34,13 +34,13 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.patching import Event, apply_status, delete_pod, record_event, set_pod_status
 from cpg_client.resources import PODS, Resource
-from cpg_client.retrying import Backoff
+from cpg_client.retrying import WatchBackoff
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.status.writer import EVICTION_MANAGER, is_disrupted
 
 CONTROLLER = "cpg-scheduler"
-BACKOFF = Backoff(first=0.25, longest=10.0)
+BACKOFF = WatchBackoff(first=0.25, longest=10.0)
 AGAIN = frozenset({401, 408, 409, 429})
 """Answers that may be another the next time: who we are is looked at anew, and the server was busy or overtaken."""
 FAILED = 500

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cpg_client.errors import ApiError
-from cpg_client.timing import REAL, Timing
+from cpg_client.timing import REAL_TIME, Timing
 
 
 class Write(NamedTuple):
@@ -21,7 +21,7 @@ class Write(NamedTuple):
 class Wire:
     """Takes the place of a ``Connection``; ``objects`` are what can be read, by path, and what a patch answers."""
 
-    def __init__(self, timing: Timing = REAL) -> None:
+    def __init__(self, timing: Timing = REAL_TIME) -> None:
         """Let everything work at once."""
         self.timing = timing
         self.writes: list[Write] = []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.listing import list_all
 from cpg_client.resources import CPG_POD_GROUPS, PODS
 from cpg_lab.charts import ChartRelease

@@ -12,9 +12,9 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
 from cpg_client.connection import JSON_PATCH
 from cpg_client.informers import Informers
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import NODES, PODS, STATUS
-from cpg_client.stores import Added, Change, Modified, whole
+from cpg_client.stores import Added, Change, Modified, keep_whole
 
 if TYPE_CHECKING:
     from tests.e2e.operator.conftest import Operator, Stage
@@ -110,9 +110,12 @@ async def test_every_pod_is_told_by_its_root_within_two_seconds(stage: "Stage") 
         await asyncio.gather(*(stage.group(f"{tree}-{leaf}", 3, parent=tree) for leaf in "ab"))
     await asyncio.gather(*(stage.pod(name, group, "n1") for name, group in names))
     ears = Ears()
-    of_pods = Source[Pod, Pod](resource=PODS, kind=Pod, project=whole, namespace=stage.namespace)
+    of_pods = Source[Pod, Pod](resource=PODS, kind=Pod, project=keep_whole, namespace=stage.namespace)
     of_roots = Source[CompositePodGroup, CompositePodGroup](
-        resource=stage.resource("CompositePodGroup"), kind=CompositePodGroup, project=whole, namespace=stage.namespace
+        resource=stage.resource("CompositePodGroup"),
+        kind=CompositePodGroup,
+        project=keep_whole,
+        namespace=stage.namespace,
     )
     hearing = (Reflector(stage.connection, of_pods, ears.on_pod), Reflector(stage.connection, of_roots, ears.on_root))
     async with Informers(*hearing) as informers:

@@ -169,10 +169,10 @@ async def test_kopf_is_started_again_whatever_ends_it(monkeypatch: pytest.Monkey
 
 def test_kopfs_watches_are_known() -> None:
     """One of every kind of every flavour, in each namespace that is watched."""
-    paths = Rig("x", "y").hearing.overheard.unheard(0.0)
+    paths = Rig("x", "y").hearing.session_health.silence(0.0)
     assert len(paths) == 2 * sum(map(len, KINDS.values()))
     assert "/apis/scheduling.cpg.dev/v1alpha3/namespaces/x/podgroups" in paths
-    assert "/apis/scheduling.k8s.io/v1beta1/workloads" in Rig().hearing.overheard.unheard(0.0)
+    assert "/apis/scheduling.k8s.io/v1beta1/workloads" in Rig().hearing.session_health.silence(0.0)
 
 
 async def test_everything_is_reflected_where_everything_may_be_seen() -> None:

@@ -12,7 +12,7 @@ from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.resources import CPG_POD_GROUPS, PODS, Resource
-from cpg_client.timing import Timing, end
+from cpg_client.timing import Timing, cancel_and_wait
 from cpg_engine.testing.builders import metadata
 from cpg_operator.metrics import Facts, Metrics
 from cpg_operator.work_queue import WorkQueue
@@ -106,7 +106,7 @@ async def door(wire: Wire, dirty: WorkQueue[TreeKey], metrics: Metrics) -> Async
     )
     working = asyncio.create_task(found.run())
     yield found
-    await end(working)
+    await cancel_and_wait(working)
 
 
 def write(verb: Verb = Verb.APPLY_STATUS, *, version: str = "1", part: str = "health", **more: Any) -> Write:

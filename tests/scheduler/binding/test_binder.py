@@ -13,7 +13,7 @@ from cpg_api.core.affinity import TopologySpreadConstraint
 from cpg_api.meta import LabelSelector
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.retrying import Backoff
+from cpg_client.retrying import WatchBackoff
 from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import metadata, node, pod
@@ -49,7 +49,7 @@ class Office:
             metrics=self.stage.metrics,
             log=structlog.wrap_logger(self.stage.log, processors=[]),
             in_flight=in_flight,
-            backoff=Backoff(first=1, longest=8),
+            backoff=WatchBackoff(first=1, longest=8),
         )
 
     async def _sleep(self, seconds: float) -> None:

@@ -31,7 +31,7 @@ def ask(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return what is answered."""
     answer = explainer(stage).page(path)
     assert answer.status == 200
-    return json.loads(answer.body + b"".join(answer.pieces))
+    return json.loads(answer.body + b"".join(answer.chunks))
 
 
 @pytest.mark.parametrize("path", ["crd/default/root", "crd/default/leaf", "pod/default/m"])
@@ -99,7 +99,7 @@ def test_a_long_list_is_made_a_little_at_a_time(stage: Stage) -> None:
     """So that others have their turn in between; who has gone meanwhile is told of as far as that is known."""
     stage.put(*(pod(f"p{number}", cpu=9) for number in range(20)))
     stage.cycles()
-    pieces = iter(explainer(stage).page("").pieces)
+    pieces = iter(explainer(stage).page("").chunks)
     assert next(pieces) == b""
     stage.delete(*(stage.pod(f"p{number}") for number in range(20)))
     *before, last = pieces

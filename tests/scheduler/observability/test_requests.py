@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cpg_client.reflecting import Counts
+from cpg_client.reflector import ReflectorCounts
 from cpg_scheduler.observability.requests import RequestMetrics
 
 
@@ -17,9 +17,9 @@ def test_requests_are_counted_by_upstreams_names() -> None:
     """By method and status; durations add up from bucket to bucket, and one that is a bound belongs below it."""
     traffic = RequestMetrics(dict)
     for status, seconds in ((201, 0.001), (201, 0.005), (429, 0.0051), (0, 99.0)):
-        traffic.answered("POST", status, seconds)
-    traffic.answered("GET", 200, 0.5)
-    traffic.repeated("POST", 429)
+        traffic.on_response("POST", status, seconds)
+    traffic.on_response("GET", 200, 0.5)
+    traffic.on_retry("POST", 429)
     name = "rest_client_request_duration_seconds"
     assert {
         'rest_client_requests_total{code="201",method="POST"} 2.0',
@@ -38,7 +38,7 @@ def test_requests_are_counted_by_upstreams_names() -> None:
 
 def test_what_watches_have_brought_is_counted_by_resource() -> None:
     """As it is when somebody looks."""
-    pods = Counts(lists=1)
+    pods = ReflectorCounts(lists=1)
     traffic = RequestMetrics(lambda: {"/api/v1/pods": pods})
     pods.watches, pods.events, pods.failures = 2, 3, 4
     assert lines(traffic) == {

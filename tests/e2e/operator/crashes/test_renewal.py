@@ -14,7 +14,7 @@ import yaml
 
 from cpg_client.connection import JSON_PATCH
 from cpg_client.errors import ApiError
-from cpg_client.timing import end
+from cpg_client.timing import cancel_and_wait
 from cpg_lab.ports import free_port
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ async def brought(ring: "Ring", folder: Path) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await end(bringing)
+        await cancel_and_wait(bringing)
 
 
 async def is_refused(ring: "Ring") -> bool:

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all

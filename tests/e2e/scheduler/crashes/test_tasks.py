@@ -32,8 +32,8 @@ BROKEN = {
     "reporter": ("cpg_scheduler.status.writer", "Reporter._work", True),
     "reflector": ("cpg_scheduler.app", "State.on_node", False),
     "kinds": ("cpg_scheduler.app", "_watch_flavours", True),
-    "probes": ("cpg_client.leading", "ProbeServer.serve", True),
-    "renewal": ("cpg_client.leading", "Elector._keep", True),
+    "probes": ("cpg_client.process", "ProbeServer.serve", True),
+    "renewal": ("cpg_client.process", "Elector._keep", True),
     "start": ("cpg_scheduler.app", "flavours", True),
 }
 

@@ -17,26 +17,26 @@ import aiohttp
 
 from cpg_api.nesting import cut_items, cut_nesting
 from cpg_client import tls
-from cpg_client.endpoint import Endpoint, Identity
+from cpg_client.endpoint import ClientCertificate, Endpoint
 from cpg_client.errors import EndpointError
-from cpg_client.overheard import Overheard
-from cpg_client.plugins import PluginTokens
-from cpg_client.timing import REAL, Timing
+from cpg_client.exec_plugins import PluginCredentials
+from cpg_client.session_health import SessionHealth
+from cpg_client.timing import REAL_TIME, Timing
 from cpg_client.tokens import TokenSource
 
 
-def lent_session(
-    endpoint: Endpoint, timing: Timing = REAL, overheard: Overheard | None = None
+def open_shared_session(
+    endpoint: Endpoint, timing: Timing = REAL_TIME, session_health: SessionHealth | None = None
 ) -> aiohttp.ClientSession:
     """Return a session whose requests are ours as to who asks; the borrower closes it.
 
     What becomes of the requests is ``overheard``.
     """
     secure = endpoint.server.startswith("https://")
-    tokens, plugin = TokenSource(endpoint.credentials, timing.clock), PluginTokens.of(endpoint, timing)
+    tokens, plugin = TokenSource(endpoint.credentials, timing.clock), PluginCredentials.of(endpoint, timing)
 
-    context = tls.context_for(endpoint) if secure else None
-    shown: Identity | None = None
+    context = tls.build_context(endpoint) if secure else None
+    shown: ClientCertificate | None = None
 
     async def identify(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         nonlocal shown
@@ -45,25 +45,25 @@ def lent_session(
         token = await plugin.current() if plugin else tokens.current()
         if plugin and plugin.certificate != shown:
             shown = plugin.certificate
-            tls.take_up(context, endpoint, shown)
+            tls.reload_context(context, endpoint, shown)
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
         request.server_hostname = endpoint.tls_server_name
         try:
             return await send(request)
         except aiohttp.ClientSSLError:
-            tls.take_up(context, endpoint, shown)
+            tls.reload_context(context, endpoint, shown)
             raise
 
-    heard = Overheard((), timing.clock) if overheard is None else overheard
+    heard = SessionHealth((), timing.clock) if session_health is None else session_health
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=context or True),
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=(_listener(heard, urlsplit(endpoint.server).path), identify),
+        middlewares=(_observe_requests(heard, urlsplit(endpoint.server).path), identify),
     )
 
 
-def _listener(overheard: Overheard, root: str) -> aiohttp.ClientMiddlewareType:
+def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.ClientMiddlewareType:
     """Return what notes of each request what becomes of it; ``root`` is where the server's own paths begin."""
 
     async def listen(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -71,20 +71,20 @@ def _listener(overheard: Overheard, root: str) -> aiohttp.ClientMiddlewareType:
         try:
             answer = await send(request)
         except (aiohttp.ClientError, OSError):
-            overheard.failed(path)
+            session_health.failed(path)
             raise
         watches = request.url.query.get("watch") == "true"
         if answer.ok:
-            overheard.heard(path, listed=not watches)
+            session_health.heard(path, listed=not watches)
         else:
-            overheard.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
-        answer.content = _Content(answer.content, partial(overheard.heard, path))  # type: ignore[assignment]
+            session_health.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
+        answer.content = _CutContent(answer.content, partial(session_health.heard, path))  # type: ignore[assignment]
         return answer
 
     return listen
 
 
-class _Content:
+class _CutContent:
     """The content of an answer, with its nesting cut; each piece of a stream is told of before it is handed on."""
 
     def __init__(self, content: aiohttp.StreamReader, told: Callable[[], None]) -> None:
@@ -113,9 +113,9 @@ class _Content:
             yield cut_nesting(left)
 
 
-async def lent_token(endpoint: Endpoint, timing: Timing = REAL) -> str | None:
+async def current_token(endpoint: Endpoint, timing: Timing = REAL_TIME) -> str | None:
     """Return the token of now, for something that is over before it expires; a plugin has to give one."""
-    plugin = PluginTokens.of(endpoint, timing)
+    plugin = PluginCredentials.of(endpoint, timing)
     if plugin is None:
         return TokenSource(endpoint.credentials, timing.clock).current()
     token = await plugin.current()

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from cpg_client.endpoint import Endpoint
-from cpg_client.lending import lent_session
-from cpg_client.overheard import Overheard
 from cpg_client.resources import Resource
+from cpg_client.session_health import SessionHealth
+from cpg_client.shared_session import open_shared_session
 
 THINGS = Resource("g", "v1", "things", "Thing")
 PATH = THINGS.path()
@@ -32,40 +32,48 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def overheard(clock: Clock) -> Overheard:
+def overheard(clock: Clock) -> SessionHealth:
     """Return what is overheard of one collection."""
-    return Overheard([(THINGS, None)], clock)
+    return SessionHealth([(THINGS, None)], clock)
 
 
-def test_silence_counts_from_the_start(overheard: Overheard, clock: Clock) -> None:
+def test_silence_counts_from_the_start(overheard: SessionHealth, clock: Clock) -> None:
     """Who never asks is not heard either; who is heard is silent anew; who fails, fails since the first time."""
     clock.now = 5.0
-    assert (overheard.unheard(clock.now), overheard.unheard_for(5.0), overheard.failing_for(5.0)) == ({PATH: 5}, 5, 0)
+    assert (overheard.silence(clock.now), overheard.longest_silence(5.0), overheard.longest_failure(5.0)) == (
+        {PATH: 5},
+        5,
+        0,
+    )
     overheard.failed(PATH)
     clock.now = 7.0
     overheard.failed(PATH)
-    assert (overheard.unheard_for(7.0), overheard.failing_for(7.0)) == (7, 2)
+    assert (overheard.longest_silence(7.0), overheard.longest_failure(7.0)) == (7, 2)
     overheard.heard(PATH)
-    assert (overheard.unheard_for(7.0), overheard.failing_for(7.0)) == (0, 0)
+    assert (overheard.longest_silence(7.0), overheard.longest_failure(7.0)) == (0, 0)
 
 
-def test_what_is_asked_of_others_is_nothing(overheard: Overheard) -> None:
+def test_what_is_asked_of_others_is_nothing(overheard: SessionHealth) -> None:
     """Only the collections that are named count."""
     overheard.heard("/version", listed=True)
     overheard.failed("/version")
-    assert (overheard.listed(), overheard.failing_for(9.0), overheard.unheard_for(9.0)) == (float("-inf"), 0, 9)
+    assert (overheard.last_listed(), overheard.longest_failure(9.0), overheard.longest_silence(9.0)) == (
+        float("-inf"),
+        0,
+        9,
+    )
 
 
-def test_the_last_list_is_known(overheard: Overheard, clock: Clock) -> None:
+def test_the_last_list_is_known(overheard: SessionHealth, clock: Clock) -> None:
     """Also after a watch has been heard of."""
     clock.now = 3.0
     overheard.heard(PATH, listed=True)
     clock.now = 4.0
     overheard.heard(PATH)
-    assert overheard.listed() == 3
+    assert overheard.last_listed() == 3
 
 
-async def test_answers_pieces_and_failures_are_overheard(overheard: Overheard, clock: Clock) -> None:
+async def test_answers_pieces_and_failures_are_overheard(overheard: SessionHealth, clock: Clock) -> None:
     """By a session that is lent, below whatever path the server is; each piece of a stream is a word."""
     gate = asyncio.Event()
 
@@ -85,26 +93,26 @@ async def test_answers_pieces_and_failures_are_overheard(overheard: Overheard, c
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = "http://{}:{}/base/".format(*runner.addresses[0])
     try:
-        async with lent_session(Endpoint(server=server), overheard=overheard) as session:
+        async with open_shared_session(Endpoint(server=server), session_health=overheard) as session:
             url = f"{server.rstrip('/')}{PATH}"
             clock.now = 1.0
             async with session.get(url, params={"status": "503"}):
-                assert overheard.failing_for(1.0) == 0
-                assert overheard.failing_for(2.0) == 1
+                assert overheard.longest_failure(1.0) == 0
+                assert overheard.longest_failure(2.0) == 1
             async with session.get(url) as listed:
-                assert (await listed.json(), overheard.listed(), overheard.failing_for(2.0)) == ({}, 1, 0)
+                assert (await listed.json(), overheard.last_listed(), overheard.longest_failure(2.0)) == ({}, 1, 0)
             async with session.get(url, params={"status": "403"}):
-                assert overheard.lines()[PATH].refused_since == 1
+                assert overheard.collections()[PATH].refused_since == 1
             clock.now = 2.0
             async with session.get(url, params={"watch": "true"}) as watched:
-                assert overheard.unheard_for(2.0) == 0
+                assert overheard.longest_silence(2.0) == 0
                 clock.now = 9.0
                 gate.set()
                 assert [piece async for piece in watched.content.iter_chunked(99)] == [b"piece"]
-            assert (overheard.unheard_for(9.0), overheard.listed()) == (0, 1)
+            assert (overheard.longest_silence(9.0), overheard.last_listed()) == (0, 1)
     finally:
         await runner.cleanup()
-    async with lent_session(Endpoint(server=server), overheard=overheard) as session:
+    async with open_shared_session(Endpoint(server=server), session_health=overheard) as session:
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(url)
-    assert overheard.failing_for(10.0) == 1
+    assert overheard.longest_failure(10.0) == 1

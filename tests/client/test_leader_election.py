@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.leasing import Elector, LeadershipLostError, LeaseRecord, LeaseSettings, Observed
-from cpg_client.timing import end
+from cpg_client.leader_election import LeaderElector, LeadershipLostError, LeaseRecord, LeaseSettings, ObservedRecord
+from cpg_client.timing import cancel_and_wait
 
 if TYPE_CHECKING:
     from tests.client.conftest import VirtualTime
@@ -19,7 +19,7 @@ class Shelf:
     """Keeps the record in memory, can be out of reach, and delays a write."""
 
     def __init__(self) -> None:
-        self.kept: Observed | None = None
+        self.kept: ObservedRecord | None = None
         self.writes: list[LeaseRecord] = []
         self.hanging = False
         self.broken = False
@@ -31,19 +31,19 @@ class Shelf:
         if self.broken:
             raise ConnectionFailedError("shelf", "any", "broken")
 
-    async def read(self) -> Observed | None:
+    async def read(self) -> ObservedRecord | None:
         """Return what is kept."""
         await self._reach()
         return self.kept
 
-    async def create(self, record: LeaseRecord) -> Observed:
+    async def create(self, record: LeaseRecord) -> ObservedRecord:
         """Keep the first record."""
         await self._reach()
         if self.kept is not None:
             raise ApiError(409, "AlreadyExists", "")
         return self._keep(record)
 
-    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+    async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
         """Keep another record, if nobody was faster."""
         await self._reach()
         if self.kept is None:
@@ -52,9 +52,9 @@ class Shelf:
             raise ApiError(409, "Conflict", "")
         return self._keep(record)
 
-    def _keep(self, record: LeaseRecord) -> Observed:
+    def _keep(self, record: LeaseRecord) -> ObservedRecord:
         self.writes.append(record)
-        self.kept = Observed(record, str(len(self.writes)))
+        self.kept = ObservedRecord(record, str(len(self.writes)))
         if self.answers_lost:
             self.answers_lost -= 1
             raise ConnectionFailedError("shelf", "any", "answer lost")
@@ -76,17 +76,17 @@ class Reach:
         if self.cut:
             raise ConnectionFailedError("shelf", "any", "cut")
 
-    async def read(self) -> Observed | None:
+    async def read(self) -> ObservedRecord | None:
         """Return what is kept."""
         await self._reach()
         return await self.shelf.read()
 
-    async def create(self, record: LeaseRecord) -> Observed:
+    async def create(self, record: LeaseRecord) -> ObservedRecord:
         """Keep the first record."""
         await self._reach()
         return await self.shelf.create(record)
 
-    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+    async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
         """Keep another record, if nobody was faster."""
         await self._reach()
         return await self.shelf.replace(version, record)
@@ -97,17 +97,17 @@ class Candidate:
 
     def __init__(self, name: str, shelf: Shelf, time: "VirtualTime") -> None:
         self.began: list[float] = []
-        self.ended: list[float] = []
+        self.stopping: list[float] = []
         self.leaders: list[str] = []
         self.failures: list[Exception] = []
         self.finish = asyncio.Event()
         self.reach = Reach(shelf)
         self._time = time
-        self.elector = Elector(
+        self.elector = LeaderElector(
             self.reach,
             name,
             timing=time.timing,
-            on_leader=self.leaders.append,
+            on_new_leader=self.leaders.append,
             on_failure=self.failures.append,
         )
         self.task = asyncio.create_task(self.elector.run(self.work))
@@ -118,13 +118,13 @@ class Candidate:
         try:
             await self.finish.wait()
         finally:
-            self.ended.append(self._time.now)
+            self.stopping.append(self._time.now)
         return "done"
 
     async def kill(self) -> None:
         """Die without a word: as far as others can tell, the process is gone."""
         self.reach.cut = True
-        await end(self.task)
+        await cancel_and_wait(self.task)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ async def two(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> AsyncIter
 
 async def ending(candidate: Candidate, virtual: "VirtualTime") -> None:
     """End a candidate, however long its last request takes."""
-    task = asyncio.create_task(end(candidate.task))
+    task = asyncio.create_task(cancel_and_wait(candidate.task))
     await virtual.advance(10)
     await task
 
@@ -166,7 +166,7 @@ async def test_the_first_leads_and_renews(one: Candidate, two: Candidate, shelf:
     """While it is well, it writes every period and nobody else leads; each is told once who leads."""
     await virtual.advance(60)
     assert one.elector.leading
-    assert (one.began, one.ended, two.began) == ([0], [], [])
+    assert (one.began, one.stopping, two.began) == ([0], [], [])
     assert (one.leaders, two.leaders) == (["", "one"], ["one"])
     assert len(shelf.writes) == 41
     first, *_, last = shelf.writes
@@ -194,7 +194,7 @@ async def test_a_cancelled_leader_hands_over_too(one: Candidate, two: Candidate,
     one.task.cancel()
     await virtual.advance(1.5)
     assert one.task.cancelled()
-    assert one.ended == [20]
+    assert one.stopping == [20]
     assert two.began == [21]
 
 
@@ -220,7 +220,7 @@ async def test_a_leader_cut_off_stops_before_the_next_begins(
     await virtual.advance(12)
     with pytest.raises(LeadershipLostError, match="could not be renewed for 7 s"):
         await one.task
-    assert one.ended == [37]
+    assert one.stopping == [37]
     assert two.began == [40]
     assert all(isinstance(error, ConnectionFailedError) for error in one.failures)
 
@@ -230,7 +230,7 @@ async def test_a_hanging_server_ends_the_lead_in_time(one: Candidate, shelf: She
     await virtual.advance(30)
     shelf.hanging = True
     await virtual.advance(7)
-    assert one.ended == [37]
+    assert one.stopping == [37]
     assert str(one.failures[0]) == "no answer within 3.5 s"
     await virtual.advance(2)
     with pytest.raises(LeadershipLostError):
@@ -247,7 +247,7 @@ async def test_a_short_trouble_changes_nothing(
     shelf.broken = False
     shelf.answers_lost = 1
     await virtual.advance(30)
-    assert (one.ended, two.began) == ([], [])
+    assert (one.stopping, two.began) == ([], [])
     assert one.failures
     assert two.failures
 
@@ -277,7 +277,7 @@ async def test_a_deleted_lease_is_made_again(one: Candidate, shelf: Shelf, virtu
     shelf.kept = None
     await virtual.advance(3)
     assert shelf.holder() == "one"
-    assert one.ended == []
+    assert one.stopping == []
 
 
 async def test_times_in_the_record_are_not_believed(shelf: Shelf, virtual: "VirtualTime") -> None:
@@ -328,7 +328,7 @@ async def test_a_failing_work_releases(shelf: Shelf, virtual: "VirtualTime") -> 
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        await Elector(shelf, "one", timing=virtual.timing).run(work)
+        await LeaderElector(shelf, "one", timing=virtual.timing).run(work)
     assert shelf.holder() == ""
 
 
@@ -341,7 +341,7 @@ async def test_an_error_while_stopping_is_kept(shelf: Shelf, virtual: "VirtualTi
         finally:
             raise ValueError("while stopping")
 
-    task = asyncio.create_task(Elector(shelf, "one", timing=virtual.timing).run(work))
+    task = asyncio.create_task(LeaderElector(shelf, "one", timing=virtual.timing).run(work))
     await virtual.advance(0)
     shelf.broken = True
     await virtual.advance(8)
@@ -400,15 +400,15 @@ class Slow:
         self._shelf = shelf
         self._time = time
 
-    async def create(self, record: LeaseRecord) -> Observed:
+    async def create(self, record: LeaseRecord) -> ObservedRecord:
         """Write the first record."""
         return await asyncio.shield(asyncio.create_task(self._after(self._shelf.create(record))))
 
-    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+    async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
         """Write another record."""
         return await asyncio.shield(asyncio.create_task(self._after(self._shelf.replace(version, record))))
 
-    async def _after(self, write: Coroutine[Any, Any, Observed]) -> Observed:
+    async def _after(self, write: Coroutine[Any, Any, ObservedRecord]) -> ObservedRecord:
         await self._time.timing.sleep(0.2)
         found = await write
         await self._time.timing.sleep(0.2)
@@ -428,7 +428,7 @@ async def test_who_is_told_to_end_while_he_takes_the_lease_gives_it_back(
     async def work() -> None:
         began.append(virtual.now)
 
-    task = asyncio.create_task(Elector(Slow(shelf, virtual), "one", timing=virtual.timing).run(work))
+    task = asyncio.create_task(LeaderElector(Slow(shelf, virtual), "one", timing=virtual.timing).run(work))
     await virtual.advance(after)
     task.cancel()
     await virtual.advance(1.5)

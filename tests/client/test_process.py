@@ -11,30 +11,39 @@ import structlog
 
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
-from cpg_client.leading import METRICS, LeaderElection, Leading, Shell, live_warm, with_election
-from cpg_client.leasing import Elector, LeadershipLostError
-from cpg_client.probing import Answer
+from cpg_client.leader_election import LeaderElector, LeadershipLostError
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.process import (
+    METRICS_CONTENT_TYPE,
+    LeaderElectionSettings,
+    LeaderWork,
+    ProcessContext,
+    run_with_standby,
+    with_election_metric,
+)
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer
 
 
-def page(_: str) -> Answer:
+def page(_: str) -> ProbeResponse:
     """Return a page of metrics."""
-    return Answer(b"a_metric 1\n", content_type=METRICS)
+    return ProbeResponse(b"a_metric 1\n", content_type=METRICS_CONTENT_TYPE)
 
 
 def test_every_replica_tells_whether_it_leads() -> None:
     """Below its own metrics, if it has any; without an election there is nothing to tell."""
-    shell: Shell[Any] = Shell(settings=SimpleNamespace(lease_name="mine"), log=structlog.get_logger(), identity="me")
-    told = with_election(shell, page)
+    shell: ProcessContext[Any] = ProcessContext(
+        settings=SimpleNamespace(lease_name="mine"), log=structlog.get_logger(), identity="me"
+    )
+    told = with_election_metric(shell, page)
     assert told("") == page("")
     for leads in (False, True):
-        shell.readiness.elector = cast("Elector", SimpleNamespace(leading=leads))
+        shell.readiness.elector = cast("LeaderElector", SimpleNamespace(leading=leads))
         *_, last = told("").body.decode().splitlines()
         assert last == f'leader_election_master_status{{name="mine"}} {leads:d}'
         assert told("").body.startswith(b"a_metric 1\n# HELP")
-        assert told("").content_type == METRICS
+        assert told("").content_type == METRICS_CONTENT_TYPE
 
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
@@ -48,7 +57,7 @@ class Prepared:
         self._ended = ended
 
     @asynccontextmanager
-    async def __call__(self, connection: Connection) -> AsyncIterator[Leading]:
+    async def __call__(self, connection: Connection) -> AsyncIterator[LeaderWork]:
         """Read something, and try to write."""
         self.seen.append((await connection.get("/there")).decode())
         try:
@@ -76,16 +85,16 @@ async def lives(server: "FakeServer", *seen: str, elects: bool = True) -> None:
         leader_elect=elects,
         lease_namespace="default",
         lease_name="mine",
-        leader_election=LeaderElection(),
+        leader_election=LeaderElectionSettings(),
         address=lambda: None,
     )
     server.answers("GET", "/there", b"read")
     server.answers("POST", "/there", b"written")
-    shell: Shell[Any] = Shell(settings=settings, log=structlog.get_logger(), identity="me")
-    prepared = Prepared(shell.ended)
-    living = asyncio.create_task(live_warm(Endpoint(server=server.url), shell, prepared))
+    shell: ProcessContext[Any] = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
+    prepared = Prepared(shell.stopping)
+    living = asyncio.create_task(run_with_standby(Endpoint(server=server.url), shell, prepared))
     await prepared.until(*seen)
-    shell.ended.set()
+    shell.stopping.set()
     await living
     assert prepared.seen == [*seen, "ended"]
 

@@ -15,10 +15,10 @@ from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection, Params
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import PODS
 from cpg_client.stores import Added, Change, Deleted, Modified, Rejection, Synced
-from cpg_client.timing import Timing, end
+from cpg_client.timing import Timing, cancel_and_wait
 
 Act = Literal["put", "delete", "anew", "spoil"]
 Ending = Literal["close", "cut", "garbage", "gone", "error", "refuse", "lose", "compact"]
@@ -199,7 +199,7 @@ def test_the_store_ends_as_the_server_is(phases: list[Phase]) -> None:
         telling = asyncio.create_task(world.told_all.wait())
         await asyncio.wait({task, telling}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert not task.done() or task.result()
-        await end(task)
+        await cancel_and_wait(task)
         assert telling.done()
         assert replay.synced
         assert (dict(reflector.objects), set(reflector.rejected)) == world.expected()

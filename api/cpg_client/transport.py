@@ -11,19 +11,19 @@ from collections.abc import Callable
 from ssl import SSLContext, SSLSocket, SSLWantReadError, SSLWantWriteError
 from typing import Any, TypeAlias
 
-from cpg_client.sockets import prepare
+from cpg_client.sockets import configure_socket
 
 Address: TypeAlias = tuple[Any, ...]
-RACE = 0.25
+HAPPY_EYEBALLS_SECONDS = 0.25
 """Seconds of a head start that each address of a name has."""
-RECORD = 1 << 14
+MAX_TLS_RECORD_BYTES = 1 << 14
 """Bytes that are taken at once: what a record of TLS has at the most, so OpenSSL never holds back a part of one."""
-BURST = 16
+MAX_READS_PER_TURN = 16
 """Full records that are taken in a row, before others on the loop have their turn."""
-_NOT_NOW = (BlockingIOError, InterruptedError, SSLWantReadError, SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, InterruptedError, SSLWantReadError, SSLWantWriteError)
 
 
-class Line:
+class SocketTransport:
     """One connection; ``received`` is called with bytes that came, ``lost`` once, with what went wrong if anything."""
 
     def __init__(
@@ -37,20 +37,20 @@ class Line:
         self._unsent = b""
         self._loop = asyncio.get_running_loop()
         self._listens = False
-        self.resume()
+        self.resume_reading()
 
-    def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send, now; what the kernel does not take yet goes as soon as it does."""
         if self.is_open:
             self._unsent += data
             self._write()
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         """Listen no more for now, so that the other side has to wait."""
         self._listens = False
         self._loop.remove_reader(self._socket)
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         """Listen again."""
         if self.is_open:
             self._listens = True
@@ -60,15 +60,15 @@ class Line:
         """Hang up, and tell nobody."""
         if self.is_open:
             self.is_open = False
-            self.pause()
+            self.pause_reading()
             self._loop.remove_writer(self._socket)
             self._socket.close()
 
     def _read(self) -> None:
-        for _ in range(BURST):
+        for _ in range(MAX_READS_PER_TURN):
             try:
-                data = self._socket.recv(RECORD)
-            except _NOT_NOW:
+                data = self._socket.recv(MAX_TLS_RECORD_BYTES)
+            except _WOULD_BLOCK:
                 return
             except OSError as error:
                 self._end(error)
@@ -77,14 +77,14 @@ class Line:
                 self._end(None)
                 return
             self._received(data)
-            if len(data) < RECORD or not self._listens:
+            if len(data) < MAX_TLS_RECORD_BYTES or not self._listens:
                 return
 
     def _write(self) -> None:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             self._loop.add_writer(self._socket, self._write_on)
         except OSError as error:
             self._end(error)
@@ -100,30 +100,30 @@ class Line:
 
 async def connect(host: str, port: int, context: SSLContext | None, name: str | None) -> socket.socket:
     """Connect to a host, and agree on TLS where there is a context for it, under a name to ask for and to verify."""
-    connected = await _reach(host, port)
+    connected = await _connect_first(host, port)
     try:
-        prepare(connected)
+        configure_socket(connected)
         if context is None:
             return connected
         connected = secured = context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
-        await _shake_hands(secured)
+        await _handshake(secured)
     except BaseException:
         connected.close()
         raise
     return connected
 
 
-async def _reach(host: str, port: int) -> socket.socket:
+async def _connect_first(host: str, port: int) -> socket.socket:
     """Return a connection to the first address of a host that answers, each with a head start before the next."""
     loop = asyncio.get_running_loop()
-    addresses = await _addresses(host, port)
+    addresses = await _resolve(host, port)
     running: set[asyncio.Task[socket.socket]] = set()
     errors: list[BaseException] = []
     try:
         while addresses or running:
             if addresses:
-                running.add(loop.create_task(_attempt(*addresses.popleft())))
-            wait = RACE if addresses else None
+                running.add(loop.create_task(_connect_address(*addresses.popleft())))
+            wait = HAPPY_EYEBALLS_SECONDS if addresses else None
             ended, _ = await asyncio.wait(running, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 error = task.exception()
@@ -134,11 +134,11 @@ async def _reach(host: str, port: int) -> socket.socket:
     finally:
         for task in running:
             task.cancel()
-            task.add_done_callback(_let_go)
+            task.add_done_callback(_close_unused)
     raise errors[0]
 
 
-async def _addresses(host: str, port: int) -> deque[tuple[int, Address]]:
+async def _resolve(host: str, port: int) -> deque[tuple[int, Address]]:
     """Return where a host is: itself, if it is an address."""
     if ":" in host:
         return deque([(socket.AF_INET6, (host, port))])
@@ -148,7 +148,7 @@ async def _addresses(host: str, port: int) -> deque[tuple[int, Address]]:
     return deque((family, address) for family, _, _, _, address in found)
 
 
-async def _attempt(family: int, address: Address) -> socket.socket:
+async def _connect_address(family: int, address: Address) -> socket.socket:
     connected = socket.socket(family, socket.SOCK_STREAM)
     try:
         connected.setblocking(False)  # noqa: FBT003  # that is what it takes
@@ -159,26 +159,28 @@ async def _attempt(family: int, address: Address) -> socket.socket:
     return connected
 
 
-def _let_go(task: asyncio.Task[socket.socket]) -> None:
+def _close_unused(task: asyncio.Task[socket.socket]) -> None:
     """Hang up where somebody else has answered first, or nobody waits any more."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
-async def _shake_hands(secured: SSLSocket) -> None:
+async def _handshake(secured: SSLSocket) -> None:
     loop = asyncio.get_running_loop()
     while True:
         try:
             secured.do_handshake()
         except SSLWantReadError:
-            await _until(secured, loop.add_reader, loop.remove_reader)
+            await _wait_ready(secured, loop.add_reader, loop.remove_reader)
         except SSLWantWriteError:
-            await _until(secured, loop.add_writer, loop.remove_writer)
+            await _wait_ready(secured, loop.add_writer, loop.remove_writer)
         else:
             return
 
 
-async def _until(wanted: socket.socket, add: Callable[..., None], remove: Callable[[socket.socket], object]) -> None:
+async def _wait_ready(
+    wanted: socket.socket, add: Callable[..., None], remove: Callable[[socket.socket], object]
+) -> None:
     """Wait until a socket can be read from, or written to."""
     ready = asyncio.Event()
     add(wanted, ready.set)

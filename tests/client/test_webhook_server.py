@@ -8,8 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from cpg_client.answering import Certificate, answering
 from cpg_client.timing import Timing
+from cpg_client.webhook_server import ServingCertificate, serve_webhook
 from cpg_lab.certificates import issue
 from cpg_lab.ports import LOOPBACK, free_port
 
@@ -54,7 +54,9 @@ async def test_questions_are_answered_by_the_certificate_of_now(tmp_path: Path) 
     address = (LOOPBACK, free_port())
     url = f"https://{LOOPBACK}:{address[1]}/admit"
     timing = Timing(sleep=sleep)
-    async with answering(address, Certificate(tmp_path), reversed_or_refused, told=said.append, timing=timing):
+    async with serve_webhook(
+        address, ServingCertificate(tmp_path), reversed_or_refused, log=said.append, timing=timing
+    ):
         await asyncio.sleep(0.05)
         assert "cannot be used" in said.pop()
         first = certify(tmp_path).rename(tmp_path / "first")

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from aiohttp import web
 
-from cpg_client.timing import REAL, Timing, end
+from cpg_client.timing import REAL_TIME, Timing, cancel_and_wait
 
-LONGEST_QUESTION = 8 * 1024 * 1024
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
 """Bytes: two states of an object of the largest size that etcd takes, and more."""
-BETWEEN_LOOKS = 5.0
+SECONDS_BETWEEN_CHECKS = 5.0
 """Seconds between two looks at the certificate."""
 
 
-class Certificate:
+class ServingCertificate:
     """A certificate and its key, the files ``tls.crt`` and ``tls.key`` as in a Secret, in the context of a server."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,30 +45,30 @@ class Certificate:
 
 
 @asynccontextmanager
-async def answering(
+async def serve_webhook(
     address: tuple[str, int],
-    certificate: Certificate,
+    certificate: ServingCertificate,
     answer: Callable[[bytes], bytes],
     *,
-    told: Callable[[str], None],
-    timing: Timing = REAL,
+    log: Callable[[str], None],
+    timing: Timing = REAL_TIME,
 ) -> AsyncIterator[None]:
     """Answer every POST while the block runs; ``told`` hears of what becomes of the certificate.
 
     A ``ValueError`` out of ``answer`` is the asker's mistake.
     """
-    serving = asyncio.create_task(_serve(address, certificate, answer, told, timing))
+    serving = asyncio.create_task(_serve(address, certificate, answer, log, timing))
     try:
         yield
     finally:
-        await end(serving)
+        await cancel_and_wait(serving)
 
 
 async def _serve(
     address: tuple[str, int],
-    certificate: Certificate,
+    certificate: ServingCertificate,
     answer: Callable[[bytes], bytes],
-    told: Callable[[str], None],
+    log: Callable[[str], None],
     timing: Timing,
 ) -> None:
     async def respond(request: web.Request) -> web.Response:
@@ -77,7 +77,7 @@ async def _serve(
         except ValueError as error:
             return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
 
-    application = web.Application(client_max_size=LONGEST_QUESTION)
+    application = web.Application(client_max_size=MAX_REQUEST_BYTES)
     application.router.add_post("/{tail:.*}", respond)
     runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
@@ -86,7 +86,7 @@ async def _serve(
         while True:
             try:
                 if certificate.refresh():
-                    told("certificate loaded")
+                    log("certificate loaded")
                 if not listening:
                     await web.TCPSite(runner, *address, ssl_context=certificate.context).start()
                     listening = True
@@ -94,9 +94,9 @@ async def _serve(
             except OSError as error:  # SSLError is one
                 if str(error) != trouble:
                     trouble = str(error)
-                    told(f"the webhook's certificate or address cannot be used: {trouble}")
-            await timing.sleep(BETWEEN_LOOKS)
+                    log(f"the webhook's certificate or address cannot be used: {trouble}")
+            await timing.sleep(SECONDS_BETWEEN_CHECKS)
     finally:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(BETWEEN_LOOKS):
+            async with asyncio.timeout(SECONDS_BETWEEN_CHECKS):
                 await runner.cleanup()

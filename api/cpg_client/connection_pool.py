@@ -14,29 +14,29 @@ from ssl import SSLContext
 
 from msgspec import Struct
 
-from cpg_client.http1 import BadAnswerError, Head, Reading
-from cpg_client.lines import Line, connect
+from cpg_client.http1 import MalformedResponseError, ResponseHead, ResponseParser
+from cpg_client.transport import SocketTransport, connect
 
-HIGH_WATER = 1 << 20
+MAX_BUFFERED_BYTES = 1 << 20
 """Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
 
 
-class BrokenChannelError(OSError):
+class BrokenConnectionError(OSError):
     """A channel ended, or brought nonsense, before the answer was complete."""
 
 
-class Channel:
+class HttpConnection:
     """One connection. It answers one request at a time, and is good for the next when the answer is complete."""
 
     def __init__(self, connected: socket.socket) -> None:
         """Begin with a connection that nothing has been asked on."""
         self.idle_since = 0.0
-        self.made_by: SSLContext | None = None
+        self.tls_context: SSLContext | None = None
         """Whom we trusted, and who we said to be, when it was opened."""
-        self.served = 0
+        self.responses = 0
         """Answers that have come over this channel."""
-        self._line = Line(connected, self._received, self._lost)
-        self._reading: Reading | None = None
+        self._transport = SocketTransport(connected, self._received, self._lost)
+        self._reading: ResponseParser | None = None
         self._pieces: deque[bytes] = deque()
         self._held = 0
         self._paused = False
@@ -49,7 +49,7 @@ class Channel:
     @property
     def is_open(self) -> bool:
         """Whether a request may be sent."""
-        return self._line.is_open
+        return self._transport.is_open
 
     @property
     def is_reusable(self) -> bool:
@@ -64,23 +64,23 @@ class Channel:
     @property
     def is_stale(self) -> bool:
         """Whether the channel broke as one that had been idle does: after others, and without a byte."""
-        return self.served > 0 and self._reading is not None and self._reading.is_untouched
+        return self.responses > 0 and self._reading is not None and self._reading.is_untouched
 
-    def ask(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
+    def send_request(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
         """Send a request, if the fence lets it pass: nothing comes between the two."""
         self._streaming = streaming
         fence()
-        self._reading = Reading()
-        self._line.send(data)
+        self._reading = ResponseParser()
+        self._transport.write(data)
 
-    async def head(self) -> Head:
+    async def read_head(self) -> ResponseHead:
         """Wait for the beginning of the answer; unless it is a stream, for all of it."""
         reading = self._reading
         while reading is None or reading.head is None or not (self._streaming or reading.is_complete):
             await self._news()
         return reading.head
 
-    async def piece(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Wait for a piece of the body; nothing means that it is complete."""
         while not self._pieces:
             if self._reading is None or self._reading.is_complete:
@@ -88,12 +88,12 @@ class Channel:
             await self._news()
         data = self._pieces.popleft()
         self._held -= len(data)
-        if self._paused and self._held < HIGH_WATER:
+        if self._paused and self._held < MAX_BUFFERED_BYTES:
             self._paused = False
-            self._line.resume()
+            self._transport.resume_reading()
         return data
 
-    def body(self) -> bytes:
+    def take_body(self) -> bytes:
         """Take all of the body that has come."""
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
@@ -102,12 +102,12 @@ class Channel:
 
     def close(self) -> None:
         """Hang up; who waits for an answer is told."""
-        self._line.close()
-        self._fail(BrokenChannelError("the channel was closed"))
+        self._transport.close()
+        self._fail(BrokenConnectionError("the channel was closed"))
 
     async def _news(self) -> None:
         if self._error is not None:
-            raise BrokenChannelError(str(self._error) or type(self._error).__name__) from self._error
+            raise BrokenConnectionError(str(self._error) or type(self._error).__name__) from self._error
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -118,21 +118,21 @@ class Channel:
 
     def _received(self, data: bytes) -> None:
         """Read on."""
-        reading = self._reading = self._reading or Reading()
+        reading = self._reading = self._reading or ResponseParser()
         try:
             piece = reading.feed(data)
-        except BadAnswerError as error:
+        except MalformedResponseError as error:
             self._fail(error)
             self.close()
             return
         if piece:
             self._pieces.append(piece)
             self._held += len(piece)
-        if self._streaming and self._held > HIGH_WATER and not self._paused:
+        if self._streaming and self._held > MAX_BUFFERED_BYTES and not self._paused:
             self._paused = True
-            self._line.pause()
+            self._transport.pause_reading()
         if reading.is_complete:
-            self.served += 1
+            self.responses += 1
         if reading.is_complete or (self._streaming and reading.head is not None):
             self._wake()
 
@@ -141,9 +141,9 @@ class Channel:
         try:
             if error is None and self._reading is not None:
                 self._reading.end()
-        except BadAnswerError as broken:
+        except MalformedResponseError as broken:
             error = broken
-        self._fail(error or BrokenChannelError("Server disconnected"))
+        self._fail(error or BrokenConnectionError("Server disconnected"))
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
@@ -154,7 +154,7 @@ class Channel:
             self._waiter.set_result(None)
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ServerAddress(Struct, frozen=True, kw_only=True):
     """Where the server is: TLS where there is a context for it by now, under a name to ask for and to verify."""
 
     host: str
@@ -163,20 +163,20 @@ class Place(Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class Channels:
+class ConnectionPool:
     """The channels to one place: so many at the most, the latest used first, and none that has been idle for long.
 
     When the context is another one, those that were opened by the old one end with what they are about.
     """
 
-    def __init__(self, place: Place, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
+    def __init__(self, place: ServerAddress, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
         """Begin with none."""
         self._place = place
         self._free = asyncio.Semaphore(limit)
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
-        self._idle: list[Channel] = []
-        self._all: set[Channel] = set()
+        self._idle: list[HttpConnection] = []
+        self._all: set[HttpConnection] = set()
         self._clock = asyncio.get_running_loop().time
         self._context: SSLContext | None = None
         self.refresh()
@@ -186,7 +186,7 @@ class Channels:
         before, self._context = self._context, self._place.tls() if self._place.tls else None
         return self._context is not before
 
-    async def take(self, *, fresh: bool = False) -> Channel:
+    async def acquire(self, *, fresh: bool = False) -> HttpConnection:
         """Return a channel for one request, an idle one if there is any and it need not be new; give it back after."""
         await self._free.acquire()
         try:
@@ -195,7 +195,7 @@ class Channels:
             self._free.release()
             raise
 
-    def give_back(self, channel: Channel) -> None:
+    def release(self, channel: HttpConnection) -> None:
         """Take a channel back; one that is in the middle of something is of no more use."""
         self._free.release()
         if channel.is_reusable:
@@ -212,7 +212,7 @@ class Channels:
             self._drop(channel)
         self._idle.clear()
 
-    def _found(self) -> Channel | None:
+    def _found(self) -> HttpConnection | None:
         while self._idle:
             channel = self._idle.pop()
             if self._lives(channel):
@@ -220,26 +220,26 @@ class Channels:
             self._drop(channel)
         return None
 
-    def _lives(self, channel: Channel) -> bool:
-        is_current = channel.made_by is self._context
+    def _lives(self, channel: HttpConnection) -> bool:
+        is_current = channel.tls_context is self._context
         return channel.is_open and is_current and self._clock() - channel.idle_since < self._idle_timeout
 
-    def _drop(self, channel: Channel) -> None:
+    def _drop(self, channel: HttpConnection) -> None:
         self._all.discard(channel)
         channel.close()
 
-    async def _opened(self) -> Channel:
+    async def _opened(self) -> HttpConnection:
         place = self._place
         self.refresh()
         context = self._context
         name = (place.name or place.host) if context else None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                channel = Channel(await connect(place.host, place.port, context, name))
+                channel = HttpConnection(await connect(place.host, place.port, context, name))
         except TimeoutError as error:
-            raise BrokenChannelError(f"Cannot connect within {self._connect_timeout:g} s") from error
+            raise BrokenConnectionError(f"Cannot connect within {self._connect_timeout:g} s") from error
         except OSError as error:
-            raise BrokenChannelError(f"Cannot connect: {error}") from error
-        channel.made_by = context
+            raise BrokenConnectionError(f"Cannot connect: {error}") from error
+        channel.tls_context = context
         self._all.add(channel)
         return channel

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cpg_client import lines
-from cpg_client.lines import RECORD, Line, connect
+from cpg_client import transport
+from cpg_client.transport import MAX_TLS_RECORD_BYTES, SocketTransport, connect
 
 if TYPE_CHECKING:
     from tests.client.conftest import Pki
 
-MANY = RECORD * lines.BURST * 3 + 7
+MANY = MAX_TLS_RECORD_BYTES * transport.MAX_READS_PER_TURN * 3 + 7
 """Bytes that neither a buffer of the kernel nor a burst holds."""
 
 
@@ -25,7 +25,7 @@ class End:
     def __init__(self, connected: socket.socket) -> None:
         self.heard = bytearray()
         self.lost = asyncio.get_running_loop().create_future()
-        self.line = Line(connected, self.heard.extend, self.lost.set_result)
+        self.line = SocketTransport(connected, self.heard.extend, self.lost.set_result)
 
 
 class Server:
@@ -90,8 +90,8 @@ async def test_all_arrives_in_order_though_nobody_takes_it_for_a_while(server: S
     """What the kernel does not take is kept, and goes before what is sent after it."""
     server.leisure.clear()
     sent = bytes(range(256)) * (MANY // 256)
-    end.line.send(sent)
-    end.line.send(b"after")
+    end.line.write(sent)
+    end.line.write(b"after")
     assert end.line.is_open
     server.leisure.set()
     await until(lambda: len(end.heard) == len(sent) + 5)
@@ -100,11 +100,11 @@ async def test_all_arrives_in_order_though_nobody_takes_it_for_a_while(server: S
 
 async def test_who_pauses_hears_nothing_and_misses_nothing(end: End) -> None:
     """The other side has to wait."""
-    end.line.pause()
-    end.line.send(b"x" * MANY)
+    end.line.pause_reading()
+    end.line.write(b"x" * MANY)
     await asyncio.sleep(0.05)
     assert not end.heard
-    end.line.resume()
+    end.line.resume_reading()
     await until(lambda: len(end.heard) == MANY)
 
 
@@ -114,24 +114,24 @@ async def test_who_pauses_in_the_middle_hears_no_more(end: End) -> None:
 
     def hear_once(data: bytes) -> None:
         hear(data)
-        end.line.pause()
+        end.line.pause_reading()
 
     end.line._received = hear_once
-    end.line.send(b"x" * MANY)
+    end.line.write(b"x" * MANY)
     await until(lambda: bool(end.heard))
     heard = len(end.heard)
     await asyncio.sleep(0.05)
-    assert len(end.heard) == heard <= RECORD
+    assert len(end.heard) == heard <= MAX_TLS_RECORD_BYTES
 
 
 async def test_the_end_is_told_once(end: End) -> None:
     """An orderly one without an error; who goes on is not heard by anybody."""
-    end.line.send(b"end")
+    end.line.write(b"end")
     async with asyncio.timeout(10):
         assert await end.lost is None
     assert not end.line.is_open
-    end.line.send(b"more")
-    end.line.resume()
+    end.line.write(b"more")
+    end.line.resume_reading()
     end.line.close()
 
 
@@ -152,7 +152,7 @@ async def test_a_line_that_breaks_says_how(server: Server, end: End) -> None:
 
     whole: Any = end.line
     whole._socket = Broken(whole._socket)
-    end.line.send(b"x")
+    end.line.write(b"x")
     assert await end.lost is broken
     assert not end.line.is_open
 
@@ -170,9 +170,9 @@ async def test_a_server_that_resets_is_told_of() -> None:
 
 async def test_a_name_is_tried_address_by_address(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refuses, or does not answer, is in nobody's way, and all that is begun is ended."""
-    monkeypatch.setattr(lines, "RACE", 0.01)
+    monkeypatch.setattr(transport, "HAPPY_EYEBALLS_SECONDS", 0.01)
     silent = asyncio.Event()
-    attempt, tried = lines._attempt, list[str]()
+    attempt, tried = transport._connect_address, list[str]()
 
     async def attempted(family: int, address: tuple[str, int]) -> socket.socket:
         tried.append(address[0])
@@ -189,7 +189,7 @@ async def test_a_name_is_tried_address_by_address(server: Server, monkeypatch: p
         names = ("silent.test", "refusing.test", "good.test", "late.test")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, 1)) for name in names]
 
-    monkeypatch.setattr(lines, "_attempt", attempted)
+    monkeypatch.setattr(transport, "_connect_address", attempted)
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
     connected = await connect("api.test", 1, None, None)
     assert connected.getpeername()[1] == server.port
@@ -209,7 +209,7 @@ async def test_who_answers_too_late_is_let_go(monkeypatch: pytest.MonkeyPatch) -
             return late
         raise AssertionError
 
-    monkeypatch.setattr(lines, "_attempt", attempted)
+    monkeypatch.setattr(transport, "_connect_address", attempted)
     trying = asyncio.create_task(connect("127.0.0.1", 1, None, None))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PATIENCE = 10.0
+FORBIDDEN_GRACE_SECONDS = 10.0
 """Seconds of being refused after which a namespace is closed: a server that starts may learn our rights a bit late."""
 
 
 @dataclass
-class Line:
+class CollectionHealth:
     """How one collection is heard: ``kind`` is the path of all of it, ``namespace`` which part is meant, if any."""
 
     kind: str
@@ -36,36 +36,36 @@ class Line:
         self.refused_since = None if not refused else now if self.refused_since is None else self.refused_since
 
 
-class Watches(ABC):
+class WatchHealth(ABC):
     """What is listened to."""
 
     @abstractmethod
-    def lines(self) -> Mapping[str, Line]:
+    def collections(self) -> Mapping[str, CollectionHealth]:
         """Return how each collection is heard, by its path."""
 
-    def closed(self, now: float) -> dict[str, str]:
+    def forbidden(self, now: float) -> dict[str, str]:
         """Return the paths of what we have been refused for long, though not the like of it elsewhere; and where."""
-        lines = self.lines()
+        lines = self.collections()
         refused = {
             path
             for path, line in lines.items()
-            if line.refused_since is not None and now - line.refused_since >= PATIENCE
+            if line.refused_since is not None and now - line.refused_since >= FORBIDDEN_GRACE_SECONDS
         }
         others = {line.kind for path, line in lines.items() if path not in refused} if refused else ()
         return {path: lines[path].namespace for path in refused if lines[path].kind in others}
 
-    def unheard(self, now: float) -> dict[str, float]:
+    def silence(self, now: float) -> dict[str, float]:
         """Return for how many seconds nothing was heard of each, by its path; endless before its first list."""
-        heard = {path: line.last_heard for path, line in self.lines().items()}
+        heard = {path: line.last_heard for path, line in self.collections().items()}
         return {path: float("inf") if at is None else now - at for path, at in heard.items()}
 
-    def unheard_for(self, now: float) -> float:
+    def longest_silence(self, now: float) -> float:
         """Return for how many seconds the quietest has not been heard of, but for what is closed."""
-        closed = self.closed(now)
-        return max((age for path, age in self.unheard(now).items() if path not in closed), default=0.0)
+        closed = self.forbidden(now)
+        return max((age for path, age in self.silence(now).items() if path not in closed), default=0.0)
 
-    def failing_for(self, now: float) -> float:
+    def longest_failure(self, now: float) -> float:
         """Return for how many seconds the one that has been in trouble the longest has been so; 0 where all is well."""
-        closed = self.closed(now)
-        since = (line.failing_since for path, line in self.lines().items() if path not in closed)
+        closed = self.forbidden(now)
+        since = (line.failing_since for path, line in self.collections().items() if path not in closed)
         return max((0.0 if at is None else now - at for at in since), default=0.0)

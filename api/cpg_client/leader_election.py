@@ -29,7 +29,7 @@ from cpg_client.answers import read_answer
 from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import LEASES
-from cpg_client.timing import REAL, Timing, end
+from cpg_client.timing import REAL_TIME, Timing, cancel_and_wait
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRecord:
     """A record and the version by which it can be replaced."""
 
     record: LeaseRecord
@@ -59,26 +59,26 @@ class Observed:
 class LeaseStore(Protocol):
     """Where the record is kept; writes raise an ``ApiError`` of a conflict where the version is not the latest."""
 
-    async def read(self) -> Observed | None:
+    async def read(self) -> ObservedRecord | None:
         """Return the record, None where there is none."""
 
-    async def create(self, record: LeaseRecord) -> Observed:
+    async def create(self, record: LeaseRecord) -> ObservedRecord:
         """Write the first record."""
 
-    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+    async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
         """Write the next record after that version."""
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _LeaseMeta(msgspec.Struct, frozen=True):
     resource_version: str = msgspec.field(name="resourceVersion")
 
 
 class _Lease(msgspec.Struct, frozen=True):
-    metadata: _Meta
+    metadata: _LeaseMeta
     spec: LeaseRecord | None = None
 
 
-class ApiLease:
+class ApiLeaseStore:
     """A Lease object on the API server; what others wrote into it besides the record is left alone."""
 
     def __init__(self, connection: Connection, namespace: str, name: str) -> None:
@@ -87,30 +87,30 @@ class ApiLease:
         self._collection = LEASES.path(namespace)
         self._path = LEASES.path(namespace, name)
 
-    async def read(self) -> Observed | None:
+    async def read(self) -> ObservedRecord | None:
         """Return the record, None where there is none."""
         try:
-            return _observed(await self._connection.get(self._path), f"GET {self._path}")
+            return _read_lease(await self._connection.get(self._path), f"GET {self._path}")
         except ApiError as error:
             if error.is_not_found:
                 return None
             raise
 
-    async def create(self, record: LeaseRecord) -> Observed:
+    async def create(self, record: LeaseRecord) -> ObservedRecord:
         """Write the first record."""
         kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
         body = {**kind, "metadata": {"name": self._name}, "spec": record}
-        return _observed(await self._connection.post(self._collection, body), f"POST {self._collection}")
+        return _read_lease(await self._connection.post(self._collection, body), f"POST {self._collection}")
 
-    async def replace(self, version: str, record: LeaseRecord) -> Observed:
+    async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
         """Write the next record after that version."""
         body = {"metadata": {"resourceVersion": version}, "spec": record}
-        return _observed(await self._connection.patch(self._path, body, MERGE_PATCH), f"PATCH {self._path}")
+        return _read_lease(await self._connection.patch(self._path, body, MERGE_PATCH), f"PATCH {self._path}")
 
 
-def _observed(body: bytes, request: str) -> Observed:
+def _read_lease(body: bytes, request: str) -> ObservedRecord:
     lease = read_answer(body, _Lease, request=request, expected="a Lease")
-    return Observed(lease.spec or LeaseRecord(), lease.metadata.resource_version)
+    return ObservedRecord(lease.spec or LeaseRecord(), lease.metadata.resource_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +129,15 @@ class LeaseSettings:
             )
 
 
-def _unheard(_: str) -> None:
+def _ignore_leader(_: str) -> None:
     """Ignore who leads: what an elector does by default about telling."""
 
 
-def _unworried(_: Exception) -> None:
+def _ignore_failure(_: Exception) -> None:
     """Ignore a failed attempt: what an elector does by default about telling."""
 
 
-class Elector:
+class LeaderElector:
     """One candidate. ``identity`` must differ from every other's: a pod's name and UID, or a host and a number.
 
     ``on_leader`` is told who holds the lease whenever that changes, with an empty text for nobody; ``on_failure``
@@ -150,24 +150,24 @@ class Elector:
         identity: str,
         settings: LeaseSettings | None = None,
         *,
-        timing: Timing = REAL,
-        on_leader: Callable[[str], None] = _unheard,
-        on_failure: Callable[[Exception], None] = _unworried,
+        timing: Timing = REAL_TIME,
+        on_new_leader: Callable[[str], None] = _ignore_leader,
+        on_failure: Callable[[Exception], None] = _ignore_failure,
     ) -> None:
         self.leading = False
         self._store = store
         self._identity = identity
         self._settings = settings or LeaseSettings()
         self._timing = timing
-        self._on_leader = on_leader
+        self._on_leader = on_new_leader
         self._on_failure = on_failure
-        self._observed: Observed | None = None
+        self._observed: ObservedRecord | None = None
         self._observed_at = 0.0
         self._fresh = False
         self._told: str | None = None
         self._leads_until = 0.0
         self._failing_since: float | None = None
-        self._writing: asyncio.Task[Observed] | None = None
+        self._writing: asyncio.Task[ObservedRecord] | None = None
 
     @property
     def leader(self) -> str:
@@ -211,7 +211,7 @@ class Elector:
             if working.done():
                 return working.result()
             self.leading = False
-            await end(working)
+            await cancel_and_wait(working)
             trouble = None if working.cancelled() else working.exception()
             try:
                 renewing.result()
@@ -219,8 +219,8 @@ class Elector:
                 raise lost from trouble
         finally:
             self.leading = False
-            await end(working)
-            await end(renewing)
+            await cancel_and_wait(working)
+            await cancel_and_wait(renewing)
 
     async def _acquire(self) -> float:
         """Return, once we hold the lease, when the request that got it was sent."""
@@ -251,7 +251,7 @@ class Elector:
             done = await self._timing.within(seconds, action())
         except (ClientError, TimeoutError) as error:
             if self._writing is not None:
-                await end(self._writing)
+                await cancel_and_wait(self._writing)
             if _is_lost_race(error):
                 self._writing = None
             else:
@@ -276,7 +276,7 @@ class Elector:
         self._fresh = True
         return True
 
-    async def _write(self, request: Coroutine[Any, Any, Observed]) -> None:
+    async def _write(self, request: Coroutine[Any, Any, ObservedRecord]) -> None:
         """Write the record; who is told to end meanwhile leaves the request alone, to hear what became of it."""
         self._writing = asyncio.create_task(request, name="write of the lease")
         self._observe(await asyncio.shield(self._writing))
@@ -302,7 +302,7 @@ class Elector:
 
         await self._attempt(clear, self._settings.retry_period)
 
-    def _observe(self, observed: Observed | None) -> None:
+    def _observe(self, observed: ObservedRecord | None) -> None:
         if observed is None or self._observed is None or observed.record != self._observed.record:
             self._observed_at = self._timing.clock()
         self._observed = observed

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
+from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
-from cpg_client.creating import create_all
 from cpg_client.errors import ApiError
 
 if TYPE_CHECKING:

@@ -25,14 +25,14 @@ from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.listing import pages
 from cpg_client.resources import Resource
-from cpg_client.stores import Change, Found, Store, Synced
-from cpg_client.watches import Line
-from cpg_client.watching import DEFAULTS, WatchHooks, WatchSettings, watch
+from cpg_client.stores import Change, ObjectStore, StoredObject, Synced
+from cpg_client.watch_health import CollectionHealth
+from cpg_client.watching import DEFAULT_SETTINGS, WatchHooks, WatchSettings, watch
 
 T = TypeVar("T", bound=Struct)
 S = TypeVar("S")
 
-_STEADY = 10.0
+_STABLE_SECONDS = 10.0
 """Seconds after which a failure is a new one, and no longer the same one again."""
 
 
@@ -60,7 +60,7 @@ class Source(Generic[T, S]):
 
 
 @dataclass
-class Counts:
+class ReflectorCounts:
     """What has happened so far, for metrics; only ever grows."""
 
     lists: int = 0
@@ -70,7 +70,7 @@ class Counts:
     failures: int = 0
 
 
-def _unheard(error: ClientError, wait: float) -> None:
+def _ignore_failure(error: ClientError, wait: float) -> None:
     """Ignore a failure: what a reflector does by default about telling."""
 
 
@@ -87,18 +87,18 @@ class Reflector(Generic[T, S]):
         source: Source[T, S],
         on_change: Callable[[Change[S]], None],
         *,
-        on_failure: Callable[[ClientError, float], None] = _unheard,
-        settings: WatchSettings = DEFAULTS,
+        on_failure: Callable[[ClientError, float], None] = _ignore_failure,
+        settings: WatchSettings = DEFAULT_SETTINGS,
     ) -> None:
         self.source = source
-        self.counts = Counts()
-        self.line = Line(source.resource.path(), source.namespace or "")
+        self.counts = ReflectorCounts()
+        self.health = CollectionHealth(source.resource.path(), source.namespace or "")
         """How well the collection is heard, by the connection's clock."""
         self._connection = connection
         self._on_change = on_change
         self._on_failure = on_failure
         self._settings = settings
-        self._store = Store(source.kind, source.project)
+        self._store = ObjectStore(source.kind, source.project)
         self._synced = asyncio.Event()
 
     @property
@@ -128,14 +128,14 @@ class Reflector(Generic[T, S]):
             try:
                 await self._watch(await self._list())
             except ClientError as error:
-                failures = 1 if clock() - began >= _STEADY else failures + 1
+                failures = 1 if clock() - began >= _STABLE_SECONDS else failures + 1
                 wait = self._settings.backoff.wait(failures, error)
                 self._failed(error, wait)
                 await self._connection.timing.sleep(wait)
 
     async def _list(self) -> str:
         """Bring the store to what the server has now, and return the version of that."""
-        found: list[Found[S] | Rejected] = []
+        found: list[StoredObject[S] | Rejected] = []
         version = ""
         async for page in pages(self._connection, self.source.path, self.source.params):
             if page.number == 0:
@@ -160,7 +160,7 @@ class Reflector(Generic[T, S]):
             version,
             params=source.params,
             settings=self._settings,
-            hooks=WatchHooks(accepted=self._accepted, failed=self._failed),
+            hooks=WatchHooks(on_accepted=self._accepted, on_failed=self._failed),
         )
         async with aclosing(events):
             async for event in events:  # pragma: no branch  # it never ends by itself
@@ -173,7 +173,7 @@ class Reflector(Generic[T, S]):
                     self._on_change(change)
 
     def _heard(self) -> None:
-        self.line.heard(self._connection.timing.clock())
+        self.health.heard(self._connection.timing.clock())
 
     def _accepted(self) -> None:
         self.counts.watches += 1
@@ -182,5 +182,5 @@ class Reflector(Generic[T, S]):
     def _failed(self, error: ClientError, wait: float) -> None:
         self.counts.failures += 1
         refused = isinstance(error, ApiError) and error.is_forbidden
-        self.line.failed(self._connection.timing.clock(), refused=refused)
+        self.health.failed(self._connection.timing.clock(), refused=refused)
         self._on_failure(error, wait)

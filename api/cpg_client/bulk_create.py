@@ -14,7 +14,7 @@ from cpg_client.errors import ClientError
 
 
 @dataclass(frozen=True)
-class Failure:
+class CreateFailure:
     """One object that was not created, or of which that is not known; ``error`` says which."""
 
     path: str
@@ -23,11 +23,11 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BulkCreateResult:
     """How many objects now exist because of the call, and which do not."""
 
     created: int
-    failures: tuple[Failure, ...]
+    failures: tuple[CreateFailure, ...]
 
 
 async def create_all(
@@ -36,7 +36,7 @@ async def create_all(
     *,
     in_flight: int = 128,
     progress: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> BulkCreateResult:
     """POST every ``(path, body)``, at most ``in_flight`` at a time; order is not kept.
 
     ``progress`` gets the number of requests answered so far, after each. Throttling by the server is
@@ -44,7 +44,7 @@ async def create_all(
     """
     queue = iter(objects)
     created = 0
-    failures: list[Failure] = []
+    failures: list[CreateFailure] = []
 
     async def work() -> None:
         nonlocal created
@@ -53,11 +53,11 @@ async def create_all(
                 await connection.post(path, body)
                 created += 1
             except ClientError as error:
-                failures.append(Failure(path, body, error))
+                failures.append(CreateFailure(path, body, error))
             if progress is not None:
                 progress(created + len(failures))
 
     async with asyncio.TaskGroup() as crew:
         for _ in range(in_flight):
             crew.create_task(work())
-    return Outcome(created, tuple(failures))
+    return BulkCreateResult(created, tuple(failures))

@@ -12,28 +12,28 @@ from itertools import chain
 
 from msgspec import Struct
 
-PATIENCE = 5.0
-PHRASES = {
+IO_TIMEOUT_SECONDS = 5.0
+REASON_PHRASES = {
     200: "OK",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-LONGEST_REQUEST = 16 * 1024
-NO_PIECES: tuple[bytes, ...] = ()
+MAX_REQUEST_BYTES = 16 * 1024
+NO_CHUNKS: tuple[bytes, ...] = ()
 
 
-class Answer(Struct, frozen=True):
+class ProbeResponse(Struct, frozen=True):
     """What is answered to a GET; ``pieces`` come after the body, each made when it is sent."""
 
     body: bytes
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
-    pieces: Iterable[bytes] = NO_PIECES
+    chunks: Iterable[bytes] = NO_CHUNKS
 
 
-Route = Callable[[str], Answer]
+Route = Callable[[str], ProbeResponse]
 """Answers the rest of a path."""
 
 
@@ -51,18 +51,18 @@ class ProbeServer:
 
     async def serve(self, host: str, port: int) -> None:
         """Listen until cancelled."""
-        server = await asyncio.start_server(self._connected, host, port, limit=LONGEST_REQUEST)
+        server = await asyncio.start_server(self._connected, host, port, limit=MAX_REQUEST_BYTES)
         async with server:
             await server.serve_forever()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(IO_TIMEOUT_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
             answer = self.answer(request.decode("latin-1"))
-            for piece in chain((_head(answer), answer.body), answer.pieces):
+            for piece in chain((_encode_head(answer), answer.body), answer.chunks):
                 writer.write(piece)
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(IO_TIMEOUT_SECONDS):
                     await writer.drain()
                 await asyncio.sleep(0)
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
@@ -70,31 +70,33 @@ class ProbeServer:
         finally:
             writer.close()
 
-    def answer(self, request: str) -> Answer:
+    def answer(self, request: str) -> ProbeResponse:
         """Answer a request by its first line."""
         method, _, rest = request.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in {"GET", "HEAD"}:
-            return Answer(b"only GET is answered\n", status=405)
+            return ProbeResponse(b"only GET is answered\n", status=405)
         for prefix, route in self._routes:
             if path == prefix or (prefix.endswith("/") and path.startswith(prefix)):
-                return _answered(route, path.removeprefix(prefix))
-        return Answer(b"not found; there are " + b", ".join(sorted(p.encode() for p, _ in self._routes)) + b"\n", 404)
+                return _call_route(route, path.removeprefix(prefix))
+        return ProbeResponse(
+            b"not found; there are " + b", ".join(sorted(p.encode() for p, _ in self._routes)) + b"\n", 404
+        )
 
 
-def _answered(route: Route, rest: str) -> Answer:
+def _call_route(route: Route, rest: str) -> ProbeResponse:
     """Return what a route answers; a mistake in one must not leave the asker without an answer."""
     try:
         return route(rest)
     except Exception:  # noqa: BLE001 - whatever it is
-        return Answer(traceback.format_exc().encode(), status=500)
+        return ProbeResponse(traceback.format_exc().encode(), status=500)
 
 
-def _head(answer: Answer) -> bytes:
+def _encode_head(answer: ProbeResponse) -> bytes:
     """Return what comes before the body; of an answer in pieces nobody knows the length, and its end is the end."""
-    length = "" if answer.pieces is not NO_PIECES else f"Content-Length: {len(answer.body)}\r\n"
+    length = "" if answer.chunks is not NO_CHUNKS else f"Content-Length: {len(answer.body)}\r\n"
     head = (
-        f"HTTP/1.1 {answer.status} {PHRASES[answer.status]}\r\n"
+        f"HTTP/1.1 {answer.status} {REASON_PHRASES[answer.status]}\r\n"
         f"Content-Type: {answer.content_type}\r\n{length}Connection: close\r\n\r\n"
     )
     return head.encode("latin-1")

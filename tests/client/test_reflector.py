@@ -13,10 +13,10 @@ from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ClientError, UnreadableAnswerError
-from cpg_client.reflecting import Reflector, Source
+from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import PODS
-from cpg_client.stores import Added, Change, Deleted, Modified, Rejection, Synced, whole
-from cpg_client.timing import Timing, end
+from cpg_client.stores import Added, Change, Deleted, Modified, Rejection, Synced, keep_whole
+from cpg_client.timing import Timing, cancel_and_wait
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Naps
@@ -80,7 +80,7 @@ async def reflecting(connection: Connection, source: Source[Pod, str] = SOURCE) 
     try:
         yield made
     finally:
-        await end(task)
+        await cancel_and_wait(task)
 
 
 async def test_first_the_list_then_the_changes(server: "FakeServer", connection: Connection) -> None:
@@ -89,7 +89,7 @@ async def test_first_the_list_then_the_changes(server: "FakeServer", connection:
     server.streams(PATH, line("ADDED", pod("c", 4)), line("DELETED", pod("b", 5, "n1")), bookmark(9), end="hold")
     async with reflecting(connection) as it:
         assert not it.reflector.synced
-        assert it.reflector.line.last_heard is None
+        assert it.reflector.health.last_heard is None
         await it.reflector.wait_synced()
         assert it.changes == [Added("ns/a", ""), Added("ns/b", "n1"), Synced()]
         await it.until(lambda: len(it.changes) == 5)
@@ -197,13 +197,13 @@ async def test_freshness_and_counts(server: "FakeServer", naps: "Naps") -> None:
     timing = Timing(sleep=naps, clock=lambda: now[0])
     async with Connection(Endpoint(server=server.url), timing=timing) as connection, reflecting(connection) as it:
         await it.reflector.wait_synced()
-        assert it.reflector.line.last_heard == 100
+        assert it.reflector.health.last_heard == 100
         now[0] = 130
         await it.until(lambda: len(it.changes) == 2)
-        assert it.reflector.line.last_heard == 130
+        assert it.reflector.health.last_heard == 130
         now[0] = 160
         await it.until(lambda: len(it.failures) >= 2)
-        assert it.reflector.line.last_heard == 130
+        assert it.reflector.health.last_heard == 130
         counts = it.reflector.counts
         assert (counts.lists, counts.watches, counts.events, counts.bookmarks) == (1, 1, 1, 1)
 
@@ -228,7 +228,7 @@ async def test_a_mistake_in_the_program_comes_out(server: "FakeServer", connecti
     def fail(change: Change[Pod]) -> None:
         raise LookupError(f"nobody knows {change}")
 
-    reflector = Reflector(connection, Source(resource=PODS, kind=Pod, project=whole), fail)
+    reflector = Reflector(connection, Source(resource=PODS, kind=Pod, project=keep_whole), fail)
     async with asyncio.timeout(5):
         with pytest.raises(LookupError, match="nobody knows Synced"):
             await reflector.run()
@@ -242,7 +242,7 @@ async def test_failures_may_go_unheard(server: "FakeServer", connection: Connect
     reflector = Reflector(connection, SOURCE, lambda _: None)
     task = asyncio.create_task(reflector.run())
     await reflector.wait_synced()
-    await end(task)
+    await cancel_and_wait(task)
     assert reflector.counts.failures == 1
 
 

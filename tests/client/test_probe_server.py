@@ -5,14 +5,14 @@ import contextlib
 
 import pytest
 
-from cpg_client.probing import LONGEST_REQUEST, Answer, ProbeServer
+from cpg_client.probe_server import MAX_REQUEST_BYTES, ProbeResponse, ProbeServer
 
 SERVER = ProbeServer(
     {
-        "/healthz": lambda _: Answer(b"ok"),
-        "/debug/": lambda rest: Answer(rest.encode()),
-        "/debug/long": lambda _: Answer(b"[", pieces=iter((b"1,", b"2]"))),
-        "/debug/deep/": lambda rest: Answer(b"deep " + rest.encode(), status=503),
+        "/healthz": lambda _: ProbeResponse(b"ok"),
+        "/debug/": lambda rest: ProbeResponse(rest.encode()),
+        "/debug/long": lambda _: ProbeResponse(b"[", chunks=iter((b"1,", b"2]"))),
+        "/debug/deep/": lambda rest: ProbeResponse(b"deep " + rest.encode(), status=503),
     }
 )
 
@@ -20,26 +20,26 @@ SERVER = ProbeServer(
 @pytest.mark.parametrize(
     ("request_line", "expected"),
     [
-        ("GET /healthz HTTP/1.1", Answer(b"ok")),
-        ("HEAD /healthz?verbose HTTP/1.1", Answer(b"ok")),
-        ("GET /debug/a/b HTTP/1.1", Answer(b"a/b")),
-        ("GET /debug/deep/c HTTP/1.1", Answer(b"deep c", status=503)),
+        ("GET /healthz HTTP/1.1", ProbeResponse(b"ok")),
+        ("HEAD /healthz?verbose HTTP/1.1", ProbeResponse(b"ok")),
+        ("GET /debug/a/b HTTP/1.1", ProbeResponse(b"a/b")),
+        ("GET /debug/deep/c HTTP/1.1", ProbeResponse(b"deep c", status=503)),
         (
             "GET /healthzz HTTP/1.1",
-            Answer(b"not found; there are /debug/, /debug/deep/, /debug/long, /healthz\n", status=404),
+            ProbeResponse(b"not found; there are /debug/, /debug/deep/, /debug/long, /healthz\n", status=404),
         ),
-        ("POST /healthz HTTP/1.1", Answer(b"only GET is answered\n", status=405)),
-        ("nonsense", Answer(b"only GET is answered\n", status=405)),
+        ("POST /healthz HTTP/1.1", ProbeResponse(b"only GET is answered\n", status=405)),
+        ("nonsense", ProbeResponse(b"only GET is answered\n", status=405)),
     ],
 )
-def test_the_longest_prefix_answers(request_line: str, expected: Answer) -> None:
+def test_the_longest_prefix_answers(request_line: str, expected: ProbeResponse) -> None:
     """With the rest of the path; whatever else is asked is answered, too."""
     assert SERVER.answer(request_line) == expected
 
 
 async def ask(request: bytes) -> bytes:
     """Return what is answered on a connection of its own."""
-    starting = asyncio.start_server(SERVER._connected, "127.0.0.1", 0, limit=LONGEST_REQUEST)
+    starting = asyncio.start_server(SERVER._connected, "127.0.0.1", 0, limit=MAX_REQUEST_BYTES)
     async with await starting as listening:
         reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
         writer.write(request)
@@ -73,7 +73,7 @@ async def test_a_long_answer_comes_in_pieces() -> None:
     assert (b"Content-Length" in head, body) == (False, b"[1,2]")
 
 
-@pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * LONGEST_REQUEST * 2])
+@pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * MAX_REQUEST_BYTES * 2])
 async def test_who_asks_badly_gets_no_answer(request_: bytes) -> None:
     """And stops nobody."""
     with contextlib.suppress(ConnectionResetError):

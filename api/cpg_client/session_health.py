@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cpg_client.resources import Resource
-from cpg_client.watches import Line, Watches
+from cpg_client.watch_health import CollectionHealth, WatchHealth
 
 
 @dataclass
-class _Line(Line):
-    listed: float = float("-inf")
+class _ListedHealth(CollectionHealth):
+    last_listed: float = float("-inf")
 
 
-class Overheard(Watches):
+class SessionHealth(WatchHealth):
     """When each of some collections was last heard of; silence counts from the start.
 
     Notes are taken and read without a lock, so both may happen in any thread.
@@ -27,10 +27,11 @@ class Overheard(Watches):
         """Note what becomes of these, each in a namespace or in all of them."""
         self._clock = clock
         self._lines = {
-            resource.path(space): _Line(resource.path(), space or "", last_heard=clock()) for resource, space in watched
+            resource.path(space): _ListedHealth(resource.path(), space or "", last_heard=clock())
+            for resource, space in watched
         }
 
-    def lines(self) -> Mapping[str, Line]:
+    def collections(self) -> Mapping[str, CollectionHealth]:
         """Return how each collection is heard, by its path."""
         return self._lines
 
@@ -38,13 +39,13 @@ class Overheard(Watches):
         """Note that the server has said something about a collection, such as all that is in it."""
         if (line := self._lines.get(path)) is not None:
             line.heard(now := self._clock())
-            line.listed = now if listed else line.listed
+            line.last_listed = now if listed else line.last_listed
 
     def failed(self, path: str, *, refused: bool = False) -> None:
         """Note that it would not, or could not."""
         if (line := self._lines.get(path)) is not None:
             line.failed(self._clock(), refused=refused)
 
-    def listed(self) -> float:
+    def last_listed(self) -> float:
         """Return when one of them was last listed anew, after which what was deleted before is never told."""
-        return max((line.listed for line in self._lines.values()), default=float("-inf"))
+        return max((line.last_listed for line in self._lines.values()), default=float("-inf"))

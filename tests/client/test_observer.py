@@ -9,14 +9,14 @@ from aiohttp import web
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ConnectionFailedError
-from cpg_client.observing import Observer
+from cpg_client.observer import RequestObserver
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Naps
 
 
-class Notes(Observer):
+class Notes(RequestObserver):
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class Notes(Observer):
         self.told: list[tuple[str, int]] = []
         self.again: list[tuple[str, int]] = []
 
-    def answered(self, method: str, status: int, seconds: float) -> None:
+    def on_response(self, method: str, status: int, seconds: float) -> None:
         """Note an answer."""
         assert seconds >= 0.0
         self.told.append((method, status))
 
-    def repeated(self, method: str, status: int) -> None:
+    def on_retry(self, method: str, status: int) -> None:
         """Note a request that is sent again."""
         self.again.append((method, status))
 

@@ -12,9 +12,9 @@ import pytest
 
 from cpg_api.nesting import MAX_NESTING
 from cpg_client import tls
-from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import EndpointError
-from cpg_client.lending import lent_session, lent_token
+from cpg_client.shared_session import current_token, open_shared_session
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Pki
@@ -27,7 +27,7 @@ async def test_requests_bear_the_token_of_now(tls_server: "FakeServer", tls_endp
     endpoint = replace(tls_endpoint, credentials=replace(tls_endpoint.credentials, token_file=file))
     for token in ("old", "new"):
         file.write_text(token)
-        async with lent_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
+        async with open_shared_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
             assert answer.status == 200
         assert tls_server.seen[-1].headers["Authorization"] == f"Bearer {token}"
 
@@ -37,7 +37,7 @@ async def test_no_token_goes_over_an_open_line(server: "FakeServer", token: str 
     """As in our own connections."""
     server.answers("GET", "/version")
     endpoint = Endpoint(server=server.url, credentials=Credentials(token=token))
-    async with lent_session(endpoint) as session, session.get(f"{server.url}/version") as answer:
+    async with open_shared_session(endpoint) as session, session.get(f"{server.url}/version") as answer:
         assert answer.status == 200
     assert "Authorization" not in server.seen[0].headers
 
@@ -46,7 +46,7 @@ async def test_without_a_token_none_is_sent(tls_server: "FakeServer", tls_endpoi
     """A certificate may be all there is."""
     tls_server.answers("GET", "/version")
     endpoint = replace(tls_endpoint, credentials=Credentials())
-    async with lent_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
+    async with open_shared_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
         assert answer.status == 200
     assert "Authorization" not in tls_server.seen[0].headers
 
@@ -58,9 +58,9 @@ async def test_a_token_is_lent_wherever_it_comes_from(tmp_path: Path) -> None:
     status = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}'
     program.write_text(f"#!/bin/sh\necho '{status}'\n")
     program.chmod(0o755)
-    plugin = Plugin(api_version="client.authentication.k8s.io/v1", command=str(program))
+    plugin = ExecPlugin(api_version="client.authentication.k8s.io/v1", command=str(program))
     sources = (Credentials(token="given"), Credentials(token_file=file), Credentials(plugin=plugin), Credentials())  # noqa: S106  # none of them opens anything
-    found = [await lent_token(Endpoint(server="https://server", credentials=one)) for one in sources]
+    found = [await current_token(Endpoint(server="https://server", credentials=one)) for one in sources]
     assert found == ["given", "filed", "made", None]
 
 
@@ -78,9 +78,9 @@ async def test_a_lent_session_takes_up_what_is_new(
     )
     program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
     program.chmod(0o755)
-    plugin = Plugin(api_version=api, command=str(program))
+    plugin = ExecPlugin(api_version=api, command=str(program))
     endpoint = replace(tls_endpoint, ca=ca, credentials=Credentials(plugin=plugin))
-    async with lent_session(endpoint) as session:
+    async with open_shared_session(endpoint) as session:
         with pytest.raises(aiohttp.ClientSSLError):
             await session.get(f"{endpoint.server}/version")
         ca.write_bytes(pki.ca)
@@ -90,9 +90,9 @@ async def test_a_lent_session_takes_up_what_is_new(
             assert answer.status == 200
     assert [seen.peer for seen in tls_server.seen] == ["alice"]
     with pytest.raises(EndpointError, match="a certificate alone"):
-        await lent_token(endpoint)
+        await current_token(endpoint)
     with pytest.raises(EndpointError, match="certificates cannot be used"):
-        tls.take_up(ssl.create_default_context(), replace(endpoint, ca=tmp_path / "none"))
+        tls.reload_context(ssl.create_default_context(), replace(endpoint, ca=tmp_path / "none"))
 
 
 def deep(levels: int) -> bytes:
@@ -123,7 +123,10 @@ async def test_hostile_nesting_breaks_no_borrower(server: "FakeServer", levels: 
     server.answers(
         "GET", "/groups", b'{"metadata":{},"items":[%s]}' % items, headers={"Content-Type": "application/json"}
     )
-    async with lent_session(Endpoint(server=server.url)) as session, session.get(f"{server.url}/groups") as answer:
+    async with (
+        open_shared_session(Endpoint(server=server.url)) as session,
+        session.get(f"{server.url}/groups") as answer,
+    ):
         found = await answer.json()
     assert is_shallow(found)
     first, second = found["items"]
@@ -137,7 +140,10 @@ async def test_what_is_not_nested_is_handed_on_to_the_byte(server: "FakeServer")
     for body in (b'{"items":[%s]}' % b",".join([item] * 9), item, b'{"items":[]}', b"[" * 9, b"{" * 9 + b"\xff"):
         server.script.clear()
         server.answers("GET", "/groups", body)
-        async with lent_session(Endpoint(server=server.url)) as session, session.get(f"{server.url}/groups") as answer:
+        async with (
+            open_shared_session(Endpoint(server=server.url)) as session,
+            session.get(f"{server.url}/groups") as answer,
+        ):
             assert await answer.read() == body
 
 
@@ -149,7 +155,7 @@ async def test_hostile_nesting_ends_no_watch(server: "FakeServer", size: int) ->
     stream = b"\n".join(lines)
     server.streams("/groups", *(stream[at : at + 9000] for at in range(0, len(stream), 9000)))
     url = f"{server.url}/groups?watch=true"
-    async with lent_session(Endpoint(server=server.url)) as session, session.get(url) as answer:
+    async with open_shared_session(Endpoint(server=server.url)) as session, session.get(url) as answer:
         heard = b"".join([piece async for piece in answer.content.iter_chunked(size)]).split(b"\n")
     assert (heard[0], *heard[2:]) == (lines[0], *lines[2:])
     assert is_shallow(cut := json.loads(heard[1]))

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from cpg_client.connection import Connection
-from cpg_client.endpoint import Credentials, Endpoint, Plugin
+from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import ApiError, EndpointError
-from cpg_client.plugins import PluginTokens
+from cpg_client.exec_plugins import PluginCredentials
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def endpoint(tmp_path: Path) -> Endpoints:
 
     def make(written: object, code: str = COUNTING, *, cluster_info: bool = False) -> Endpoint:
         text = written if isinstance(written, str) else msgspec.json.encode(written).decode()
-        plugin = Plugin(
+        plugin = ExecPlugin(
             api_version=V1,
             command=sys.executable,
             arguments=("-c", code, str(tmp_path / "runs")),
@@ -55,9 +55,9 @@ def endpoint(tmp_path: Path) -> Endpoints:
     return make
 
 
-def tokens(endpoint: Endpoint, timing: Timing | None = None) -> PluginTokens:
+def tokens(endpoint: Endpoint, timing: Timing | None = None) -> PluginCredentials:
     """Return the endpoint's source of tokens."""
-    found = PluginTokens.of(endpoint, timing or Timing())
+    found = PluginCredentials.of(endpoint, timing or Timing())
     assert found is not None
     return found
 
@@ -107,8 +107,8 @@ async def test_a_refused_token_is_replaced_once(endpoint: Endpoints) -> None:
 async def test_simpler_means_come_first(endpoint: Endpoints) -> None:
     """A token, or a file with one, leaves the program alone."""
     with_token = replace(endpoint(answer()).credentials, token="given")  # noqa: S106
-    assert PluginTokens.of(Endpoint(server="https://api.test", credentials=with_token), Timing()) is None
-    assert PluginTokens.of(Endpoint(server="https://api.test"), Timing()) is None
+    assert PluginCredentials.of(Endpoint(server="https://api.test", credentials=with_token), Timing()) is None
+    assert PluginCredentials.of(Endpoint(server="https://api.test"), Timing()) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_bad_answer_is_explained(endpoint: Endpoints, written: object, c
 @pytest.mark.parametrize(("hint", "said"), [("", "it cannot be run: "), ("get it!", "it cannot be run; get it!: ")])
 async def test_a_missing_program_is_explained(hint: str, said: str) -> None:
     """With the hint of the kubeconfig, if there is one."""
-    plugin = Plugin(api_version=V1, command="/nowhere/login", install_hint=hint)
+    plugin = ExecPlugin(api_version=V1, command="/nowhere/login", install_hint=hint)
     with pytest.raises(EndpointError, match=f"credential plugin /nowhere/login: {said}"):
         await tokens(Endpoint(server="https://api.test", credentials=Credentials(plugin=plugin))).current()
 

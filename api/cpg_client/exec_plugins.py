@@ -14,39 +14,39 @@ from typing import Any, Self
 import msgspec
 
 from cpg_api.decoding import decode
-from cpg_client.endpoint import Endpoint, Identity, Plugin
+from cpg_client.endpoint import ClientCertificate, Endpoint, ExecPlugin
 from cpg_client.errors import EndpointError
 from cpg_client.timing import Timing
 
-_LONGEST_RUN = 60.0
-_EARLY = 10.0
+_MAX_RUN_SECONDS = 60.0
+_EXPIRY_MARGIN_SECONDS = 10.0
 """Seconds before its end at which what a program gave counts as expired: it has to get there first."""
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _CredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
     expiration_timestamp: dt.datetime | None = None
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
-    status: _Status = _Status()
+    status: _CredentialStatus = _CredentialStatus()
 
 
-class PluginTokens:
+class PluginCredentials:
     """Answers which token to send now, by running the program when that is not known.
 
     ``certificate`` is the client certificate with its key, as PEM text, that came with it or instead of it.
     """
 
-    def __init__(self, plugin: Plugin, info: str, timing: Timing) -> None:
+    def __init__(self, plugin: ExecPlugin, info: str, timing: Timing) -> None:
         self._plugin = plugin
         self._info = info
         self._timing = timing
-        self.certificate: Identity | None = None
+        self.certificate: ClientCertificate | None = None
         self._token = ""
         self._expires = float("inf")
         self._runs = 0
@@ -58,12 +58,12 @@ class PluginTokens:
         credentials = endpoint.credentials
         if credentials.plugin is None or credentials.token or credentials.token_file:
             return None
-        return cls(credentials.plugin, _info(credentials.plugin, endpoint), timing)
+        return cls(credentials.plugin, _exec_info(credentials.plugin, endpoint), timing)
 
     async def current(self) -> str:
         """Return the token, empty for a certificate alone; raise ``EndpointError`` where the program gives neither."""
         async with self._one_at_a_time:
-            if not self._runs or self._timing.wall() >= self._expires - _EARLY:
+            if not self._runs or self._timing.wall() >= self._expires - _EXPIRY_MARGIN_SECONDS:
                 await self._run()
             return self._token
 
@@ -77,8 +77,8 @@ class PluginTokens:
 
     async def _run(self) -> None:
         try:
-            output = await self._timing.within(_LONGEST_RUN, self._output())
-            answer = decode(output, _Answer)
+            output = await self._timing.within(_MAX_RUN_SECONDS, self._output())
+            answer = decode(output, _ExecCredential)
         except TimeoutError as error:
             raise self._problem("did not end", error) from error
         except msgspec.DecodeError as error:
@@ -93,7 +93,7 @@ class PluginTokens:
             raise self._problem("it gave neither a token nor a certificate")
         expires = status.expiration_timestamp
         self._token = status.token
-        self.certificate = Identity(certificate, key) if certificate else None
+        self.certificate = ClientCertificate(certificate, key) if certificate else None
         self._expires = expires.timestamp() if expires else float("inf")
         self._runs += 1
 
@@ -126,7 +126,7 @@ class PluginTokens:
         return EndpointError(f"credential plugin {self._plugin.command}: {what}{why}")
 
 
-def _info(plugin: Plugin, endpoint: Endpoint) -> str:
+def _exec_info(plugin: ExecPlugin, endpoint: Endpoint) -> str:
     """Return what the program is told through its environment."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster_info:
