@@ -20,7 +20,7 @@ from cpg_api.parsing import parse_list
 from cpg_api.quantity import amount
 from cpg_api.scheduling.forest import Forest, Group
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Surroundings, validate
+from cpg_api.scheduling.validation import ValidationContext, validate
 from cpg_api.selectors import LabelMatcher
 from cpg_engine.testing.builders import composite, inner_template, leaf_template, pod_group, workload
 
@@ -73,10 +73,10 @@ def validate_trees() -> Timed:
         inner_template(side, [leaf_template(f"{side}-a"), leaf_template(f"{side}-b")]) for side in ("left", "right")
     ]
     templates = workload([inner_template("root", sides)])
-    surroundings = Surroundings(workloads={("default", "w"): templates}, classes=PriorityClasses(by_name={}))
+    context = ValidationContext(workloads={("default", "w"): templates}, classes=PriorityClasses(by_name={}))
 
     def run() -> None:
-        if any(validate(tree, surroundings) for tree in trees):
+        if any(validate(tree, context) for tree in trees):
             raise ValueError("the trees were meant to be valid")
 
     return run

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import Condition
-from cpg_api.problems import cut
+from cpg_api.problems import truncate
 from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, POD_GROUP_INITIALLY_SCHEDULED
 
 AnyCondition = TypeVar("AnyCondition", bound=Condition | PodCondition)
 
-TERMINAL = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED})
+FINAL_ONCE_TRUE = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED})
 """True for ever once True: that a group was placed for a first time cannot be undone by what happens later."""
 
-LONGEST_MESSAGE = 32_768
+MAX_MESSAGE_LENGTH = 32_768
 """Characters of a message: with one more the API server refuses the whole status, and nobody is told anything."""
 
 
@@ -29,7 +29,7 @@ def find_condition(conditions: Iterable[AnyCondition] | None, kind: str) -> AnyC
     return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
-def stands_since(conditions: Iterable[Condition] | None, kind: str, status: str = "True") -> float | None:
+def status_since(conditions: Iterable[Condition] | None, kind: str, status: str = "True") -> float | None:
     """Return since when, in seconds of the epoch, a condition has had a status; None where it has another, or none."""
     condition = find_condition(conditions, kind)
     if condition is None or condition.status != status or condition.last_transition_time is None:
@@ -48,7 +48,7 @@ def set_condition(
     Now is used where the status changes and the new condition brings no time of its own. A message that is too long for
     the API server is cut.
     """
-    new = fitting(new)
+    new = truncate_condition(new)
     before: tuple[AnyCondition, ...] = conditions or ()
     current = find_condition(before, new.type)
     if current is None:
@@ -77,9 +77,13 @@ def merge_conditions(
     return merged, changed
 
 
-def fitting(new: AnyCondition) -> AnyCondition:
+def truncate_condition(new: AnyCondition) -> AnyCondition:
     """Return a condition whose message the API server takes."""
-    return replace(new, message=cut(new.message, LONGEST_MESSAGE)) if len(new.message) > LONGEST_MESSAGE else new
+    return (
+        replace(new, message=truncate(new.message, MAX_MESSAGE_LENGTH))
+        if len(new.message) > MAX_MESSAGE_LENGTH
+        else new
+    )
 
 
 def _stamped(new: AnyCondition, now: str) -> AnyCondition:
@@ -87,4 +91,4 @@ def _stamped(new: AnyCondition, now: str) -> AnyCondition:
 
 
 def _regresses(current: AnyCondition, new: AnyCondition) -> bool:
-    return current.type in TERMINAL and current.status == "True" != new.status
+    return current.type in FINAL_ONCE_TRUE and current.status == "True" != new.status

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from cpg_api.schema import described
+from cpg_api.schema import describe
 from cpg_api.structs import ApiStruct
 
 
@@ -49,7 +49,7 @@ class Condition(ApiStruct, frozen=True):
 
     type: Annotated[
         str,
-        described(
+        describe(
             "The kind of condition, in CamelCase.",
             min_length=1,
             max_length=316,
@@ -59,18 +59,18 @@ class Condition(ApiStruct, frozen=True):
             ),
         ),
     ]
-    status: Annotated[str, described("Whether it holds: True, False or Unknown.", enum=("True", "False", "Unknown"))]
+    status: Annotated[str, describe("Whether it holds: True, False or Unknown.", enum=("True", "False", "Unknown"))]
     observed_generation: Annotated[
         int | None,
-        described("The metadata.generation that the condition was computed from.", minimum=0, format="int64"),
+        describe("The metadata.generation that the condition was computed from.", minimum=0, format="int64"),
     ] = None
     last_transition_time: Annotated[
         str | None,
-        described("When the status last changed from one value to another.", format="date-time", required=True),
+        describe("When the status last changed from one value to another.", format="date-time", required=True),
     ] = None
     reason: Annotated[
         str,
-        described(
+        describe(
             "Why, in one CamelCase word that programs can rely on.",
             min_length=1,
             max_length=1024,
@@ -78,7 +78,7 @@ class Condition(ApiStruct, frozen=True):
             required=True,
         ),
     ] = ""
-    message: Annotated[str, described("Why, in a sentence for people.", max_length=32768)] = ""
+    message: Annotated[str, describe("Why, in a sentence for people.", max_length=32768)] = ""
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True):

@@ -18,15 +18,15 @@ from msgspec import Raw, Struct, field, inspect
 
 from cpg_api.decoding import decode, decoder
 from cpg_api.nesting import MAX_NESTING, cut_nesting
-from cpg_api.problems import Problem, child
+from cpg_api.problems import Problem, child_path
 
 T = TypeVar("T", bound=Struct)
 
 MAX_PROBLEMS = 20
 """Of one object; who has more than that mends some first."""
 
-_UNFIT = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
-_COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_MISFIT_ERRORS = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
+_MSGSPEC_MESSAGE = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.NoneType: ("null", (NoneType,)),
     inspect.BoolType: ("bool", (bool,)),
@@ -47,18 +47,18 @@ class Rejected(Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ParsedList(Struct, Generic[T], frozen=True):
     """One page of a LIST; an empty ``continuation`` says that it is the last."""
 
     items: tuple[T, ...]
     rejected: tuple[Rejected, ...]
     resource_version: str
-    continuation: str
+    continue_token: str
 
 
 class _ListMeta(Struct, frozen=True, rename="camel"):
     resource_version: str | None = None
-    continuation: str | None = field(name="continue", default=None)
+    continue_token: str | None = field(name="continue", default=None)
 
 
 class _RawList(Struct, frozen=True):
@@ -71,7 +71,7 @@ class _Name(Struct, frozen=True):
     namespace: str = ""
 
 
-class _Named(Struct, frozen=True):
+class _NamedObject(Struct, frozen=True):
     metadata: _Name = _Name()
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ def _shape(kind: type) -> inspect.Type:
     return inspect.type_info(kind)
 
 
-def parse_list(data: bytes, kind: type[T]) -> Page[T]:
+def parse_list(data: bytes, kind: type[T]) -> ParsedList[T]:
     """Decode a page of a LIST; raise ``msgspec.DecodeError`` where the bytes are no list at all."""
     page = decode(data, _RawList)
     metadata = page.metadata or _ListMeta()
@@ -93,17 +93,17 @@ def parse_list(data: bytes, kind: type[T]) -> Page[T]:
     for raw in page.items or ():
         try:
             items.append(decode_item(raw))
-        except _UNFIT:
+        except _MISFIT_ERRORS:
             found = parse_object(raw, kind)
             if isinstance(found, Rejected):
                 rejected.append(found)
             else:
                 items.append(found)
-    return Page(
+    return ParsedList(
         items=tuple(items),
         rejected=tuple(rejected),
         resource_version=metadata.resource_version or "",
-        continuation=metadata.continuation or "",
+        continue_token=metadata.continue_token or "",
     )
 
 
@@ -112,13 +112,13 @@ def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
     typed: msgspec.json.Decoder[T] = decoder(kind)
     try:
         return typed.decode(data)
-    except _UNFIT as error:
+    except _MISFIT_ERRORS as error:
         complaint = str(error)
     shallow = cut_nesting(bytes(data))
     try:
         plain = decoder(Any).decode(shallow)
-    except _UNFIT:  # JSON, but with a number or text in it that nothing can hold
-        return Rejected(name=_name_in(shallow), problems=(_problem(complaint),))
+    except _MISFIT_ERRORS:  # JSON, but with a number or text in it that nothing can hold
+        return Rejected(name=_read_name(shallow), problems=(_problem(complaint),))
     return convert_object(plain, kind)
 
 
@@ -129,42 +129,42 @@ def convert_object(plain: object, kind: type[T]) -> T | Rejected:
         return msgspec.convert(rest, kind)
     except msgspec.ValidationError as error:
         problems = tuple(islice(_problems(rest, _shape(kind), ""), MAX_PROBLEMS))
-        return Rejected(name=_name_of(rest), problems=problems or (_problem(str(error)),))
+        return Rejected(name=_plain_name(rest), problems=problems or (_problem(str(error)),))
 
 
 def _problems(plain: object, shape: inspect.Type, path: str) -> Iterator[Problem]:
     """Yield what keeps plain data from being of a type: msgspec stops at the first reason, people want them all."""
-    members = [_bare(member) for member in (shape.types if isinstance(shape, inspect.UnionType) else (shape,))]
+    members = [_unwrap(member) for member in (shape.types if isinstance(shape, inspect.UnionType) else (shape,))]
     fitting = next((member for member in members if _fits(plain, member)), None)
     match fitting, plain:
         case None, _:
             wanted = " | ".join(_SHAPES[type(member)][0] for member in members)
-            yield Problem(path, f"Expected `{wanted}`, got `{_called(plain)}`")
+            yield Problem(path, f"Expected `{wanted}`, got `{_json_name(plain)}`")
         case inspect.StructType(), dict():
             yield from _struct_problems(plain, fitting, path)
         case inspect.DictType(), dict():
             yield from _map_problems(plain, fitting, path)
         case inspect.VarTupleType(), list() | tuple():
             for index, item in enumerate(plain):
-                yield from _problems(item, _bare(fitting.item_type), f"{path}[{index}]")
+                yield from _problems(item, _unwrap(fitting.item_type), f"{path}[{index}]")
 
 
 def _struct_problems(plain: dict[object, object], shape: inspect.StructType, path: str) -> Iterator[Problem]:
     for one in shape.fields:
         if one.encode_name in plain:
-            yield from _problems(plain[one.encode_name], _bare(one.type), child(path, one.encode_name))
+            yield from _problems(plain[one.encode_name], _unwrap(one.type), child_path(path, one.encode_name))
         elif one.required:
-            yield Problem(child(path, one.encode_name), "Missing, but required")
+            yield Problem(child_path(path, one.encode_name), "Missing, but required")
 
 
 def _map_problems(plain: dict[object, object], shape: inspect.DictType, path: str) -> Iterator[Problem]:
     for key, value in plain.items():
         if not isinstance(key, str):
-            yield Problem(path, f"Expected `str`, got `{_called(key)}` as the key {key!r}")
-        yield from _problems(value, _bare(shape.value_type), f"{path}[{key}]")
+            yield Problem(path, f"Expected `str`, got `{_json_name(key)}` as the key {key!r}")
+        yield from _problems(value, _unwrap(shape.value_type), f"{path}[{key}]")
 
 
-def _bare(shape: inspect.Type) -> inspect.Type:
+def _unwrap(shape: inspect.Type) -> inspect.Type:
     return shape.type if isinstance(shape, inspect.Metadata) else shape
 
 
@@ -173,14 +173,14 @@ def _fits(plain: object, shape: inspect.Type) -> bool:
     return type(shape) not in _SHAPES or type(plain) in _SHAPES[type(shape)][1]
 
 
-def _called(plain: object) -> str:
+def _json_name(plain: object) -> str:
     names = (name for name, types in _SHAPES.values() if type(plain) in types)
     return next(names, type(plain).__name__)
 
 
 def _problem(complaint: str) -> Problem:
     """Take msgspec's own sentence apart: it ends with the place, written as a JSON path."""
-    match = _COMPLAINT.fullmatch(complaint)
+    match = _MSGSPEC_MESSAGE.fullmatch(complaint)
     return Problem(match["path"] or "", match["message"]) if match else Problem("", complaint)
 
 
@@ -194,15 +194,15 @@ def _without_nulls(plain: object, room: int) -> object:
     return plain
 
 
-def _name_in(data: bytes) -> str:
+def _read_name(data: bytes) -> str:
     try:
-        return str(decoder(_Named).decode(data))
-    except _UNFIT:
+        return str(decoder(_NamedObject).decode(data))
+    except _MISFIT_ERRORS:
         return ""
 
 
-def _name_of(plain: object) -> str:
+def _plain_name(plain: object) -> str:
     try:
-        return str(msgspec.convert(plain, _Named))
+        return str(msgspec.convert(plain, _NamedObject))
     except msgspec.ValidationError:
         return ""

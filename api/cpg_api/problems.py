@@ -21,16 +21,16 @@ class Problem(Struct, frozen=True, gc=False):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-def child(path: str, name: str) -> str:
+def child_path(path: str, name: str) -> str:
     """Return the path of a field; below the empty path, which is the object itself, its name alone."""
     return f"{path}.{name}" if path else name
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return a text, or the beginning of one that is too long."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def shortened(text: str, limit: int = 80) -> str:
+def quote(text: str, limit: int = 80) -> str:
     """Quote what somebody wrote, cut where it would bury the sentence around it."""
-    return repr(cut(text, limit))
+    return repr(truncate(text, limit))

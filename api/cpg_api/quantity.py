@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from cpg_api.problems import shortened
+from cpg_api.problems import quote
 
 Quantity = str | int | float
 """As it stands on the wire: JSON and YAML write plain numbers, too."""
@@ -29,13 +29,13 @@ INT64_MIN = -(2**63)
 NANO = 10**9
 MILLI = 10**3
 
-_HIGHEST = INT64_MAX * NANO
-_LONGEST = 255
-_CACHED = 2**16
+_MAX_NANOS = INT64_MAX * NANO
+_MAX_LENGTH = 255
+_CACHE_SIZE = 2**16
 
 _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
+_GRAMMAR = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+|)")
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})")
 
 _SPELLINGS = tuple(
@@ -59,29 +59,29 @@ class QuantityError(ValueError):
         self.complaint = complaint
 
     def __str__(self) -> str:
-        return f"{shortened(self.text)} {self.complaint}"
+        return f"{quote(self.text)} {self.complaint}"
 
 
 def nano_value(quantity: Quantity) -> int:
     """Return the exact value, in nanos; by far most texts have been seen before."""
-    return _parsed(quantity)
+    return _parse(quantity)
 
 
 def value(quantity: Quantity) -> int:
     """Return the value in whole units, rounded up."""
-    return _divided(_parsed(quantity), NANO)
+    return _divide_up(_parse(quantity), NANO)
 
 
 def milli_value(quantity: Quantity) -> int:
     """Return the value in thousandths, rounded up: the unit in which CPU is counted."""
-    return saturated(_divided(_parsed(quantity), NANO // MILLI))
+    return clamp(_divide_up(_parse(quantity), NANO // MILLI))
 
 
-def not_negative(quantity: Quantity) -> Quantity:
+def require_not_negative(quantity: Quantity) -> Quantity:
     """Return the quantity as it came; refuse it where it is below zero, which no request or capacity can be."""
-    if _parsed(quantity) < 0:
+    if _parse(quantity) < 0:
         # Python refuses to spell integers of many thousand digits; no message needs them.
-        raise QuantityError(str(saturated(quantity) if isinstance(quantity, int) else quantity), _NEGATIVE)
+        raise QuantityError(str(clamp(quantity) if isinstance(quantity, int) else quantity), _NEGATIVE)
     return quantity
 
 
@@ -100,7 +100,7 @@ def format_quantity(resource: str, number: int) -> str:
     return str(number)
 
 
-def saturated(number: int) -> int:
+def clamp(number: int) -> int:
     """Return the number, or the nearest bound that Kubernetes sets: 2^63-1 in magnitude."""
     return max(-INT64_MAX, min(INT64_MAX, number))
 
@@ -117,14 +117,14 @@ def parse_int64(text: str) -> int | None:
     return number if INT64_MIN <= number <= INT64_MAX else None
 
 
-@lru_cache(maxsize=_CACHED, typed=True)
-def _parsed(quantity: Quantity) -> int:
+@lru_cache(maxsize=_CACHE_SIZE, typed=True)
+def _parse(quantity: Quantity) -> int:
     """Return the exact value in nanos, remembered by text and type, so that True is never taken for 1."""
     if type(quantity) is int:
-        return max(-_HIGHEST, min(_HIGHEST, quantity * NANO))
+        return max(-_MAX_NANOS, min(_MAX_NANOS, quantity * NANO))
     # The shortest text that reads back as the same float is what stood in the JSON or YAML.
     text = quantity if isinstance(quantity, str) else repr(quantity)
-    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None or not (match[2] or match[3]):
         raise QuantityError(text, _MALFORMED)
     sign, whole, fraction, suffix = match.groups()
@@ -145,11 +145,11 @@ def _magnitude(digits: int, places: int, suffix: str) -> int:
     else:
         exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     shift = exponent - places + 9
-    power: int = 10 ** min(abs(shift), _LONGEST + 20)
-    return min(digits * power if shift >= 0 else _divided(digits, power), _HIGHEST)
+    power: int = 10 ** min(abs(shift), _MAX_LENGTH + 20)
+    return min(digits * power if shift >= 0 else _divide_up(digits, power), _MAX_NANOS)
 
 
-def _divided(number: int, divisor: int) -> int:
+def _divide_up(number: int, divisor: int) -> int:
     """Divide, rounding away from zero."""
     return number // divisor if number < 0 else -(-number // divisor)
 

@@ -38,8 +38,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     message: str
     reason: str = "FieldValueInvalid"
     path: str = ""
-    telling: str = ""
-    into: str = ""
+    message_expression: str = ""
+    descends_into: str = ""
 
 
 class Nesting(Struct, frozen=True, kw_only=True):
@@ -78,16 +78,16 @@ class Mark(Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
 
 
-def described(text: str, **mark: Any) -> Meta:
+def describe(text: str, **mark: Any) -> Meta:
     """Describe a field for ``kubectl explain`` and mark what the API server demands of it."""
     return Meta(description=text, extra={"mark": Mark(**mark)})
 
 
 def dns_label(text: str, **mark: Any) -> Meta:
     """Describe a field that holds a DNS label (RFC 1123)."""
-    return described(text, pattern=DNS_LABEL, min_length=1, max_length=MAX_LABEL, **mark)
+    return describe(text, pattern=DNS_LABEL, min_length=1, max_length=MAX_LABEL, **mark)
 
 
 def dns_subdomain(text: str, **mark: Any) -> Meta:
     """Describe a field that holds a DNS subdomain (RFC 1123)."""
-    return described(text, pattern=DNS_SUBDOMAIN, min_length=1, max_length=MAX_SUBDOMAIN, **mark)
+    return describe(text, pattern=DNS_SUBDOMAIN, min_length=1, max_length=MAX_SUBDOMAIN, **mark)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from cpg_api.core.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
-from cpg_api.problems import Problem, child, shortened
+from cpg_api.problems import Problem, child_path, quote
 from cpg_api.quantity import parse_int64
 from cpg_api.schema import LABEL_KEY, MAX_SUBDOMAIN
 
@@ -65,18 +65,20 @@ class LabelMatcher(Struct, frozen=True, gc=False):
 
     equal: tuple[tuple[str, str], ...] = ()
     expressions: tuple[Expression, ...] = ()
-    never: bool = False
+    matches_nothing: bool = False
     problems: tuple[Problem, ...] = ()
 
     @classmethod
     def compile(cls, selector: LabelSelector | None, path: str = "") -> Self:
         """Compile a selector: none at all selects nothing, an empty one everything."""
         if selector is None:
-            return cls(never=True)
-        expressions, found = _compiled(selector.match_expressions, child(path, "matchExpressions"), _label_problems)
-        problems = (*_map_problems(selector.match_labels or {}, child(path, "matchLabels")), *found)
+            return cls(matches_nothing=True)
+        expressions, found = _compile_all(
+            selector.match_expressions, child_path(path, "matchExpressions"), _label_problems
+        )
+        problems = (*_map_problems(selector.match_labels or {}, child_path(path, "matchLabels")), *found)
         if problems:
-            return cls(never=True, problems=problems)
+            return cls(matches_nothing=True, problems=problems)
         return cls(equal=tuple(sorted((selector.match_labels or {}).items())), expressions=expressions)
 
     @classmethod
@@ -86,7 +88,7 @@ class LabelMatcher(Struct, frozen=True, gc=False):
 
     def matches(self, labels: Labels) -> bool:
         """Tell whether these labels are selected."""
-        if self.never:
+        if self.matches_nothing:
             return False
         for key, value in self.equal:
             if labels.get(key) != value:
@@ -99,23 +101,23 @@ class NodeTermMatcher(Struct, frozen=True, gc=False):
 
     expressions: tuple[Expression, ...] = ()
     fields: tuple[Expression, ...] = ()
-    never: bool = False
+    matches_nothing: bool = False
     problems: tuple[Problem, ...] = ()
 
     @classmethod
     def compile(cls, term: NodeSelectorTerm, path: str = "") -> Self:
         """Compile a term; an empty one matches no node."""
         if not term.match_expressions and not term.match_fields:
-            return cls(never=True)
-        expressions, found = _compiled(term.match_expressions, child(path, "matchExpressions"), _node_problems)
-        fields, found_in_fields = _compiled(term.match_fields, child(path, "matchFields"), _field_problems)
+            return cls(matches_nothing=True)
+        expressions, found = _compile_all(term.match_expressions, child_path(path, "matchExpressions"), _node_problems)
+        fields, found_in_fields = _compile_all(term.match_fields, child_path(path, "matchFields"), _field_problems)
         if found or found_in_fields:
-            return cls(never=True, problems=(*found, *found_in_fields))
+            return cls(matches_nothing=True, problems=(*found, *found_in_fields))
         return cls(expressions=expressions, fields=fields)
 
     def matches(self, labels: Labels, name: str) -> bool:
         """Tell whether the node of these labels and this name is meant; one without a name passes all its fields."""
-        if self.never or not _all_hold(self.expressions, labels):
+        if self.matches_nothing or not _all_hold(self.expressions, labels):
             return False
         return not (name and self.fields) or _all_hold(self.fields, {NAME_FIELD: name})
 
@@ -130,11 +132,11 @@ class NodeMatcher(Struct, frozen=True, gc=False):
     def compile(cls, selector: NodeSelector, path: str = "") -> Self:
         """Compile a selector; one without terms matches no node."""
         terms = [
-            NodeTermMatcher.compile(term, f"{child(path, 'nodeSelectorTerms')}[{index}]")
+            NodeTermMatcher.compile(term, f"{child_path(path, 'nodeSelectorTerms')}[{index}]")
             for index, term in enumerate(selector.node_selector_terms or ())
         ]
         return cls(
-            terms=tuple(term for term in terms if not term.never),
+            terms=tuple(term for term in terms if not term.matches_nothing),
             problems=tuple(problem for term in terms for problem in term.problems),
         )
 
@@ -153,7 +155,7 @@ def _all_hold(expressions: tuple[Expression, ...], labels: Labels) -> bool:
     return True
 
 
-def _compiled(
+def _compile_all(
     requirements: Sequence[AnyRequirement] | None,
     path: str,
     check: Callable[[AnyRequirement, str], Iterator[Problem]],
@@ -165,12 +167,12 @@ def _compiled(
         found = tuple(check(requirement, f"{path}[{index}]"))
         problems += found
         if not found:
-            expressions.add(_expression(requirement))
+            expressions.add(_compile_expression(requirement))
     ordered = sorted(expressions, key=lambda one: (one.key, one.operator, sorted(one.values), one.bound))
     return tuple(ordered), tuple(problems)
 
 
-def _expression(requirement: Requirement) -> Expression:
+def _compile_expression(requirement: Requirement) -> Expression:
     """Compile an expression that has no problems; its values, if it has a bound, are that one integer."""
     values = requirement.values or ()
     if requirement.operator in {"Gt", "Lt"}:
@@ -191,7 +193,7 @@ def _requirement_problems(requirement: Requirement, operators: Sequence[str], pa
     operator, values = requirement.operator, requirement.values or ()
     yield from _key_problems(requirement.key, f"{path}.key")
     if operator not in operators:
-        yield Problem(f"{path}.operator", f"{shortened(operator)} is not one of {', '.join(operators)}.")
+        yield Problem(f"{path}.operator", f"{quote(operator)} is not one of {', '.join(operators)}.")
     elif operator in {"In", "NotIn"} and not values:
         yield Problem(f"{path}.values", f"{operator} needs at least one value.")
     elif operator in {"Exists", "DoesNotExist"} and values:
@@ -201,7 +203,7 @@ def _requirement_problems(requirement: Requirement, operators: Sequence[str], pa
             yield Problem(f"{path}.values", f"{operator} needs exactly one value.")
         for index, value in enumerate(values):
             if parse_int64(value) is None:
-                yield Problem(f"{path}.values[{index}]", f"{shortened(value)} is not an integer, as {operator} needs.")
+                yield Problem(f"{path}.values[{index}]", f"{quote(value)} is not an integer, as {operator} needs.")
     for index, value in enumerate(values):
         yield from _value_problems(value, f"{path}.values[{index}]")
 
@@ -209,9 +211,9 @@ def _requirement_problems(requirement: Requirement, operators: Sequence[str], pa
 def _field_problems(requirement: NodeSelectorRequirement, path: str) -> Iterator[Problem]:
     """Say all that is wrong with an expression over fields; their values need not look like labels."""
     if requirement.key != NAME_FIELD:
-        yield Problem(f"{path}.key", f"{shortened(requirement.key)} is not a field to select by, only {NAME_FIELD} is.")
+        yield Problem(f"{path}.key", f"{quote(requirement.key)} is not a field to select by, only {NAME_FIELD} is.")
     if requirement.operator not in FIELD_OPERATORS:
-        found = shortened(requirement.operator)
+        found = quote(requirement.operator)
         yield Problem(f"{path}.operator", f"{found} is not one of {', '.join(FIELD_OPERATORS)}.")
     elif len(requirement.values or ()) != 1:
         yield Problem(f"{path}.values", f"{requirement.operator} needs exactly one value here.")
@@ -227,9 +229,9 @@ def _map_problems(labels: Labels, path: str) -> Iterator[Problem]:
 def _key_problems(key: str, path: str) -> Iterator[Problem]:
     prefix, _, _ = key.rpartition("/")
     if len(prefix) > MAX_SUBDOMAIN or not _KEY.fullmatch(key):
-        yield Problem(path, f"{shortened(key)} cannot be the key of a label.")
+        yield Problem(path, f"{quote(key)} cannot be the key of a label.")
 
 
 def _value_problems(value: str, path: str) -> Iterator[Problem]:
     if not _VALUE.fullmatch(value):
-        yield Problem(path, f"{shortened(value)} cannot be the value of a label.")
+        yield Problem(path, f"{quote(value)} cannot be the value of a label.")

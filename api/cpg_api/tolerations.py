@@ -12,7 +12,7 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Toleration
 from cpg_api.quantity import parse_int64
 
-KEEPING_OFF = frozenset({"NoSchedule", "NoExecute"})
+BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """The effects that forbid a node; ``PreferNoSchedule`` only makes it less welcome."""
 
 _CANONICAL = re.compile(r"-?[1-9][0-9]*|0")
@@ -38,10 +38,10 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
             return False
 
 
-def untolerated(
+def untolerated_taints(
     taints: Iterable[Taint] | None,
     tolerations: Iterable[Toleration] | None,
-    effects: AbstractSet[str] = KEEPING_OFF,
+    effects: AbstractSet[str] = BLOCKING_EFFECTS,
 ) -> tuple[Taint, ...]:
     """Return the taints of these effects that none of the tolerations bears, in the node's order."""
     if not taints:
@@ -52,23 +52,23 @@ def untolerated(
     )
 
 
-def first_untolerated(
+def first_untolerated_taint(
     taints: Iterable[Taint] | None,
     tolerations: Iterable[Toleration] | None,
-    effects: AbstractSet[str] = KEEPING_OFF,
+    effects: AbstractSet[str] = BLOCKING_EFFECTS,
 ) -> Taint | None:
     """Return the taint that Kubernetes would name as the reason, or None."""
-    return next(iter(untolerated(taints, tolerations, effects)), None)
+    return next(iter(untolerated_taints(taints, tolerations, effects)), None)
 
 
 def _compares(toleration: Toleration, taint: Taint) -> bool:
     """Tell whether the taint's number is above (Gt) or below (Lt) the toleration's; no number, no toleration."""
-    bound, number = _canonical(toleration.value), _canonical(taint.value)
+    bound, number = _parse_canonical(toleration.value), _parse_canonical(taint.value)
     if bound is None or number is None:
         return False
     return number > bound if toleration.operator == "Gt" else number < bound
 
 
-def _canonical(text: str) -> int | None:
+def _parse_canonical(text: str) -> int | None:
     """Read an integer without plus sign or leading zeros, which is stricter than node affinity's Gt and Lt."""
     return parse_int64(text) if _CANONICAL.fullmatch(text) else None

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree
-from cpg_api.scheduling.health import Standing, standings
+from cpg_api.scheduling.health import GroupHealth, tree_health
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.templates import effective_tree
-from cpg_api.scheduling.validation import Surroundings
+from cpg_api.scheduling.validation import ValidationContext
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
 from cpg_operator.view.cluster_view import ClusterView
@@ -28,8 +28,8 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
     written: Tree
     kinds: Mapping[type, Resource]
     members: Callable[[GroupKey], Iterable[Pod]]
-    standings: tuple[Standing, ...]
-    surroundings: Surroundings
+    standings: tuple[GroupHealth, ...]
+    surroundings: ValidationContext
     knows_classes: bool
     now: float
     stamp: str
@@ -69,8 +69,8 @@ def build_context(view: ClusterView, key: TreeKey, *, now: float, stamp: str, pa
         written=written,
         kinds=view.kinds[key.flavour],
         members=members,
-        standings=standings(tree, members, view.labels),
-        surroundings=Surroundings(workloads=workloads, classes=view.classes),
+        standings=tree_health(tree, members, view.labels),
+        surroundings=ValidationContext(workloads=workloads, classes=view.classes),
         knows_classes=view.knows_classes,
         now=now,
         stamp=stamp,

@@ -13,12 +13,12 @@ from typing import NamedTuple, NoReturn
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.conditions import find_condition, stands_since
-from cpg_api.judging import initially_scheduled
-from cpg_api.scheduling.health import Health
+from cpg_api.conditions import find_condition, status_since
+from cpg_api.scheduling.health import HealthReason
 from cpg_api.scheduling.names import REASON_INVALID
-from cpg_api.scheduling.repairing import PARTIAL, chosen_release
+from cpg_api.scheduling.partial_release import PARTIAL, read_partial_release
 from cpg_api.scheduling.workload import Workload
+from cpg_api.validity import initially_scheduled_type
 from cpg_client.timing import Timing
 from cpg_operator.context import ReconcileContext, Step, build_context
 from cpg_operator.metrics import Metrics
@@ -133,12 +133,12 @@ class Reconciler:
         if not scene.tree.nodes:
             return
         root = scene.tree.root
-        condition = find_condition(root.status.conditions, initially_scheduled(root))
+        condition = find_condition(root.status.conditions, initially_scheduled_type(root))
         invalid = condition is not None and condition.reason == REASON_INVALID
-        self.states[scene.key] = REASON_INVALID if invalid else scene.standings[0].health
-        if scene.standings[0].health is Health.PARTIAL:
-            since = stands_since(root.status.conditions, PARTIAL) or scene.now
-            self._halves[scene.key] = PartialTree(since, chosen_release(root, scene.partial_after).after)
+        self.states[scene.key] = REASON_INVALID if invalid else scene.standings[0].reason
+        if scene.standings[0].reason is HealthReason.PARTIAL:
+            since = status_since(root.status.conditions, PARTIAL) or scene.now
+            self._halves[scene.key] = PartialTree(since, read_partial_release(root, scene.partial_after).after_seconds)
 
     def _forget(self, key: TreeKey) -> None:
         self.states.pop(key, None)

@@ -403,7 +403,7 @@ def _measured(metrics: Metrics, census: PendingCollector, rest: str) -> ProbeRes
 
 def _known(kinds: dict[str, dict[type, Resource]], state: ClusterCache, group: Group) -> tuple[Group, Resource] | None:
     """Return a group as it is by now and its resource, by the flavour whose store has it, or None if none has."""
-    flavour = next((name for name, store in state.stores.items() if store.holds(group)), None)
+    flavour = next((name for name, store in state.stores.items() if store.has_object(group)), None)
     if flavour is None:
         return None
     return state.stores[flavour].forest.groups[key_of(group)], kinds[flavour][type(group)]

@@ -15,14 +15,14 @@ from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import effective_tree, resolved_preemption, resolved_priority
+from cpg_api.scheduling.templates import effective_tree, resolved_preemption_policy, resolved_priority
 from cpg_api.scheduling.validation import (
-    Surroundings,
     TreeProblem,
-    summary,
+    ValidationContext,
+    summarize,
+    tree_wait_message,
     validate,
     validate_members,
-    waits_for,
 )
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
@@ -111,7 +111,8 @@ def build_unit(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmiss
         pods={pod.metadata.uid: pod for pod in pods},
         groups=groups,
         priority=_priority_of(state, root.flavour, tree),
-        preempts=NEVER not in {resolved_preemption(tree.root, workloads, state.priority_classes), *map(_policy, pods)},
+        preempts=NEVER
+        not in {resolved_preemption_policy(tree.root, workloads, state.priority_classes), *map(_policy, pods)},
     )
 
 
@@ -189,11 +190,11 @@ def _wrong(state: ClusterCache, flavour: str, tree: Tree) -> Inadmissible | None
     """
     if tree.anchor is Anchor.MISSING:
         return Inadmissible(REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist")
-    around = Surroundings(workloads=state.workloads[flavour], classes=state.priority_classes)
+    around = ValidationContext(workloads=state.workloads[flavour], classes=state.priority_classes)
     problems = validate(tree, around)
     if problems:
         return _invalid(problems)
-    waiting = waits_for(tree, around.workloads)
+    waiting = tree_wait_message(tree, around.workloads)
     if waiting:
         return Inadmissible(REASON_UNSCHEDULABLE, waiting)
     members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
@@ -207,7 +208,7 @@ def _wrong(state: ClusterCache, flavour: str, tree: Tree) -> Inadmissible | None
 
 def _invalid(problems: Sequence[TreeProblem]) -> Inadmissible:
     faults = sorted({problem.fault for problem in problems})
-    message = summary([problem.message for problem in problems])
+    message = summarize([problem.message for problem in problems])
     return Inadmissible(REASON_INVALID, message, told=problems[0].message, cause=", ".join(faults))
 
 

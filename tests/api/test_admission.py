@@ -6,7 +6,7 @@ from cpg_api.admission import Review, review_group, review_workload
 from cpg_api.scheduling.forest import Forest, Group, GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Surroundings
+from cpg_api.scheduling.validation import ValidationContext
 from cpg_api.scheduling.workload import Workload
 from cpg_engine.testing.builders import bare, composite, leaf_template, pod_group, priority_class, workload
 
@@ -16,7 +16,7 @@ CLASSES = PriorityClasses(by_name={"high": priority_class("high", 1000), "low": 
 def asked(new: Group, *there: Group, source: Workload | None = None, classes: PriorityClasses = CLASSES) -> Review:
     """Return what is said of a new group beside those that are there."""
     workloads = {} if source is None else {("default", source.metadata.name): source}
-    return review_group(Forest.of(there), new, Surroundings(workloads=workloads, classes=classes))
+    return review_group(Forest.of(there), new, ValidationContext(workloads=workloads, classes=classes))
 
 
 def refused(review: Review) -> str:
@@ -99,7 +99,7 @@ def test_a_group_that_waits_for_its_template_is_welcome() -> None:
 
 def test_what_cannot_be_known_is_not_said() -> None:
     """Who may not see the classes says nothing of them."""
-    around = Surroundings(workloads={}, classes=CLASSES)
+    around = ValidationContext(workloads={}, classes=CLASSES)
     assert review_group(Forest.of([]), named("a", "root", "gone"), around, knows_classes=False) == Review()
 
 
@@ -128,7 +128,7 @@ def test_a_workload_is_warned_of_the_groups_that_it_would_make_wrong() -> None:
         pod_group("c", workload="w", template="c"),
     ]
     before = workload([leaf_template("a"), leaf_template("b")])
-    around = Surroundings(workloads={("default", "w"): before}, classes=CLASSES)
+    around = ValidationContext(workloads={("default", "w"): before}, classes=CLASSES)
     made = [GroupKey("PodGroup", "default", name) for name in "abc"]
     found = review_workload(Forest.of(groups), made, workload([leaf_template("a")]), around)
     assert "PodGroup default/b is made from template b" in warned(found)

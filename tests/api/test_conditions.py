@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cpg_api.conditions import (
-    LONGEST_MESSAGE,
-    TERMINAL,
+    FINAL_ONCE_TRUE,
+    MAX_MESSAGE_LENGTH,
     find_condition,
     merge_conditions,
     set_condition,
-    stands_since,
+    status_since,
 )
 from cpg_api.core.pod import PodCondition
 from cpg_api.meta import Condition
@@ -88,14 +88,14 @@ def test_a_message_that_the_api_server_would_refuse_is_cut(kind: type[Condition]
     """To as many characters as the CRDs allow; said again, it changes nothing."""
     new = kind(type="A", status="True", message="é" * 40_000, last_transition_time=EARLIER)
     before, _ = set_condition((), new, LATER)
-    assert [len(one.message) for one in before] == [LONGEST_MESSAGE]
+    assert [len(one.message) for one in before] == [MAX_MESSAGE_LENGTH]
     assert before[0].message.endswith("é…")
     assert set_condition(before, new, LATER) == (before, False)
     (allowed,) = get_type_hints(Condition, include_extras=True)["message"].__metadata__
-    assert allowed.extra["mark"].max_length == LONGEST_MESSAGE
+    assert allowed.extra["mark"].max_length == MAX_MESSAGE_LENGTH
 
 
-@pytest.mark.parametrize("kind", sorted(TERMINAL))
+@pytest.mark.parametrize("kind", sorted(FINAL_ONCE_TRUE))
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_terminal_conditions_never_regress(kind: str, status: str) -> None:
     """That a group was placed for a first time stays True, with its reason and its time."""
@@ -136,7 +136,7 @@ def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condi
     assert changed == (after != before)
     assert [one for one in after if one.type != new.type] == [one for one in before if one.type != new.type]
     assert [one.type for one in after][: len(before)] == [one.type for one in before]
-    if old is not None and old.type in TERMINAL and old.status == "True" and new.status != "True":
+    if old is not None and old.type in FINAL_ONCE_TRUE and old.status == "True" and new.status != "True":
         assert result == old
     else:
         kept = old is not None and old.status == new.status
@@ -176,5 +176,5 @@ def test_merging_nothing() -> None:
 )
 def test_since_when_a_condition_stands(condition: Condition, since: float | None) -> None:
     """In seconds; a time that is none counts as not known."""
-    assert stands_since((condition,), "Partial") == since
-    assert stands_since(None, "Partial") is None
+    assert status_since((condition,), "Partial") == since
+    assert status_since(None, "Partial") is None

@@ -13,7 +13,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.nesting import MAX_NESTING
 from cpg_api.parsing import (
     MAX_PROBLEMS,
-    Page,
+    ParsedList,
     Rejected,
     convert_object,
     parse_list,
@@ -48,7 +48,7 @@ def test_a_list_gives_its_objects_and_where_to_go_on() -> None:
     """Items in order, the version to watch from, and the token of the next page."""
     page = parse_list(b'{"metadata":{"resourceVersion":"7","continue":"more"},"items":[%s,{}]}' % GOOD, Pod)
     assert [pod.metadata.key for pod in page.items] == ["ns/good", ""]
-    assert (page.rejected, page.resource_version, page.continuation) == ((), "7", "more")
+    assert (page.rejected, page.resource_version, page.continue_token) == ((), "7", "more")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_list_gives_its_objects_and_where_to_go_on() -> None:
 )
 def test_an_empty_list_has_many_spellings(data: bytes) -> None:
     """A null and an absent field say the same."""
-    assert parse_list(data, Pod) == Page(items=(), rejected=(), resource_version="", continuation="")
+    assert parse_list(data, Pod) == ParsedList(items=(), rejected=(), resource_version="", continue_token="")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"items":{}}', b'{"items":[{]}', b"<html>", b'{"items":[]} x'])

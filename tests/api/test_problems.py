@@ -1,6 +1,6 @@
 """Problems: one sentence about one place."""
 
-from cpg_api.problems import Problem, child, cut, shortened
+from cpg_api.problems import Problem, child_path, quote, truncate
 
 
 def test_problem_reads_as_path_and_message() -> None:
@@ -20,14 +20,14 @@ def test_problems_are_values() -> None:
 
 def test_child_of_the_object_itself_is_the_bare_name() -> None:
     """A path begins with a name, never with a dot."""
-    assert child("", "spec") == "spec"
-    assert child("spec", "terms") == "spec.terms"
+    assert child_path("", "spec") == "spec"
+    assert child_path("spec", "terms") == "spec.terms"
 
 
 def test_long_texts_are_cut() -> None:
     """A quoted text never buries the sentence around it."""
-    assert shortened("a'b") == '"a\'b"'
-    assert shortened("x" * 80) == repr("x" * 80)
-    assert shortened("x" * 81) == repr("x" * 79 + "…")
-    assert cut("x" * 80, 80) == "x" * 80
-    assert cut("x" * 81, 80) == "x" * 79 + "…"
+    assert quote("a'b") == '"a\'b"'
+    assert quote("x" * 80) == repr("x" * 80)
+    assert quote("x" * 81) == repr("x" * 79 + "…")
+    assert truncate("x" * 80, 80) == "x" * 80
+    assert truncate("x" * 81, 80) == "x" * 79 + "…"

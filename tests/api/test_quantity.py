@@ -16,12 +16,12 @@ from cpg_api.quantity import (
     Quantity,
     QuantityError,
     amount,
+    clamp,
     format_quantity,
     milli_value,
     nano_value,
-    not_negative,
     parse_int64,
-    saturated,
+    require_not_negative,
     value,
 )
 
@@ -172,7 +172,7 @@ def test_integers_of_any_size_are_capped() -> None:
     huge: int = 10**5000
     assert value(huge) == INT64_MAX
     with pytest.raises(QuantityError, match="'-9223372036854775807' is negative"):
-        not_negative(-huge)
+        require_not_negative(-huge)
 
 
 @settings(deadline=None, max_examples=250)
@@ -218,17 +218,17 @@ def test_absurd_input_is_only_ever_refused(absurd: Quantity) -> None:
     with suppress(QuantityError):
         assert -INT64_MAX <= value(absurd) <= INT64_MAX
         assert -INT64_MAX <= milli_value(absurd) <= INT64_MAX
-        assert not_negative(absurd) is absurd
+        assert require_not_negative(absurd) is absurd
 
 
 def test_negative_is_refused_where_it_makes_no_sense() -> None:
     """Requests pass through unchanged unless they are negative; zero, also with a minus sign, is none."""
-    assert not_negative("100m") == "100m"
-    assert not_negative(2) == 2
-    assert not_negative("-0") == "-0"
+    assert require_not_negative("100m") == "100m"
+    assert require_not_negative(2) == 2
+    assert require_not_negative("-0") == "-0"
     for negative in ("-1n", "-1Gi", -0.5):
         with pytest.raises(QuantityError, match=f"'{negative}' is negative, but only zero or more makes sense here"):
-            not_negative(negative)
+            require_not_negative(negative)
 
 
 def test_amounts_count_cpu_in_thousandths() -> None:
@@ -282,7 +282,7 @@ def test_written_amounts_read_back(resource: str, number: int) -> None:
 @given(st.integers())
 def test_saturated_is_the_nearest_number_in_range(number: int) -> None:
     """Saturating changes nothing inside the bounds and gives the nearer bound outside."""
-    assert saturated(number) == capped(number)
+    assert clamp(number) == capped(number)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cpg_api.parsing import parse_object
-from cpg_api.schema import DNS_LABEL, DNS_SUBDOMAIN, LABEL_KEY, PATH_SEGMENT, Mark, described, dns_label, dns_subdomain
+from cpg_api.schema import DNS_LABEL, DNS_SUBDOMAIN, LABEL_KEY, PATH_SEGMENT, Mark, describe, dns_label, dns_subdomain
 from cpg_api.structs import ApiStruct
 
 
@@ -15,7 +15,7 @@ class Marked(ApiStruct, frozen=True):
     """A struct with one field that the API server would guard."""
 
     name: Annotated[str, dns_label("The name.", immutable=True)] = ""
-    number: Annotated[int, described("The number.", minimum=1, maximum=2)] = 1
+    number: Annotated[int, describe("The number.", minimum=1, maximum=2)] = 1
 
 
 def mark(meta: msgspec.Meta) -> Mark:
@@ -33,8 +33,8 @@ def test_a_mark_is_nothing_to_a_decoder() -> None:
 
 def test_a_field_is_described_once_for_people_and_for_the_api_server() -> None:
     """The description is msgspec's own, the rest rides along."""
-    assert described("The number.", minimum=1).description == "The number."
-    assert mark(described("The number.", minimum=1, required=True)) == Mark(minimum=1, required=True)
+    assert describe("The number.", minimum=1).description == "The number."
+    assert mark(describe("The number.", minimum=1, required=True)) == Mark(minimum=1, required=True)
 
 
 def test_names_are_marked_with_format_and_length() -> None:
@@ -47,7 +47,7 @@ def test_names_are_marked_with_format_and_length() -> None:
 def test_what_nobody_sets_cannot_be_misspelt() -> None:
     """A mark that does not exist is an error where the field is written."""
     with pytest.raises(TypeError, match="imutable"):
-        described("The number.", imutable=True)
+        describe("The number.", imutable=True)
 
 
 @pytest.mark.parametrize(

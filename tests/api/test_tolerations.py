@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cpg_api.core.node import Taint
 from cpg_api.core.pod import Toleration
-from cpg_api.tolerations import KEEPING_OFF, first_untolerated, tolerates, untolerated
+from cpg_api.tolerations import BLOCKING_EFFECTS, first_untolerated_taint, tolerates, untolerated_taints
 
 NO_SCHEDULE, NO_EXECUTE, PREFER_NO = "NoSchedule", "NoExecute", "PreferNoSchedule"
 SLA = "node.kubernetes.io/sla"
@@ -93,22 +93,22 @@ def test_untolerated_are_those_that_nothing_bears(
     """The untolerated taints are those of the wanted effects that no toleration bears, in the node's order."""
     wanted = [taint for taint in on_node if taint.effect in effects]
     expected = [taint for taint in wanted if True not in [tolerates(one, taint) for one in borne]]
-    assert untolerated(on_node, borne, effects) == tuple(expected)
-    assert first_untolerated(on_node, borne, effects) == (expected[0] if expected else None)
+    assert untolerated_taints(on_node, borne, effects) == tuple(expected)
+    assert first_untolerated_taint(on_node, borne, effects) == (expected[0] if expected else None)
 
 
 @settings(deadline=None)
 @given(st.lists(taints, max_size=4), st.lists(tolerations, max_size=4), tolerations)
 def test_a_further_toleration_never_hurts(on_node: list[Taint], borne: list[Toleration], more: Toleration) -> None:
     """With one more toleration no taint becomes untolerated that was not before."""
-    assert set(untolerated(on_node, [*borne, more])) <= set(untolerated(on_node, borne))
+    assert set(untolerated_taints(on_node, [*borne, more])) <= set(untolerated_taints(on_node, borne))
 
 
 def test_without_taints_or_tolerations() -> None:
     """A node without taints takes every pod; a pod without tolerations bears none that keeps off."""
     hard, soft = Taint("a", "", NO_EXECUTE), Taint("a", "", PREFER_NO)
-    assert untolerated(None, None) == ()
-    assert first_untolerated((), None) is None
-    assert untolerated((soft, hard), None) == (hard,)
-    assert untolerated((soft, hard), None, {PREFER_NO}) == (soft,)
-    assert frozenset({NO_SCHEDULE, NO_EXECUTE}) == KEEPING_OFF
+    assert untolerated_taints(None, None) == ()
+    assert first_untolerated_taint((), None) is None
+    assert untolerated_taints((soft, hard), None) == (hard,)
+    assert untolerated_taints((soft, hard), None, {PREFER_NO}) == (soft,)
+    assert frozenset({NO_SCHEDULE, NO_EXECUTE}) == BLOCKING_EFFECTS

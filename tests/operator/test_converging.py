@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_client.connection import APPLY_YAML, Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
@@ -55,7 +55,7 @@ class Api:
         self._owned: dict[tuple[str, str], set[tuple[str, str]]] = {}
         self._version = 0
         for group in groups:
-            self._take(group.metadata.name, dump(group))
+            self._take(group.metadata.name, to_manifest(group))
 
     async def post(self, *_: object) -> bytes:
         """Take an event."""

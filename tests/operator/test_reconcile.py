@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import GroupKey, key_of
+from cpg_api.scheduling.partial_release import PARTIAL, RELEASE_ANNOTATION
 from cpg_api.scheduling.podgroup import PodGroupStatus
-from cpg_api.scheduling.repairing import PARTIAL, RELEASE_ANNOTATION
 from cpg_client.flavours import CRD
 from cpg_client.timing import Timing, cancel_and_wait
 from cpg_engine.testing.builders import composite, metadata, pod_group

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
-from cpg_api.judging import initially_scheduled, judged, verdict
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.workload import Workload
+from cpg_api.validity import check_tree, initially_scheduled_type, validity_condition
 from cpg_client.flavours import CRD
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import (
@@ -97,7 +97,7 @@ def refusals(*there: Group | Pod | Workload | PriorityClass) -> list[tuple[UnitK
 
 def told(group: Group, refusal: Inadmissible) -> Group:
     """Return a group of which the scheduler has said why it is not tried."""
-    kind = initially_scheduled(group)
+    kind = initially_scheduled_type(group)
     said = Condition(type=kind, status="False", reason=refusal.reason, message=refusal.message)
     return replace(group, status=replace(group.status, conditions=(said,)))
 
@@ -125,8 +125,8 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
         ground.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
         scene = build_context(ground.view, TreeKey(CRD, root.key), now=0.0, stamp=STAMP, partial_after=600.0)
-        found = verdict(scene.tree, scene.pods(), scene.surroundings)
-        message = found.message.partition(": ")[0] if found.differs else found.message
-        assert (message, found.differs) == wrong(refusal)
+        found = check_tree(scene.tree, scene.pods(), scene.surroundings)
+        message = found.message.partition(": ")[0] if found.members_differ else found.message
+        assert (message, found.members_differ) == wrong(refusal)
         if refusal is not None:
-            assert not any(judged(told(node.group, refusal), found) for node in scene.tree.nodes)
+            assert not any(validity_condition(told(node.group, refusal), found) for node in scene.tree.nodes)

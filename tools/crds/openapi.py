@@ -37,7 +37,7 @@ class _Walk:
 
     above: tuple[type[Struct], ...] = ()
 
-    def into(self, struct: type[Struct]) -> "_Walk":
+    def descends_into(self, struct: type[Struct]) -> "_Walk":
         return replace(self, above=(*self.above, struct))
 
     def ends_before(self, kind: inspect.Type) -> Nesting | None:
@@ -82,14 +82,14 @@ def _(kind: inspect.VarTupleType, walk: _Walk) -> Schema:
 
 @_of_type.register
 def _(kind: inspect.StructType, walk: _Walk) -> Schema:
-    walk = walk.into(kind.cls)
+    walk = walk.descends_into(kind.cls)
     demands: list[Rule] = list(getattr(kind.cls, "RULES", ()))
     properties, required = {}, []
     for field in kind.fields:
         schema, mark = _of_field(field, walk)
         properties[field.encode_name] = schema
         if nesting := walk.ends_before(_bare(field.type)):
-            demands = [rule for rule in demands if rule.into != field.encode_name]
+            demands = [rule for rule in demands if rule.descends_into != field.encode_name]
             schema.update(_nothing(schema, nesting))
             continue
         is_required = field.required or mark.required

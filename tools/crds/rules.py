@@ -37,8 +37,8 @@ def guarded(schema: Schema, rules: Iterable[Rule]) -> Schema:
 
 def _as_schema(rule: Rule) -> Schema:
     schema = {"rule": rule.expression, "message": rule.message}
-    if rule.telling:
-        schema["messageExpression"] = rule.telling
+    if rule.message_expression:
+        schema["messageExpression"] = rule.message_expression
     if rule.path:
         schema["fieldPath"] = rule.path
     if rule.reason != _DEFAULT_REASON:

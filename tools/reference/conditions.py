@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import ModuleType
 
-from cpg_api.scheduling import health, names, repairing
-from cpg_api.scheduling.health import Health
+from cpg_api.scheduling import health, names, partial_release
+from cpg_api.scheduling.health import HealthReason
 from cpg_operator.workloads import instantiation
 from cpg_operator.workloads.plan import Reason
 from cpg_scheduler.binding import binder
@@ -88,9 +88,11 @@ CONDITIONS = (
     Condition(
         (Told(health, "HEALTHY"),),
         "the operator",
-        (("True", Told(Health, "MINIMUM_MET")), *_all(Health, "False", but="MINIMUM_MET")),
+        (("True", Told(HealthReason, "MINIMUM_MET")), *_all(HealthReason, "False", but="MINIMUM_MET")),
     ),
-    Condition((Told(repairing, "PARTIAL"),), "the operator", (("True", Told(repairing, "REASON_BELOW_MINIMUM")),)),
+    Condition(
+        (Told(partial_release, "PARTIAL"),), "the operator", (("True", Told(partial_release, "REASON_BELOW_MINIMUM")),)
+    ),
     Condition(
         (Told(names, "DISRUPTION_TARGET"),),
         "the scheduler",
@@ -142,7 +144,7 @@ def _events() -> str:
 
 def _annotations() -> str:
     ours = ("POD_GROUP_LABEL", "FINALIZER", "INSTANTIATE", "INSTANTIATED")
-    listed = [*(Told(names, name) for name in ours), Told(repairing, "RELEASE_ANNOTATION")]
+    listed = [*(Told(names, name) for name in ours), Told(partial_release, "RELEASE_ANNOTATION")]
     rows = "".join(f"| `{told.value}` | {told.about} |\n" for told in listed)
     return f"\n## Labels, annotations and the finalizer\n\n| name | what it does |\n| --- | --- |\n{rows}"
 

@@ -13,8 +13,8 @@ from cpg_api.scheduling.policies import (
     SchedulingConstraints,
     WorkloadReference,
 )
-from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain, pending
-from cpg_api.schema import described, dns_subdomain
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain, pending_status
+from cpg_api.schema import describe, dns_subdomain
 from cpg_api.structs import ApiStruct
 
 
@@ -32,20 +32,20 @@ class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
     workload_ref: Annotated[
         WorkloadReference | None,
-        described("The template the group was made from.", required=True, immutable=True),
+        describe("The template the group was made from.", required=True, immutable=True),
     ] = None
     scheduling_policy: Annotated[
         CompositePodGroupSchedulingPolicy | None,
-        described(
+        describe(
             "How the child groups are scheduled. kube-cpg extension: without it the group takes this and all else "
             "that it leaves empty from its template, and waits for that."
         ),
     ] = None
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where all pods below the group may run.", from_template=True)
+        SchedulingConstraints | None, describe("Where all pods below the group may run.", from_template=True)
     ] = None
     disruption_mode: Annotated[
-        DisruptionMode | None, described("How the child groups may be disrupted; empty means single. Immutable.")
+        DisruptionMode | None, describe("How the child groups may be disrupted; empty means single. Immutable.")
     ] = None
     priority_class_name: PriorityClassName = ""
     priority: Priority = None
@@ -57,7 +57,7 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
 
     conditions: Annotated[
         tuple[Condition, ...] | None,
-        described(
+        describe(
             "CompositePodGroupInitiallyScheduled: whether the minimum of the subtree was placed; final once True. "
             "Healthy (kube-cpg extension): whether it is met now. "
             "DisruptionTarget: the subtree is about to be evicted.",
@@ -65,11 +65,11 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
             map_keys=("type",),
         ),
     ] = None
-    groups: Annotated[GroupCounts | None, described("kube-cpg extension: the child groups, counted.")] = None
-    pods: Annotated[PodCounts | None, described("kube-cpg extension: all pods below the group, counted.")] = None
+    groups: Annotated[GroupCounts | None, describe("kube-cpg extension: the child groups, counted.")] = None
+    pods: Annotated[PodCounts | None, describe("kube-cpg extension: all pods below the group, counted.")] = None
     domain: Annotated[
         TopologyDomain | None,
-        described("kube-cpg extension: the topology domain that was chosen for the group."),
+        describe("kube-cpg extension: the topology domain that was chosen for the group."),
     ] = None
 
 
@@ -77,10 +77,10 @@ class CompositePodGroup(ApiStruct, frozen=True, kw_only=True):
     """A group of groups that are scheduled, and if need be disrupted, by one policy."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CompositePodGroupSpec, described("What is wanted of the group.")]
+    spec: Annotated[CompositePodGroupSpec, describe("What is wanted of the group.")]
     status: Annotated[
         CompositePodGroupStatus,
-        described("What has become of the group.", default=pending("CompositePodGroupInitiallyScheduled")),
+        describe("What has become of the group.", default=pending_status("CompositePodGroupInitiallyScheduled")),
     ] = CompositePodGroupStatus()
 
     kind: ClassVar = "CompositePodGroup"

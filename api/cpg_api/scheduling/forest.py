@@ -76,7 +76,7 @@ class Tree(Struct, frozen=True):
     anchor: Anchor
     anchor_key: GroupKey
     nodes: tuple[TreeNode, ...]
-    loop: tuple[GroupKey, ...] = ()
+    cycle: tuple[GroupKey, ...] = ()
 
     @property
     def root(self) -> Group:
@@ -175,7 +175,7 @@ class Forest(Struct, frozen=True):
             TreeNode(group=group, parent=parent, depth=depth, children=tuple(children))
             for (group, parent, depth), children in zip(order, below, strict=True)
         )
-        return Tree(anchor=anchor, anchor_key=top, nodes=nodes, loop=loop)
+        return Tree(anchor=anchor, anchor_key=top, nodes=nodes, cycle=loop)
 
     def _ordered(self, parent: GroupKey) -> list[Group]:
         """Return the children in scheduling order: the older first, then by name, a total order."""

@@ -23,7 +23,7 @@ class GroupStore:
         self._children: dict[GroupKey, set[GroupKey]] = {}
         self._made_from: dict[tuple[str, str], set[GroupKey]] = {}
         self.forest = Forest(groups=self._groups, children=self._children)
-        self._shortcuts = _Shortcuts(self.forest)
+        self._shortcuts = _AnchorCache(self.forest)
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._groups
@@ -31,7 +31,7 @@ class GroupStore:
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())
 
-    def holds(self, group: Group) -> bool:
+    def has_object(self, group: Group) -> bool:
         """Tell whether this very object is one of the store's, and not a namesake of another flavour."""
         known = self._groups.get(key_of(group))
         return known is not None and known.metadata.uid == group.metadata.uid
@@ -64,7 +64,7 @@ class GroupStore:
         """Return the anchor of a group's tree, also of one that is not there."""
         return self._shortcuts.anchor(key)
 
-    def made_from(self, namespace: str, workload: str) -> Collection[GroupKey]:
+    def groups_of_workload(self, namespace: str, workload: str) -> Collection[GroupKey]:
         """Return the groups that name a Workload."""
         return self._made_from.get((namespace, workload), ())
 
@@ -77,7 +77,7 @@ class GroupStore:
         _discard(self._made_from, _workload_of(group), key)
 
 
-class _Shortcuts:
+class _AnchorCache:
     """Where ways up have led, from a group to something above it; the anchor of a cycle leads to itself.
 
     A shortcut holds while none of the groups that it passes over goes or gets another parent; that its end has been

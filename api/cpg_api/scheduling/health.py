@@ -14,14 +14,14 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree, TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
-from cpg_api.scheduling.templates import awaited
+from cpg_api.scheduling.templates import template_wait_message
 
 Labels = Mapping[str, str]
 HEALTHY = "Healthy"
 """The condition that says whether a group's minimum is met now."""
 
 
-class Health(StrEnum):
+class HealthReason(StrEnum):
     """The reason of the condition ``Healthy``; the first alone is its True."""
 
     MINIMUM_MET = "MinimumMet"
@@ -34,20 +34,20 @@ class Health(StrEnum):
     """No pod holds a node, and too few have succeeded."""
 
 
-class Standing(Struct, frozen=True):
+class GroupHealth(Struct, frozen=True):
     """How one group of a tree fares; ``groups`` of a CompositePodGroup alone."""
 
-    health: Health
+    reason: HealthReason
     message: str
     pods: PodCounts
     groups: GroupCounts | None = None
     domain: TopologyDomain | None = None
 
 
-class _Fare(Struct, frozen=True):
+class _SubtreeHealth(Struct, frozen=True):
     """What a parent has to know of a child."""
 
-    standing: Standing
+    standing: GroupHealth
     enough_placed: bool
     is_holding: bool
     cause: str
@@ -69,21 +69,23 @@ def holds_node(pod: Pod) -> bool:
     return is_counted(pod) and bool(pod.spec.node_name) and not pod.is_terminal
 
 
-def standings(
+def tree_health(
     tree: Tree, members: Callable[[GroupKey], Iterable[Pod]], labels: Mapping[str, Labels]
-) -> tuple[Standing, ...]:
+) -> tuple[GroupHealth, ...]:
     """Return the standing of every node of a tree, in the order of its nodes; ``labels`` are those of each node."""
-    fares: dict[int, _Fare] = {}
+    fares: dict[int, _SubtreeHealth] = {}
     for place in reversed(range(len(tree.nodes))):  # children stand behind their parents
         node = tree.nodes[place]
         if isinstance(node.group, PodGroup):
-            fares[place] = _leaf(node, node.group, members(node.key), labels)
+            fares[place] = _pod_group_health(node, node.group, members(node.key), labels)
         else:
-            fares[place] = _inner(node, [fares[child] for child in node.children], labels)
+            fares[place] = _composite_health(node, [fares[child] for child in node.children], labels)
     return tuple(fares[place].standing for place in range(len(tree.nodes)))
 
 
-def _leaf(node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[str, Labels]) -> _Fare:
+def _pod_group_health(
+    node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[str, Labels]
+) -> _SubtreeHealth:
     counted = [pod for pod in pods if is_counted(pod)]
     placed = [pod for pod in counted if is_placed(pod)]
     counts = PodCounts(
@@ -92,59 +94,59 @@ def _leaf(node: TreeNode, group: PodGroup, pods: Iterable[Pod], labels: Mapping[
         running=sum(pod.status.phase in {"Running", "Succeeded"} for pod in placed),
     )
     short = group.minimum - counts.running
-    message = awaited(group) or f"{counts.running} of {counts.desired} pods running{_short(short)}"
+    message = template_wait_message(group) or f"{counts.running} of {counts.desired} pods running{_shortage(short)}"
     nodes = frozenset(pod.spec.node_name for pod in placed if pod.spec.node_name)
     enough, is_holding = counts.scheduled >= group.minimum, any(holds_node(pod) for pod in placed)
-    standing = Standing(
-        health=_health(met=short <= 0, enough_placed=enough, is_holding=is_holding),
+    standing = GroupHealth(
+        reason=_reason(met=short <= 0, enough_placed=enough, is_holding=is_holding),
         message=message,
         pods=counts,
         domain=_domain(group, nodes, labels),
     )
-    cause = f"{_named(node.key)}: {message}"
-    return _Fare(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
+    cause = f"{_kind_and_name(node.key)}: {message}"
+    return _SubtreeHealth(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
 
 
-def _inner(node: TreeNode, children: list[_Fare], labels: Mapping[str, Labels]) -> _Fare:
+def _composite_health(node: TreeNode, children: list[_SubtreeHealth], labels: Mapping[str, Labels]) -> _SubtreeHealth:
     below = [child.standing for child in children]
     pods = PodCounts(
         desired=sum(one.pods.desired for one in below),
         scheduled=sum(one.pods.scheduled for one in below),
         running=sum(one.pods.running for one in below),
     )
-    counts = GroupCounts(desired=len(below), ready=sum(one.health is Health.MINIMUM_MET for one in below))
+    counts = GroupCounts(desired=len(below), ready=sum(one.reason is HealthReason.MINIMUM_MET for one in below))
     short = node.group.minimum - counts.ready
-    message = awaited(node.group) or f"{counts.ready} of {counts.desired} groups ready{_short(short)}"
-    failing = next((child.cause for child in children if child.standing.health is not Health.MINIMUM_MET), "")
-    cause = failing or f"{_named(node.key)}: {message}"
+    message = template_wait_message(node.group) or f"{counts.ready} of {counts.desired} groups ready{_shortage(short)}"
+    failing = next((child.cause for child in children if child.standing.reason is not HealthReason.MINIMUM_MET), "")
+    cause = failing or f"{_kind_and_name(node.key)}: {message}"
     if failing and short > 0:
         message = f"{message}: {failing}"
     nodes = frozenset[str]().union(*(child.nodes for child in children))
     enough = sum(child.enough_placed for child in children) >= node.group.minimum
     is_holding = any(child.is_holding for child in children)
-    standing = Standing(
-        health=_health(met=short <= 0, enough_placed=enough, is_holding=is_holding),
+    standing = GroupHealth(
+        reason=_reason(met=short <= 0, enough_placed=enough, is_holding=is_holding),
         message=message,
         pods=pods,
         groups=counts,
         domain=_domain(node.group, nodes, labels),
     )
-    return _Fare(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
+    return _SubtreeHealth(standing=standing, enough_placed=enough, is_holding=is_holding, cause=cause, nodes=nodes)
 
 
-def _health(*, met: bool, enough_placed: bool, is_holding: bool) -> Health:
+def _reason(*, met: bool, enough_placed: bool, is_holding: bool) -> HealthReason:
     if met:
-        return Health.MINIMUM_MET
+        return HealthReason.MINIMUM_MET
     if enough_placed:
-        return Health.STARTING
-    return Health.PARTIAL if is_holding else Health.PENDING
+        return HealthReason.STARTING
+    return HealthReason.PARTIAL if is_holding else HealthReason.PENDING
 
 
-def _short(missing: int) -> str:
+def _shortage(missing: int) -> str:
     return f", {missing} short" if missing > 0 else ""
 
 
-def _named(key: GroupKey) -> str:
+def _kind_and_name(key: GroupKey) -> str:
     return f"{key.kind} {key.name}"
 
 

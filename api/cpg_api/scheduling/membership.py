@@ -12,7 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from cpg_api.core.pod import Pod
-from cpg_api.problems import Problem, shortened
+from cpg_api.problems import Problem, quote
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.schema import DNS_SUBDOMAIN, MAX_SUBDOMAIN
 
@@ -69,10 +69,10 @@ def _malformed(name: str) -> str:
             "The name of the pod's group is empty; give the name of a PodGroup, or remove it from a pod that has none."
         )
     return (
-        f"{shortened(name)} cannot be the name of a PodGroup, which has at most {MAX_SUBDOMAIN} lower-case letters, "
+        f"{quote(name)} cannot be the name of a PodGroup, which has at most {MAX_SUBDOMAIN} lower-case letters, "
         "digits, '-' and '.', and a letter or digit at the start and end of each part between dots."
     )
 
 
 def _contradiction(name: str, first_path: str, first: str) -> str:
-    return f"The pod is said to be in group {shortened(name)} here, but in {shortened(first)} at {first_path}."
+    return f"The pod is said to be in group {quote(name)} here, but in {quote(first)} at {first_path}."

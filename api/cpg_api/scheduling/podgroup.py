@@ -13,8 +13,8 @@ from cpg_api.scheduling.policies import (
     SchedulingConstraints,
     WorkloadReference,
 )
-from cpg_api.scheduling.statuses import PodCounts, TopologyDomain, pending
-from cpg_api.schema import FIELD_IS_IMMUTABLE, Rule, described, dns_label, dns_subdomain
+from cpg_api.scheduling.statuses import PodCounts, TopologyDomain, pending_status
+from cpg_api.schema import FIELD_IS_IMMUTABLE, Rule, describe, dns_label, dns_subdomain
 from cpg_api.structs import ApiStruct
 
 PRIORITY_CLASS_RULE = Rule(
@@ -80,21 +80,21 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     ] = None
     workload_ref: Annotated[
         WorkloadReference | None,
-        described("The template the group was made from. Required below a parent.", immutable=True),
+        describe("The template the group was made from. Required below a parent.", immutable=True),
     ] = None
     scheduling_policy: Annotated[
         PodGroupSchedulingPolicy | None,
-        described(
+        describe(
             "How the pods of the group are scheduled. kube-cpg extension: without it the group takes this and all "
             "else that it leaves empty from its template, and waits for that."
         ),
     ] = None
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where the pods of the group may run.", from_template=True)
+        SchedulingConstraints | None, describe("Where the pods of the group may run.", from_template=True)
     ] = None
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
-        described(
+        describe(
             "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
             max_items=4,
             map_keys=("name",),
@@ -102,7 +102,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         ),
     ] = None
     disruption_mode: Annotated[
-        DisruptionMode | None, described("How pods of the group may be disrupted; empty means single. Immutable.")
+        DisruptionMode | None, describe("How pods of the group may be disrupted; empty means single. Immutable.")
     ] = None
     priority_class_name: PriorityClassName = ""
     priority: Priority = None
@@ -123,7 +123,7 @@ class PodGroupStatus(ApiStruct, frozen=True):
 
     conditions: Annotated[
         tuple[Condition, ...] | None,
-        described(
+        describe(
             "PodGroupInitiallyScheduled: whether the group's minimum was placed; final once True. Healthy "
             "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted.",
             max_items=16,
@@ -132,12 +132,12 @@ class PodGroupStatus(ApiStruct, frozen=True):
     ] = None
     resource_claim_statuses: Annotated[
         tuple[PodGroupResourceClaimStatus, ...] | None,
-        described("The claims made for spec.resourceClaims, by others.", max_items=4, map_keys=("name",)),
+        describe("The claims made for spec.resourceClaims, by others.", max_items=4, map_keys=("name",)),
     ] = None
-    pods: Annotated[PodCounts | None, described("kube-cpg extension: the pods of the group, counted.")] = None
+    pods: Annotated[PodCounts | None, describe("kube-cpg extension: the pods of the group, counted.")] = None
     domain: Annotated[
         TopologyDomain | None,
-        described("kube-cpg extension: the topology domain that was chosen for the group."),
+        describe("kube-cpg extension: the topology domain that was chosen for the group."),
     ] = None
 
 
@@ -157,10 +157,10 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     )
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[PodGroupSpec, described("What is wanted of the group.")]
+    spec: Annotated[PodGroupSpec, describe("What is wanted of the group.")]
     status: Annotated[
         PodGroupStatus,
-        described("What has become of the group.", default=pending("PodGroupInitiallyScheduled")),
+        describe("What has become of the group.", default=pending_status("PodGroupInitiallyScheduled")),
     ] = PodGroupStatus()
 
     kind: ClassVar = "PodGroup"

@@ -8,7 +8,7 @@ from cpg_api.schema import (
     LABEL_KEY,
     MAX_LABEL_KEY,
     Rule,
-    described,
+    describe,
     dns_label,
     dns_subdomain,
 )
@@ -56,7 +56,7 @@ class GangSchedulingPolicy(ApiStruct, frozen=True):
 
     min_count: Annotated[
         int,
-        described(
+        describe(
             "The least number of pods that must be schedulable or scheduled at the same time for the group to be "
             "admitted. May be changed; pods that run already are not affected.",
             minimum=1,
@@ -73,11 +73,11 @@ class PodGroupSchedulingPolicy(ApiStruct, frozen=True):
 
     basic: Annotated[
         BasicSchedulingPolicy | None,
-        described("Pods are scheduled as they come; one placed pod is a success."),
+        describe("Pods are scheduled as they come; one placed pod is a success."),
     ] = None
     gang: Annotated[
         GangSchedulingPolicy | None,
-        described("Pods are scheduled together, at least minCount of them, or not at all."),
+        describe("Pods are scheduled together, at least minCount of them, or not at all."),
     ] = None
 
 
@@ -86,7 +86,7 @@ class CompositeGangSchedulingPolicy(ApiStruct, frozen=True):
 
     min_group_count: Annotated[
         int,
-        described(
+        describe(
             "The least number of child groups that must be schedulable or scheduled at the same time for the whole "
             "group to be admitted. May be changed; groups that run already are not affected.",
             minimum=1,
@@ -103,11 +103,11 @@ class CompositePodGroupSchedulingPolicy(ApiStruct, frozen=True):
 
     basic: Annotated[
         BasicSchedulingPolicy | None,
-        described("Child groups are scheduled as they come; one placed group is a success."),
+        describe("Child groups are scheduled as they come; one placed group is a success."),
     ] = None
     gang: Annotated[
         CompositeGangSchedulingPolicy | None,
-        described("Child groups are scheduled together, at least minGroupCount of them, or not at all."),
+        describe("Child groups are scheduled together, at least minGroupCount of them, or not at all."),
     ] = None
 
 
@@ -116,7 +116,7 @@ class TopologyConstraint(ApiStruct, frozen=True):
 
     key: Annotated[
         str,
-        described(
+        describe(
             "The node label whose values are the domains, such as topology.kubernetes.io/zone.",
             pattern=LABEL_KEY,
             min_length=1,
@@ -136,11 +136,11 @@ class SchedulingConstraints(ApiStruct, frozen=True):
 
     topology: Annotated[
         tuple[TopologyConstraint, ...] | None,
-        described("The domain that all pods below the group must share. At most one.", max_items=1, atomic=True),
+        describe("The domain that all pods below the group must share. At most one.", max_items=1, atomic=True),
     ] = None
     preferred_topology: Annotated[
         tuple[TopologyConstraint, ...] | None,
-        described(
+        describe(
             "kube-cpg extension, not in scheduling.k8s.io. The narrower domain that all pods below the group share "
             "where that is possible; it never keeps them from being placed. At most one.",
             max_items=1,
@@ -163,9 +163,9 @@ class DisruptionMode(ApiStruct, frozen=True):
     RULES: ClassVar = exactly_one("single", "all")
 
     single: Annotated[
-        SingleDisruptionMode | None, described("Children may be disrupted independently of each other.")
+        SingleDisruptionMode | None, describe("Children may be disrupted independently of each other.")
     ] = None
-    all: Annotated[AllDisruptionMode | None, described("Children may be disrupted only all together.")] = None
+    all: Annotated[AllDisruptionMode | None, describe("Children may be disrupted only all together.")] = None
 
 
 class PodGroupResourceClaim(ApiStruct, frozen=True):
@@ -197,7 +197,7 @@ PriorityClassName = Annotated[
 ]
 Priority = Annotated[
     int | None,
-    described(
+    describe(
         "The number behind priorityClassName; the higher, the more important. Filled in once when it is empty, "
         "immutable from then on.",
         minimum=LOWEST_PRIORITY,
@@ -209,7 +209,7 @@ Priority = Annotated[
 PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
 PreemptionPolicy = Annotated[
     str | None,
-    described(
+    describe(
         "Whether pods of lower priority may be evicted for the tree; that of its priority class. Filled in once when "
         "it is empty, immutable from then on.",
         enum=PREEMPTION_POLICIES,

@@ -18,7 +18,7 @@ class PriorityClasses(Struct, frozen=True):
         defaults = [found for found in self.by_name.values() if found.global_default]
         return min(defaults, key=lambda found: (found.value, found.metadata.name), default=None)
 
-    def meant(self, class_name: str, explicit: int | None) -> PriorityClass | None:
+    def applicable(self, class_name: str, explicit: int | None) -> PriorityClass | None:
         """Return the class that counts: the one that is named, or the default where there is no number either."""
         if class_name:
             return self.by_name.get(class_name)
@@ -32,7 +32,7 @@ class PriorityClasses(Struct, frozen=True):
         """
         if explicit is not None:
             return explicit
-        found = self.meant(class_name, explicit)
+        found = self.applicable(class_name, explicit)
         if found is not None:
             return found.value
         return None if class_name else 0

@@ -14,12 +14,12 @@ from cpg_api.scheduling.forest import Group, Tree, TreeNode
 from cpg_api.scheduling.names import FINALIZER
 
 
-def is_protected_by_us(group: Group, *, native: bool) -> bool:
+def needs_our_finalizer(group: Group, *, native: bool) -> bool:
     """Tell whether a group should bear our finalizer."""
     return not native or isinstance(group, CompositePodGroup)
 
 
-def due_finalizers(group: Group, *, native: bool, held: bool) -> tuple[str, ...] | None:
+def desired_finalizers(group: Group, *, native: bool, held: bool) -> tuple[str, ...] | None:
     """Return the finalizers that a group should have instead of those that it has, or None where these are right.
 
     One is never added to a group that is being deleted, which the API server would refuse; ours is removed wherever
@@ -29,11 +29,11 @@ def due_finalizers(group: Group, *, native: bool, held: bool) -> tuple[str, ...]
     leaving = group.metadata.deletion_timestamp is not None
     if leaving and FINALIZER in present and not held:
         return tuple(name for name in present if name != FINALIZER)
-    if not leaving and FINALIZER not in present and is_protected_by_us(group, native=native):
+    if not leaving and FINALIZER not in present and needs_our_finalizer(group, native=native):
         return (*present, FINALIZER)
     return None
 
 
 def is_held_by_children(tree: Tree, node: TreeNode) -> bool:
     """Tell whether a child holds a group; in a cycle of parents none holds the next, or it could never be deleted."""
-    return any(tree.nodes[child].key not in tree.loop for child in node.children)
+    return any(tree.nodes[child].key not in tree.cycle for child in node.children)

@@ -5,38 +5,38 @@ from typing import Annotated
 from msgspec import Meta
 
 from cpg_api.scheduling.names import REASON_PENDING
-from cpg_api.schema import described
+from cpg_api.schema import describe
 from cpg_api.structs import ApiStruct
 
 
-def count(text: str) -> Meta:
+def describe_count(text: str) -> Meta:
     """Describe a field that counts."""
-    return described(text, minimum=0, format="int32")
+    return describe(text, minimum=0, format="int32")
 
 
 class PodCounts(ApiStruct, frozen=True):
     """Pods, counted."""
 
-    desired: Annotated[int, count("Pods that have not failed and are not being deleted.")] = 0
-    scheduled: Annotated[int, count("Of those, the ones that have a node.")] = 0
-    running: Annotated[int, count("Of those, the ones that run or have succeeded.")] = 0
+    desired: Annotated[int, describe_count("Pods that have not failed and are not being deleted.")] = 0
+    scheduled: Annotated[int, describe_count("Of those, the ones that have a node.")] = 0
+    running: Annotated[int, describe_count("Of those, the ones that run or have succeeded.")] = 0
 
 
 class GroupCounts(ApiStruct, frozen=True):
     """Child groups, counted."""
 
-    desired: Annotated[int, count("Child groups that exist.")] = 0
-    ready: Annotated[int, count("Of those, the ones whose minimum is met.")] = 0
+    desired: Annotated[int, describe_count("Child groups that exist.")] = 0
+    ready: Annotated[int, describe_count("Of those, the ones whose minimum is met.")] = 0
 
 
 class TopologyDomain(ApiStruct, frozen=True):
     """A value of a node label."""
 
-    key: Annotated[str, described("The node label.")] = ""
-    value: Annotated[str, described("Its value on all nodes of the domain.")] = ""
+    key: Annotated[str, describe("The node label.")] = ""
+    value: Annotated[str, describe("Its value on all nodes of the domain.")] = ""
 
 
-def pending(condition: str) -> dict[str, list[dict[str, str]]]:
+def pending_status(condition: str) -> dict[str, list[dict[str, str]]]:
     """Return the status of a group that nobody has attempted yet, so that kubectl never shows a blank."""
     return {
         "conditions": [

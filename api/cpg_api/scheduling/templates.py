@@ -2,7 +2,7 @@
 
 A group without a schedulingPolicy leaves everything to its template that it does not say itself, and waits for it. One
 that has a policy is whole: of its template it takes the priority alone, where it has none. The scheduler reads groups
-as ``effective`` gives them, so that it waits for no one to write down what ``due_fields`` says.
+as ``effective`` gives them, so that it waits for no one to write down what ``fields_to_fill`` says.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTempl
 from cpg_api.schema import HIGHEST_USER_PRIORITY
 
 
-class TemplatePlace(Struct, frozen=True):
+class TemplatePosition(Struct, frozen=True):
     """A template, the kind of group it is for, and the name of the template it stands below."""
 
     template: PodGroupTemplate | CompositePodGroupTemplate
@@ -30,17 +30,17 @@ class TemplatePlace(Struct, frozen=True):
     depth: int
 
 
-def template_places(workload: Workload) -> Mapping[str, TemplatePlace]:
+def template_positions(workload: Workload) -> Mapping[str, TemplatePosition]:
     """Return the places of all templates by name; names are unique in the whole Workload."""
     return {place.template.name: place for place in walk_templates(workload)}
 
 
-def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
+def walk_templates(workload: Workload) -> Iterator[TemplatePosition]:
     """Yield every template of a Workload, parents before children, without recursion."""
     spec = workload.spec
-    yield from (TemplatePlace(flat, PodGroup.kind, None, 1) for flat in spec.pod_group_templates or ())
+    yield from (TemplatePosition(flat, PodGroup.kind, None, 1) for flat in spec.pod_group_templates or ())
     stack = [
-        TemplatePlace(top, CompositePodGroup.kind, None, 1)
+        TemplatePosition(top, CompositePodGroup.kind, None, 1)
         for top in reversed(spec.composite_pod_group_templates or ())
     ]
     while stack:
@@ -49,11 +49,11 @@ def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
         template = place.template
         if not isinstance(template, CompositePodGroupTemplate):
             continue
-        children: list[TemplatePlace] = [
-            TemplatePlace(leaf, PodGroup.kind, template.name, place.depth + 1)
+        children: list[TemplatePosition] = [
+            TemplatePosition(leaf, PodGroup.kind, template.name, place.depth + 1)
             for leaf in template.pod_group_templates or ()
         ] + [
-            TemplatePlace(inner, CompositePodGroup.kind, template.name, place.depth + 1)
+            TemplatePosition(inner, CompositePodGroup.kind, template.name, place.depth + 1)
             for inner in template.composite_pod_group_templates or ()
         ]
         stack.extend(reversed(children))
@@ -62,7 +62,7 @@ def walk_templates(workload: Workload) -> Iterator[TemplatePlace]:
 Workloads: TypeAlias = Mapping[tuple[str, str], Workload]
 """Workloads by namespace and name."""
 
-COPIED = (
+TEMPLATE_FIELDS = (
     "scheduling_policy",
     "scheduling_constraints",
     "resource_claims",
@@ -72,9 +72,9 @@ COPIED = (
 """What a group without a policy takes from its template, where it is empty."""
 
 
-def effective(group: Group, workloads: Workloads) -> Group:
+def effective_group(group: Group, workloads: Workloads) -> Group:
     """Return a group with what it takes from its template; as it is where it takes nothing, or cannot yet."""
-    copied = _copied(group, workloads)
+    copied = _taken_fields(group, workloads)
     return replace(group, spec=replace(group.spec, **copied)) if copied else group
 
 
@@ -82,11 +82,11 @@ def effective_tree(tree: Tree, workloads: Workloads) -> Tree:
     """Return a tree of such groups."""
     if all(node.group.spec.scheduling_policy is not None for node in tree.nodes):
         return tree
-    nodes = tuple(replace(node, group=effective(node.group, workloads)) for node in tree.nodes)
+    nodes = tuple(replace(node, group=effective_group(node.group, workloads)) for node in tree.nodes)
     return replace(tree, nodes=nodes)
 
 
-def awaited(group: Group) -> str:
+def template_wait_message(group: Group) -> str:
     """Say what a group waits for that is still without a policy, as ``effective`` gives it; else nothing."""
     key, ref = key_of(group), group.spec.workload_ref
     if group.spec.scheduling_policy is not None:
@@ -102,29 +102,29 @@ def awaited(group: Group) -> str:
 def named_priority(group: Group, workloads: Workloads) -> tuple[str, int | None]:
     """Return the class and the number that count for a group: those of its template, where it has neither."""
     own = group.spec.priority_class_name, group.spec.priority
-    place = _place(group, workloads) if own == ("", None) else None
+    place = _position(group, workloads) if own == ("", None) else None
     return own if place is None else (place.template.priority_class_name, place.template.priority)
 
 
 def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
     """Return the number that a group is scheduled by, or None where its class, or all of it, is not known yet."""
-    if group.spec.scheduling_policy is None and _may_change(group, workloads):
+    if group.spec.scheduling_policy is None and _awaits_priority(group, workloads):
         return None
     return classes.resolve(*named_priority(group, workloads))
 
 
 def known_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
     """Return the number of a group, or None where a Workload or class that is not there has the last word on it."""
-    return None if _may_change(group, workloads) else resolved_priority(group, workloads, classes)
+    return None if _awaits_priority(group, workloads) else resolved_priority(group, workloads, classes)
 
 
-def resolved_preemption(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
+def resolved_preemption_policy(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
     """Return whether others may be evicted for a group, or None where its class is not known.
 
     It is what the group says, as ``effective`` gives it, else its class.
     """
     name, explicit = named_priority(group, workloads)
-    found = classes.meant(name, explicit)
+    found = classes.applicable(name, explicit)
     if group.spec.preemption_policy is not None:
         return group.spec.preemption_policy
     if found is not None:
@@ -132,7 +132,7 @@ def resolved_preemption(group: Group, workloads: Workloads, classes: PriorityCla
     return None if name else PREEMPT_LOWER_PRIORITY
 
 
-def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses | None) -> dict[str, Any]:
+def fields_to_fill(group: Group, workloads: Workloads, classes: PriorityClasses | None) -> dict[str, Any]:
     """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known.
 
     Each is filled in once. So nothing is said of a priority that a Workload could still name which is not there, nor by
@@ -141,26 +141,26 @@ def due_fields(group: Group, workloads: Workloads, classes: PriorityClasses | No
     spec = group.spec
     if None not in {spec.scheduling_policy, spec.disruption_mode, spec.priority, spec.preemption_policy}:
         return {}
-    copied = _copied(group, workloads)
+    copied = _taken_fields(group, workloads)
     names = dict(zip(spec.__struct_fields__, spec.__struct_encode_fields__, strict=True))
     due: dict[str, Any] = {names[field]: value for field, value in copied.items()}
-    whole = effective(group, workloads)
+    whole = effective_group(group, workloads)
     if whole.spec.scheduling_policy is not None and whole.spec.disruption_mode is None:
         due["disruptionMode"] = DisruptionMode(single=SingleDisruptionMode())
-    if classes is None or _may_change(group, workloads):
+    if classes is None or _awaits_priority(group, workloads):
         return due
     if spec.priority is None:
-        due |= _due_priority(group, workloads, classes)
-    policy = resolved_preemption(whole, workloads, classes)
+        due |= _priority_fields(group, workloads, classes)
+    policy = resolved_preemption_policy(whole, workloads, classes)
     if whole.spec.scheduling_policy is not None and whole.spec.preemption_policy is None and policy is not None:
         due["preemptionPolicy"] = policy
     return due
 
 
-def _due_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
+def _priority_fields(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
     """Return the number of a group that has none, and the name of its class where that is not its own."""
     name, explicit = named_priority(group, workloads)
-    value, found = classes.resolve(name, explicit), classes.meant(name, explicit)
+    value, found = classes.resolve(name, explicit), classes.applicable(name, explicit)
     if value is None or value > HIGHEST_USER_PRIORITY:
         return {}  # the number of a class of the system is not for a field: who asks goes by its name
     if found is not None:
@@ -168,18 +168,18 @@ def _due_priority(group: Group, workloads: Workloads, classes: PriorityClasses) 
     return {"priority": value, **({"priorityClassName": name} if name != group.spec.priority_class_name else {})}
 
 
-def _copied(group: Group, workloads: Workloads) -> dict[str, Any]:
+def _taken_fields(group: Group, workloads: Workloads) -> dict[str, Any]:
     """Return what a group takes from its template, by the names of the fields."""
     if group.spec.scheduling_policy is not None:
         return {}
-    place = _place(group, workloads)
+    place = _position(group, workloads)
     if place is None:
         return {}
-    given = {field: getattr(place.template, field, None) for field in COPIED}
+    given = {field: getattr(place.template, field, None) for field in TEMPLATE_FIELDS}
     return {field: value for field, value in given.items() if value is not None and getattr(group.spec, field) is None}
 
 
-def _place(group: Group, workloads: Workloads) -> TemplatePlace | None:
+def _position(group: Group, workloads: Workloads) -> TemplatePosition | None:
     """Return the template that a group names, where it is there and for groups of its kind."""
     ref = group.spec.workload_ref
     workload = workloads.get((group.metadata.namespace, ref.workload_name)) if ref is not None else None
@@ -189,7 +189,7 @@ def _place(group: Group, workloads: Workloads) -> TemplatePlace | None:
     return next((place for place in walk_templates(workload) if (place.template.name, place.kind) == wanted), None)
 
 
-def _may_change(group: Group, workloads: Workloads) -> bool:
+def _awaits_priority(group: Group, workloads: Workloads) -> bool:
     """Tell whether a group names no priority, and its template, which could, is not there."""
     own = group.spec.priority_class_name, group.spec.priority
-    return own == ("", None) and group.spec.workload_ref is not None and _place(group, workloads) is None
+    return own == ("", None) and group.spec.workload_ref is not None and _position(group, workloads) is None

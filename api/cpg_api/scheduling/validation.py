@@ -17,16 +17,16 @@ from cpg_api.scheduling.names import MAX_DEPTH
 from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import (
-    TemplatePlace,
+    TemplatePosition,
     Workloads,
-    awaited,
     effective_tree,
     named_priority,
     resolved_priority,
-    template_places,
+    template_positions,
+    template_wait_message,
 )
 
-MOST_NAMED = 12
+MAX_GROUPS_NAMED = 12
 """Groups of a cycle that are named; a condition has room for some hundred."""
 
 
@@ -55,7 +55,7 @@ class TreeProblem(Struct, frozen=True, order=True):
     message: str
 
 
-class Surroundings(Struct, frozen=True):
+class ValidationContext(Struct, frozen=True):
     """What a tree is judged against.
 
     A Workload that is not there is no fault: it may come later or have gone, and neither should stop a tree that is
@@ -70,32 +70,32 @@ class Surroundings(Struct, frozen=True):
         return resolved_priority(group, self.workloads, self.classes)
 
 
-def validate(tree: Tree, surroundings: Surroundings) -> tuple[TreeProblem, ...]:
+def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
     """Return all that is wrong with a tree, sorted; an empty tuple for one that may be scheduled."""
     if tree.anchor is Anchor.CYCLE:
-        return (_cycle(tree),)
-    tree = effective_tree(tree, surroundings.workloads)
+        return (_cycle_problem(tree),)
+    tree = effective_tree(tree, context.workloads)
     problems = [
-        *_too_deep(tree),
-        *_several_workloads(tree),
-        *_templates(tree, surroundings.workloads),
-        *_all_above_single(tree),
-        *_priorities(tree, surroundings),
-        *(problem for node in tree.nodes for problem in _of_class(node.group, surroundings)),
+        *_depth_problems(tree),
+        *_workload_problems(tree),
+        *_template_problems(tree, context.workloads),
+        *_disruption_problems(tree),
+        *_priority_problems(tree, context),
+        *(problem for node in tree.nodes for problem in _class_problems(node.group, context)),
     ]
     return tuple(sorted(problems))
 
 
-def waits_for(tree: Tree, workloads: Workloads) -> str:
+def tree_wait_message(tree: Tree, workloads: Workloads) -> str:
     """Say what a valid tree waits for that has no template to take its policy from yet; else nothing."""
-    return next(filter(None, (awaited(node.group) for node in effective_tree(tree, workloads).nodes)), "")
+    return next(filter(None, (template_wait_message(node.group) for node in effective_tree(tree, workloads).nodes)), "")
 
 
 def validate_members(
-    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings
+    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext
 ) -> tuple[TreeProblem, ...]:
     """Return the pods whose priority is not the tree's; the pods come with the group they are members of."""
-    wanted = surroundings.priority(tree.root)
+    wanted = context.priority(tree.root)
     if wanted is None:
         return ()
     problems = [
@@ -112,15 +112,15 @@ def validate_members(
     return tuple(sorted(problems))
 
 
-def _cycle(tree: Tree) -> TreeProblem:
-    names = [key.name for key in (*tree.loop, tree.loop[0])]
-    more = len(names) - MOST_NAMED
-    way = " -> ".join(names if more <= 0 else (*names[: MOST_NAMED - 1], f"({more} more)", names[-1]))
+def _cycle_problem(tree: Tree) -> TreeProblem:
+    names = [key.name for key in (*tree.cycle, tree.cycle[0])]
+    more = len(names) - MAX_GROUPS_NAMED
+    way = " -> ".join(names if more <= 0 else (*names[: MAX_GROUPS_NAMED - 1], f"({more} more)", names[-1]))
     return TreeProblem(
         fault=Fault.CYCLE,
-        group=tree.loop[0],
-        other=str(tree.loop[1 % len(tree.loop)]),
-        message=f"the parents of {tree.loop[0]} form a cycle: {way}",
+        group=tree.cycle[0],
+        other=str(tree.cycle[1 % len(tree.cycle)]),
+        message=f"the parents of {tree.cycle[0]} form a cycle: {way}",
     )
 
 
@@ -131,7 +131,7 @@ def _edges(tree: Tree) -> Iterator[tuple[TreeNode, TreeNode]]:
             yield tree.nodes[node.parent], node
 
 
-def _too_deep(tree: Tree) -> Iterator[TreeProblem]:
+def _depth_problems(tree: Tree) -> Iterator[TreeProblem]:
     """Name the first group too deep on each path: those below it are no news."""
     for parent, child in _edges(tree):
         if child.depth == MAX_DEPTH + 1:
@@ -148,7 +148,7 @@ def _workload_name(group: Group) -> str | None:
     return group.spec.workload_ref.workload_name if group.spec.workload_ref else None
 
 
-def _several_workloads(tree: Tree) -> Iterator[TreeProblem]:
+def _workload_problems(tree: Tree) -> Iterator[TreeProblem]:
     """Name every edge at which the Workload changes; a child that names none at all is a fault of its own."""
     for parent, child in _edges(tree):
         above, below = _workload_name(parent.group), _workload_name(child.group)
@@ -169,24 +169,24 @@ def _several_workloads(tree: Tree) -> Iterator[TreeProblem]:
             )
 
 
-def _templates(tree: Tree, workloads: Workloads) -> Iterator[TreeProblem]:
+def _template_problems(tree: Tree, workloads: Workloads) -> Iterator[TreeProblem]:
     """Hold every group against the template that it names."""
-    places: dict[str, Mapping[str, TemplatePlace]] = {}
+    places: dict[str, Mapping[str, TemplatePosition]] = {}
     for node in tree.nodes:
         ref = node.group.spec.workload_ref
         workload = workloads.get((node.key.namespace, ref.workload_name)) if ref else None
         if ref is None or workload is None:
             continue
         if ref.workload_name not in places:
-            places[ref.workload_name] = template_places(workload)
+            places[ref.workload_name] = template_positions(workload)
         above = tree.nodes[node.parent].group if node.parent is not None else None
-        yield from _template(
+        yield from _problems_of_template(
             node.group, ref, above, places[ref.workload_name], at_top=tree.anchor is Anchor.ROOT and above is None
         )
 
 
-def _template(
-    group: Group, ref: WorkloadReference, parent: Group | None, places: Mapping[str, TemplatePlace], *, at_top: bool
+def _problems_of_template(
+    group: Group, ref: WorkloadReference, parent: Group | None, places: Mapping[str, TemplatePosition], *, at_top: bool
 ) -> Iterator[TreeProblem]:
     """Hold one group against its template: it must be there, of the right kind, below the right one."""
     key, other = key_of(group), f"Workload {group.metadata.namespace}/{ref.workload_name}"
@@ -213,12 +213,12 @@ def _template(
             Fault.TEMPLATE_PLACE,
             key,
             other,
-            f"{key} {_stands(above.template_name if above else None)}, but its template {ref.template_name} "
-            f"of {other} {_stands(place.parent)}",
+            f"{key} {_position_text(above.template_name if above else None)}, but its template {ref.template_name} "
+            f"of {other} {_position_text(place.parent)}",
         )
 
 
-def _stands(below: str | None) -> str:
+def _position_text(below: str | None) -> str:
     return f"stands below a group of template {below}" if below else "stands at the top"
 
 
@@ -229,10 +229,10 @@ def _is_all(group: Group) -> bool:
 
 def _is_single(group: Group) -> bool:
     """Tell whether a group is disrupted in parts, which nobody knows of one that waits for its template."""
-    return not _is_all(group) and (group.spec.disruption_mode is not None or not awaited(group))
+    return not _is_all(group) and (group.spec.disruption_mode is not None or not template_wait_message(group))
 
 
-def _all_above_single(tree: Tree) -> Iterator[TreeProblem]:
+def _disruption_problems(tree: Tree) -> Iterator[TreeProblem]:
     for parent, child in _edges(tree):
         if _is_all(parent.group) and _is_single(child.group):
             yield TreeProblem(
@@ -244,11 +244,11 @@ def _all_above_single(tree: Tree) -> Iterator[TreeProblem]:
             )
 
 
-def _priorities(tree: Tree, surroundings: Surroundings) -> Iterator[TreeProblem]:
+def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeProblem]:
     """Compare every child with its parent, so that the edge at which the priority changes is named."""
-    priorities = {node.key: surroundings.priority(node.group) for node in tree.nodes}
+    priorities = {node.key: context.priority(node.group) for node in tree.nodes}
     for node in tree.nodes:
-        name, _ = named_priority(node.group, surroundings.workloads)
+        name, _ = named_priority(node.group, context.workloads)
         if priorities[node.key] is None and name:
             yield TreeProblem(
                 fault=Fault.PRIORITY_CLASS_UNKNOWN,
@@ -268,10 +268,10 @@ def _priorities(tree: Tree, surroundings: Surroundings) -> Iterator[TreeProblem]
             )
 
 
-def _of_class(group: Group, surroundings: Surroundings) -> Iterator[TreeProblem]:
+def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreeProblem]:
     """Compare what a group says with its class; one that has come after the group was not there to be asked."""
-    name, number = named_priority(group, surroundings.workloads)
-    found = surroundings.classes.meant(name, number)
+    name, number = named_priority(group, context.workloads)
+    found = context.classes.applicable(name, number)
     born = group.metadata.creation_timestamp
     if found is None or (born and (found.metadata.creation_timestamp or "") > born):
         return
@@ -290,7 +290,7 @@ def _of_class(group: Group, surroundings: Surroundings) -> Iterator[TreeProblem]
             )
 
 
-def summary(messages: Sequence[str]) -> str:
+def summarize(messages: Sequence[str]) -> str:
     """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
     more = len(messages) - 1
     return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"

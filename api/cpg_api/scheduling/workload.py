@@ -23,7 +23,7 @@ from cpg_api.schema import (
     PATH_SEGMENT,
     Nesting,
     Rule,
-    described,
+    describe,
     dns_label,
     dns_subdomain,
 )
@@ -34,7 +34,7 @@ TemplatePriorityClassName = Annotated[
 ]
 TemplatePriority = Annotated[
     int | None,
-    described(
+    describe(
         "The priority; the same in all templates of the Workload.",
         minimum=LOWEST_PRIORITY,
         maximum=HIGHEST_USER_PRIORITY,
@@ -44,11 +44,11 @@ TemplatePriority = Annotated[
 ]
 TemplatePreemptionPolicy = Annotated[
     str | None,
-    described("Whether pods of lower priority may be evicted for a group.", enum=PREEMPTION_POLICIES, immutable=True),
+    describe("Whether pods of lower priority may be evicted for a group.", enum=PREEMPTION_POLICIES, immutable=True),
 ]
 Replicas = Annotated[
     int | None,
-    described(
+    describe(
         "kube-cpg extension, not in scheduling.k8s.io. How many groups an instantiated Workload has of the template, "
         "for each group above; they are numbered from 0. Empty means one, without a number. May be changed.",
         minimum=0,
@@ -108,7 +108,7 @@ AS_QUERY = "url('http://x/?' + names).getQuery()"
 UNIQUE_NAMES = Rule(
     expression=f"[{ALL_NAMES}].all(names, {AS_QUERY}.size() == names.split('&').size() - 1)",
     message="template names must be unique in the whole Workload",
-    telling=(
+    message_expression=(
         "'template names must be unique in the whole Workload, and `' + "
         f"[{ALL_NAMES}].map(names, [{AS_QUERY}].map(query, names.split('&', {MOST_NAMES + 1})"
         ".filter(name, name in query && query[name].size() > 1)[0])[0])[0] + '` is there more than once'"
@@ -127,13 +127,13 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
 
     name: Annotated[str, dns_label("Identifies the template inside the whole Workload.")]
     replicas: Replicas = None
-    scheduling_policy: Annotated[PodGroupSchedulingPolicy, described("How the pods of a group are scheduled.")]
+    scheduling_policy: Annotated[PodGroupSchedulingPolicy, describe("How the pods of a group are scheduled.")]
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where the pods of a group may run.", immutable=True)
+        SchedulingConstraints | None, describe("Where the pods of a group may run.", immutable=True)
     ] = None
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
-        described(
+        describe(
             "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
             max_items=4,
             map_keys=("name",),
@@ -142,7 +142,7 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     ] = None
     disruption_mode: Annotated[
         DisruptionMode | None,
-        described("How pods of a group may be disrupted; empty means single.", immutable=True),
+        describe("How pods of a group may be disrupted; empty means single.", immutable=True),
     ] = None
     priority_class_name: TemplatePriorityClassName = ""
     priority: TemplatePriority = None
@@ -163,32 +163,32 @@ class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
                 expression=all_below_all(list_),
                 message="children of a template with disruption mode `all` must have disruption mode `all` too",
                 path=f".{list_}",
-                into=list_,
+                descends_into=list_,
             )
             for list_ in TEMPLATE_LISTS
         ),
         *(
-            Rule(expression=same_priority(list_, "self"), message=MANY_PRIORITIES, into=list_)
+            Rule(expression=same_priority(list_, "self"), message=MANY_PRIORITIES, descends_into=list_)
             for list_ in TEMPLATE_LISTS
         ),
     )
 
     name: Annotated[str, dns_label("Identifies the template inside the whole Workload.")]
     replicas: Replicas = None
-    scheduling_policy: Annotated[CompositePodGroupSchedulingPolicy, described("How the child groups are scheduled.")]
+    scheduling_policy: Annotated[CompositePodGroupSchedulingPolicy, describe("How the child groups are scheduled.")]
     scheduling_constraints: Annotated[
-        SchedulingConstraints | None, described("Where all pods below a group may run.", immutable=True)
+        SchedulingConstraints | None, describe("Where all pods below a group may run.", immutable=True)
     ] = None
     disruption_mode: Annotated[
         DisruptionMode | None,
-        described("How child groups may be disrupted; empty means single.", immutable=True),
+        describe("How child groups may be disrupted; empty means single.", immutable=True),
     ] = None
     priority_class_name: TemplatePriorityClassName = ""
     priority: TemplatePriority = None
     preemption_policy: TemplatePreemptionPolicy = None
     pod_group_templates: Annotated[
         tuple[PodGroupTemplate, ...] | None,
-        described(
+        describe(
             "The templates of child PodGroups. At most 8; none may be added or removed later.",
             max_items=MAX_TEMPLATES,
             map_keys=("name",),
@@ -197,7 +197,7 @@ class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     ] = None
     composite_pod_group_templates: Annotated[
         tuple[CompositePodGroupTemplate, ...] | None,
-        described(
+        describe(
             "The templates of child CompositePodGroups. At most 8; none may be added or removed later.",
             max_items=MAX_TEMPLATES,
             map_keys=("name",),
@@ -211,14 +211,14 @@ class TypedLocalObjectReference(ApiStruct, frozen=True, kw_only=True):
 
     api_group: Annotated[
         str,
-        described(
+        describe(
             "The API group; empty for the core group.",
             pattern=f"^$|{DNS_SUBDOMAIN}",
             max_length=MAX_SUBDOMAIN,
         ),
     ] = ""
-    kind: Annotated[str, described("The kind.", pattern=PATH_SEGMENT, min_length=1, max_length=MAX_SUBDOMAIN)]
-    name: Annotated[str, described("The name.", pattern=PATH_SEGMENT, min_length=1, max_length=MAX_SUBDOMAIN)]
+    kind: Annotated[str, describe("The kind.", pattern=PATH_SEGMENT, min_length=1, max_length=MAX_SUBDOMAIN)]
+    name: Annotated[str, describe("The name.", pattern=PATH_SEGMENT, min_length=1, max_length=MAX_SUBDOMAIN)]
 
 
 class WorkloadSpec(ApiStruct, frozen=True):
@@ -239,11 +239,11 @@ class WorkloadSpec(ApiStruct, frozen=True):
 
     controller_ref: Annotated[
         TypedLocalObjectReference | None,
-        described("The object the Workload describes, such as a Job. For people and tools.", immutable=True),
+        describe("The object the Workload describes, such as a Job. For people and tools.", immutable=True),
     ] = None
     pod_group_templates: Annotated[
         tuple[PodGroupTemplate, ...] | None,
-        described(
+        describe(
             "The templates of PodGroups without a parent. At most 8; none may be added or removed later. Exactly one "
             "of the two lists is set.",
             max_items=MAX_TEMPLATES,
@@ -253,7 +253,7 @@ class WorkloadSpec(ApiStruct, frozen=True):
     ] = None
     composite_pod_group_templates: Annotated[
         tuple[CompositePodGroupTemplate, ...] | None,
-        described(
+        describe(
             "The templates of trees of groups. At most 8; none may be added or removed later. A tree has at most 4 "
             "levels, its PodGroups included. Exactly one of the two lists is set.",
             max_items=MAX_TEMPLATES,
@@ -268,7 +268,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
 
     conditions: Annotated[
         tuple[Condition, ...] | None,
-        described("Observations about the Workload.", max_items=16, map_keys=("type",)),
+        describe("Observations about the Workload.", max_items=16, map_keys=("type",)),
     ] = None
 
 
@@ -276,7 +276,7 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
     """The scheduling policy of a workload, as templates for its groups."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[WorkloadSpec, described("The templates.")]
-    status: Annotated[WorkloadStatus, described("kube-cpg extension: what has become of it.")] = WorkloadStatus()
+    spec: Annotated[WorkloadSpec, describe("The templates.")]
+    status: Annotated[WorkloadStatus, describe("kube-cpg extension: what has become of it.")] = WorkloadStatus()
 
     kind: ClassVar = "Workload"

@@ -18,7 +18,7 @@ from cpg_api.parsing import Rejected, parse_object
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import Surroundings, summary
+from cpg_api.scheduling.validation import ValidationContext, summarize
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_operator.metrics import Metrics
@@ -67,7 +67,7 @@ class Reviewer:
             review = Review()
         response: Plain = {"uid": question.request.uid, "allowed": not review.refusals}
         if review.refusals:
-            response["status"] = {"code": 422, "reason": "Invalid", "message": summary(review.refusals)}
+            response["status"] = {"code": 422, "reason": "Invalid", "message": summarize(review.refusals)}
         if review.warnings:
             response["warnings"] = [_cut(warning) for warning in review.warnings[:MOST_WARNINGS]]
         answer = {"apiVersion": question.api_version, "kind": "AdmissionReview", "response": response}
@@ -84,9 +84,9 @@ class Reviewer:
         if view.is_unread(new.metadata.namespace):
             return Review()
         forest = view.stores[CRD].forest
-        around = Surroundings(workloads=view.workloads[CRD], classes=view.classes)
+        around = ValidationContext(workloads=view.workloads[CRD], classes=view.classes)
         if isinstance(new, Workload):
-            made = view.stores[CRD].made_from(new.metadata.namespace, new.metadata.name)
+            made = view.stores[CRD].groups_of_workload(new.metadata.namespace, new.metadata.name)
             return review_workload(forest, made, new, around)
         return review_group(forest, new, around, knows_classes=view.knows_classes)
 

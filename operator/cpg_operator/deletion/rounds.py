@@ -13,7 +13,7 @@ import msgspec
 import pykube  # type: ignore[import-untyped]  # it has no types
 
 from cpg_api.decoding import decode
-from cpg_api.parsing import Page, parse_list
+from cpg_api.parsing import ParsedList, parse_list
 from cpg_api.scheduling.names import FINALIZER
 from cpg_api.scheduling.workload import Workload
 from cpg_client.connection import MERGE_PATCH
@@ -106,7 +106,7 @@ class Round:
         self._client.raise_for_status(answer)
         return any(one["name"] == resource.plural for one in decode(answer.content)["resources"])
 
-    def _pages(self, resource: Resource, namespace: str | None) -> Iterator[Page[_Group]]:
+    def _pages(self, resource: Resource, namespace: str | None) -> Iterator[ParsedList[_Group]]:
         """Yield all objects of a kind, page by page: pykube-ng's own queries ask for everything at once."""
         token, more = "", True
         while more:
@@ -115,10 +115,10 @@ class Round:
             self._client.raise_for_status(answer)
             page = parse_list(answer.content, _Group)
             yield page
-            token = page.continuation
+            token = page.continue_token
             more = bool(token)
 
-    def _take(self, resource: Resource, page: Page[_Group], threads: ThreadPoolExecutor) -> None:
+    def _take(self, resource: Resource, page: ParsedList[_Group], threads: ThreadPoolExecutor) -> None:
         """Release what is on a page."""
         for one in page.rejected:
             self.note(f"{resource.kind} {one.name}", ValueError(", ".join(map(str, one.problems))))

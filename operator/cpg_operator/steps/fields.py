@@ -4,7 +4,7 @@ Written down once: the API server holds it from then on, and the scheduler does 
 the built-in API does this in admission, as far as it does.
 """
 
-from cpg_api.scheduling.templates import due_fields
+from cpg_api.scheduling.templates import fields_to_fill
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import NOTHING, StepResult, Verb, Write
 
@@ -26,6 +26,6 @@ def fill(scene: ReconcileContext) -> StepResult:
                 unchanged=True,
             )
             for node in scene.written.nodes
-            if (due := due_fields(node.group, workloads, classes))
+            if (due := fields_to_fill(node.group, workloads, classes))
         )
     )

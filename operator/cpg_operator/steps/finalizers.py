@@ -12,7 +12,7 @@ Server-side apply costs twice as much, and takes the finalizer away when the sam
 
 from cpg_api.scheduling.forest import TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.protection import due_finalizers, is_held_by_children
+from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import StepResult, Verb, Write
 
@@ -21,7 +21,7 @@ def protection(scene: ReconcileContext) -> StepResult:
     """Say which groups of a tree should get or lose their finalizer."""
     writes = []
     for node in scene.tree.nodes:
-        due = due_finalizers(node.group, native=not scene.ours, held=_is_held(scene, node))
+        due = desired_finalizers(node.group, native=not scene.ours, held=_is_held(scene, node))
         if due is not None:
             writes.append(_write(scene, node, due))
     return StepResult(writes=tuple(writes))

@@ -5,9 +5,9 @@ from typing import Any
 from cpg_api.conditions import find_condition, merge_conditions
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.health import HEALTHY, Health, Standing
+from cpg_api.scheduling.health import HEALTHY, GroupHealth, HealthReason
+from cpg_api.scheduling.partial_release import PARTIAL, REASON_BELOW_MINIMUM, read_partial_release
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.repairing import PARTIAL, REASON_BELOW_MINIMUM, chosen_release
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import StepResult, Verb, Write
 
@@ -21,14 +21,14 @@ def report(scene: ReconcileContext) -> StepResult:
     return StepResult(writes=tuple(write for write in writes if write is not None))
 
 
-def _due(scene: ReconcileContext, group: Group, standing: Standing, *, is_top: bool) -> Write | None:
+def _due(scene: ReconcileContext, group: Group, standing: GroupHealth, *, is_top: bool) -> Write | None:
     """Return what brings the status of a group to what is so.
 
     What we applied goes with the next apply that leaves it out; what stands on after it is somebody else's, and taken
     away from the very state in which it was seen.
     """
     wanted = [_healthy(group, standing)]
-    if is_top and standing.health is Health.PARTIAL:
+    if is_top and standing.reason is HealthReason.PARTIAL:
         wanted.append(_partial(group, standing, scene.partial_after))
     merged, _ = merge_conditions(group.status.conditions, wanted, scene.stamp)
     conditions = [find_condition(merged, one.type) for one in wanted]
@@ -47,7 +47,7 @@ def _due(scene: ReconcileContext, group: Group, standing: Standing, *, is_top: b
     )
 
 
-def _surplus(group: Group, standing: Standing, *, wants_partial: bool) -> dict[str, Any]:
+def _surplus(group: Group, standing: GroupHealth, *, wants_partial: bool) -> dict[str, Any]:
     """Return what is in the status of a group and should not be, as a merge would take it away."""
     status, found = group.status, dict[str, Any]()
     if not wants_partial and find_condition(status.conditions, PARTIAL) is not None:
@@ -57,21 +57,21 @@ def _surplus(group: Group, standing: Standing, *, wants_partial: bool) -> dict[s
     return found
 
 
-def _healthy(group: Group, standing: Standing) -> Condition:
+def _healthy(group: Group, standing: GroupHealth) -> Condition:
     return Condition(
         type=HEALTHY,
-        status="True" if standing.health is Health.MINIMUM_MET else "False",
-        reason=standing.health,
+        status="True" if standing.reason is HealthReason.MINIMUM_MET else "False",
+        reason=standing.reason,
         message=standing.message,
         observed_generation=group.metadata.generation,
     )
 
 
-def _partial(group: Group, standing: Standing, default: float) -> Condition:
-    release = chosen_release(group, default)
+def _partial(group: Group, standing: GroupHealth, default: float) -> Condition:
+    release = read_partial_release(group, default)
     policy = release.problem or (
-        f"the pods that hold nodes are released after {release.after:.0f} s"
-        if release.after is not None
+        f"the pods that hold nodes are released after {release.after_seconds:.0f} s"
+        if release.after_seconds is not None
         else "the scheduler goes on trying to complete it"
     )
     return Condition(
@@ -83,7 +83,7 @@ def _partial(group: Group, standing: Standing, default: float) -> Condition:
     )
 
 
-def _counts_stand(group: Group, standing: Standing) -> bool:
+def _counts_stand(group: Group, standing: GroupHealth) -> bool:
     """Tell whether counts are in the status already, and the domain, where there is one."""
     status = group.status
     groups = None if isinstance(group, PodGroup) else group.status.groups
@@ -91,7 +91,7 @@ def _counts_stand(group: Group, standing: Standing) -> bool:
     return (status.pods, groups, domain) == (standing.pods, standing.groups, standing.domain)
 
 
-def _counts(standing: Standing) -> dict[str, Any]:
+def _counts(standing: GroupHealth) -> dict[str, Any]:
     """Spell counts and domain out: encoded as they are, they would leave their zeros out, and kubectl show blanks."""
     pods, groups = standing.pods, standing.groups
     counted: dict[str, Any] = {"pods": {"desired": pods.desired, "scheduled": pods.scheduled, "running": pods.running}}

@@ -1,10 +1,10 @@
 """Has half a gang held nodes for longer than the user wants? Then give them back."""
 
-from cpg_api.conditions import stands_since
+from cpg_api.conditions import status_since
 from cpg_api.scheduling.forest import Anchor
-from cpg_api.scheduling.health import Health, holds_node
+from cpg_api.scheduling.health import HealthReason, holds_node
 from cpg_api.scheduling.names import EVENT_RELEASED
-from cpg_api.scheduling.repairing import PARTIAL, chosen_release
+from cpg_api.scheduling.partial_release import PARTIAL, read_partial_release
 from cpg_client.resources import PODS
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import NOTHING, EventSpec, StepResult, Verb, Write
@@ -15,11 +15,11 @@ def release(scene: ReconcileContext) -> StepResult:
 
     That is told once for each time that the tree has become half a gang, however many looks it takes.
     """
-    if scene.tree.anchor is not Anchor.ROOT or scene.standings[0].health is not Health.PARTIAL:
+    if scene.tree.anchor is not Anchor.ROOT or scene.standings[0].reason is not HealthReason.PARTIAL:
         return NOTHING
     root = scene.tree.root
-    after = chosen_release(root, scene.partial_after).after
-    since = stands_since(root.status.conditions, PARTIAL)
+    after = read_partial_release(root, scene.partial_after).after_seconds
+    since = status_since(root.status.conditions, PARTIAL)
     if after is None or since is None:
         return NOTHING
     left = since + after - scene.now

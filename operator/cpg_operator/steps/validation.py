@@ -1,18 +1,18 @@
 """Is the tree valid, and was it placed? The one condition that scheduler and operator write in turn.
 
-``cpg_api.judging`` has the rules by which the two never fight. A write goes only over the very state that it
+``cpg_api.validity`` has the rules by which the two never fight. A write goes only over the very state that it
 was made from, because between two looks the scheduler may have said the final True.
 """
 
 import re
 from collections.abc import Iterator
 
-from cpg_api.conditions import find_condition, set_condition, stands_since
-from cpg_api.judging import initially_scheduled, judged, placed, verdict
+from cpg_api.conditions import find_condition, set_condition, status_since
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Anchor, Group
-from cpg_api.scheduling.health import HEALTHY, Health
+from cpg_api.scheduling.health import HEALTHY, HealthReason
 from cpg_api.scheduling.names import EVENT_VALID, REASON_INVALID
+from cpg_api.validity import check_tree, initially_scheduled_type, scheduled_condition, validity_condition
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import NOTHING, VALIDATION, EventSpec, StepResult, Verb, Write
 
@@ -25,11 +25,11 @@ between its last bind and its report, or the status may have been erased by hand
 
 def judge(scene: ReconcileContext) -> StepResult:
     """Say of every group that the tree is invalid, or take that back."""
-    found = verdict(scene.tree, scene.pods(), scene.surroundings, knows_classes=scene.knows_classes)
+    found = check_tree(scene.tree, scene.pods(), scene.surroundings, knows_classes=scene.knows_classes)
     writes = [
         _write(scene, node.group, condition, _word(node.group, condition))
         for node in scene.tree.nodes
-        if (condition := judged(node.group, found)) is not None
+        if (condition := validity_condition(node.group, found)) is not None
     ]
     if writes or found.message or scene.tree.anchor is not Anchor.ROOT:
         return StepResult(writes=tuple(writes))
@@ -38,12 +38,12 @@ def judge(scene: ReconcileContext) -> StepResult:
 
 def _confirmed(scene: ReconcileContext) -> StepResult:
     """Say that a tree was placed which is whole and of which nobody has said so."""
-    if scene.standings[0].health is not Health.MINIMUM_MET:
+    if scene.standings[0].reason is not HealthReason.MINIMUM_MET:
         return NOTHING
     unsaid = list(_unsaid(scene))
     if not unsaid:
         return NOTHING
-    since = stands_since(scene.tree.root.status.conditions, HEALTHY)
+    since = status_since(scene.tree.root.status.conditions, HEALTHY)
     waited = scene.now - since if since is not None else 0.0
     if waited < GRACE:
         return StepResult(again_in=GRACE - waited)
@@ -52,7 +52,7 @@ def _confirmed(scene: ReconcileContext) -> StepResult:
 
 def _unsaid(scene: ReconcileContext) -> Iterator[tuple[Group, Condition]]:
     for node, standing in zip(scene.tree.nodes, scene.standings, strict=True):
-        if standing.health is Health.MINIMUM_MET and (condition := placed(node.group)) is not None:
+        if standing.reason is HealthReason.MINIMUM_MET and (condition := scheduled_condition(node.group)) is not None:
             yield node.group, condition
 
 
@@ -72,7 +72,7 @@ def _write(scene: ReconcileContext, group: Group, condition: Condition, word: Ev
 
 def _word(group: Group, condition: Condition) -> EventSpec | None:
     """Return the event about a verdict; another number, or another pod of the same sort, is none."""
-    before = find_condition(group.status.conditions, initially_scheduled(group))
+    before = find_condition(group.status.conditions, initially_scheduled_type(group))
     if condition.reason == REASON_INVALID:
         if before and before.reason == REASON_INVALID and _gist(before.message) == _gist(condition.message):
             return None

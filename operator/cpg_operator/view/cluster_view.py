@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Raw
 
-from cpg_api.conditions import find_condition, stands_since
+from cpg_api.conditions import find_condition, status_since
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.core.priorityclass import PriorityClass
@@ -23,9 +23,9 @@ from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.health import HEALTHY, Labels
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATED, POD_GROUP_LABEL
+from cpg_api.scheduling.partial_release import PARTIAL
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.repairing import PARTIAL
 from cpg_api.scheduling.workload import Workload
 from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
@@ -329,7 +329,7 @@ class ClusterView:
         """Mark a Workload, and the trees whose groups name it."""
         self._mark(TreeKey(flavour, GroupKey(Workload.kind, *workload)))
         store = self.stores[flavour]
-        self._mark_all(flavour, {store.anchor(key) for key in store.made_from(*workload)})
+        self._mark_all(flavour, {store.anchor(key) for key in store.groups_of_workload(*workload)})
 
     def _flavour(self, key: GroupKey) -> str:
         """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
@@ -358,7 +358,7 @@ def _without_ours(group: Group) -> tuple[object, ...]:
         (meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references),
         [name for name in meta.finalizers if name != FINALIZER],
         [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
-        stands_since(conditions, PARTIAL),  # from which the time to release it counts
+        status_since(conditions, PARTIAL),  # from which the time to release it counts
     )
 
 

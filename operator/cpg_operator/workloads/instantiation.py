@@ -6,9 +6,9 @@ It is said in the Workload's condition ``Instantiated``. Built-in Workloads have
 from collections.abc import Mapping, Sequence
 
 from cpg_api.conditions import find_condition, set_condition
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.meta import Condition
-from cpg_api.problems import cut
+from cpg_api.problems import truncate
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
@@ -64,7 +64,7 @@ def instantiation(
     found = plan(
         workload,
         store.forest.groups,
-        store.made_from(*place),
+        store.groups_of_workload(*place),
         api_version=kinds[Workload].api_version,
         native=not ours,
         served=kinds,
@@ -88,7 +88,7 @@ def instantiation(
 
 
 def _create(group: Group, resource: Resource, *, ours: bool) -> Write:
-    body = dump(group, native=not ours) | {"apiVersion": resource.api_version}
+    body = to_manifest(group, native=not ours) | {"apiVersion": resource.api_version}
     return Write(verb=Verb.CREATE, resource=resource, target=group.metadata, part="whole", body=body)
 
 
@@ -110,7 +110,7 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
         message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
         if refusal:
             what = "the others" if found.create else "what is to be changed or removed"
-            message = f"{there}; the API server refuses {what}: {cut(refusal, MOST_QUOTED)}"
+            message = f"{there}; the API server refuses {what}: {truncate(refusal, MOST_QUOTED)}"
     return Condition(
         type=CONDITION,
         status=status,

@@ -18,7 +18,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
 from cpg_api.scheduling.policies import WorkloadReference
-from cpg_api.scheduling.protection import is_protected_by_us
+from cpg_api.scheduling.protection import needs_our_finalizer
 from cpg_api.scheduling.templates import walk_templates
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_operator.workloads.naming import ambiguous_templates, group_name
@@ -222,7 +222,7 @@ def _group(template: Template, metadata: ObjectMeta, parent: str | None, *, nati
         group = CompositePodGroup(metadata=metadata, spec=spec)
     else:
         group = PodGroup(metadata=metadata, spec=PodGroupSpec(**place, **_copied(template, PodGroupSpec)))
-    if is_protected_by_us(group, native=native):
+    if needs_our_finalizer(group, native=native):
         return replace(group, metadata=replace(metadata, finalizers=(FINALIZER,)))
     return group
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cpg_api.selectors import Expression, LabelMatcher, NodeTermMatcher
-from cpg_api.tolerations import untolerated
+from cpg_api.tolerations import untolerated_taints
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
@@ -11,7 +11,7 @@ from cpg_engine.cluster.pod_classes import PodClass
 
 def selected(matcher: LabelMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
     """Tell which nodes have all the labels."""
-    answer = np.full(len(rows), not matcher.never, dtype=np.bool_)
+    answer = np.full(len(rows), not matcher.matches_nothing, dtype=np.bool_)
     for key, value in matcher.equal:
         if not answer.any():
             break
@@ -21,7 +21,7 @@ def selected(matcher: LabelMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
 
 def term_holds(term: NodeTermMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
     """Tell which nodes a term selects."""
-    answer = np.full(len(rows), not term.never, dtype=np.bool_)
+    answer = np.full(len(rows), not term.matches_nothing, dtype=np.bool_)
     for expression in term.expressions:
         if not answer.any():
             break
@@ -46,5 +46,5 @@ def meets_affinity(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Fla
 
 def tolerated(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
     """Tell which nodes have no NoSchedule or NoExecute taint that the pod does not bear; each set is asked once."""
-    answer: Flags = cluster.by_taints(rows, lambda taints: len(untolerated(taints, pod_class.tolerations))) == 0
+    answer: Flags = cluster.by_taints(rows, lambda taints: len(untolerated_taints(taints, pod_class.tolerations))) == 0
     return answer

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from cpg_api.core.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from cpg_api.core.pod import Pod, PodSpec
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
-from cpg_api.problems import Problem, shortened
+from cpg_api.problems import Problem, quote
 from cpg_api.selectors import LabelMatcher, Labels
 
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the word for all addresses of a node; nothing is bound here
@@ -292,7 +292,7 @@ def _spread(spec: PodSpec, labels: Labels, problems: list[Problem]) -> Iterator[
                 max_skew=raw.max_skew,
                 min_domains=1 if raw.min_domains is None else raw.min_domains,
                 hard=raw.when_unsatisfiable == HARD,
-                counted=LabelMatcher(never=True) if matcher == EVERYBODY else matcher,
+                counted=LabelMatcher(matches_nothing=True) if matcher == EVERYBODY else matcher,
                 own=int(matcher.matches(labels)),
                 honors_affinity=raw.node_affinity_policy in (None, HONOR),
                 honors_taints=raw.node_taints_policy == HONOR,
@@ -305,4 +305,4 @@ def _spread_problems(raw: TopologySpreadConstraint, path: str) -> Iterator[Probl
     if not 1 <= raw.max_skew <= LARGEST_SKEW:
         yield Problem(f"{path}.maxSkew", f"{raw.max_skew} is not between 1 and {LARGEST_SKEW}.")
     if raw.when_unsatisfiable not in (HARD, SOFT):
-        yield Problem(f"{path}.whenUnsatisfiable", f"{shortened(raw.when_unsatisfiable)} is not {HARD} or {SOFT}.")
+        yield Problem(f"{path}.whenUnsatisfiable", f"{quote(raw.when_unsatisfiable)} is not {HARD} or {SOFT}.")

@@ -20,7 +20,7 @@ from functools import partial
 from cpg_api.core.pod import Container, ContainerStatus, Pod
 from cpg_api.core.resources import ResourceList
 from cpg_api.problems import Problem
-from cpg_api.quantity import QuantityError, amount, not_negative
+from cpg_api.quantity import QuantityError, amount, require_not_negative
 from cpg_engine.cluster.axes import LARGEST
 
 SCORED_CPU = 100
@@ -126,7 +126,7 @@ def _amounts(quantities: ResourceList | None, path: str) -> dict[str, int]:
     found = {}
     for name, quantity in (quantities or {}).items():
         try:
-            found[name] = amount(name, not_negative(quantity))
+            found[name] = amount(name, require_not_negative(quantity))
         except QuantityError as error:
             raise RequestError(Problem(f"{path}[{name}]", str(error))) from error
     return found

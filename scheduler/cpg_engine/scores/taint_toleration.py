@@ -1,6 +1,6 @@
 """PreferNoSchedule taints, as TaintToleration scores them."""
 
-from cpg_api.tolerations import untolerated
+from cpg_api.tolerations import untolerated_taints
 from cpg_engine.cluster.axes import Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
@@ -10,4 +10,4 @@ SOFT = frozenset({"PreferNoSchedule"})
 
 def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:
     """Return how many soft taints each node has that the class does not tolerate: the fewer the better."""
-    return cluster.by_taints(rows, lambda taints: len(untolerated(taints, pod_class.tolerations, SOFT)))
+    return cluster.by_taints(rows, lambda taints: len(untolerated_taints(taints, pod_class.tolerations, SOFT)))

@@ -14,7 +14,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import ContainerPort, Pod
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
 from cpg_api.selectors import LabelMatcher, NodeMatcher
-from cpg_api.tolerations import first_untolerated
+from cpg_api.tolerations import first_untolerated_taint
 
 Labels = Mapping[str, str]
 
@@ -235,7 +235,7 @@ def _looks_at(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> boo
     suits = LabelMatcher.exact(pod.spec.node_selector).matches(node.metadata.labels) and (
         terms is None or NodeMatcher.compile(terms).matches(node.metadata.labels, node.metadata.name)
     )
-    bears = first_untolerated(node.spec.taints, pod.spec.tolerations) is None
+    bears = first_untolerated_taint(node.spec.taints, pod.spec.tolerations) is None
     return (suits or constraint.node_affinity_policy == "Ignore") and (
         bears or constraint.node_taints_policy != "Honor"
     )

@@ -21,7 +21,7 @@ from cpg_api.scheduling.forest import GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.selectors import LabelMatcher, NodeMatcher
-from cpg_api.tolerations import first_untolerated
+from cpg_api.tolerations import first_untolerated_taint
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -93,7 +93,7 @@ def suits(pod: Pod, node: Node) -> bool:
     terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     labels = node.metadata.labels
     return (
-        first_untolerated(taints, pod.spec.tolerations) is None
+        first_untolerated_taint(taints, pod.spec.tolerations) is None
         and LabelMatcher.exact(pod.spec.node_selector).matches(labels)
         and (terms is None or NodeMatcher.compile(terms).matches(labels, node.metadata.name))
     )

@@ -15,7 +15,7 @@ from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Surroundings, validate, validate_members
+from cpg_api.scheduling.validation import ValidationContext, validate, validate_members
 from cpg_engine.cluster.requests import RequestError
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
@@ -28,7 +28,7 @@ from cpg_engine.testing.oracle import Situation, violations
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.victim_units import budgets_of, never_preempts, units_of
 
-NOBODY = Surroundings(workloads={}, classes=PriorityClasses({}))
+NOBODY = ValidationContext(workloads={}, classes=PriorityClasses({}))
 
 
 class RootUnit(Struct, frozen=True):

@@ -9,7 +9,7 @@ from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import effective, known_priority, resolved_priority
+from cpg_api.scheduling.templates import effective_group, known_priority, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Change
 from cpg_scheduler.cache.events import EventCollector
@@ -71,7 +71,7 @@ class GroupIndex:
             workloads[name] = new
         if old is not None and new is not None and old.spec == new.spec:
             return set()
-        return self._change_units_of(flavour, self.stores[flavour].made_from(*name))
+        return self._change_units_of(flavour, self.stores[flavour].groups_of_workload(*name))
 
     def on_priority_class(self, change: Change[PriorityClass]) -> bool:
         """Take a change of a priority class; return whether any priority may be another one now."""
@@ -125,7 +125,7 @@ class GroupIndex:
         found: dict[GroupKey, Group] = {}
         key: GroupKey | None = leaf
         while key is not None and key in groups and key not in found:
-            found[key] = effective(groups[key], workloads)
+            found[key] = effective_group(groups[key], workloads)
             key = parent_of(found[key])
         if not found:
             return Lineage()

@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.conditions import find_condition, fitting, set_condition
+from cpg_api.conditions import find_condition, set_condition, truncate_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.forest import Group
@@ -333,7 +333,7 @@ class StatusWriter:
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
         # An empty message is left out when encoded, and what is left out keeps the words that stood there before.
-        status = {"conditions": [msgspec.to_builtins(ours) | {"message": fitting(condition).message}]}
+        status = {"conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]}
         await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         await self._record(resource, group.metadata, said, cause)
 

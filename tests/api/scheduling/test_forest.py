@@ -80,7 +80,7 @@ def test_a_cycle_is_one_tree_with_all_that_hangs_on_it() -> None:
     ]
     (tree,) = Forest.of(groups).trees()
     assert tree.anchor is Anchor.CYCLE
-    assert [key.name for key in tree.loop] == ["a", "b", "c"]
+    assert [key.name for key in tree.cycle] == ["a", "b", "c"]
     assert names(tree) == ["a", "c", "b", "leaf"]
     assert Forest.of(groups).tree_of(key_of(groups[3])) == tree
 
@@ -88,7 +88,7 @@ def test_a_cycle_is_one_tree_with_all_that_hangs_on_it() -> None:
 def test_a_group_that_is_its_own_parent_is_a_cycle() -> None:
     """The shortest cycle has one group."""
     (tree,) = Forest.of([composite("self", parent="self")]).trees()
-    assert (tree.anchor, names(tree), len(tree.loop)) == (Anchor.CYCLE, ["self"], 1)
+    assert (tree.anchor, names(tree), len(tree.cycle)) == (Anchor.CYCLE, ["self"], 1)
 
 
 def test_siblings_stand_by_age_then_by_name() -> None:

@@ -63,11 +63,11 @@ def test_groups_are_found_by_their_workload() -> None:
     store.put(pod_group("leaf", parent="mid", workload="w1"))
     store.put(composite("mid", workload="w2"))
     store.put(pod_group("flat"))
-    assert set(store.made_from("default", "w1")) == {LEAF}
+    assert set(store.groups_of_workload("default", "w1")) == {LEAF}
     store.put(pod_group("leaf", parent="mid", workload="w2"))
-    assert set(store.made_from("default", "w2")) == {LEAF, key("mid")}
-    assert store.made_from("default", "w1") == ()
-    assert store.made_from("other", "w2") == ()
+    assert set(store.groups_of_workload("default", "w2")) == {LEAF, key("mid")}
+    assert store.groups_of_workload("default", "w1") == ()
+    assert store.groups_of_workload("other", "w2") == ()
 
 
 def test_a_namesake_of_another_flavour_is_not_held() -> None:
@@ -75,8 +75,8 @@ def test_a_namesake_of_another_flavour_is_not_held() -> None:
     one, other = GroupStore("crd"), GroupStore("native")
     group = pod_group("leaf")
     one.put(group)
-    assert one.holds(group)
-    assert not other.holds(group)
+    assert one.has_object(group)
+    assert not other.has_object(group)
     assert list(one) == [group]
     assert LEAF in one
 

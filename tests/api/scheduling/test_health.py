@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
-from cpg_api.scheduling.health import Health, Standing, standings
+from cpg_api.scheduling.health import GroupHealth, HealthReason, tree_health
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
 from cpg_engine.testing.builders import bare, composite, metadata, pod, pod_group
@@ -36,42 +36,42 @@ def grown(groups: Iterable[Group]) -> Tree:
     return tree
 
 
-def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, Standing]:
+def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, GroupHealth]:
     """Return how every group of the one tree fares, by name."""
     tree = grown(groups)
 
     def members(key: GroupKey) -> list[Pod]:
         return [one for one in pods if one.metadata.name.rpartition("-")[0] == key.name]
 
-    return {node.key.name: one for node, one in zip(tree.nodes, standings(tree, members, NODES), strict=True)}
+    return {node.key.name: one for node, one in zip(tree.nodes, tree_health(tree, members, NODES), strict=True)}
 
 
 @pytest.mark.parametrize(
     ("pods", "health", "message", "counts"),
     [
-        ([], Health.PENDING, "0 of 0 pods running, 2 short", PodCounts()),
-        ([member("g")], Health.PENDING, "0 of 1 pods running, 2 short", PodCounts(desired=1)),
+        ([], HealthReason.PENDING, "0 of 0 pods running, 2 short", PodCounts()),
+        ([member("g")], HealthReason.PENDING, "0 of 1 pods running, 2 short", PodCounts(desired=1)),
         (
             [member("g", node="n1", phase="Running"), member("g", 1)],
-            Health.PARTIAL,
+            HealthReason.PARTIAL,
             "1 of 2 pods running, 1 short",
             PodCounts(desired=2, scheduled=1, running=1),
         ),
         (
             [member("g", node="n1", phase="Running"), member("g", 1, node="n1")],
-            Health.STARTING,
+            HealthReason.STARTING,
             "1 of 2 pods running, 1 short",
             PodCounts(desired=2, scheduled=2, running=1),
         ),
         (
             [member("g", number, node="n1", phase="Running") for number in range(3)],
-            Health.MINIMUM_MET,
+            HealthReason.MINIMUM_MET,
             "3 of 3 pods running",
             PodCounts(desired=3, scheduled=3, running=3),
         ),
         (
             [member("g", node="n1", phase="Succeeded"), member("g", 1, phase="Succeeded")],
-            Health.MINIMUM_MET,
+            HealthReason.MINIMUM_MET,
             "2 of 2 pods running",
             PodCounts(desired=2, scheduled=2, running=2),
         ),
@@ -81,21 +81,23 @@ def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, Standing]:
                 member("g", 1, node="n1", phase="Failed"),
                 member("g", 2, node="n1", phase="Running", ending=True),
             ],
-            Health.PARTIAL,
+            HealthReason.PARTIAL,
             "1 of 1 pods running, 1 short",
             PodCounts(desired=1, scheduled=1, running=1),
         ),
         (
             [member("g", node="n1", phase="Succeeded"), member("g", 1, node="n1", phase="Failed")],
-            Health.PENDING,
+            HealthReason.PENDING,
             "1 of 1 pods running, 1 short",
             PodCounts(desired=1, scheduled=1, running=1),
         ),
     ],
 )
-def test_a_gang_is_held_against_its_minimum(pods: list[Pod], health: Health, message: str, counts: PodCounts) -> None:
+def test_a_gang_is_held_against_its_minimum(
+    pods: list[Pod], health: HealthReason, message: str, counts: PodCounts
+) -> None:
     """Pods that have failed or are being deleted do not count; those that have succeeded do, and hold no node."""
-    assert fares([pod_group("g", gang=2)], *pods) == {"g": Standing(health=health, message=message, pods=counts)}
+    assert fares([pod_group("g", gang=2)], *pods) == {"g": GroupHealth(reason=health, message=message, pods=counts)}
 
 
 def two_gangs(*, minimum: int = 2, key: str | None = None, preferred: str | None = None) -> list[Group]:
@@ -110,7 +112,7 @@ def two_gangs(*, minimum: int = 2, key: str | None = None, preferred: str | None
 def test_a_root_names_who_is_short() -> None:
     """The first child that fares badly, in its own words."""
     fare = fares(two_gangs(), member("a", node="n1", phase="Running"))["root"]
-    assert fare.health is Health.PARTIAL
+    assert fare.reason is HealthReason.PARTIAL
     assert fare.message == "1 of 2 groups ready, 1 short: PodGroup b: 0 of 0 pods running, 1 short"
     assert (fare.groups, fare.pods) == (GroupCounts(desired=2, ready=1), PodCounts(desired=1, scheduled=1, running=1))
 
@@ -125,9 +127,9 @@ def test_a_tree_whose_pods_have_ended_is_no_half_gang() -> None:
     """It will never be whole, but holds no room; one pod that runs on does."""
     done = member("a", node="n1", phase="Succeeded")
     failed = member("b", node="n2", phase="Failed")
-    assert fares(two_gangs(), done, failed)["root"].health is Health.PENDING
+    assert fares(two_gangs(), done, failed)["root"].reason is HealthReason.PENDING
     wider = [*two_gangs(), pod_group("c", gang=2, parent="root")]
-    assert fares(wider, done, failed, member("c", node="n1", phase="Running"))["root"].health is Health.PARTIAL
+    assert fares(wider, done, failed, member("c", node="n1", phase="Running"))["root"].reason is HealthReason.PARTIAL
 
 
 def test_groups_that_are_not_there_are_short_as_well() -> None:
@@ -143,13 +145,13 @@ def test_groups_that_are_not_there_are_short_as_well() -> None:
 def test_a_root_that_wants_less_is_well_without_the_others() -> None:
     """Who is short is not its message then."""
     fare = fares(two_gangs(minimum=1), member("a", node="n1", phase="Running"))["root"]
-    assert (fare.health, fare.message) == (Health.MINIMUM_MET, "1 of 2 groups ready")
+    assert (fare.reason, fare.message) == (HealthReason.MINIMUM_MET, "1 of 2 groups ready")
 
 
 def test_a_root_starts_when_its_minimum_is_placed() -> None:
     """Half of it running is no half gang where the other half only starts."""
     fare = fares(two_gangs(), member("a", node="n1", phase="Running"), member("b", node="n2"))["root"]
-    assert fare.health is Health.STARTING
+    assert fare.reason is HealthReason.STARTING
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: i
         assert found[name].pods.desired == sum(one.status.phase != "Failed" for one in mine)
     ready["mid"] = ready["b"] or ready["c"]
     ready["root"] = ready["mid"] + ready["a"] >= inner
-    assert {name: one.health is Health.MINIMUM_MET for name, one in found.items()} == ready
+    assert {name: one.reason is HealthReason.MINIMUM_MET for name, one in found.items()} == ready
     leaves = [found[name].pods for name in "abc"]
     assert found["root"].pods.scheduled == sum(one.scheduled for one in leaves)
     below = {"root": "abc", "mid": "bc", "a": "a", "b": "b", "c": "c"}
@@ -226,15 +228,18 @@ def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: i
             and not pod.is_terminating
             and pod.status.phase not in {"Succeeded", "Failed"}
         ]
-        assert one.health is not (Health.PENDING if holding else Health.PARTIAL)
-        partial = one.health in {Health.PARTIAL, Health.PENDING}
-        assert partial == (not ready[name] and "STARTING" not in one.health.name)
+        assert one.reason is not (HealthReason.PENDING if holding else HealthReason.PARTIAL)
+        partial = one.reason in {HealthReason.PARTIAL, HealthReason.PENDING}
+        assert partial == (not ready[name] and "STARTING" not in one.reason.name)
 
 
 def test_a_cycle_fares_as_well_as_it_can() -> None:
     """Nothing recurses for ever."""
     groups = [composite("x", parent="y"), composite("y", parent="x")]
-    assert {name: one.health for name, one in fares(groups).items()} == {"x": Health.PENDING, "y": Health.PENDING}
+    assert {name: one.reason for name, one in fares(groups).items()} == {
+        "x": HealthReason.PENDING,
+        "y": HealthReason.PENDING,
+    }
 
 
 def test_only_pod_groups_have_members() -> None:
@@ -246,7 +251,7 @@ def test_only_pod_groups_have_members() -> None:
         asked.append(key)
         return ()
 
-    standings(tree, members, NODES)
+    tree_health(tree, members, NODES)
     assert asked == [GroupKey(PodGroup.kind, "default", "root")]
 
 
@@ -255,6 +260,6 @@ def test_a_group_that_waits_for_its_template_says_so() -> None:
     said = fares([bare(composite("root")), bare(pod_group("g", parent="root"))])
     assert said["g"].message.startswith("waiting for Workload default/w with a template g for a PodGroup")
     assert said["root"].message.startswith("waiting for Workload default/w with a template root for a Composite")
-    assert said["g"].health is Health.PENDING
+    assert said["g"].reason is HealthReason.PENDING
     running = fares([bare(pod_group("g", workload="w"))], member("g", node="n1", phase="Running"))
-    assert running["g"].health is Health.MINIMUM_MET
+    assert running["g"].reason is HealthReason.MINIMUM_MET

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group
 from cpg_api.scheduling.names import FINALIZER
-from cpg_api.scheduling.protection import due_finalizers, is_held_by_children, is_protected_by_us
+from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children, needs_our_finalizer
 from cpg_engine.testing.builders import composite, metadata, pod_group
 
 OTHER = "example.com/hold"
@@ -24,9 +24,9 @@ def group(*finalizers: str, deleting: bool = False, kind: str = "PodGroup") -> G
 @pytest.mark.parametrize("is_held", [False, True])
 def test_every_group_of_ours_gets_the_finalizer_once(kind: str, is_held: bool) -> None:  # noqa: FBT001
     """It comes after those that others have put there, and one that is there already is not put again."""
-    assert due_finalizers(group(kind=kind), native=False, held=is_held) == (FINALIZER,)
-    assert due_finalizers(group(OTHER, kind=kind), native=False, held=is_held) == (OTHER, FINALIZER)
-    assert due_finalizers(group(FINALIZER, OTHER, kind=kind), native=False, held=is_held) is None
+    assert desired_finalizers(group(kind=kind), native=False, held=is_held) == (FINALIZER,)
+    assert desired_finalizers(group(OTHER, kind=kind), native=False, held=is_held) == (OTHER, FINALIZER)
+    assert desired_finalizers(group(FINALIZER, OTHER, kind=kind), native=False, held=is_held) is None
 
 
 @pytest.mark.parametrize("native", [False, True])
@@ -34,22 +34,22 @@ def test_every_group_of_ours_gets_the_finalizer_once(kind: str, is_held: bool) -
 def test_a_group_that_is_being_deleted_loses_ours_when_nothing_holds_it(kind: str, native: bool) -> None:  # noqa: FBT001
     """Until then it stays as it is; the finalizers of others stay in any case."""
     leaving = group(OTHER, FINALIZER, deleting=True, kind=kind)
-    assert due_finalizers(leaving, native=native, held=True) is None
-    assert due_finalizers(leaving, native=native, held=False) == (OTHER,)
+    assert desired_finalizers(leaving, native=native, held=True) is None
+    assert desired_finalizers(leaving, native=native, held=False) == (OTHER,)
 
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_nothing_is_added_to_a_group_that_is_being_deleted(is_held: bool) -> None:  # noqa: FBT001
     """The API server would refuse it, and somebody has decided to let it go."""
-    assert due_finalizers(group(deleting=True), native=False, held=is_held) is None
-    assert due_finalizers(group(OTHER, deleting=True), native=False, held=is_held) is None
+    assert desired_finalizers(group(deleting=True), native=False, held=is_held) is None
+    assert desired_finalizers(group(OTHER, deleting=True), native=False, held=is_held) is None
 
 
 def test_of_the_native_groups_only_composite_ones_are_ours_to_protect() -> None:
     """Kubernetes protects its PodGroups itself."""
-    assert [is_protected_by_us(one, native=True) for one in (composite("c"), pod_group("p"))] == [True, False]
-    assert [is_protected_by_us(one, native=False) for one in (composite("c"), pod_group("p"))] == [True, True]
-    assert due_finalizers(group(), native=True, held=False) is None
+    assert [needs_our_finalizer(one, native=True) for one in (composite("c"), pod_group("p"))] == [True, False]
+    assert [needs_our_finalizer(one, native=False) for one in (composite("c"), pod_group("p"))] == [True, True]
+    assert desired_finalizers(group(), native=True, held=False) is None
 
 
 def held(*groups: Group) -> dict[str, bool]:

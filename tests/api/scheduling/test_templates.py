@@ -14,16 +14,16 @@ from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
 from cpg_api.scheduling.policies import PodGroupResourceClaim, SchedulingConstraints
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import (
-    COPIED,
-    TemplatePlace,
-    awaited,
-    due_fields,
-    effective,
+    TEMPLATE_FIELDS,
+    TemplatePosition,
+    effective_group,
     effective_tree,
+    fields_to_fill,
     known_priority,
-    resolved_preemption,
+    resolved_preemption_policy,
     resolved_priority,
-    template_places,
+    template_positions,
+    template_wait_message,
     walk_templates,
 )
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload, WorkloadSpec
@@ -77,8 +77,8 @@ def test_a_workload_without_templates_has_no_places() -> None:
 def test_places_are_found_by_name() -> None:
     """The template itself is part of its place."""
     leaf = leaf_template("leaf")
-    found = template_places(workload([inner_template("top", [leaf])]))
-    assert found["leaf"] == TemplatePlace(template=leaf, kind="PodGroup", parent="top", depth=2)
+    found = template_positions(workload([inner_template("top", [leaf])]))
+    assert found["leaf"] == TemplatePosition(template=leaf, kind="PodGroup", parent="top", depth=2)
     assert found.keys() == {"top", "leaf"}
 
 
@@ -87,7 +87,7 @@ def test_templates_of_any_depth_are_walked_without_recursion() -> None:
     template: Template = leaf_template("0")
     for level in range(1, 5000):
         template = inner_template(str(level), [template])
-    found = template_places(workload([template]))
+    found = template_positions(workload([template]))
     assert (found["0"].depth, found["0"].parent, len(found)) == (5000, "1", 5000)
 
 
@@ -117,7 +117,7 @@ def test_the_walk_is_the_recursive_one(source: Workload) -> None:
     spec = source.spec
     tops: list[Template] = [*(spec.pod_group_templates or ()), *(spec.composite_pod_group_templates or ())]
     assert places(source) == [place for top in tops for place in slow_places(top, None, 1)]
-    assert len(template_places(source)) == len(places(source))
+    assert len(template_positions(source)) == len(places(source))
 
 
 CLASSES = PriorityClasses(
@@ -135,7 +135,7 @@ def due(
 ) -> dict[str, Any]:
     """Return what is to be filled in of a group, by a template ``t`` with these changes; no Workload where None."""
     source = workload([replace(template or leaf_template("t"), **changes)])
-    return due_fields(group, {("default", "w"): source}, classes)
+    return fields_to_fill(group, {("default", "w"): source}, classes)
 
 
 def prioritised(group: Group, **changes: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def prioritised(group: Group, **changes: Any) -> dict[str, Any]:
     around = {("default", "w"): workload([replace(leaf_template("t"), **changes)])}
     assert resolved_priority(group, around, CLASSES) == found.get("priority", group.spec.priority)
     if "preemptionPolicy" in found:
-        assert resolved_preemption(group, around, CLASSES) == found.pop("preemptionPolicy")
+        assert resolved_preemption_policy(group, around, CLASSES) == found.pop("preemptionPolicy")
     return found
 
 
@@ -178,7 +178,7 @@ def test_no_priority_is_filled_in_while_a_template_may_come_that_has_one(workloa
     assert resolved_priority(group, {}, CLASSES) == 0
     assert known_priority(group, {}, CLASSES) is None
     assert known_priority(with_spec(group, priority_class_name="low"), {}, CLASSES) == 5
-    assert due_fields(BARE, AROUND, None) == {}
+    assert fields_to_fill(BARE, AROUND, None) == {}
 
 
 def test_a_default_is_filled_in_with_its_name() -> None:
@@ -219,32 +219,34 @@ AROUND = {("default", "w"): workload([LEAF])}
 
 def test_a_group_without_a_policy_takes_everything_from_its_template() -> None:
     """It is scheduled by that before anybody has written it down."""
-    found = effective(EMPTY, AROUND)
+    found = effective_group(EMPTY, AROUND)
     assert found.minimum == 3
-    assert {field: getattr(found.spec, field) for field in COPIED} == {field: getattr(LEAF, field) for field in COPIED}
-    assert awaited(found) == ""
-    assert resolved_preemption(found, AROUND, CLASSES) == "Never"
+    assert {field: getattr(found.spec, field) for field in TEMPLATE_FIELDS} == {
+        field: getattr(LEAF, field) for field in TEMPLATE_FIELDS
+    }
+    assert template_wait_message(found) == ""
+    assert resolved_preemption_policy(found, AROUND, CLASSES) == "Never"
     assert resolved_priority(found, AROUND, CLASSES) == 7
 
 
 def test_what_is_written_down_is_what_it_is_scheduled_by() -> None:
     """All of it in one write, after which nothing is due."""
-    fields = msgspec.to_builtins(due_fields(EMPTY, AROUND, CLASSES))
+    fields = msgspec.to_builtins(fields_to_fill(EMPTY, AROUND, CLASSES))
     written = msgspec.convert({**msgspec.to_builtins(EMPTY.spec), **fields}, PodGroupSpec)
-    assert replace(EMPTY, spec=replace(written, priority=None)) == effective(EMPTY, AROUND)
+    assert replace(EMPTY, spec=replace(written, priority=None)) == effective_group(EMPTY, AROUND)
     assert written.priority == 7
-    assert due_fields(replace(EMPTY, spec=written), AROUND, CLASSES) == {}
+    assert fields_to_fill(replace(EMPTY, spec=written), AROUND, CLASSES) == {}
 
 
 def test_what_a_group_says_itself_stands() -> None:
     """The template has a word only where the group has none."""
     single = with_spec(EMPTY, disruption_mode=disruption(all_=False), scheduling_constraints=SchedulingConstraints())
-    found = effective(single, AROUND)
+    found = effective_group(single, AROUND)
     assert (found.spec.disruption_mode, found.spec.scheduling_constraints) == (
         single.spec.disruption_mode,
         single.spec.scheduling_constraints,
     )
-    assert set(due_fields(single, AROUND, CLASSES)) == {
+    assert set(fields_to_fill(single, AROUND, CLASSES)) == {
         "schedulingPolicy",
         "resourceClaims",
         "preemptionPolicy",
@@ -255,34 +257,34 @@ def test_what_a_group_says_itself_stands() -> None:
 def test_a_group_with_a_policy_is_whole() -> None:
     """What it leaves empty means what it does without a template, but for its priority."""
     group = with_spec(BARE, disruption_mode=None)
-    assert effective(group, AROUND) is group
-    assert due_fields(group, AROUND, CLASSES) == {
+    assert effective_group(group, AROUND) is group
+    assert fields_to_fill(group, AROUND, CLASSES) == {
         "disruptionMode": disruption(all_=False),
         "priority": 7,
         "preemptionPolicy": "PreemptLowerPriority",
     }
-    assert due_fields(group, {}, CLASSES) == {"disruptionMode": disruption(all_=False)}
+    assert fields_to_fill(group, {}, CLASSES) == {"disruptionMode": disruption(all_=False)}
 
 
 def test_a_group_without_a_policy_waits_for_its_template() -> None:
     """For its Workload, which it names, and for a template of its kind; nothing is known or written before."""
     for there in ({}, {("default", "w"): workload([inner_template("t", [leaf_template("x")])])}):
-        found = effective(EMPTY, there)
+        found = effective_group(EMPTY, there)
         assert found is EMPTY
         assert found.minimum == 1
-        assert awaited(found) == (
+        assert template_wait_message(found) == (
             "waiting for Workload default/w with a template t for a PodGroup: "
             "PodGroup default/g takes its schedulingPolicy from there"
         )
-        assert "preemptionPolicy" not in due_fields(EMPTY, there, CLASSES)
+        assert "preemptionPolicy" not in fields_to_fill(EMPTY, there, CLASSES)
     assert resolved_priority(EMPTY, {}, CLASSES) is None
-    assert due_fields(EMPTY, {}, CLASSES) == {}
-    assert due_fields(with_spec(EMPTY, priority_class_name="meek"), {}, CLASSES) == {"priority": 50}
+    assert fields_to_fill(EMPTY, {}, CLASSES) == {}
+    assert fields_to_fill(with_spec(EMPTY, priority_class_name="meek"), {}, CLASSES) == {"priority": 50}
 
 
 def test_a_group_with_neither_policy_nor_reference_waits_for_good() -> None:
     """The API server refuses it, but what has come from elsewhere must not break anything."""
-    assert awaited(PodGroup(metadata=metadata("g"), spec=PodGroupSpec())) == (
+    assert template_wait_message(PodGroup(metadata=metadata("g"), spec=PodGroupSpec())) == (
         "PodGroup default/g has no schedulingPolicy, and no workloadRef to take one from"
     )
 

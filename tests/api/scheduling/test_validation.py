@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key_of, parent_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Fault, Surroundings, TreeProblem, validate, validate_members, waits_for
+from cpg_api.scheduling.validation import (
+    Fault,
+    TreeProblem,
+    ValidationContext,
+    tree_wait_message,
+    validate,
+    validate_members,
+)
 from cpg_api.scheduling.workload import Workload
 from cpg_engine.testing.builders import (
     bare,
@@ -30,16 +37,16 @@ TEMPLATES = workload([inner_template("root", [inner_template("mid", [leaf_templa
 NO_CLASSES = PriorityClasses(by_name={})
 
 
-def surroundings(*workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> Surroundings:
+def context(*workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> ValidationContext:
     """Return what a tree is judged against."""
     by_name = {(found.metadata.namespace, found.metadata.name): found for found in workloads}
-    return Surroundings(workloads=by_name, classes=classes)
+    return ValidationContext(workloads=by_name, classes=classes)
 
 
 def judged(groups: list[Group], *workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> tuple[TreeProblem, ...]:
     """Return what is wrong with the one tree that the groups form."""
     (tree,) = Forest.of(groups).trees()
-    return validate(tree, surroundings(*workloads, classes=classes))
+    return validate(tree, context(*workloads, classes=classes))
 
 
 def found(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
@@ -204,11 +211,11 @@ def test_a_priority_counts_before_it_is_written_down() -> None:
     groups: list[Group] = [composite("root", priority=100), pod_group("a", parent="root", priority=None)]
     assert judged(groups, source) == ()
     (tree,) = Forest.of([pod_group("a", priority=None, workload="w")]).trees()
-    flat = surroundings(workload([replace(leaf_template("a"), priority=100)]))
+    flat = context(workload([replace(leaf_template("a"), priority=100)]))
     (problem,) = validate_members(tree, [(tree.nodes[0].key, pod("p", priority=7))], flat)
     assert "by its root PodGroup default/a, has 100" in problem.message
     gone = workload([replace(leaf_template("a"), priority_class_name="gone")])
-    assert found(validate(tree, surroundings(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
+    assert found(validate(tree, context(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
 
 
 def test_an_unknown_priority_class_is_named() -> None:
@@ -221,7 +228,7 @@ def test_an_unknown_priority_class_is_named() -> None:
     )
     assert found(judged([group])) == [(Fault.PRIORITY_CLASS_UNKNOWN, "gang", "PriorityClass gone")]
     (tree,) = Forest.of([group]).trees()
-    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], surroundings()) == ()
+    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], context()) == ()
 
 
 def test_a_pod_with_another_priority_is_named() -> None:
@@ -229,7 +236,7 @@ def test_a_pod_with_another_priority_is_named() -> None:
     group = pod_group("gang", priority=0)
     (tree,) = Forest.of([group]).trees()
     members = [(key_of(group), pod("p", priority=7)), (key_of(group), pod("q", priority=None))]
-    (problem,) = validate_members(tree, members, surroundings())
+    (problem,) = validate_members(tree, members, context())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
     assert "has priority 7" in problem.message
 
@@ -309,11 +316,11 @@ def test_a_tree_that_waits_for_its_templates_is_not_wrong() -> None:
     groups = [composite("root", all_=True, priority=3), bare(pod_group("a", parent="root"))]
     assert judged(groups) == ()
     (tree,) = Forest.of(groups).trees()
-    assert waits_for(tree, {}).startswith("waiting for Workload default/w with a template a for a PodGroup")
-    assert validate_members(tree, [], surroundings()) == ()
+    assert tree_wait_message(tree, {}).startswith("waiting for Workload default/w with a template a for a PodGroup")
+    assert validate_members(tree, [], context()) == ()
     whole = replace(leaf_template("a"), disruption_mode=disruption(all_=True), priority=3)
     there = workload([inner_template("root", [whole])])
-    assert waits_for(tree, {("default", "w"): there}) == ""
+    assert tree_wait_message(tree, {("default", "w"): there}) == ""
     assert judged(groups, there) == ()
     single = bare(pod_group("a", parent="root"))
     single = replace(single, spec=replace(single.spec, disruption_mode=disruption(all_=False)))
@@ -341,7 +348,7 @@ def slow_faults(tree: Tree) -> Iterator[tuple[Fault, GroupKey]]:
     """Judge a tree group by group, from the parents' names alone."""
     groups = {node.key: node.group for node in tree.nodes}
     if tree.anchor is Anchor.CYCLE:
-        yield Fault.CYCLE, min(tree.loop)
+        yield Fault.CYCLE, min(tree.cycle)
         return
     for key, group in groups.items():
         parent = groups.get(parent_of(group) or key)
@@ -393,6 +400,6 @@ def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> 
 def test_any_heap_has_the_faults_of_the_slow_model(heap: list[Group]) -> None:
     """Fault by fault and group by group, the judgement is that of reading each group with its parent."""
     for tree in Forest.of(heap).trees():
-        problems = validate(tree, surroundings(TEMPLATES))
+        problems = validate(tree, context(TEMPLATES))
         assert {(problem.fault, problem.group) for problem in problems} == set(slow_faults(tree))
         assert list(problems) == sorted(problems)

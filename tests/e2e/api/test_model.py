@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_api.dumping import SchedulingObject, dump
+from cpg_api.manifests import SchedulingObject, to_manifest
 from cpg_api.parsing import parse_object
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
@@ -24,7 +24,7 @@ async def test_the_model_reads_all_that_the_api_server_stores(api: "Api", full: 
     await api.create(kind, {"metadata": {"name": "full"}, **body})
     found = parse_object(await api.connection.get(api.path(kind, "full")), KINDS[kind])
     assert isinstance(found, KINDS[kind])
-    assert dump(found)["spec"] == body["spec"]
+    assert to_manifest(found)["spec"] == body["spec"]
 
 
 async def test_a_fresh_group_reads_as_pending(api: "Api") -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from cpg_api.dumping import EXTENSIONS
+from cpg_api.manifests import EXTENSIONS
 from cpg_api.scheduling.names import NATIVE_GROUP, VERSION
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_client.connection import JSON_PATCH
 from cpg_client.informers import Informers
 from cpg_client.reflector import Reflector, Source

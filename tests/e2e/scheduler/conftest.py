@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import (
@@ -138,7 +138,7 @@ class Live(ClusterSimulator):
         """Create a group, or change its minimum."""
         is_new = key_of(group) not in self.groups
         self.groups[key_of(group)] = group
-        plain = dump(group, native=self._flavour == "native")
+        plain = to_manifest(group, native=self._flavour == "native")
         if not is_new:
             self.flush()
             changed = {"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}

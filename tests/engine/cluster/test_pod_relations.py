@@ -116,11 +116,11 @@ def test_merged_label_keys_outlive_a_change_of_the_label() -> None:
 def test_no_selector_stays_none() -> None:
     """It selects nobody, whatever the label keys."""
     (only,) = compiled(spec(term(label_selector=None, match_label_keys=("hash",))), hash="1").terms.needs
-    assert only.labels.never
+    assert only.labels.matches_nothing
     (constraint,) = compiled(
         PodSpec(topology_spread_constraints=(spread(label_selector=None, match_label_keys=("hash",)),)), hash="1"
     ).spread
-    assert (constraint.counted.never, constraint.own) == (True, 0)
+    assert (constraint.counted.matches_nothing, constraint.own) == (True, 0)
 
 
 def test_a_constraint_is_compiled_with_its_defaults() -> None:
@@ -144,7 +144,7 @@ def test_an_empty_selector_selects_the_pod_and_counts_nobody() -> None:
     """That is how kube-scheduler has it; with a label key it is not empty any more."""
     empty = spread(label_selector=LabelSelector())
     (odd,) = compiled(PodSpec(topology_spread_constraints=(empty,)), app="web").spread
-    assert (odd.counted.never, odd.own) == (True, 1)
+    assert (odd.counted.matches_nothing, odd.own) == (True, 1)
     (usual,) = compiled(
         PodSpec(topology_spread_constraints=(replace(empty, match_label_keys=("app",)),)), app="web"
     ).spread

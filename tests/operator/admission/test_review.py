@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, KINDS, NATIVE
@@ -46,7 +46,7 @@ YES = {"allowed": True}
 
 def test_what_can_never_be_right_is_refused() -> None:
     """With the words of the condition."""
-    found = Rig(composite("x", parent="y")).ask(dump(CLOSING))
+    found = Rig(composite("x", parent="y")).ask(to_manifest(CLOSING))
     assert not found["allowed"]
     assert found["status"]["code"] == 422
     assert found["status"]["message"] == "the parents of CompositePodGroup default/x form a cycle: x -> y -> x"
@@ -55,31 +55,36 @@ def test_what_can_never_be_right_is_refused() -> None:
 def test_what_is_there_is_not_known_before_it_has_been_read() -> None:
     """So nothing is refused, and nothing warned of."""
     rig = Rig(composite("x", parent="y"), ground=ViewFixture("default"))
-    assert rig.ask(dump(CLOSING)) == YES
+    assert rig.ask(to_manifest(CLOSING)) == YES
     rig.ground.read()
-    assert not rig.ask(dump(CLOSING))["allowed"]
+    assert not rig.ask(to_manifest(CLOSING))["allowed"]
 
 
 def test_what_may_become_right_is_warned_of() -> None:
     """A few things, none of them too long for the API server."""
     leaves = [replace(leaf_template("t"), name=f"{'long' * 60}-{number}") for number in range(9)]
     groups = [pod_group(f"g{number}", workload="w", template=leaf.name) for number, leaf in enumerate(leaves)]
-    found = Rig(*groups).ask(dump(workload([leaf_template("other")])))
+    found = Rig(*groups).ask(to_manifest(workload([leaf_template("other")])))
     assert found["allowed"]
     assert len(found["warnings"]) == MOST_WARNINGS
     assert {len(warning) for warning in found["warnings"]} == {LONGEST_WARNING}
-    short = Rig(workload([leaf_template("b")])).ask(dump(pod_group("a", workload="w", template="a")))
+    short = Rig(workload([leaf_template("b")])).ask(to_manifest(pod_group("a", workload="w", template="a")))
     assert short["warnings"] == ["PodGroup default/a is made from template a, which Workload default/w has not"]
 
 
 @pytest.mark.parametrize(
     ("new", "old"),
     [
-        (dump(CLOSING), dump(replace(CLOSING, metadata=replace(CLOSING.metadata, labels={"a": "b"})))),
-        (dump(replace(CLOSING, metadata=replace(CLOSING.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))), None),
+        (to_manifest(CLOSING), to_manifest(replace(CLOSING, metadata=replace(CLOSING.metadata, labels={"a": "b"})))),
+        (
+            to_manifest(
+                replace(CLOSING, metadata=replace(CLOSING.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+            ),
+            None,
+        ),
         ({"kind": "Pod"}, None),
         ({"kind": "PodGroup", "spec": 7}, None),
-        ({**dump(CLOSING), "spec": None}, None),
+        ({**to_manifest(CLOSING), "spec": None}, None),
     ],
 )
 def test_nothing_is_said_where_nothing_is_new(new: Any, old: Any) -> None:  # noqa: ANN401  # as JSON is
@@ -91,12 +96,12 @@ def test_who_knows_nothing_allows_everything() -> None:
     """A replica that stands by; one that looks after built-in groups alone; and one with a mistake in it."""
     rig = Rig(composite("x", parent="y"))
     rig.gate.view = None
-    assert rig.ask(dump(CLOSING)) == YES
+    assert rig.ask(to_manifest(CLOSING)) == YES
     rig.gate.view = ClusterView({NATIVE: KINDS[NATIVE]}, lambda _: None)
-    assert rig.ask(dump(CLOSING)) == YES
+    assert rig.ask(to_manifest(CLOSING)) == YES
     rig.gate.view = rig.ground.view
     del rig.ground.view.stores[CRD].forest
-    assert rig.ask(dump(CLOSING)) == YES
+    assert rig.ask(to_manifest(CLOSING)) == YES
     facts = Facts(states=(), queued=0, unwritten=0, age=0.0)
     assert "cpg_operator_mistakes_total 1.0" in rig.metrics.page(facts).decode()
 
@@ -104,7 +109,7 @@ def test_who_knows_nothing_allows_everything() -> None:
 def test_a_deep_object_is_reviewed_like_any_other() -> None:
     """Its deepest levels are cut, so the review sees the rest."""
     deep = msgspec.Raw(b'{"f:a":' * 5000 + b"{}" + b"}" * 5000)
-    plain = dump(CLOSING)
+    plain = to_manifest(CLOSING)
     plain["metadata"]["managedFields"] = [{"fieldsV1": deep}]
     assert not Rig(composite("x", parent="y")).ask(plain)["allowed"]
 

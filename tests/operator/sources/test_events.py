@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
@@ -75,7 +75,7 @@ class Rig:
 
 def plain(name: str, **more: Any) -> dict[str, Any]:  # as JSON is
     """Return a group as the API server sends it."""
-    return {**dump(pod_group(name, meta=metadata(name))), **more}
+    return {**to_manifest(pod_group(name, meta=metadata(name))), **more}
 
 
 async def hear(rig: Rig, monkeypatch: pytest.MonkeyPatch, *events: tuple[str | None, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.parsing import Rejected
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
@@ -65,7 +65,7 @@ class Rig:
 
     def there(self, groups: Sequence[Group], path: str = "/apis/scheduling.cpg.dev/v1alpha3/podgroups") -> None:
         """Have the server hold these groups."""
-        self.server.items[path] = [dump(group) for group in groups]
+        self.server.items[path] = [to_manifest(group) for group in groups]
 
     def names(self) -> set[str]:
         """Return what the view knows."""
@@ -157,7 +157,7 @@ async def test_others_have_their_turn_while_a_long_list_is_gone_through(rig: Rig
 async def test_what_does_not_fit_is_told_and_not_there(rig: Rig) -> None:
     """Even if an earlier state of it did fit."""
     rig.view.put(CRD, group("bad"))
-    bad = dump(group("bad", "2"))
+    bad = to_manifest(group("bad", "2"))
     bad["spec"] = 7
     rig.server.items["/apis/scheduling.cpg.dev/v1alpha3/podgroups"] = [bad]
     assert await rig.sweeper.sweep() == 1

@@ -10,8 +10,8 @@ from cpg_api.conditions import merge_conditions
 from cpg_api.meta import Condition
 from cpg_api.scheduling.compositepodgroup import CompositePodGroupStatus
 from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
-from cpg_api.scheduling.repairing import RELEASE_ANNOTATION
 from cpg_client.flavours import CRD, NATIVE
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import composite, metadata, node, pod_group

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.repairing import PARTIAL, RELEASE_ANNOTATION
+from cpg_api.scheduling.partial_release import PARTIAL, RELEASE_ANNOTATION
 from cpg_engine.testing.builders import composite, metadata, pod_group
 from cpg_operator.steps.partial_release import release
 from cpg_operator.testing.fixtures import NOW, ViewFixture, members

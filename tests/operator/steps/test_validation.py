@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.judging import initially_scheduled
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.health import HEALTHY
+from cpg_api.validity import initially_scheduled_type
 from cpg_engine.testing.builders import composite, pod_group
 from cpg_operator.steps.validation import GRACE, _word, judge
 from cpg_operator.testing.fixtures import STAMP, ViewFixture, members, small_tree
@@ -59,7 +59,7 @@ def test_of_one_fault_there_is_one_event() -> None:
     words = "Pod default/{} of PodGroup default/a has priority {}, but its tree has 7 (and {} more problem{})"
     before, after = words.format("a-xyz", 5, 1, ""), words.format("b-uvw", 6, 40, "s")
     for message, is_told in ((after, False), ("a cycle", True)):
-        found = Condition(type=initially_scheduled(root), status="False", reason="Invalid", message=before)
+        found = Condition(type=initially_scheduled_type(root), status="False", reason="Invalid", message=before)
         word = _word(replace(root, status=replace(root.status, conditions=(found,))), replace(found, message=message))
         assert (word is not None) is is_told
 
@@ -67,7 +67,7 @@ def test_of_one_fault_there_is_one_event() -> None:
 def test_it_is_taken_back_when_the_tree_is_mended(ground: ViewFixture) -> None:
     """With an event that says what was mended."""
     root = composite("root")
-    ground.put(said(root, (initially_scheduled(root), "False", "Invalid", STAMP)))
+    ground.put(said(root, (initially_scheduled_type(root), "False", "Invalid", STAMP)))
     (write,) = judge(ground.scene()).writes
     assert (condition_of(write).status, condition_of(write).reason) == ("Unknown", "Pending")
     assert write.word is not None
@@ -107,7 +107,7 @@ def test_then_it_is_said_for_it(ground: ViewFixture) -> None:
 def test_what_was_said_is_not_said_again(ground: ViewFixture) -> None:
     """A tree that has run for a month is nothing to write about."""
     root, *leaves = small_tree()
-    done = [said(one, (initially_scheduled(one), "True", "Scheduled", STAMP)) for one in (root, *leaves)]
+    done = [said(one, (initially_scheduled_type(one), "True", "Scheduled", STAMP)) for one in (root, *leaves)]
     ground.put(*done)
     ground.pods(*members("a", 2), *members("b", 2))
     assert judge(ground.scene()) == NOTHING

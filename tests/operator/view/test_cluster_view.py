@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import PodStatus
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Forest, GroupKey
@@ -101,7 +101,7 @@ def test_an_answer_to_a_write_of_ours_is_known_and_nearly_always_no_news(ground:
 
     def answered(found: PodGroup) -> bool:
         write = written(**{key: getattr(found.status, key) for key in ("conditions", "pods")})
-        return ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
+        return ground.view.answered(CRD, write, msgspec.json.encode(to_manifest(found)))
 
     healthy = Condition(type="Healthy", status="True", reason="MinimumMet", last_transition_time=STAMP)
     ours = replace(before, status=PodGroupStatus(conditions=(healthy,), pods=PodCounts(desired=1)))
@@ -132,7 +132,7 @@ def test_what_others_changed_is_seen_in_an_answer_by_all_whom_it_concerns(ground
     ground.put(before)
     ground.taken()
     resized = pod_group("a", gang=9, meta=at("12"), workload="w", template="t")
-    assert ground.view.answered(CRD, written(pods={"desired": 1}), msgspec.json.encode(dump(resized)))
+    assert ground.view.answered(CRD, written(pods={"desired": 1}), msgspec.json.encode(to_manifest(resized)))
     assert {key.anchor.kind for key in ground.marked} == {"PodGroup", "Workload"}
 
 
@@ -150,7 +150,7 @@ def test_an_answer_in_which_others_have_written_what_is_ours_is_news(ground: Vie
         ("16", replace(written(conditions=[]), manager="cpg-operator-validation"), one, wrong, True),
     ):
         found = replace(group, metadata=at(version), status=PodGroupStatus(pods=pods, domain=domain))
-        assert ground.view.answered(CRD, write, msgspec.json.encode(dump(found))) is is_news, version
+        assert ground.view.answered(CRD, write, msgspec.json.encode(to_manifest(found))) is is_news, version
 
 
 def test_what_a_write_has_not_found_is_forgotten(ground: ViewFixture) -> None:
@@ -238,7 +238,7 @@ def test_what_we_say_of_a_workload_is_no_news(ground: ViewFixture) -> None:
 
     def answered(found: Workload) -> bool:
         write = Write(verb=Verb.APPLY_STATUS, resource=KINDS[CRD][Workload], target=source.metadata, part="i")
-        return ground.view.answered(CRD, write, msgspec.json.encode(dump(found)))
+        return ground.view.answered(CRD, write, msgspec.json.encode(to_manifest(found)))
 
     ground.view.put(CRD, at("1"))
     ground.marked.clear()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from cpg_api.dumping import dump
+from cpg_api.manifests import to_manifest
 from cpg_api.meta import OwnerReference
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
@@ -124,7 +124,7 @@ def test_every_field_of_a_template_is_copied() -> None:
         preemption_policy="Never",
         pod_group_templates=(template,),
     )
-    root, group = (dump(one)["spec"] for one in groups_of(named(above)))
+    root, group = (to_manifest(one)["spec"] for one in groups_of(named(above)))
     shared = {
         "disruptionMode": {"all": {}},
         "priorityClassName": "high",

@@ -19,9 +19,9 @@ EXTENSIONS = frozenset({"preferredTopology", "replicas", "pods", "groups", "doma
 """Fields, in spec and status, that scheduling.k8s.io has not; nor has its Workload a status."""
 
 
-def dump(found: SchedulingObject, *, native: bool = False) -> dict[str, Any]:
+def to_manifest(found: SchedulingObject, *, native: bool = False) -> dict[str, Any]:
     """Return the object as plain data, with ``apiVersion`` and ``kind``, for either flavour."""
-    plain: dict[str, Any] = _listed(msgspec.to_builtins(found))
+    plain: dict[str, Any] = _with_lists(msgspec.to_builtins(found))
     if native:
         plain |= {part: _without_extensions(plain[part]) for part in ("spec", "status") if part in plain}
         if isinstance(found, Workload):
@@ -30,12 +30,12 @@ def dump(found: SchedulingObject, *, native: bool = False) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": found.kind, **plain}
 
 
-def _listed(plain: Any) -> Any:  # noqa: ANN401 - plain data of any form
+def _with_lists(plain: Any) -> Any:  # noqa: ANN401 - plain data of any form
     """Make lists of tuples: YAML would write the latter as something of Python's own."""
     if isinstance(plain, dict):
-        return {key: _listed(value) for key, value in plain.items()}
+        return {key: _with_lists(value) for key, value in plain.items()}
     if isinstance(plain, tuple):
-        return [_listed(value) for value in plain]
+        return [_with_lists(value) for value in plain]
     return plain
 
 

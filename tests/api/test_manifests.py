@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cpg_api.dumping import EXTENSIONS, SchedulingObject, dump
+from cpg_api.manifests import EXTENSIONS, SchedulingObject, to_manifest
 from cpg_api.meta import Condition
 from cpg_api.parsing import convert_object, parse_object
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupStatus
@@ -36,7 +36,7 @@ def extended_group() -> PodGroup:
 
 def test_a_group_says_what_it_is() -> None:
     """The version and kind come first, and what has its default is left out."""
-    assert dump(pod_group("g", gang=2)) == {
+    assert to_manifest(pod_group("g", gang=2)) == {
         "apiVersion": "scheduling.cpg.dev/v1alpha3",
         "kind": "PodGroup",
         "metadata": {
@@ -51,7 +51,7 @@ def test_a_group_says_what_it_is() -> None:
             "priority": 0,
         },
     }
-    assert list(dump(composite("c")))[:2] == ["apiVersion", "kind"]
+    assert list(to_manifest(composite("c")))[:2] == ["apiVersion", "kind"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_group_says_what_it_is() -> None:
 )
 def test_every_kind_has_both_flavours(found: SchedulingObject, kind: str) -> None:
     """They differ by the group of the API alone."""
-    ours, native = dump(found), dump(found, native=True)
+    ours, native = to_manifest(found), to_manifest(found, native=True)
     assert (ours["apiVersion"], native["apiVersion"]) == ("scheduling.cpg.dev/v1alpha3", "scheduling.k8s.io/v1alpha3")
     assert ours["kind"] == native["kind"] == kind
     assert {**ours, "apiVersion": ""} == {**native, "apiVersion": ""}
@@ -68,26 +68,26 @@ def test_every_kind_has_both_flavours(found: SchedulingObject, kind: str) -> Non
 def test_our_own_additions_are_kept_in_our_flavour() -> None:
     """All of the object comes back."""
     group = extended_group()
-    assert dump(group)["spec"]["schedulingConstraints"]["preferredTopology"] == [{"key": "rack"}]
-    assert convert_object(dump(group), PodGroup) == group
+    assert to_manifest(group)["spec"]["schedulingConstraints"]["preferredTopology"] == [{"key": "rack"}]
+    assert convert_object(to_manifest(group), PodGroup) == group
 
 
 def test_our_own_additions_are_left_out_of_the_native_flavour() -> None:
     """The rest stays, a label of the same name included."""
-    plain = dump(extended_group(), native=True)
+    plain = to_manifest(extended_group(), native=True)
     assert plain["spec"]["schedulingConstraints"] == {"topology": [{"key": "block"}]}
     assert plain["status"] == {"conditions": [{"type": "Healthy", "status": "True", "reason": "Met"}]}
     assert plain["metadata"]["labels"] == {"pods": "kept"}
     counts = CompositePodGroupStatus(groups=GroupCounts(ready=1), pods=PodCounts(), domain=DOMAIN)
-    assert dump(CompositePodGroup(spec=composite("c").spec, status=counts), native=True)["status"] == {}
+    assert to_manifest(CompositePodGroup(spec=composite("c").spec, status=counts), native=True)["status"] == {}
 
 
 def test_a_native_workload_has_no_status_and_no_preference_in_its_templates() -> None:
     """Both are our own additions."""
     template = PodGroupTemplate(name="t", scheduling_policy=leaf_policy(1), scheduling_constraints=EXTENDED)
     found = Workload(spec=WorkloadSpec(pod_group_templates=(template,)), status=WorkloadStatus(conditions=HEALTHY))
-    assert convert_object(dump(found), Workload) == found
-    plain = dump(found, native=True)
+    assert convert_object(to_manifest(found), Workload) == found
+    plain = to_manifest(found, native=True)
     assert "status" not in plain
     (written,) = plain["spec"]["podGroupTemplates"]
     assert written["schedulingConstraints"] == {"topology": [{"key": "block"}]}
@@ -111,7 +111,7 @@ def test_every_field_that_is_described_as_an_extension_is_known_as_one(kind: typ
 
 def test_what_is_dumped_is_plain() -> None:
     """Dictionaries and lists only, which YAML and JSON write alike."""
-    plain = dump(workload([inner_template("top", [leaf_template("a"), leaf_template("b")])]))
+    plain = to_manifest(workload([inner_template("top", [leaf_template("a"), leaf_template("b")])]))
     assert json.loads(json.dumps(plain)) == plain
 
 
@@ -137,6 +137,6 @@ GROUPS: st.SearchStrategy[SchedulingObject] = st.one_of(
 @given(GROUPS, st.booleans())
 def test_any_object_survives_the_round_trip(found: SchedulingObject, native: bool) -> None:  # noqa: FBT001 - drawn
     """What has no additions of ours is the same object in either flavour."""
-    plain = dump(found, native=native)
+    plain = to_manifest(found, native=native)
     assert convert_object(plain, type(found)) == found
     assert parse_object(json.dumps(plain).encode(), type(found)) == found

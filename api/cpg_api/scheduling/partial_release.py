@@ -26,25 +26,25 @@ REASON_BELOW_MINIMUM = "BelowMinimum"
 _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?P<seconds>\d{1,6})s)?")
 
 
-class Release(Struct, frozen=True):
+class PartialRelease(Struct, frozen=True):
     """What the user chose: seconds after which to release, None for never, and what is wrong with what they wrote."""
 
-    after: float | None = None
+    after_seconds: float | None = None
     problem: str = ""
 
 
-def chosen_release(root: Group, default: float) -> Release:
+def read_partial_release(root: Group, default: float) -> PartialRelease:
     """Read the choice from the root's annotation."""
     text = root.metadata.annotations.get(RELEASE_ANNOTATION)
     if text is None:
-        return Release()
+        return PartialRelease()
     if text == "default":
-        return Release(after=default)
+        return PartialRelease(after_seconds=default)
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        return Release(
+        return PartialRelease(
             problem=f"the annotation {RELEASE_ANNOTATION} is neither default nor a duration such as 10m, "
             "so nothing is released"
         )
     hours, minutes, seconds = (int(match[unit] or 0) for unit in ("hours", "minutes", "seconds"))
-    return Release(after=hours * 3600.0 + minutes * 60.0 + seconds)
+    return PartialRelease(after_seconds=hours * 3600.0 + minutes * 60.0 + seconds)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from cpg_api.conditions import find_condition, fitting
+from cpg_api.conditions import find_condition, truncate_condition
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
 from cpg_api.meta import Condition
@@ -28,104 +28,111 @@ from cpg_api.scheduling.names import (
     REASON_SCHEDULER_ERROR,
 )
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import Fault, Surroundings, summary, validate, validate_members, waits_for
+from cpg_api.scheduling.validation import (
+    Fault,
+    ValidationContext,
+    summarize,
+    tree_wait_message,
+    validate,
+    validate_members,
+)
 
-OF_CLASSES = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
+PRIORITY_CLASS_FAULTS = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
 """What can only be said by who sees the priority classes."""
 
-MOST_NAMED = 5
+MAX_PODS_NAMED = 5
 """Pods that are named where they differ; each may do so in its own way."""
 
 
-class Verdict(Struct, frozen=True):
+class TreeValidity(Struct, frozen=True):
     """What is wrong with a tree, or an empty message; ``differs`` where the scheduler has a word of its own for it.
 
     ``knows_classes`` tells whether priorities were looked at.
     """
 
     message: str = ""
-    differs: bool = False
+    members_differ: bool = False
     knows_classes: bool = True
 
 
-VALID = Verdict()
+VALID = TreeValidity()
 
 
-def initially_scheduled(group: Group) -> str:
+def initially_scheduled_type(group: Group) -> str:
     """Return the type of the condition that says whether a group was ever placed."""
     return POD_GROUP_INITIALLY_SCHEDULED if isinstance(group, PodGroup) else COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED
 
 
-def verdict(
-    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], surroundings: Surroundings, *, knows_classes: bool = True
-) -> Verdict:
+def check_tree(
+    tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext, *, knows_classes: bool = True
+) -> TreeValidity:
     """Judge a tree and its members, each with its group, in the order in which the scheduler does.
 
     A tree without its top only waits; one that waits for a template has no members to be judged yet.
     """
     if tree.anchor is Anchor.MISSING:
         return VALID
-    problems = [one for one in validate(tree, surroundings) if knows_classes or one.fault not in OF_CLASSES]
+    problems = [one for one in validate(tree, context) if knows_classes or one.fault not in PRIORITY_CLASS_FAULTS]
     if problems:
-        return Verdict(message=summary([problem.message for problem in problems]))
-    if waits_for(tree, surroundings.workloads):
-        return Verdict(knows_classes=knows_classes)
+        return TreeValidity(message=summarize([problem.message for problem in problems]))
+    if tree_wait_message(tree, context.workloads):
+        return TreeValidity(knows_classes=knows_classes)
     living = [(leaf, pod) for leaf, pod in pods if not pod.is_terminal and not pod.is_terminating]
-    differing = _differing([pod for _, pod in living])
+    differing = _divergence([pod for _, pod in living])
     if differing:
-        return Verdict(message=differing, differs=True)
-    diverging = validate_members(tree, living, surroundings) if knows_classes else ()
-    message = summary([problem.message for problem in diverging]) if diverging else ""
-    return Verdict(message=message, knows_classes=knows_classes)
+        return TreeValidity(message=differing, members_differ=True)
+    diverging = validate_members(tree, living, context) if knows_classes else ()
+    message = summarize([problem.message for problem in diverging]) if diverging else ""
+    return TreeValidity(message=message, knows_classes=knows_classes)
 
 
-def judged(group: Group, found: Verdict) -> Condition | None:
+def validity_condition(group: Group, found: TreeValidity) -> Condition | None:
     """Return the condition to write of a group, or None where what stands may stand; its time is for the caller."""
-    kind = initially_scheduled(group)
+    kind = initially_scheduled_type(group)
     current = find_condition(group.status.conditions, kind)
     if current is not None and current.status == "True":
         return None
     reason = current.reason if current is not None else ""
     if not found.message:
-        if current is None or reason != REASON_INVALID or _is_of_others(current, found):
+        if current is None or reason != REASON_INVALID or _needs_classes(current, found):
             return None
-        return _condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
-    if found.differs and reason == REASON_SCHEDULER_ERROR:
+        return _new_condition(group, "Unknown", REASON_PENDING, "Valid again; no scheduling attempt since.")
+    if found.members_differ and reason == REASON_SCHEDULER_ERROR:
         return None
-    new = _condition(group, "False", REASON_INVALID, found.message)
+    new = _new_condition(group, "False", REASON_INVALID, found.message)
     if current is not None and (current.status, reason, current.message) == ("False", REASON_INVALID, new.message):
         return None
     return new
 
 
-def _is_of_others(said: Condition, found: Verdict) -> bool:
+def _needs_classes(said: Condition, found: TreeValidity) -> bool:
     """Tell whether it was said by somebody who sees the priority classes, and is theirs to take back."""
     return not found.knows_classes and "priority" in said.message.lower()
 
 
-def placed(group: Group) -> Condition | None:
+def scheduled_condition(group: Group) -> Condition | None:
     """Return that a group was placed, unless that stands already: for where the scheduler could not say so.
 
     With a message, because an empty one is left out when applied, and the one that stood would go on standing.
     """
-    current = find_condition(group.status.conditions, initially_scheduled(group))
+    current = find_condition(group.status.conditions, initially_scheduled_type(group))
     if current is not None and current.status == "True":
         return None
-    return _condition(group, "True", REASON_SCHEDULED, "its minimum has been placed")
+    return _new_condition(group, "True", REASON_SCHEDULED, "its minimum has been placed")
 
 
-def _condition(group: Group, status: str, reason: str, message: str) -> Condition:
+def _new_condition(group: Group, status: str, reason: str, message: str) -> Condition:
     new = Condition(
-        type=initially_scheduled(group),
+        type=initially_scheduled_type(group),
         status=status,
         reason=reason,
         message=message,
         observed_generation=group.metadata.generation,
     )
-    return fitting(new)
+    return truncate_condition(new)
 
 
-def _differing(pods: list[Pod]) -> str:
+def _divergence(pods: list[Pod]) -> str:
     """Say in what the pods of a tree differ that they must have in common."""
     choices: dict[str, Callable[[Pod], str]] = {
         "schedulerName": lambda pod: pod.spec.scheduler_name,
@@ -134,7 +141,7 @@ def _differing(pods: list[Pod]) -> str:
     for field, chosen in choices.items():
         found = sorted({chosen(pod) for pod in pods})
         if len(found) > 1:
-            named, more = found[:MOST_NAMED], len(found) - MOST_NAMED
+            named, more = found[:MAX_PODS_NAMED], len(found) - MAX_PODS_NAMED
             firsts = ((min(pod.metadata.key for pod in pods if chosen(pod) == value), value) for value in named)
             listed = ", ".join(f"Pod {key} has {value}" for key, value in firsts)
             return f"all pods of a tree need one {field}: {listed}" + (f" (and {more} more)" if more > 0 else "")

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.repairing import RELEASE_ANNOTATION, Release, chosen_release
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION, PartialRelease, read_partial_release
 from cpg_engine.testing.builders import composite, metadata
 
 
@@ -28,12 +28,12 @@ def root(text: str | None) -> Group:
 )
 def test_a_duration_is_read(text: str | None, after: float | None) -> None:
     """Without an annotation nothing is ever released."""
-    assert chosen_release(root(text), 600.0) == Release(after=after)
+    assert read_partial_release(root(text), 600.0) == PartialRelease(after_seconds=after)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-5m", "1m1h", "1.5h", "true", "9999999s", " 1m"])
 def test_what_is_no_duration_releases_nothing_and_says_so(text: str) -> None:
     """A typing error must not cost a workload its pods."""
-    found = chosen_release(root(text), 600.0)
-    assert found.after is None
+    found = read_partial_release(root(text), 600.0)
+    assert found.after_seconds is None
     assert RELEASE_ANNOTATION in found.problem

@@ -3,20 +3,27 @@
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.conditions import LONGEST_MESSAGE
+from cpg_api.conditions import MAX_MESSAGE_LENGTH
 from cpg_api.core.pod import Pod, PodStatus
-from cpg_api.judging import VALID, Verdict, initially_scheduled, judged, placed, verdict
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.validation import Surroundings
+from cpg_api.scheduling.validation import ValidationContext
+from cpg_api.validity import (
+    VALID,
+    TreeValidity,
+    check_tree,
+    initially_scheduled_type,
+    scheduled_condition,
+    validity_condition,
+)
 from cpg_engine.testing.builders import bare, composite, pod, pod_group, priority_class
 
-AROUND = Surroundings(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
+AROUND = ValidationContext(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
 LEAF = GroupKey(PodGroup.kind, "default", "leaf")
-WRONG = Verdict(message="wrong")
-DIFFERS = Verdict(message="differs", differs=True)
+WRONG = TreeValidity(message="wrong")
+DIFFERS = TreeValidity(message="differs", members_differ=True)
 
 
 def grown(*groups: Group) -> Tree:
@@ -25,16 +32,16 @@ def grown(*groups: Group) -> Tree:
     return tree
 
 
-def judge(*pods: Pod, groups: tuple[Group, ...] = (), knows_classes: bool = True) -> Verdict:
+def judge(*pods: Pod, groups: tuple[Group, ...] = (), knows_classes: bool = True) -> TreeValidity:
     """Judge a root over a leaf, and more groups, with these members of the leaf."""
     tree = grown(composite("root"), pod_group("leaf", parent="root"), *groups)
-    return verdict(tree, [(LEAF, one) for one in pods], AROUND, knows_classes=knows_classes)
+    return check_tree(tree, [(LEAF, one) for one in pods], AROUND, knows_classes=knows_classes)
 
 
 def with_condition(group: Group, *values: str) -> Group:
     """Return a group whose first condition has this status, reason and message."""
     status, reason, message = values
-    found = Condition(type=initially_scheduled(group), status=status, reason=reason, message=message)
+    found = Condition(type=initially_scheduled_type(group), status=status, reason=reason, message=message)
     return replace(group, status=replace(group.status, conditions=(found,)))
 
 
@@ -47,7 +54,7 @@ def test_a_tree_without_fault_is_valid() -> None:
 def test_a_tree_that_waits_for_its_top_is_not_judged() -> None:
     """What comes may put it right."""
     tree = grown(pod_group("leaf", parent="gone"), pod_group("other", parent="gone", workload="v"))
-    assert verdict(tree, (), AROUND) == VALID
+    assert check_tree(tree, (), AROUND) == VALID
 
 
 def test_the_members_of_a_tree_that_waits_for_its_template_are_not_judged() -> None:
@@ -72,9 +79,9 @@ def test_members_for_two_schedulers_differ() -> None:
     """The first of each is named; who has ended or is being deleted does no more harm."""
     other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
     found = judge(pod("c", group="leaf"), pod("a", group="leaf"), other)
-    assert found == Verdict(
+    assert found == TreeValidity(
         message="all pods of a tree need one schedulerName: Pod default/a has cpg-scheduler, Pod default/b has other",
-        differs=True,
+        members_differ=True,
     )
     ended = replace(other, status=PodStatus(phase="Failed"))
     ending = replace(other, metadata=replace(other.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
@@ -92,10 +99,15 @@ def test_of_members_that_all_differ_a_few_are_named() -> None:
 def test_a_fault_whose_words_are_too_long_is_said_once() -> None:
     """What the API server would refuse is cut, and what is cut is what stands."""
     group = pod_group("leaf")
-    said = judged(group, Verdict(message="x" * 40_000))
+    said = validity_condition(group, TreeValidity(message="x" * 40_000))
     assert said is not None
-    assert len(said.message) == LONGEST_MESSAGE
-    assert judged(replace(group, status=PodGroupStatus(conditions=(said,))), Verdict(message="x" * 40_000)) is None
+    assert len(said.message) == MAX_MESSAGE_LENGTH
+    assert (
+        validity_condition(
+            replace(group, status=PodGroupStatus(conditions=(said,))), TreeValidity(message="x" * 40_000)
+        )
+        is None
+    )
 
 
 def test_members_of_two_preemption_policies_differ() -> None:
@@ -103,14 +115,14 @@ def test_members_of_two_preemption_policies_differ() -> None:
     silent, same = pod("a", group="leaf"), pod("b", group="leaf", preemption_policy="PreemptLowerPriority")
     assert judge(silent, same) == VALID
     found = judge(silent, pod("c", group="leaf", preemption_policy="Never"))
-    assert found.differs
+    assert found.members_differ
     assert "preemptionPolicy: Pod default/c has Never, Pod default/a has PreemptLowerPriority" in found.message
 
 
 def test_members_of_another_priority_are_a_fault() -> None:
     """The pod is named, and what to give it."""
     found = judge(pod("a", group="leaf", priority=5))
-    assert not found.differs
+    assert not found.members_differ
     assert "Pod default/a of PodGroup default/leaf has priority 5" in found.message
 
 
@@ -122,70 +134,70 @@ def test_who_does_not_see_the_classes_does_not_judge_by_them() -> None:
     assert "names the PriorityClass gone" in judge(groups=(named,)).message
     unsure = judge(member, groups=(named,), knows_classes=False)
     assert unsure.message == ""
-    said = judged(pod_group("x"), judge(groups=(named,)))
+    said = validity_condition(pod_group("x"), judge(groups=(named,)))
     assert said is not None
     told = PodGroupStatus(conditions=(said,))
-    assert judged(replace(pod_group("x"), status=told), unsure) is None
-    assert judged(replace(pod_group("x"), status=told), VALID) is not None
+    assert validity_condition(replace(pod_group("x"), status=told), unsure) is None
+    assert validity_condition(replace(pod_group("x"), status=told), VALID) is not None
 
 
 @pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
 def test_a_fault_is_said_once(group: Group) -> None:
     """Where it stands already nothing is written, whoever wrote it."""
-    found = judged(group, WRONG)
+    found = validity_condition(group, WRONG)
     assert found is not None
     assert (found.type, found.status, found.reason, found.message) == (
-        initially_scheduled(group),
+        initially_scheduled_type(group),
         "False",
         "Invalid",
         "wrong",
     )
-    assert judged(with_condition(group, "False", "Invalid", "wrong"), WRONG) is None
-    assert judged(with_condition(group, "False", "Invalid", "other"), WRONG) == found
-    assert judged(with_condition(group, "False", "Unschedulable", "no room"), WRONG) == found
+    assert validity_condition(with_condition(group, "False", "Invalid", "wrong"), WRONG) is None
+    assert validity_condition(with_condition(group, "False", "Invalid", "other"), WRONG) == found
+    assert validity_condition(with_condition(group, "False", "Unschedulable", "no room"), WRONG) == found
 
 
 def test_true_is_final() -> None:
     """A tree that becomes invalid later was placed all the same."""
     done = with_condition(pod_group("leaf"), "True", "Scheduled", "")
-    assert judged(done, WRONG) is None
-    assert judged(done, VALID) is None
-    assert placed(done) is None
+    assert validity_condition(done, WRONG) is None
+    assert validity_condition(done, VALID) is None
+    assert scheduled_condition(done) is None
 
 
 def test_only_invalid_is_taken_back() -> None:
     """All other reasons are the scheduler's."""
     group = pod_group("leaf")
-    found = judged(with_condition(group, "False", "Invalid", "wrong"), VALID)
+    found = validity_condition(with_condition(group, "False", "Invalid", "wrong"), VALID)
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", "Pending")
-    assert judged(group, VALID) is None
+    assert validity_condition(group, VALID) is None
     for reason in ("Unschedulable", "SchedulerError", "Pending"):
-        assert judged(with_condition(group, "False", reason, "x"), VALID) is None
+        assert validity_condition(with_condition(group, "False", reason, "x"), VALID) is None
 
 
 def test_the_schedulers_own_word_for_members_that_differ_is_left_standing() -> None:
     """It calls an error of the scheduler what is invalid for the operator: the later must not write over it."""
     group = pod_group("leaf")
-    assert judged(with_condition(group, "False", "SchedulerError", "x"), DIFFERS) is None
-    assert judged(with_condition(group, "False", "Unschedulable", "x"), DIFFERS) is not None
-    assert judged(with_condition(group, "False", "SchedulerError", "x"), WRONG) is not None
+    assert validity_condition(with_condition(group, "False", "SchedulerError", "x"), DIFFERS) is None
+    assert validity_condition(with_condition(group, "False", "Unschedulable", "x"), DIFFERS) is not None
+    assert validity_condition(with_condition(group, "False", "SchedulerError", "x"), WRONG) is not None
 
 
 @pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
 @pytest.mark.parametrize("found", [WRONG, DIFFERS, VALID])
 @pytest.mark.parametrize("reason", ["", "Invalid", "SchedulerError", "Unschedulable"])
-def test_what_was_written_stays(group: Group, found: Verdict, reason: str) -> None:
+def test_what_was_written_stays(group: Group, found: TreeValidity, reason: str) -> None:
     """A second look at what the first has written writes nothing."""
     before = with_condition(group, "False", reason, "x") if reason else group
-    condition = judged(before, found)
+    condition = validity_condition(before, found)
     if condition is not None:
         after = replace(before, status=replace(before.status, conditions=(condition,)))
-        assert judged(after, found) is None
+        assert validity_condition(after, found) is None
 
 
 def test_a_group_that_was_placed_is_said_to_be() -> None:
     """Whatever was said of it before."""
-    found = placed(with_condition(pod_group("leaf"), "False", "Unschedulable", "x"))
+    found = scheduled_condition(with_condition(pod_group("leaf"), "False", "Unschedulable", "x"))
     assert found is not None
     assert (found.status, found.reason) == ("True", "Scheduled")
