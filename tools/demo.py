@@ -1,7 +1,7 @@
-"""The demo: a local cluster, the chart, and trees that wait, are placed and are preempted, live. Run by `make demo`.
+"""The demo, run by `make demo`: a local cluster, the chart, and trees that wait, are placed and are preempted.
 
-Whatever it does is a command that it shows first, so that a newcomer can do the same by hand afterwards. The cluster is
-left running, with the chart's processes; a second run begins with a new one. `story` has the steps.
+Every change is a command that is shown first, so that it can be repeated by hand. The cluster and the chart's processes
+stay up; a second run starts a new cluster. The steps are in `story`.
 """
 
 import errno
@@ -10,31 +10,31 @@ import sys
 from pathlib import Path
 
 from cpg_lab.errors import LabError
+from story.cluster import DemoCluster
 from story.screen import Screen
-from story.stage import Stage
-from story.steps import tell
+from story.steps import run_steps
 
 INTERRUPTED = 130
 
 
 def main() -> int:
-    """Tell the story; return the exit code."""
+    """Run the demo and return the exit code."""
     try:
         screen = Screen(sys.stdout)
-        tell(Stage.start(screen))
+        run_steps(DemoCluster.start(screen))
     except LabError as problem:
         print(f"\ndemo: {problem}", *getattr(problem, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        sys.stderr.write("demo: nobody reads any more; the cluster, if it runs, is stopped by: make lab-down\n")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would flush into the pipe
+        sys.stderr.write("demo: the output was closed; to stop the cluster: make lab-down\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout at exit
         return 1
     except OSError as problem:
-        hint = "; free some disk, it needs about 10 GB the first time" if problem.errno == errno.ENOSPC else ""
+        hint = "; the first run needs about 10 GB of disk" if problem.errno == errno.ENOSPC else ""
         print(f"\ndemo: {problem.strerror}: {problem.filename or ''}{hint}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: interrupted; the cluster, if it runs, is stopped by: make lab-down", file=sys.stderr)
+        print("\ndemo: interrupted; to stop the cluster: make lab-down", file=sys.stderr)
         return INTERRUPTED
     return 0
 

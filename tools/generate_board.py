@@ -1,7 +1,6 @@
-"""Write the Grafana board that the chart installs, or with ``--check`` tell whether it is what stands here.
+"""Generate the chart's Grafana dashboard; ``--check`` only compares.
 
-A board is a thousand lines of JSON, few of them thought. Those are here: rows, panels, and what each shows. `@` in
-an expression stands for the namespace that the board's reader has chosen.
+``BOARD`` has the rows, the panels and their expressions. `@` in an expression stands for the selected namespace.
 """
 
 import argparse
@@ -20,21 +19,21 @@ Plain = dict[str, Any]
 
 
 class Panel(NamedTuple):
-    """A graph: its title, the unit, what is drawn by which legend, and a sentence for who wonders."""
+    """A graph: its title, unit, expressions by legend, and description."""
 
     title: str
     unit: str
     shows: dict[str, str]
-    tells: str = ""
+    description: str = ""
 
 
 def rate(metric: str, by: str) -> str:
-    """Return how often something happens, by a label."""
+    """Return the rate of a counter by a label."""
     return f"sum by ({by}) (rate({metric}{{@}}[$__rate_interval]))"
 
 
 def quantiles(metric: str, by: str = "") -> dict[str, str]:
-    """Return the median and the 99th percentile of a histogram, perhaps by a label."""
+    """Return the median and the 99th percentile of a histogram, optionally by a label."""
     labels, legend = (f"le, {by}", f" {{{{{by}}}}}") if by else ("le", "")
     buckets = f"sum by ({labels}) (rate({metric}_bucket{{@}}[$__rate_interval]))"
     return {
@@ -43,7 +42,7 @@ def quantiles(metric: str, by: str = "") -> dict[str, str]:
 
 
 def of_ours(metric: str) -> str:
-    """Return a metric that any process may have, of our processes alone."""
+    """Return a metric of any process, limited to our processes."""
     return f"{metric} and on (namespace, pod) (cpg_scheduler_build_info{{@}} or cpg_operator_build_info{{@}})"
 
 
@@ -54,7 +53,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             "Pods that wait, by reason",
             "short",
             {"{{reason}}": "sum by (reason) (cpg_scheduler_waiting_pods{@})"},
-            "How the last attempt ended; held were not tried, new are yet to be tried for the first time.",
+            "The finding of the last attempt; held: not tried; new: no attempt yet.",
         ),
         Panel(
             "Oldest that waits, by reason",
@@ -77,13 +76,13 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             quantiles("scheduler_podgroup_scheduling_attempt_duration_seconds"),
         ),
         Panel("From decision to the last bind", "s", quantiles("cpg_scheduler_tree_bind_duration_seconds", "type")),
-        Panel("How searches end", "ops", {"{{finding}}": rate("cpg_scheduler_tree_findings_total", "finding")}),
-        Panel("Not tried, by reason", "ops", {"{{reason}}": rate("cpg_scheduler_held_total", "reason")}),
+        Panel("Findings of searches", "ops", {"{{finding}}": rate("cpg_scheduler_tree_findings_total", "finding")}),
+        Panel("Held, by reason", "ops", {"{{reason}}": rate("cpg_scheduler_held_total", "reason")}),
         Panel(
             "Domains tried",
             "ops",
             {"{{result}}": rate("scheduler_placement_evaluations_total", "result")},
-            "Blocks, racks and the like in which a group with a topology was tried.",
+            "Domains in which a group with a required topology was tried.",
         ),
     ),
     "Preemption": (
@@ -92,7 +91,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             "ops",
             {
                 "{{result}}": rate("scheduler_workload_preemption_attempts_total", "result"),
-                "for pods of no group": "sum(rate(scheduler_preemption_attempts_total{@}[$__rate_interval]))",
+                "for pods without a group": "sum(rate(scheduler_preemption_attempts_total{@}[$__rate_interval]))",
             },
         ),
         Panel(
@@ -102,10 +101,10 @@ BOARD: dict[str, tuple[Panel, ...]] = {
                 "pods for groups": "sum(rate(scheduler_workload_preemption_victims_sum{@}[$__rate_interval]))",
                 "pods for pods": "sum(rate(scheduler_preemption_victims_sum{@}[$__rate_interval]))",
                 "units": "sum(rate(scheduler_preemption_workload_disruptions_sum{@}[$__rate_interval]))",
-                "against a budget": "sum(rate(scheduler_preemption_pdb_violations_total{@}[$__rate_interval]))",
+                "against budgets": "sum(rate(scheduler_preemption_pdb_violations_total{@}[$__rate_interval]))",
                 "reprieved": "sum(rate(cpg_scheduler_preemption_reprieved_total{@}[$__rate_interval]))",
             },
-            "Units are single pods, and groups that go as a whole; reprieved are who could have gone and did not.",
+            "Units are single pods and groups evicted as a whole; reprieved units were candidates and stay.",
         ),
         Panel(
             "Duration of planning and of evicting",
@@ -123,10 +122,10 @@ BOARD: dict[str, tuple[Panel, ...]] = {
     "Trees": (
         Panel("Trees, by health", "short", {"{{state}}": "sum by (state) (cpg_operator_trees{@})"}),
         Panel(
-            "Half a gang",
+            "Partial trees",
             "s",
             {
-                "holds nodes for": "max(cpg_operator_partial_seconds{@})",
+                "hold nodes for": "max(cpg_operator_partial_seconds{@})",
                 "release overdue by": "max(cpg_operator_release_overdue_seconds{@})",
             },
         ),
@@ -136,20 +135,20 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             "short",
             {"trees": "max(cpg_operator_queue_length{@})", "writes": "max(cpg_operator_writes_pending{@})"},
         ),
-        Panel("Duration of a look at a tree", "s", quantiles("cpg_operator_reconcile_seconds")),
+        Panel("Duration of a reconcile", "s", quantiles("cpg_operator_reconcile_seconds")),
         Panel(
             "Should be zero",
             "short",
             {
                 "over-committed nodes": "max(cpg_scheduler_overcommitted_nodes{@})",
-                "scheduler's mistakes": "sum(increase(cpg_scheduler_mistakes_total{@}[1h]))",
-                "operator's mistakes": "sum(increase(cpg_operator_mistakes_total{@}[1h]))",
-                "placed though nothing helped": "sum(increase(cpg_scheduler_surprises_total{@}[1h]))",
+                "defects in the scheduler": "sum(increase(cpg_scheduler_mistakes_total{@}[1h]))",
+                "defects in the operator": "sum(increase(cpg_operator_mistakes_total{@}[1h]))",
+                "missed hints": "sum(increase(cpg_scheduler_surprises_total{@}[1h]))",
             },
         ),
     ),
     "Processes": (
-        Panel("Who leads", "bool_yes_no", {"{{pod}}": "max by (pod, name) (leader_election_master_status{@})"}),
+        Panel("Active replicas", "bool_yes_no", {"{{pod}}": "max by (pod, name) (leader_election_master_status{@})"}),
         Panel(
             "Silence of watches",
             "s",
@@ -157,7 +156,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
                 "{{resource}}": "max by (resource) (cpg_scheduler_watch_silence_seconds{@})",
                 "operator {{resource}}": "max by (resource) (cpg_operator_watch_silence_seconds{@})",
             },
-            "A healthy watch is heard of every minute.",
+            "A healthy watch is renewed every minute.",
         ),
         Panel(
             "Size of the cluster",
@@ -165,8 +164,8 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             {
                 "nodes": "max(cpg_scheduler_nodes{@})",
                 "pods": "max(cpg_scheduler_pods{@})",
-                "kinds of pods": "max(cpg_scheduler_pod_classes{@})",
-                "binds under way": "max(cpg_scheduler_assumed_binds{@})",
+                "pod classes": "max(cpg_scheduler_pod_classes{@})",
+                "assumed pods": "max(cpg_scheduler_assumed_binds{@})",
             },
         ),
         Panel("Memory", "bytes", {"{{pod}}": f"max by (pod) ({of_ours('process_resident_memory_bytes{@}')})"}),
@@ -174,7 +173,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             "CPU",
             "short",
             {"{{pod}}": f"max by (pod) ({of_ours('rate(process_cpu_seconds_total{@}[$__rate_interval])')})"},
-            "Cores. Both processes decide on one core, so at one they are at their limit.",
+            "Cores. Each process decides on one core, so one core is its limit.",
         ),
         Panel(
             "Versions",
@@ -189,7 +188,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
 
 
 def rendered() -> str:
-    """Return the board as Grafana reads it."""
+    """Return the dashboard as JSON for Grafana."""
     namespaces = "label_values(cpg_scheduler_build_info, namespace)"
     board = {
         "title": "kube-cpg",
@@ -218,7 +217,7 @@ def rendered() -> str:
 
 
 def _panels() -> Iterator[Plain]:
-    """Yield the panels, three across under the title of their row."""
+    """Yield the panels, three across below the title of their row."""
     top = number = 0
     for title, panels in BOARD.items():
         number += 1
@@ -237,7 +236,7 @@ def _drawn(panel: Panel, number: int, place: Plain) -> Plain:
         "id": number,
         "type": "timeseries",
         "title": panel.title,
-        "description": panel.tells,
+        "description": panel.description,
         "datasource": SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 10}}, "overrides": []},
@@ -263,7 +262,9 @@ def main() -> int:
         FILE.write_text(expected, "utf-8")
         return 0
     now = FILE.read_text("utf-8") if FILE.exists() else ""
-    difference = difflib.unified_diff(now.splitlines(keepends=True), expected.splitlines(keepends=True), "is", "ought")
+    difference = difflib.unified_diff(
+        now.splitlines(keepends=True), expected.splitlines(keepends=True), "current", "expected"
+    )
     sys.stdout.writelines(difference)
     return int(now != expected)
 

@@ -1,4 +1,4 @@
-"""Write the CustomResourceDefinitions, or with ``--check`` tell whether they are what the model says."""
+"""Generate the CustomResourceDefinitions from the structs of cpg_api; ``--check`` only compares."""
 
 import argparse
 import difflib
@@ -14,26 +14,26 @@ from crds.kinds import KINDS
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "manifests" / "crds", ROOT / "charts" / "kube-cpg" / "files" / "crds")
-"""Helm reads no file outside its chart, so the chart has a copy."""
+"""Helm cannot read files outside the chart, so the chart has a copy."""
 
 HEADER = "# Generated from the structs of cpg_api by `python tools/generate_crds.py`. Do not edit.\n"
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as people write it: nothing is an anchor just because Python holds it twice."""
+    """YAML without anchors for objects that occur twice."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
 def rendered() -> dict[Path, str]:
-    """Return what every file ought to hold."""
+    """Return the expected content of every file."""
     texts = {f"{GROUP}_{kind.plural}.yaml": HEADER + _yaml(kind.manifest()) for kind in KINDS}
     return {folder / name: text for folder in FOLDERS for name, text in texts.items()}
 
 
 def differences(expected: dict[Path, str]) -> Iterator[str]:
-    """Yield, as unified diffs, how the files are not what they ought to be."""
+    """Yield the differences between current and expected files as unified diffs."""
     there = {path for folder in FOLDERS for path in folder.glob("*.yaml")}
     for path in sorted(expected.keys() | there):
         now = path.read_text() if path.exists() else ""

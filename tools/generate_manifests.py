@@ -140,7 +140,7 @@ def rows() -> Iterator[str]:
 def _difference(path: Path, text: str) -> Iterator[str]:
     now = path.read_text("utf-8") if path.exists() else ""
     yield from difflib.unified_diff(
-        now.splitlines(keepends=True), text.splitlines(keepends=True), f"{path} as it is", f"{path} as it should be"
+        now.splitlines(keepends=True), text.splitlines(keepends=True), f"{path} (current)", f"{path} (expected)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Write the reference of all metrics, or with ``--check`` tell whether it is what the registries say."""
+"""Generate the reference of all metrics from the registries; ``--check`` only compares."""
 
 import argparse
 import difflib
@@ -24,15 +24,15 @@ HEADER = """\
 
 <!-- Generated from the registries by `python tools/generate_metrics.py`. Do not edit. -->
 
-Who leads serves them under `/metrics`; who stands by serves `leader_election_master_status` alone. No label ever holds
-the name of an object, but for that of the lease, so the number of series does not grow with the cluster. What the
-chart's alerts and board make of them is told in [monitoring](../operations/monitoring.md).
+The active replica serves them at `/metrics`; a standby serves only `leader_election_master_status`. No label holds the
+name of an object, except that of the lease, so the number of series does not grow with the cluster. Alerts and
+dashboard: [monitoring](../operations/monitoring.md).
 """
 SCHEDULER = """
 ## Scheduler
 
-What begins with `scheduler_` or `rest_client_` has the name and the meaning that kube-scheduler gives it, so that
-boards and alerts carry over; what begins with `cpg_scheduler_` is our own. A whole tree counts as one `podgroup`.
+Metrics named `scheduler_` or `rest_client_` have the name and meaning of kube-scheduler's, so dashboards and alerts
+carry over. `cpg_scheduler_` marks our own. A tree counts as one `podgroup`.
 
 """
 OPERATOR = """
@@ -40,16 +40,16 @@ OPERATOR = """
 
 """
 COLUMNS = """\
-| metric | type | labels | what it tells |
+| metric | type | labels | meaning |
 | --- | --- | --- | --- |
 """
 ELECTED = """\
-| `leader_election_master_status` | gauge | `name` | Whether this replica leads (1) or stands by (0), by lease. |
+| `leader_election_master_status` | gauge | `name` | 1 on the leader, 0 on a standby, by lease. |
 """
 
 
 def rendered() -> str:
-    """Return what the file ought to hold."""
+    """Return the expected content of the file."""
     pending = SchedulingQueue(RequeueBackoff())
     scheduler, state = Metrics("", pending, lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
     for collector in (
@@ -86,7 +86,9 @@ def main() -> int:
         FILE.write_text(expected)
         return 0
     now = FILE.read_text() if FILE.exists() else ""
-    difference = difflib.unified_diff(now.splitlines(keepends=True), expected.splitlines(keepends=True), "is", "ought")
+    difference = difflib.unified_diff(
+        now.splitlines(keepends=True), expected.splitlines(keepends=True), "current", "expected"
+    )
     sys.stdout.writelines(difference)
     return int(now != expected)
 

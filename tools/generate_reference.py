@@ -1,4 +1,4 @@
-"""Write the pages of the reference that are made from the code, or with ``--check`` tell what differs."""
+"""Generate the pages of the reference from the code; ``--check`` only compares."""
 
 import argparse
 import difflib
@@ -28,7 +28,7 @@ def main() -> int:
 def _difference(path: Path, text: str) -> list[str]:
     now = path.read_text("utf-8") if path.exists() else ""
     lines = (now.splitlines(keepends=True), text.splitlines(keepends=True))
-    return list(difflib.unified_diff(*lines, f"{path.name} as it is", f"{path.name} as it should be"))
+    return list(difflib.unified_diff(*lines, f"{path.name} (current)", f"{path.name} (expected)"))
 
 
 if __name__ == "__main__":

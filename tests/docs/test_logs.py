@@ -1,4 +1,4 @@
-"""The page of the logs, held to the code: what is logged is on it, and what is on it is logged."""
+"""The page of the logs has exactly the events and keys that the code logs."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ def logged(folder: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def _is_logging(called: ast.Attribute) -> bool:
-    """Tell a word to the log from one that ends a command line."""
+    """Return whether a call writes a log line; `parser.error` does not."""
     return called.attr in LEVELS and not (isinstance(called.value, ast.Name) and called.value.id == "parser")
 
 
@@ -36,23 +36,23 @@ def _events(first: list[ast.expr]) -> Iterator[str]:
         yield from (word.value for word in options if isinstance(word, ast.Constant) and isinstance(word.value, str))
 
 
-def told(title: str) -> dict[str, set[str]]:
-    """Return the events of a section, with their keys."""
+def documented(title: str) -> dict[str, set[str]]:
+    """Return the events in a section of the page, with their keys."""
     section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return {row["event"]: set(re.findall(r"`(\w+)`", row["keys"])) for row in _ROW.finditer(section)}
 
 
 @pytest.mark.parametrize(("title", "folder"), SHELLS.items())
-def test_what_is_logged_is_on_the_page(title: str, folder: str) -> None:
-    """Every event with all its keys, and no event that nobody logs."""
-    there = told(title) | told("Both")
+def test_the_page_has_every_log_event(title: str, folder: str) -> None:
+    """Every event is on the page with all its keys, and no other event is."""
+    expected = documented(title) | documented("Both")
     found = [*logged(ROOT / folder), *logged(ROOT / "api" / "cpg_client")]
-    assert [(event, keys) for event, keys in found if event not in there or not keys <= there[event]] == []
-    assert told(title).keys() <= {event for event, _ in found}
+    assert [(event, keys) for event, keys in found if event not in expected or not keys <= expected[event]] == []
+    assert documented(title).keys() <= {event for event, _ in found}
 
 
-def test_what_both_log_is_logged_by_both() -> None:
-    """An event that one of them has alone stands in its own section."""
+def test_events_under_both_are_logged_by_both_processes() -> None:
+    """An event of one process is in the section of that process."""
     client = {event for event, _ in logged(ROOT / "api" / "cpg_client")}
     for folder in SHELLS.values():
-        assert told("Both").keys() <= {event for event, _ in logged(ROOT / folder)} | client
+        assert documented("Both").keys() <= {event for event, _ in logged(ROOT / folder)} | client

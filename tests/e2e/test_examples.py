@@ -1,4 +1,4 @@
-"""The examples, applied to a real API server as their READMEs say."""
+"""The examples, applied to a real API server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
@@ -34,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployments]:
-    """Run our operator as the chart does; some of the examples need it, all of them need the kinds."""
+    """Run the operator of the chart, which some examples need; all need the kinds."""
     release = install(cluster, {"scheduler": {"enabled": False}})
     with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("operator")) as running:
         yield running
@@ -44,8 +45,8 @@ def operator(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.Te
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
-def test_example_shows_what_it_says(cluster: Cluster, folder: Path) -> None:
-    """Its objects pass strict validation, and kubectl then shows what expected.txt has."""
+def test_an_example_gives_its_expected_output(cluster: Cluster, folder: Path) -> None:
+    """Its objects pass strict validation, and kubectl shows the content of expected.txt."""
     namespace = folder.name
     cluster.kubectl("create", "namespace", namespace)
     cluster.kubectl("apply", "--validate=strict", "-n", namespace, "-f", str(folder / "objects.yaml"))
@@ -54,13 +55,13 @@ def test_example_shows_what_it_says(cluster: Cluster, folder: Path) -> None:
     def shown() -> str:
         return cluster.kubectl("get", "workloads,cpg,podgroups", "-n", namespace, "-o", COLUMNS).stdout
 
-    with contextlib.suppress(LabError):  # then the comparison tells more
+    with contextlib.suppress(LabError):  # the comparison below shows more
         cluster.wait(lambda: shown() == expected, timeout=20, what="what the example shows")
     assert expected == shown()
 
 
-def test_every_example_is_in_the_list() -> None:
-    """The README of the examples names each folder, and each folder tells its idea."""
+def test_every_example_is_in_the_index() -> None:
+    """The README of the examples lists each folder, and each folder has a README."""
     listed = (ROOT / "examples" / "README.md").read_text()
     assert EXAMPLES
     for folder in EXAMPLES:
@@ -69,7 +70,7 @@ def test_every_example_is_in_the_list() -> None:
 
 
 def test_pods_of_an_example_join_their_groups(cluster: Cluster) -> None:
-    """The Jobs of the tree make pods that carry their group's label and our scheduler's name."""
+    """The Jobs of the tree create pods with the label of their group and our schedulerName."""
 
     def pods() -> list[str]:
         answer = cluster.kubectl(
@@ -80,3 +81,16 @@ def test_pods_of_an_example_join_their_groups(cluster: Cluster) -> None:
 
     cluster.wait(lambda: len(pods()) == 10, timeout=30, what="the ten pods of the tree")
     assert set(pods()) == {"cpg-scheduler"}
+
+
+def test_jobs_ignore_preempted_pods() -> None:
+    """Every Job of an example has the podFailurePolicy that docs/concepts/preemption.md asks for."""
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    jobs = [
+        one
+        for path in (ROOT / "examples").glob("*/*.yaml")
+        for one in yaml.safe_load_all(path.read_text())
+        if one["kind"] == "Job"
+    ]
+    assert jobs
+    assert all(one["spec"]["podFailurePolicy"] == {"rules": [rule]} for one in jobs)

@@ -1,1 +1,1 @@
-"""From the structs of ``cpg_api`` to the CustomResourceDefinitions in ``manifests/crds``."""
+"""Generates the CustomResourceDefinitions in ``manifests/crds`` from the structs of ``cpg_api``."""

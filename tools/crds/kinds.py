@@ -17,7 +17,7 @@ from cpg_api.scheduling.workload import Workload
 from crds.openapi import schema_of
 
 CATEGORY = "kube-cpg"
-"""`kubectl get kube-cpg` lists all that is ours in a namespace."""
+"""`kubectl get kube-cpg` lists the objects of all three kinds."""
 
 Columns = list[dict[str, Any]]
 
@@ -31,7 +31,7 @@ _AGE = _column("Age", ".metadata.creationTimestamp", "date")
 
 
 def _group_columns(*, condition: str, minimum: str, groups: bool) -> Columns:
-    """Return the columns of a group: what became of it first, where it belongs only when asked for."""
+    """Return the columns of a group: its status first; parent and Workload only with `-o wide`."""
     return [
         _column("Status", f'.status.conditions[?(@.type=="{condition}")].reason'),
         _column("Minimum", f".spec.schedulingPolicy.gang.{minimum}", "integer"),
@@ -50,7 +50,7 @@ def _group_columns(*, condition: str, minimum: str, groups: bool) -> Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind: its struct, its names, and what `kubectl get` shows of it."""
+    """One kind: its struct, its names and its columns."""
 
     struct: type[Struct]
     plural: str
@@ -59,7 +59,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """The name of the CustomResourceDefinition, and of its file."""
+        """The name of the CustomResourceDefinition and of its file."""
         return f"{self.plural}.{GROUP}"
 
     def manifest(self) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Structs as structural schemas.
 
-The walk goes over what ``msgspec.inspect`` tells of a struct, so a field that the model does not have cannot
-be in a schema and one without a description cannot pass. It is strict on purpose: a type that no rule below
-knows is an error and not a field without a type, which the API server would let anything into.
+The walk follows ``msgspec.inspect``, so the schema has exactly the fields of the structs, and a field without a
+description is an error. A type without a rule below is an error too: a field without a type would accept anything.
 """
 
 from dataclasses import dataclass, replace
@@ -24,16 +23,16 @@ _LIMITS = (
     ("min_items", "minItems"),
     ("max_items", "maxItems"),
 )
-"""Marks that are written down as they are, and what they are called in a schema."""
+"""Marks that are copied into the schema, with their names there."""
 
 
 class UnknownTypeError(TypeError):
-    """A type of the model that has no place in a schema."""
+    """A type of the model that has no schema."""
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """Where we are: the structs that enclose this place, outermost first."""
+    """A position in the walk: the enclosing structs, outermost first."""
 
     above: tuple[type[Struct], ...] = ()
 
@@ -41,7 +40,7 @@ class _Walk:
         return replace(self, above=(*self.above, struct))
 
     def ends_before(self, kind: inspect.Type) -> Nesting | None:
-        """Return the limit that forbids another level of this type here, if one does."""
+        """Return the limit that forbids another level of this type here, or None."""
         item = kind.item_type if isinstance(kind, inspect.VarTupleType) else kind
         if not isinstance(item, inspect.StructType):
             return None
@@ -50,7 +49,7 @@ class _Walk:
 
 
 def schema_of(struct: type[Struct]) -> Schema:
-    """Return the schema of an object of the API, ``metadata`` and all."""
+    """Return the schema of an object of the API with its ``metadata``."""
     schema = _of_type(inspect.type_info(struct), _Walk())
     properties = {
         "apiVersion": {"type": "string", "description": "The group and version of this representation."},
@@ -105,7 +104,7 @@ def _(kind: inspect.StructType, walk: _Walk) -> Schema:
 
 
 def _of_field(field: inspect.Field, walk: _Walk) -> tuple[Schema, Mark]:
-    """Return a field's schema and its mark; of ``metadata`` the API server wants nothing said."""
+    """Return a field's schema and its mark; the API server accepts no schema of ``metadata``."""
     if field.encode_name == "metadata":
         return {"type": "object"}, _NO_MARK
     notes = field.type
@@ -119,10 +118,10 @@ def _of_field(field: inspect.Field, walk: _Walk) -> tuple[Schema, Mark]:
 
 
 def _nothing(schema: Schema, nesting: Nesting) -> Schema:
-    """Return what takes the place of a nested list where no further level is allowed.
+    """Return the schema of a nested list on a level where it must be empty.
 
-    The items are kept as they come, so that the rule sees them and says what is wrong. Without that they
-    would be unknown fields: dropped in silence, or refused with words about spelling.
+    Items are preserved, so that the rule can refuse them with its message. Otherwise they would be unknown fields:
+    dropped silently, or refused as misspelt.
     """
     for key in ("maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"):
         schema.pop(key, None)
@@ -135,7 +134,7 @@ def _nothing(schema: Schema, nesting: Nesting) -> Schema:
 
 
 def _bare(kind: inspect.Type) -> inspect.Type:
-    """Strip what a field's type carries beyond itself: notes, and that it may be missing."""
+    """Return a field's type without annotations and None."""
     if isinstance(kind, inspect.Metadata):
         return _bare(kind.type)
     if isinstance(kind, inspect.UnionType):
@@ -145,7 +144,7 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def _stated(mark: Mark) -> Schema:
-    """Return what a mark says that OpenAPI has a word for."""
+    """Return the keywords of OpenAPI for a mark."""
     stated: Schema = {name: value for ours, name in _LIMITS if (value := getattr(mark, ours)) not in (None, "")}
     if mark.format:
         stated["format"] = mark.format

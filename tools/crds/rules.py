@@ -1,7 +1,7 @@
 """Marks as CEL.
 
-Rules about a field stand at the struct that holds it, not at the field: a transition rule at a field is
-skipped while the field is absent before or after, so it could never refuse that the field is set or cleared.
+Rules about a field are placed on the struct that holds it: a transition rule on a field is skipped if the field is
+absent before or after, so it could never refuse that the field is set or cleared.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _DEFAULT_REASON = "FieldValueInvalid"
 
 
 def of_field(name: str, mark: Mark, *, required: bool) -> list[Rule]:
-    """Return the rules about a field that stand at the struct around it."""
+    """Return the rules about a field, for the enclosing struct."""
     rules = []
     if mark.immutable:
         rules.append(_immutable(name, required=required))
@@ -29,7 +29,7 @@ def of_field(name: str, mark: Mark, *, required: bool) -> list[Rule]:
 
 
 def guarded(schema: Schema, rules: Iterable[Rule]) -> Schema:
-    """Return a schema with rules added to those that it has."""
+    """Return a schema with further rules."""
     key = "x-kubernetes-validations"
     all_rules = [*schema.get(key, ()), *map(_as_schema, rules)]
     return schema | {key: all_rules} if all_rules else schema

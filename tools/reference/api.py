@@ -1,4 +1,4 @@
-"""The page of the API: every field of the three kinds, as their schemas have it."""
+"""The page of the API: every field in the schemas of the three kinds."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ HEADER = f"""\
 <!-- Generated from the schemas of the kinds by `python tools/generate_reference.py`. Do not edit. -->
 
 `{API_VERSION}`; all kinds are namespaced and have the subresource `status`. The fields of `spec` are those of
-`scheduling.k8s.io/v1alpha3` in Kubernetes 1.37, but for those marked as extensions. `kubectl explain` tells the same,
-and `kubectl get kube-cpg` lists whatever is ours in a namespace. [Conditions](conditions.md) have a page of their own.
+`scheduling.k8s.io/v1alpha3` in Kubernetes 1.37, except for marked extensions. `kubectl explain` shows the same, and
+`kubectl get kube-cpg` lists all objects of the three kinds. [Conditions](conditions.md) have their own page.
 """
 _LIMITS = {"minimum": "at least", "maximum": "at most", "maxItems": "items at most", "maxLength": "characters at most"}
 _LARGEST = 2**31 - 1
@@ -37,7 +37,7 @@ def _section(kind: Kind) -> str:
     return (
         f"\n## {kind.struct.__name__}\n\n{escaped(kind.struct.__doc__ or '')}\n\nShort names: {names}. "
         f"Columns of `kubectl get -o wide`: {columns}.\n\n"
-        f"| field | type | what it is |\n| --- | --- | --- |\n{rows}{''.join(_demands(schema))}"
+        f"| field | type | meaning |\n| --- | --- | --- |\n{rows}{''.join(_demands(schema))}"
     )
 
 
@@ -47,7 +47,7 @@ def _rows(path: str, schema: Schema, *, required: bool) -> Iterator[str]:
     about = escaped(schema.get("description", ""))
     needed = " **Required.**" if required else ""
     if path.count(NESTING) > 1 and path.endswith(NESTING):
-        yield f"| `{path}` | {kind} | The same again; on the fourth level there are `podGroupTemplates` alone. |\n"
+        yield f"| `{path}` | {kind} | The same fields again; the fourth level has only `podGroupTemplates`. |\n"
         return
     yield f"| `{path}` | {kind} | {about}{_limited(schema)}{needed} |\n"
     inner = items if items.get("properties") else schema
@@ -66,17 +66,17 @@ def _limited(schema: Schema) -> str:
 
 
 def _demands(schema: Schema) -> Iterator[str]:
-    """Yield what the API server refuses: each sentence once, with the fields that it is about."""
+    """Yield the rules of the API server: each message once, with its fields."""
     about: dict[str, list[str]] = {}
     for path, message in _rules("", schema):
         about.setdefault(message, []).append(f"`{path.lstrip('.') or 'the object'}`")
-    yield "\nRefused by the API server, by rules between fields:\n\n"
+    yield "\nThe API server refuses by rules between fields:\n\n"
     for message, paths in about.items():
         yield f"- {escaped(message)}: {', '.join(dict.fromkeys(paths))}\n"
 
 
 def _rules(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
-    """Yield each rule of a schema as path and message; templates below templates have those of the ones above."""
+    """Yield each rule of a schema as path and message; nested templates repeat those of the first level."""
     if path.count(NESTING) > 1:
         return
     for rule in schema.get("x-kubernetes-validations", ()):

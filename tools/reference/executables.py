@@ -1,4 +1,4 @@
-"""The page of the executables: their options, as their parsers have them."""
+"""The page of the executables: the options of their parsers."""
 
 import argparse
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ HEADER = """\
 
 <!-- Generated from the parsers by `python tools/generate_reference.py`. Do not edit. -->
 
-Without `--kubeconfig` each takes `$KUBECONFIG` or `~/.kube/config`, as kubectl does, and inside a pod the account of
-the pod. A mistake in what was given ends them with exit code 1 and one sentence on standard error, 2 where it is the
-command line. `SIGTERM` and `SIGINT` end them in order: what is under way is finished, and the lease is given back.
+Without `--kubeconfig` each uses `$KUBECONFIG` or `~/.kube/config`, as kubectl does, and inside a pod its service
+account. An invalid option exits with 2, any other invalid input with 1 and one sentence on standard error. On `SIGTERM`
+and `SIGINT` a process finishes the requests in progress and releases its lease.
 """
 
 
@@ -26,11 +26,11 @@ def page() -> str:
 
 def _sections(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
     yield f"\n{'#' * level} {parser.prog}\n\n{escaped(parser.description or '')}\n"
-    commands = next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)  # noqa: SLF001 - argparse tells nobody else
+    commands = next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)  # noqa: SLF001 - argparse has no public way
     actions = [one for one in parser._actions if one is not commands and one.dest != "help"]  # noqa: SLF001 - likewise
     if actions:
         rows = "".join(f"| {_name(one)} | {_about(one)} |\n" for one in actions)
-        yield f"\n| option | what it does |\n| --- | --- |\n{rows}"
+        yield f"\n| option | meaning |\n| --- | --- |\n{rows}"
     for command in commands.choices.values() if commands else ():
         yield from _sections(command, level + 1)
 

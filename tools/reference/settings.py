@@ -1,4 +1,4 @@
-"""The page of the settings files: every field of the structs that read them."""
+"""The page of the settings files: every field of their structs."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -8,16 +8,16 @@ from msgspec import NODEFAULT, Struct, inspect
 
 from cpg_operator.settings import Settings as OperatorSettings
 from cpg_scheduler.settings import Settings as SchedulerSettings
-from reference.sources import escaped, need, told_about
+from reference.sources import docstring, docstrings_of, escaped
 
 HEADER = """\
 # Settings
 
 <!-- Generated from the structs by `python tools/generate_reference.py`. Do not edit. -->
 
-Both processes read a YAML file (`--config FILE`; in the chart `scheduler.settings` and `operator.settings`), once, at
-their start. An unknown field or a value of the wrong type ends them with a sentence that names it. What is given on
-the [command line](executables.md) wins. Times are in seconds.
+Both processes read a YAML file at their start (`--config FILE`; in the chart `scheduler.settings` and
+`operator.settings`). An unknown field or a value of the wrong type is an error that names it.
+[Options](executables.md) override the file. Times are in seconds.
 """
 NAMES = {
     inspect.BoolType: "boolean",
@@ -32,22 +32,22 @@ def page() -> str:
     parts = [HEADER]
     for title, struct in (("Scheduler", SchedulerSettings), ("Operator", OperatorSettings)):
         rows = "".join(_rows(struct))
-        parts.append(f"\n## {title}\n\n| field | type | default | what it does |\n| --- | --- | --- | --- |\n{rows}")
+        parts.append(f"\n## {title}\n\n| field | type | default | meaning |\n| --- | --- | --- | --- |\n{rows}")
     return "".join(parts)
 
 
 def _rows(struct: type[Struct], above: str = "") -> Iterator[str]:
-    told = told_about(struct)
+    told = docstrings_of(struct)
     for field in msgspec.structs.fields(struct):
         name = f"{above}{field.encode_name}"
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             yield from _rows(field.type, f"{name}.")
             continue
-        about = escaped(need(told, field.name, struct))
+        about = escaped(docstring(told, field.name, struct))
         yield f"| `{name}` | {_type(field.type)} | `{_default(field)}` | {about} |\n"
 
 
-def _type(kind: Any) -> str:  # noqa: ANN401 - whatever a field was annotated with
+def _type(kind: Any) -> str:  # noqa: ANN401 - an annotation
     found = inspect.type_info(kind)
     if isinstance(found, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in get_args(kind))

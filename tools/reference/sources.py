@@ -1,4 +1,4 @@
-"""What the source says about a name: the string that stands below an assignment, which Python itself throws away."""
+"""The docstrings of assigned names: the string below an assignment, which Python itself does not keep."""
 
 import ast
 import inspect
@@ -8,25 +8,25 @@ from types import ModuleType
 
 
 class UndocumentedError(LookupError):
-    """A name that users meet and about which the code says nothing."""
+    """A name in the reference without a docstring."""
 
 
-def told_about(where: type | ModuleType) -> dict[str, str]:
-    """Return what is said below each assignment in a class or module, in one line each."""
+def docstrings_of(where: type | ModuleType) -> dict[str, str]:
+    """Return the docstrings of the names assigned in a class or module."""
     (top,) = ast.parse(inspect.getsource(where)).body if isinstance(where, type) else [_module(where)]
     body = top.body if isinstance(top, ast.ClassDef | ast.Module) else []
     return dict(_pairs(body))
 
 
-def need(told: dict[str, str], name: str, where: type | ModuleType) -> str:
-    """Return what is said about a name; raise where nothing is."""
+def docstring(told: dict[str, str], name: str, where: type | ModuleType) -> str:
+    """Return the docstring of a name; raise if there is none."""
     if name not in told:
         raise UndocumentedError(f"{where.__name__}.{name} has no docstring, and the reference needs one")
     return told[name]
 
 
 def escaped(text: str) -> str:
-    """Return a text that fits into a cell of a table; the code's double backticks become single ones."""
+    """Return a text escaped for a cell of a Markdown table, with single backticks."""
     return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
 
 

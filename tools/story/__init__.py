@@ -1,1 +1,1 @@
-"""The story that `make demo` tells: a chart, a tree that waits, room, a place, and a more important tree."""
+"""The steps of `make demo`: install the chart, a tree waits, room appears, it is placed, it is preempted."""

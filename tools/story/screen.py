@@ -1,4 +1,4 @@
-"""Where the story is told: on a terminal a picture is redrawn as things change, elsewhere each change is a line."""
+"""The output of the demo: a terminal shows a picture that is redrawn, any other stream a line per change."""
 
 import re
 import shutil
@@ -8,70 +8,70 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from story.picture import drawing, summary
-from story.sights import Sight
+from story.picture import draw, summarize
+from story.state import ClusterState
 
 WIDTH = 100
-READING = 2.5
-"""Seconds that a reader at a terminal gets for a step that is over; a file or a pipe needs none."""
+READING_SECONDS = 2.5
+"""The pause after a step on a terminal."""
 
 _COLOUR = re.compile(r"(\x1b\[[0-9]*m)")
 
 
 @dataclass
 class Screen:
-    """A stream, and what stands on it last."""
+    """A stream and its last picture."""
 
     stream: TextIO
     sleep: Callable[[float], object] = time.sleep
     _drawn: list[str] = field(default_factory=list, init=False)
     _height: int = field(default=0, init=False)
-    _told: str = field(default="", init=False)
+    _last_line: str = field(default="", init=False)
 
     @property
     def is_live(self) -> bool:
-        """Whether lines can be drawn anew."""
+        """Whether the stream is a terminal, so that lines can be redrawn."""
         return self.stream.isatty()
 
     def step(self, title: str, text: str) -> None:
-        """Begin a step: its name, and what happens in it."""
+        """Show the title and text of a step."""
         self._write(f"\n{self._bold(f'== {title}')}\n{textwrap.fill(text, self._width())}\n")
 
     def command(self, line: str, answer: str = "") -> None:
-        """Show a command as one would type it, and what it answered."""
+        """Show a command and its output."""
         self._write(f"\n{self._bold('$ ' + line)}\n{answer}")
 
     def quote(self, text: str) -> None:
-        """Show what an object says."""
+        """Show a message of an object."""
         indented = textwrap.fill(text, self._width(), initial_indent="  ", subsequent_indent="  ")
         self._write(f"{indented}\n")
 
-    def advice(self, why: str, line: str) -> None:
-        """Show a command that may be tried later, and what for."""
+    def suggest(self, why: str, line: str) -> None:
+        """Show a command to try, and its purpose."""
         self._write(f"\n  {why}:\n    {line}\n")
 
-    def show(self, sight: Sight) -> None:
-        """Show a moment; where lines cannot be redrawn, in one line, and only if it says something new."""
+    def show(self, state: ClusterState) -> None:
+        """Show a state: redraw the picture, or write one line if it differs from the last."""
         if self.is_live:
-            self._redraw(drawing(sight, coloured=True))
-        elif (told := summary(sight)) != self._told:
-            self._told = told
-            self._write(f"  {told}\n")
+            self._redraw(draw(state, coloured=True))
+        elif (line := summarize(state)) != self._last_line:
+            self._last_line = line
+            self._write(f"  {line}\n")
 
-    def settle(self, sight: Sight) -> None:
-        """Leave the picture of a moment standing, and time to look at it."""
+    def finish(self, state: ClusterState) -> None:
+        """Show the last picture of a step and pause."""
         if self.is_live:
-            self._redraw(drawing(sight, coloured=True))
-            self.sleep(READING)
+            self._redraw(draw(state, coloured=True))
+            self.sleep(READING_SECONDS)
         else:
-            self._write("\n" + "".join(f"{line}\n" for line in drawing(sight, coloured=False)))
-        self._drawn, self._height, self._told = [], 0, ""
+            self._write("\n" + "".join(f"{line}\n" for line in draw(state, coloured=False)))
+        self._drawn, self._height, self._last_line = [], 0, ""
 
     def _redraw(self, lines: list[str]) -> None:
         if lines == self._drawn:
             return
         width = self._width()
-        wiped = [""] * (self._height - len(lines))  # of a picture that was taller
+        wiped = [""] * (self._height - len(lines))  # clear the rest of a taller picture
         up = f"\x1b[{self._height}A" if self._height else "\n"
         self._write(up + "".join(f"\r{_clipped(line, width)}\x1b[K\n" for line in [*lines, *wiped]))
         self._drawn, self._height = lines, max(self._height, len(lines))
@@ -88,7 +88,7 @@ class Screen:
 
 
 def _clipped(line: str, width: int) -> str:
-    """Cut a line that would break and shift all below it; colours have no width."""
+    """Cut a line to the width, because a wrapped line would shift those below; colours have no width."""
     parts, room = [], width
     for part in _COLOUR.split(line):
         if _COLOUR.fullmatch(part):

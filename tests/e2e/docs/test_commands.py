@@ -1,10 +1,8 @@
-"""README and quickstart, word for word: every command in them is run as it stands there, in the order of the document.
+"""Every command of README and quickstart is run, in the order of the document, and its output is compared.
 
-They are played in a clone that nobody has worked in, so that nothing is needed that only a developer has. What is built
-or fetched once per user is shared.
-
-What stands below a command is what it has to answer, with `...` for what differs from run to run. A block that no test
-can run says why in the document itself, in italics above it, where its readers see it too.
+The commands run in a fresh clone, so that they need nothing that only a developer has. The per-user cache is shared.
+In the expected output `...` stands for anything. A block that no test can run says why in the document, in italics
+above it.
 """
 
 import contextlib
@@ -22,12 +20,12 @@ ROOT = Path(__file__).parents[3]
 LAB = ROOT / ".venv" / "bin" / "cpg-lab"
 NOT_RUN = "*Not run by our tests:"
 ESCAPED = {"README.md": ["make images", "make test"], "docs/quickstart.md": []}
-"""How the blocks begin that no test runs; whoever adds one says so here too."""
+"""The first words of the blocks that no test runs."""
 
 DOCUMENTS = tuple(ESCAPED)
-PATIENCE = 900
-DEMO_TAKES = 180.0
-"""Seconds that the demo may take where everything is installed and built."""
+TIMEOUT = 900
+MAX_DEMO_SECONDS = 180.0
+"""The demo with everything installed and built."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEREDOC = re.compile(r"<<-?'?(\w+)'?")
@@ -37,7 +35,7 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a document, and what it has to answer; None where that is not shown."""
+    """A command of a document, and its expected output; None if none is shown."""
 
     line: int
     text: str
@@ -45,7 +43,7 @@ class Command:
 
 
 def commands(text: str) -> Iterator[Command]:
-    """Yield the commands of a document, without those of blocks that say why they are not run."""
+    """Yield the commands of a document, except those of blocks that are not run."""
     for block in _FENCE.finditer(text):
         first = text.count("\n", 0, block.start()) + 2
         if is_escaped(text, block.start()):
@@ -57,12 +55,12 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def is_escaped(text: str, start: int) -> bool:
-    """Tell whether the paragraph above a block says why it is not run."""
+    """Return whether the paragraph above a block says why it is not run."""
     return text[:start].rstrip("\n").rpartition("\n\n")[2].startswith(NOT_RUN)
 
 
 def _dialogue(block: str, first: int) -> Iterator[Command]:
-    """Yield each command of a dialogue with what answers it; a heredoc and a broken line belong to the command."""
+    """Yield each command of a dialogue with its output; heredocs and continued lines belong to the command."""
     asked: list[str] = []
     answer: list[str] = []
     start, end = first, ""
@@ -81,7 +79,7 @@ def _dialogue(block: str, first: int) -> Iterator[Command]:
 
 
 def answers(expected: str, got: str) -> bool:
-    """Tell whether an answer is the expected one: `...` in a line is anything in it, as a line of its own any lines."""
+    """Return whether an output is as expected; `...` matches anything in a line, and as a line any lines."""
     lines = [
         r"(?:.*\n)*?" if line.strip() == "..." else r".*?".join(_words(part) for part in line.split("...")) + r" *\n"
         for line in expected.splitlines()
@@ -90,17 +88,17 @@ def answers(expected: str, got: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return a pattern for a part of a line; how wide a column is depends on what stands in it."""
+    """Return a pattern for a part of a line that ignores the width of columns."""
     return r"\s+".join(map(re.escape, re.split(r"\s+", text)))
 
 
-def script(told: list[Command], folder: Path) -> str:
-    """Return a script of all commands in one shell; what each says goes into a file, and it ends at the first to fail.
+def script(listed: list[Command], folder: Path) -> str:
+    """Return a script of all commands that writes each output to a file and stops at the first failure.
 
-    A command with an answer may fail, since that may be what is shown.
+    A command with an expected output may fail.
     """
     parts = ["set -uo pipefail\n"]
-    for number, command in enumerate(told):
+    for number, command in enumerate(listed):
         strict = "set -e" if command.answer is None else "set +e"
         parts.append(f"exec > {folder / str(number)} 2>&1\n{strict}\nSECONDS=0\n{command.text.rstrip()}\n")
         parts.append(f"echo $SECONDS > {folder / str(number)}.seconds\n")
@@ -108,8 +106,8 @@ def script(told: list[Command], folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Played:
-    """A document that was run: the shell's exit code, what each command said that was reached, how long each took."""
+class DocumentRun:
+    """The run of a document: the exit code, and the output and duration of each command that was reached."""
 
     commands: list[Command]
     code: int
@@ -119,9 +117,9 @@ class Played:
 
 @contextlib.contextmanager
 def lab_of(folder: Path) -> Iterator[dict[str, str]]:
-    """Give clusters that commands start a folder of their own, and stop them at the end."""
+    """Yield an environment with its own folder of lab clusters, and stop these at the end."""
     environment = os.environ | {"KUBE_CPG_LAB": str(folder)}
-    for name in ("KUBECONFIG", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # as in a terminal, also below `make test`
+    for name in ("KUBECONFIG", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # as in a terminal, also under `make test`
         environment.pop(name, None)
     try:
         yield environment
@@ -131,7 +129,7 @@ def lab_of(folder: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Clone the sources as a newcomer does, with what is not committed yet in the files that are known; set them up."""
+    """Clone the repository, with uncommitted changes of tracked files, and set it up."""
     folder = tmp_path_factory.mktemp("newcomer") / "kube-cpg"
     git("clone", "--quiet", "--no-local", str(ROOT), str(folder))
     if changes := git("-C", str(ROOT), "diff", "--binary", "HEAD"):
@@ -147,21 +145,23 @@ def git(*words: str, given: str = "") -> str:
 
 
 @pytest.fixture(scope="module", params=DOCUMENTS)
-def played(request: pytest.FixtureRequest, clone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Played]:
-    """Run a document from its first command to its last."""
+def document_run(
+    request: pytest.FixtureRequest, clone: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, DocumentRun]:
+    """Run all commands of a document."""
     folder = tmp_path_factory.mktemp("document")
-    told = list(commands((clone / request.param).read_text("utf-8")))
+    listed = list(commands((clone / request.param).read_text("utf-8")))
     with lab_of(folder / "lab") as environment:
-        shell = ["bash", "-c", script(told, folder)]
-        code = subprocess.run(shell, env=environment, check=False, timeout=PATIENCE, cwd=clone).returncode  # noqa: S603 - our documents
-    outputs = [path.read_text("utf-8") for number in range(len(told)) if (path := folder / str(number)).exists()]
-    ended = [path for number in range(len(told)) if (path := folder / f"{number}.seconds").exists()]
-    return request.param, Played(told, code, outputs, [float(path.read_text("utf-8")) for path in ended])
+        shell = ["bash", "-c", script(listed, folder)]
+        code = subprocess.run(shell, env=environment, check=False, timeout=TIMEOUT, cwd=clone).returncode  # noqa: S603 - our documents
+    outputs = [path.read_text("utf-8") for number in range(len(listed)) if (path := folder / str(number)).exists()]
+    ended = [path for number in range(len(listed)) if (path := folder / f"{number}.seconds").exists()]
+    return request.param, DocumentRun(listed, code, outputs, [float(path.read_text("utf-8")) for path in ended])
 
 
-def test_commands_do_what_the_document_says(played: tuple[str, Played]) -> None:
-    """Each works, and answers what stands below it."""
-    name, found = played
+def test_every_command_of_a_document_works(document_run: tuple[str, DocumentRun]) -> None:
+    """Each command succeeds or prints what the document shows."""
+    name, found = document_run
     last = found.commands[len(found.outputs) - 1]
     reached = (found.code, len(found.outputs))
     assert reached == (0, len(found.commands)), f"{name}:{last.line}: {last.text}\n{found.outputs[-1]}"
@@ -170,7 +170,7 @@ def test_commands_do_what_the_document_says(played: tuple[str, Played]) -> None:
             assert answers(command.answer, output), f"{name}:{command.line}: {command.text}\n{output}"
 
 
-STORY = """\
+DEMO_OUTPUT = """\
 ...
 == Nodes
 ...
@@ -191,7 +191,7 @@ $ cpg-lab host --name demo ...
             rack-1-2   [t...
   block-2   rack-2-1   [  ][  ][  ][  ]
 ...
-== A more important tree
+== A tree of higher priority
 ...
   block-1   rack-1-1   [u...
             rack-1-2   [u...
@@ -207,28 +207,28 @@ train-driver-0-0    Preempted by compositepodgroup ...
 """
 
 
-def test_the_demo_tells_its_story(played: tuple[str, Played]) -> None:
-    """The tree waits, is placed in one block, and goes as a whole; the reasons are told, and what to try next."""
-    name, found = played
+def test_the_demo_shows_every_step(document_run: tuple[str, DocumentRun]) -> None:
+    """The tree waits, is placed in one block and is preempted as a whole; reasons and next commands are shown."""
+    name, found = document_run
     demos = [
         output for command, output in zip(found.commands, found.outputs, strict=False) if command.text == "make demo\n"
     ]
     assert len(demos) == (name == "README.md")
     for output in demos:
-        assert answers(STORY, output), output
+        assert answers(DEMO_OUTPUT, output), output
 
 
-def test_a_newcomer_sees_the_demo_soon(played: tuple[str, Played]) -> None:
-    """The first command of the README, in a clone that is set up: the whole story."""
-    name, found = played
+def test_the_demo_is_the_first_command_of_the_readme(document_run: tuple[str, DocumentRun]) -> None:
+    """It ends within its time limit in a clone that is set up."""
+    name, found = document_run
     first = found.commands[0].text
     assert (first == "make demo\n") == (name == "README.md")
-    assert first != "make demo\n" or found.seconds[0] < DEMO_TAKES
+    assert first != "make demo\n" or found.seconds[0] < MAX_DEMO_SECONDS
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_what_is_not_run_is_known(name: str) -> None:
-    """No block gets round its test unnoticed."""
+def test_blocks_that_are_not_run_are_listed(name: str) -> None:
+    """A block cannot skip its test unnoticed."""
     text = (ROOT / name).read_text("utf-8")
     left = [block[2] for block in _FENCE.finditer(text) if is_escaped(text, block.start())]
     assert len(left) == len(ESCAPED[name])
@@ -236,7 +236,7 @@ def test_what_is_not_run_is_known(name: str) -> None:
 
 
 def test_the_demo_can_be_interrupted(tmp_path: Path) -> None:
-    """Whoever has seen enough gets a sentence that says what is left, and no trace."""
+    """It prints how to stop the cluster, and no traceback."""
     with lab_of(tmp_path / "lab") as environment:
         command = [str(ROOT / ".venv" / "bin" / "python"), "tools/demo.py"]
         demo = subprocess.Popen(  # noqa: S603 - ours
@@ -246,13 +246,13 @@ def test_the_demo_can_be_interrupted(tmp_path: Path) -> None:
         while "== The chart" not in (line := demo.stdout.readline()):
             assert line, demo.communicate()
         demo.send_signal(signal.SIGINT)
-        _, told = demo.communicate(timeout=PATIENCE)
+        _, printed = demo.communicate(timeout=TIMEOUT)
     assert demo.returncode == 130
-    assert told == "\ndemo: interrupted; the cluster, if it runs, is stopped by: make lab-down\n"
+    assert printed == "\ndemo: interrupted; to stop the cluster: make lab-down\n"
 
 
-def test_a_block_that_is_not_run_says_why() -> None:
-    """Its reason stands in the paragraph above it; all others are run, with line and answer."""
+def test_a_block_with_a_reason_above_it_is_not_run() -> None:
+    """All other blocks are parsed into commands with line and output."""
     text = "# T\n\n*Not run by our tests: it is the tests.*\n\n```sh\nmake test\n```\n\n```sh\necho 1\n```\n"
     dialogue = "```console\n$ cat <<END\n$ x\nEND\n$ x\n$ ls \\\n  -l\ntotal 0\n```\n"
     assert list(commands(text + dialogue)) == [
@@ -274,6 +274,6 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("one", "one\ntwo", False),
     ],
 )
-def test_an_answer_is_compared_but_for_what_differs(expected: str, got: str, *, same: bool) -> None:
-    """Dots stand for anything, in a line or as one, and the width of columns does not count."""
+def test_dots_match_anything(expected: str, got: str, *, same: bool) -> None:
+    """Dots match in a line and as a line, and the width of columns is ignored."""
     assert answers(expected, got) is same

@@ -1,4 +1,4 @@
-"""The commands by which a document finds the replica that leads, wherever its network is."""
+"""The commands of a document that find the leading replica, with and without hostNetwork."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster in which two replicas seem to run, each on its node, and a pod of another process beside them."""
+    """Run a cluster with pods of two replicas on two nodes, and a pod of another process."""
     with Cluster(ClusterSpec()) as running:
         running.kubectl("create", "namespace", SPACE)
         for name, node in {**PODS, "kube-cpg-operator-5f7-ccccc": "node-b.example"}.items():
@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("host", ["kube-cpg-scheduler-5f7-bbbbb", "node-b.example"], ids=["pod", "node"])
 def test_the_leader_is_found(cluster: Cluster, host: str) -> None:
-    """By the name of its pod, which is its host's, or of its node, whose network it may have."""
+    """The holder of the lease is the name of the pod, or with hostNetwork of its node."""
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kube-cpg-scheduler"}}
     lease |= {"spec": {"holderIdentity": f"{host}-7-0123abcd"}}
     cluster.kubectl("apply", "-n", SPACE, "-f", "-", input=json.dumps(lease))

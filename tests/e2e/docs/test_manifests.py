@@ -1,4 +1,4 @@
-"""What documents and samples show, put before a real API server and the programs that read it."""
+"""YAML in documents and samples is valid for a real API server, the chart and the settings."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def shown() -> list[tuple[str, str]]:
-    """Return every YAML block of the documents, with where it stands."""
+    """Return every YAML block of the documents with its position."""
     return [
         (f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", found[1])
         for path in DOCUMENTS
@@ -46,7 +46,7 @@ def shown() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=place) for place, text in shown()])
 def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str) -> None:
-    """Objects pass the API server, values the chart's schema; what is in neither form has no place in a document."""
+    """Objects pass the API server with strict validation; values pass the schema of the chart."""
     objects = [one for one in yaml.safe_load_all(text) if one]
     if all("apiVersion" in one for one in objects):
         cluster.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=text)
@@ -55,7 +55,7 @@ def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str
     file = tmp_path / "values.yaml"
     file.write_text(text)
     helm = building.ensure(["helm"])["helm"]
-    # What a cluster serves is not asked here.
+    # There is no API server to ask which kinds are served.
     command = [str(helm), "template", str(CHART), "-f", str(file)]
     command += ["--set", "monitoring.force=true,image.repository=kube-cpg"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
@@ -66,11 +66,11 @@ def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_a_sample_is_taken_by_the_api_server(cluster: Cluster, path: Path) -> None:
-    """It is created as it is, with strict validation."""
+def test_a_sample_is_accepted_by_the_api_server(cluster: Cluster, path: Path) -> None:
+    """It can be created with strict validation."""
     cluster.kubectl("create", "--validate=strict", "-f", str(path))
 
 
 def test_there_are_samples_of_every_kind() -> None:
-    """Each kind of ours has a file."""
+    """Each of the three kinds has a file."""
     assert {path.stem for path in SAMPLES} == {"podgroup", "compositepodgroup", "workload"}

@@ -1,57 +1,57 @@
-"""Where the story is told."""
+"""The output of the demo."""
 
 import io
 
 from story.screen import Screen
-from story.sights import Node, Sight
+from story.state import ClusterState, Node
 
-ONE = Sight((Node("node-1", "block-1", "rack-1"),))
-TWO = Sight((*ONE.nodes, Node("node-2", "block-2", "rack-2")))
+ONE = ClusterState((Node("node-1", "block-1", "rack-1"),))
+TWO = ClusterState((*ONE.nodes, Node("node-2", "block-2", "rack-2")))
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
 def test_a_file_gets_a_line_for_each_change_and_the_picture_at_the_end() -> None:
-    """Nothing is written twice, and nothing that a terminal alone understands."""
+    """No line is repeated, and there are no control sequences."""
     stream = io.StringIO()
     screen = Screen(stream)
-    for sight in (ONE, ONE, TWO):
-        screen.show(sight)
-    screen.settle(TWO)
+    for state in (ONE, ONE, TWO):
+        screen.show(state)
+    screen.finish(TWO)
     told = stream.getvalue()
     assert told.splitlines()[:2] == ["  1 nodes in racks", "  2 nodes in racks"]
     assert told.endswith("  block-1   rack-1     [  ]\n  block-2   rack-2     [  ]\n")
     assert "\x1b" not in told
 
 
-def test_a_terminal_has_the_picture_redrawn_in_place() -> None:
-    """The second picture begins where the first did, the same one is not drawn again, and the reader gets time."""
+def test_a_terminal_redraws_the_picture_in_place() -> None:
+    """The second picture replaces the first, an equal one is not drawn, and a pause follows."""
     stream, slept = Terminal(), list[float]()
     screen = Screen(stream, sleep=slept.append)
-    for sight in (ONE, ONE, TWO):
-        screen.show(sight)
-    screen.settle(TWO)
+    for state in (ONE, ONE, TWO):
+        screen.show(state)
+    screen.finish(TWO)
     assert stream.getvalue().count("rack-1 ") == 2
     assert stream.getvalue().count("\x1b[1A\r") == 1
     assert len(slept) == 1
 
 
-def test_a_line_that_would_break_is_cut() -> None:
-    """Or all below it would stand elsewhere than where it is redrawn."""
+def test_long_lines_are_cut() -> None:
+    """A wrapped line would shift the picture."""
     stream = Terminal()
-    wide = Sight(tuple(Node(f"node-{number:03}", "block-1", "rack-1") for number in range(100)))
+    wide = ClusterState(tuple(Node(f"node-{number:03}", "block-1", "rack-1") for number in range(100)))
     Screen(stream).show(wide)
     assert max(map(len, stream.getvalue().replace("\x1b[K", "").splitlines())) <= 100
 
 
-def test_a_smaller_picture_wipes_what_stood_below() -> None:
-    """A terminal is left with what is so now."""
+def test_a_smaller_picture_clears_the_rest_of_a_larger_one() -> None:
+    """No line of the larger picture stays."""
     stream = Terminal()
     screen = Screen(stream)
     screen.show(TWO)

@@ -1,4 +1,4 @@
-"""What a person would want to see of the cluster at one moment: racks, pods, and groups with what is said of them."""
+"""The state of the cluster that the demo shows: racks, pods, and groups with their status."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a group; its message says why it has no node."""
+    """A pod of a group, and the message of its PodScheduled condition."""
 
     name: str
     group: str
@@ -35,7 +35,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group, and what is said of it."""
+    """A group and its status."""
 
     name: str
     parent: str
@@ -44,13 +44,13 @@ class Group:
     scheduled: int
     health: str
     domain: str
-    verdict: str
-    """The reason of the condition that says whether it was ever placed."""
+    reason: str
+    """The reason of the condition InitiallyScheduled."""
     message: str
 
 
 @dataclass(frozen=True)
-class Sight:
+class ClusterState:
     """The cluster at one moment."""
 
     nodes: tuple[Node, ...] = ()
@@ -62,7 +62,7 @@ class Sight:
         return next((group for group in self.groups if group.name == name), None)
 
     def root_of(self, name: str) -> str:
-        """Return the root of the tree that a group belongs to; its own name where it is not there (yet)."""
+        """Return the root of a group's tree; the name itself if the group does not exist."""
         seen = {name}
         while (group := self.group(name)) is not None and group.parent and group.parent not in seen:
             name = group.parent
@@ -74,15 +74,15 @@ class Sight:
         return [pod for pod in self.pods if self.root_of(pod.group) == root]
 
 
-def look(access: Access) -> Sight:
-    """Look at the cluster, in one question."""
+def read_state(access: Access) -> ClusterState:
+    """Read the cluster in one request."""
     items: list[Plain] = json.loads(access.kubectl("get", KINDS, "-o", "json").stdout)["items"]
-    return sight_of(items)
+    return state_of(items)
 
 
-def sight_of(items: list[Plain]) -> Sight:
-    """Return what is to be seen in objects of the API."""
-    return Sight(tuple(_nodes(items)), tuple(_pods(items)), tuple(_groups(items)))
+def state_of(items: list[Plain]) -> ClusterState:
+    """Return the state that API objects describe."""
+    return ClusterState(tuple(_nodes(items)), tuple(_pods(items)), tuple(_groups(items)))
 
 
 def _nodes(items: list[Plain]) -> Iterator[Node]:
@@ -116,7 +116,7 @@ def _groups(items: list[Plain]) -> Iterator[Group]:
             scheduled=status.get("pods", {}).get("scheduled", 0),
             health=_condition(item, "Healthy").get("reason", ""),
             domain=status.get("domain", {}).get("value", ""),
-            verdict=placed.get("reason", ""),
+            reason=placed.get("reason", ""),
             message=placed.get("message", ""),
         )
 
