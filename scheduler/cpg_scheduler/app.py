@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -66,9 +66,11 @@ from cpg_scheduler.preemption.executor import Evictor
 from cpg_scheduler.preemption.machine import Preemption
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.settings import Settings
+from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
-from cpg_scheduler.status.writer import StatusWriter
+from cpg_scheduler.status.write_queue import WriteQueue
 from cpg_scheduler.units import pending_pods
+from cpg_scheduler.write_gate import WriteGate
 
 DRAIN = 10.0
 """Seconds that binds and reports under way are given at the end."""
@@ -176,7 +178,7 @@ class _Scene:
         if isinstance(change, Deleted):
             parts.reporter.forget(change.old.metadata.uid)
         elif isinstance(change, Modified) and kind in TOLD:
-            parts.reporter.saw(change.new)
+            parts.reporter.on_seen(change.new)
         parts.driver.wake()
 
 
@@ -258,9 +260,10 @@ def _wired(
     resources_of = partial(_resource, scene.kinds, state)
     binder = _binder(connection, shell, state=state, tasks=tasks, metrics=metrics)
     evictor = _evictor(connection, shell, resources_of=resources_of, tasks=tasks, metrics=metrics)
-    reporter = _reporter(connection, partial(_known, scene.kinds, state), shell, calm=lambda: _calm(evictor, binder))
-    announcer = EventWriter(connection, instance=shell.identity, calm=lambda: _calm(evictor, binder))
-    evictor.later = reporter.later = announcer.later
+    gate = _DrainGate(evictor, binder)
+    announcer = EventWriter(connection, instance=shell.identity, gate=gate)
+    reporter = _reporter(connection, partial(_known, scene.kinds, state), shell, gate=gate, announcer=announcer)
+    evictor.later = announcer.later
     evictor.nominate = reporter.nominate
     preemption = Preemption(
         state, evictor, metrics=metrics, options=options, clock=time.monotonic, wall=time.time, log=log
@@ -366,23 +369,31 @@ def _reporter(
     known: Callable[[Group], tuple[Group, Resource] | None],
     shell: ProcessContext[Settings],
     *,
-    calm: Callable[[], Awaitable[None]],
+    gate: WriteGate,
+    announcer: EventWriter,
 ) -> StatusWriter:
-    """Return who says things; evictions and binds have the right of way."""
+    """Return the writer of conditions; evictions and binds have the right of way."""
     return StatusWriter(
         connection,
         known,
         now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         instance=shell.identity,
-        calm=calm,
-        log=shell.log,
+        queue=WriteQueue(gate, log=shell.log),
+        events=announcer,
     )
 
 
-async def _calm(evictor: Evictor, binder: Binder) -> None:
-    """Wait until neither evictions nor binds are under way."""
-    await evictor.drained()
-    await binder.drained()
+class _DrainGate(WriteGate):
+    """Open while neither evictions nor binds are in flight."""
+
+    def __init__(self, evictor: Evictor, binder: Binder) -> None:
+        super().__init__()
+        self._evictor = evictor
+        self._binder = binder
+
+    async def wait_open(self) -> None:
+        await self._evictor.drained()
+        await self._binder.drained()
 
 
 async def _drain(parts: _Parts) -> NoReturn:

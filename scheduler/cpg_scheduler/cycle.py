@@ -28,9 +28,9 @@ from cpg_scheduler.preemption.terminating import SLACK
 from cpg_scheduler.queueing.hints import ANYTHING, FailedAttempt
 from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
+from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.messages import causes, group_messages, pod_messages, refusals
 from cpg_scheduler.status.resync import bound_of, is_theirs, recovered, standing_of
-from cpg_scheduler.status.writer import StatusWriter
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, pending_pods, queue_key_of
 
 BREATH = 0.02

@@ -36,8 +36,9 @@ from cpg_client.patching import Event, apply_status, delete_pod, record_event, s
 from cpg_client.resources import PODS, Resource
 from cpg_client.retrying import WatchBackoff
 from cpg_engine.gangs.unit import POD
+from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.status.writer import EVICTION_MANAGER, is_disrupted
+from cpg_scheduler.status.conditions import EVICTION_MANAGER
 
 CONTROLLER = "cpg-scheduler"
 BACKOFF = WatchBackoff(first=0.25, longest=10.0)

@@ -17,10 +17,10 @@ from cpg_api.scheduling.forest import Group
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.executor import Preemptor, Victim, is_told, telling, whom
 from cpg_scheduler.preemption.states import ActivePreemption, preemptor_of
-from cpg_scheduler.status.writer import is_disrupted
 from cpg_scheduler.units import SchedulableUnit
 
 ABOVE_ALL = 1 << 31

@@ -1,9 +1,9 @@
-"""The events that can wait: where pods went, and who had to go for whom, one for each, as kube-scheduler writes them.
+"""Events that can wait: where pods were bound, and which pods were evicted and why.
 
-They are the least of what there is to write, and as many as there are binds and evictions. So they wait until none of
-those is under way, few are written at a time, and of too many the oldest are dropped, as are those that the server
-refuses: the pods themselves say where they are, and those that had to go were told why beforehand. Where binds never
-end they are written all the same, but no more than some a second: each takes as long as the bind of a pod.
+There is one for every bind and every eviction, and none is needed, since the pods themselves show the same. So events
+are written while no bind or eviction is in flight, by a few workers. While binds go on for long, one worker writes a
+few events per second, because each costs the API server as much as a bind. Of too many the oldest are dropped, and so
+is an event that the API server refuses.
 """
 
 import asyncio
@@ -17,33 +17,33 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ClientError
 from cpg_client.patching import Event, record_event
 from cpg_client.resources import PODS
-from cpg_scheduler.status.writer import MANAGER
+from cpg_scheduler.status.conditions import MANAGER
+from cpg_scheduler.write_gate import WriteGate
 
-WRITERS = 8
-PACE = 0.1
-"""Seconds from one to the next while binds and evictions are under way."""
-MOST = 10_000
-"""Announcements that are kept until there is time for them."""
+WORKERS = 8
+SECONDS_BETWEEN_EVENTS = 0.1
+"""While binds or evictions are in flight."""
+MAX_QUEUED_EVENTS = 10_000
 
 
 class EventWriter:
-    """Writes what can wait, in its own time."""
+    """Writes events of the lowest priority."""
 
-    def __init__(self, connection: Connection, *, instance: str, calm: Callable[[], Awaitable[object]]) -> None:
-        """Have nothing to write; ``calm`` returns when nothing more important is being written."""
+    def __init__(self, connection: Connection, *, instance: str, gate: WriteGate) -> None:
+        """Have nothing to write; the gate is closed while binds or evictions are in flight."""
         self._connection = connection
         self._instance = instance
-        self._calm = calm
-        self._due: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MOST)
-        self._news = asyncio.Semaphore(0)
+        self._gate = gate
+        self._due: deque[Callable[[], Awaitable[None]]] = deque(maxlen=MAX_QUEUED_EVENTS)
+        self._arrivals = asyncio.Semaphore(0)
 
     def later(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write something when there is time, or never."""
+        """Write when there is time, or never."""
         self._due.append(write)
-        self._news.release()
+        self._arrivals.release()
 
     def placed(self, pod: Pod, node: str) -> None:
-        """Tell of a pod that has been bound to a node."""
+        """Write that a pod was bound to a node."""
         event = Event(
             type="Normal",
             reason=EVENT_SCHEDULED,
@@ -55,21 +55,21 @@ class EventWriter:
         self.later(lambda: record_event(self._connection, PODS, pod.metadata, event))
 
     async def run(self) -> None:
-        """Write until cancelled; what has not been written then never is."""
-        async with asyncio.TaskGroup() as writers:
-            for number in range(WRITERS):
-                writers.create_task(self._write(self._calm if number else self._turn))
+        """Write until cancelled; events that are still queued are lost."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(self._work(self._gate.wait_open if number else self._wait_a_while))
 
-    async def _turn(self) -> None:
-        """Wait for a while, or until there is time."""
+    async def _wait_a_while(self) -> None:
+        """Wait until the gate is open, but no longer than the time between two events."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PACE):
-                await self._calm()
+            async with asyncio.timeout(SECONDS_BETWEEN_EVENTS):
+                await self._gate.wait_open()
 
-    async def _write(self, calm: Callable[[], Awaitable[object]]) -> None:
+    async def _work(self, wait: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await calm()
-            await self._news.acquire()
-            if self._due:  # else it was dropped
+            await wait()
+            await self._arrivals.acquire()
+            if self._due:  # else the event was dropped
                 with contextlib.suppress(ClientError):
                     await self._due.popleft()()

@@ -17,8 +17,9 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.status.writer import is_disrupted, shown_by
+from cpg_scheduler.status.conditions import condition_of
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, members_of, queue_key_of
 
 OURS = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
@@ -98,11 +99,11 @@ def _is_evicted_by_us(state: ClusterCache, group: Group) -> bool:
 
 def _is_open(group: Group) -> bool:
     """Tell whether a group does not say for ever that it was placed, or says that it is leaving."""
-    shown = shown_by(group)
+    shown = condition_of(group)
     return shown is None or shown.status != "True" or is_disrupted(group)
 
 
 def _is_told(group: Group) -> bool:
     """Tell whether a group says what a scheduler has found."""
-    shown = shown_by(group)
+    shown = condition_of(group)
     return shown is not None and shown.reason in OURS

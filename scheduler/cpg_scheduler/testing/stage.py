@@ -32,7 +32,7 @@ from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.executor import EvictionJob, Evictor, Victim, told
 from cpg_scheduler.preemption.machine import Preemption
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
-from cpg_scheduler.status.writer import StatusWriter
+from cpg_scheduler.status.conditions import StatusWriter
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"

@@ -1,4 +1,4 @@
-"""Where pods went: an event for each, behind everything else, and never at any price."""
+"""Events of the lowest priority: one for each bind, written when there is time, and dropped if there is none."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,42 +13,63 @@ from cpg_scheduler.status import events
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.testing.wire import Wire
+from cpg_scheduler.write_gate import WriteGate
 
 
-class Booth:
-    """An announcer at work, and what it wrote."""
+class EventFixture:
+    """An event writer over a fake connection, with binds in flight."""
 
     def __init__(self) -> None:
         self.wire = Wire()
-        self.calm = asyncio.Event()
-        self.announcer = EventWriter(cast("Connection", self.wire), instance="me", calm=self.calm.wait)
+        self.gate = WriteGate()
+        self.gate.enter()
+        self.writer = EventWriter(cast("Connection", self.wire), instance="me", gate=self.gate)
 
-    async def told(self) -> list[dict[str, Any]]:
-        """Return the events, when all who had something to do have done it."""
+    async def written(self) -> list[dict[str, Any]]:
+        """Return the events that were written, after every worker has done what it can."""
         await asyncio.sleep(0.01)
         for _ in range(100):
             await asyncio.sleep(0)
         return [write.body for write in self.wire.writes]
 
 
-@pytest.fixture
-async def booth(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Booth]:
-    """Let an announcer work for as long as the test lasts."""
-    monkeypatch.setattr(events, "PACE", 0.001)
-    made = Booth()
-    work = asyncio.create_task(made.announcer.run())
-    yield made
+async def _running(fixture: EventFixture) -> AsyncIterator[EventFixture]:
+    work = asyncio.create_task(fixture.writer.run())
+    yield fixture
     work.cancel()
     await asyncio.wait({work})
 
 
-async def test_a_pod_that_was_bound_is_told_of_in_the_words_of_kube_scheduler(booth: Booth) -> None:
-    """Boards and people look for the reason, and `kubectl describe` shows the note."""
-    booth.calm.set()
-    booth.announcer.placed(pod("worker-0"), "node-1")
-    (event,) = await booth.told()
-    said = {name: event[name] for name in ("type", "reason", "action", "note", "reportingController")}
-    assert said == {
+@pytest.fixture
+async def slow() -> AsyncIterator[EventFixture]:
+    """Run an event writer at its usual pace."""
+    async for fixture in _running(EventFixture()):
+        yield fixture
+
+
+@pytest.fixture
+async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventFixture]:
+    """Run an event writer that hardly pauses between events."""
+    monkeypatch.setattr(events, "SECONDS_BETWEEN_EVENTS", 0.001)
+    async for fixture in _running(EventFixture()):
+        yield fixture
+
+
+@pytest.fixture
+async def small(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EventFixture]:
+    """Run an event writer that keeps two events."""
+    monkeypatch.setattr(events, "MAX_QUEUED_EVENTS", 2)
+    async for fixture in _running(EventFixture()):
+        yield fixture
+
+
+async def test_the_event_of_a_bound_pod_has_the_words_of_kube_scheduler(quick: EventFixture) -> None:
+    """Dashboards match the reason, and `kubectl describe` shows the note."""
+    quick.gate.leave()
+    quick.writer.placed(pod("worker-0"), "node-1")
+    (event,) = await quick.written()
+    found = {name: event[name] for name in ("type", "reason", "action", "note", "reportingController")}
+    assert found == {
         "type": "Normal",
         "reason": "Scheduled",
         "action": "Binding",
@@ -58,72 +79,63 @@ async def test_a_pod_that_was_bound_is_told_of_in_the_words_of_kube_scheduler(bo
     assert event["regarding"]["name"] == "worker-0"
 
 
-async def test_little_is_told_while_there_is_more_important_to_write(booth: Booth) -> None:
-    """Binds come first; an event now and then is told beside them, however long they go on, and the rest afterwards."""
-    booth.wire.open.clear()
-    await booth.told()
+async def test_one_worker_writes_while_binds_are_in_flight(quick: EventFixture) -> None:
+    """However long binds go on; the other workers continue afterwards."""
+    quick.wire.open.clear()
+    await quick.written()
     for number in range(20):
-        booth.announcer.placed(pod(f"worker-{number}"), "node-1")
-    await booth.told()
-    assert booth.wire.in_flight == 1
-    booth.wire.open.set()
-    while len(await booth.told()) < 20:
-        assert booth.wire.most_in_flight == 1
-    booth.wire.open.clear()
-    booth.calm.set()
+        quick.writer.placed(pod(f"worker-{number}"), "node-1")
+    await quick.written()
+    assert quick.wire.in_flight == 1
+    quick.wire.open.set()
+    while len(await quick.written()) < 20:
+        assert quick.wire.most_in_flight == 1
+    quick.wire.open.clear()
+    quick.gate.leave()
     for number in range(20):
-        booth.announcer.placed(pod(f"late-{number}"), "node-1")
-    await booth.told()
-    assert booth.wire.in_flight == events.WRITERS
-    booth.wire.open.set()
-    while len(await booth.told()) < 40:
+        quick.writer.placed(pod(f"late-{number}"), "node-1")
+    await quick.written()
+    assert quick.wire.in_flight == events.WORKERS
+    quick.wire.open.set()
+    while len(await quick.written()) < 40:
         pass
 
 
-async def test_few_are_told_while_there_is_more_important_to_write() -> None:
-    """Each costs the server as much as the bind of a pod: the second has to wait, as long as binds go on."""
-    busy = Booth()
-    work = asyncio.create_task(busy.announcer.run())
+async def test_few_events_are_written_while_binds_are_in_flight(slow: EventFixture) -> None:
+    """Each costs the API server as much as a bind, so the second event waits."""
     for number in range(3):
-        busy.announcer.placed(pod(f"worker-{number}"), "node-1")
-    while not await busy.told():
+        slow.writer.placed(pod(f"worker-{number}"), "node-1")
+    while not await slow.written():
         pass
-    assert len(await busy.told()) == 1
-    busy.calm.set()
-    assert len(await busy.told()) == 3
-    work.cancel()
-    await asyncio.wait({work})
+    assert len(await slow.written()) == 1
+    slow.gate.leave()
+    assert len(await slow.written()) == 3
 
 
-async def test_of_too_many_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is busy for long costs events, not memory."""
-    monkeypatch.setattr(events, "MOST", 2)
-    few = Booth()
-    work = asyncio.create_task(few.announcer.run())
+async def test_of_too_many_events_the_oldest_are_dropped(small: EventFixture) -> None:
+    """An API server that is busy for long costs events, not memory."""
     for number in range(30):
-        few.announcer.placed(pod(f"worker-{number}"), "node-1")
-    few.calm.set()
-    assert {event["regarding"]["name"] for event in await few.told()} == {"worker-28", "worker-29"}
-    few.announcer.placed(pod("late"), "node-1")
-    assert len(await few.told()) == 3
-    work.cancel()
-    await asyncio.wait({work})
+        small.writer.placed(pod(f"worker-{number}"), "node-1")
+    small.gate.leave()
+    assert {event["regarding"]["name"] for event in await small.written()} == {"worker-28", "worker-29"}
+    small.writer.placed(pod("late"), "node-1")
+    assert len(await small.written()) == 3
 
 
-async def test_an_event_that_is_refused_is_dropped_and_the_next_is_told(booth: Booth) -> None:
-    """The pod itself says where it is."""
-    booth.calm.set()
-    booth.wire.error = lambda write: ApiError(403, "Forbidden", "no") if "worker-0" in str(write.body) else None
-    booth.announcer.placed(pod("worker-0"), "node-1")
-    booth.announcer.placed(pod("worker-1"), "node-1")
-    assert [event["regarding"]["name"] for event in await booth.told()] == ["worker-1"]
+async def test_an_event_that_the_api_server_refuses_is_dropped(quick: EventFixture) -> None:
+    """The pod itself shows its node; the next event is written."""
+    quick.gate.leave()
+    quick.wire.error = lambda write: ApiError(403, "Forbidden", "no") if "worker-0" in str(write.body) else None
+    quick.writer.placed(pod("worker-0"), "node-1")
+    quick.writer.placed(pod("worker-1"), "node-1")
+    assert [event["regarding"]["name"] for event in await quick.written()] == ["worker-1"]
 
 
-def test_the_driver_announces_a_pod_once_it_is_bound() -> None:
-    """A decision alone is no news: the bind may yet fail."""
-    stage, told = Stage(node("node-1"), pod("worker-0")), list[tuple[str, str]]()
-    stage.driver._announce = lambda found, where: told.append((found.metadata.name, where))
+def test_a_pod_gets_its_event_once_it_is_bound() -> None:
+    """Not with the decision, because the bind may fail."""
+    stage, placed = Stage(node("node-1"), pod("worker-0")), list[tuple[str, str]]()
+    stage.driver._announce = lambda found, where: placed.append((found.metadata.name, where))
     stage.cycles()
-    assert told == []
+    assert placed == []
     stage.perform()
-    assert told == [("worker-0", "node-1")]
+    assert placed == [("worker-0", "node-1")]

@@ -27,10 +27,10 @@ async def broken(*arguments, **named):
     raise LookupError("broken on purpose")
 """
 BROKEN = {
-    "driver": ("cpg_scheduler.cycle", "Driver._cycle", False),
+    "driver": ("cpg_scheduler.cycle", "SchedulingLoop._cycle", False),
     "binder": ("cpg_scheduler.binding.binder", "Binder._work", True),
-    "reporter": ("cpg_scheduler.status.writer", "Reporter._work", True),
-    "reflector": ("cpg_scheduler.app", "State.on_node", False),
+    "writer": ("cpg_scheduler.status.write_queue", "WriteQueue._work", True),
+    "reflector": ("cpg_scheduler.app", "ClusterCache.on_node", False),
     "kinds": ("cpg_scheduler.app", "_watch_flavours", True),
     "probes": ("cpg_client.process", "ProbeServer.serve", True),
     "renewal": ("cpg_client.process", "Elector._keep", True),

@@ -1,0 +1,297 @@
+"""The conditions and events of pods and groups: written once, and again only when they change.
+
+1. **What was reported is remembered until the watch shows it**; from then on the object's own condition counts. So the
+   memory is small, and a condition that was wiped out is written again at the next attempt. That a group was scheduled
+   is remembered until the group is deleted, because it is final.
+2. **Groups come before pods**; all else about the order of writes is in ``write_queue``.
+3. **An event is about a cause**, not about a number: while a thousand members arrive, or nodes come and go, there is
+   one event, and conditions that differ in numbers alone are written every few seconds. The last few causes of each
+   object are remembered, so a unit whose causes alternate is written as seldom.
+4. **A pod that is being nominated gets its condition in the same request**, and no other while its plan goes on:
+   otherwise each eviction for a gang would rewrite the conditions of all its pods.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.conditions import find_condition, set_condition, truncate_condition
+from cpg_api.core.pod import Pod, PodCondition
+from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.names import (
+    COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
+    DISRUPTION_TARGET,
+    EVENT_FAILED_SCHEDULING,
+    EVENT_OVER_COMMITTED,
+    EVENT_SCHEDULED,
+    POD_GROUP_INITIALLY_SCHEDULED,
+    POD_SCHEDULED,
+    REASON_RESCHEDULED,
+    REASON_SCHEDULED,
+)
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.connection import Connection
+from cpg_client.errors import ApiError
+from cpg_client.patching import Event, apply_status, record_event, set_pod_status
+from cpg_client.resources import NODES, PODS, Resource
+from cpg_scheduler.ports import EventSink
+from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
+
+MANAGER = "cpg-scheduler"
+EVICTION_MANAGER = "cpg-scheduler-eviction"
+"""The field manager of the DisruptionTarget conditions of groups, which no other status write may remove."""
+MAX_REMEMBERED_CAUSES = 4
+"""Causes of events that are remembered of each object."""
+GROUPS, PODS_AFTER_GROUPS = 0, 1
+"""The order of writes."""
+
+
+class ReportedCondition(Struct, frozen=True):
+    """What a condition says."""
+
+    status: str
+    reason: str
+    message: str
+    generation: int = 0
+    """The generation of a group that the condition is about."""
+
+    def says_the_same_as(self, other: "ReportedCondition | None") -> bool:
+        """Return whether another condition says the same, about whatever generation."""
+        return other is not None and replace(other, generation=self.generation) == self
+
+
+class StatusWriter:
+    """Writes the conditions of pods and groups, with the events about them."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        current: Callable[[Group], tuple[Group, Resource] | None],
+        *,
+        queue: WriteQueue,
+        events: EventSink,
+        now: Callable[[], str],
+        instance: str,
+    ) -> None:
+        """Write nothing yet; ``current`` returns the present state of a group and its resource, None if it is gone."""
+        self._connection = connection
+        self._current = current
+        self._queue = queue
+        self._events = events
+        self._now = now
+        self._instance = instance
+        self.waits: Callable[[Pod, str], bool] = lambda *_: True
+        """Asked before a pod is reported unscheduled for a reason: it may have been given a node meanwhile."""
+        self._reported: dict[str, ReportedCondition] = {}
+        """The conditions that the watch has not shown yet, by UID."""
+        self._scheduled_groups: set[str] = set()
+        """The groups, by UID, whose condition is final."""
+        self._event_causes: dict[str, tuple[str, ...]] = {}
+        """The causes that there have been events about, by UID, the last one last."""
+        self._with_nomination: dict[str, tuple[ReportedCondition, str]] = {}
+        """The conditions, with their causes, that are written when their pod is nominated, by UID."""
+
+    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
+        """Report why a pod is not scheduled; without a cause, the message is the cause."""
+        uid, condition = pod.metadata.uid, ReportedCondition("False", reason, message)
+        self._with_nomination.pop(uid, None)
+        before = self._reported.get(uid) or condition_of(pod)
+        if before == condition:
+            return
+        self._reported[uid] = condition
+        settles = self._differs_in_numbers(uid, condition, before, cause)
+        self._put(uid, lambda: self._write_pod(pod, condition, cause), order=PODS_AFTER_GROUPS, settles=settles)
+
+    def nominated(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
+        """Report why a pod is not scheduled when it is nominated, and not at all if it has been nominated."""
+        if self._queue.is_busy(pod.metadata.uid):
+            self.pod(pod, reason, message, cause=cause)  # replaces a condition that is no longer true
+        else:
+            self._with_nomination[pod.metadata.uid] = ReportedCondition("False", reason, message), cause
+
+    async def nominate(self, pod: Pod, node: str) -> None:
+        """Nominate a pod, and write the condition that waits for its nomination."""
+        uid = pod.metadata.uid
+        waiting = self._with_nomination.get(uid)
+        conditions = () if waiting is None else (self._pod_condition(waiting[0]),)
+        await set_pod_status(self._connection, pod.metadata, *conditions, nominated_node=node)
+        if waiting is not None and self._with_nomination.pop(uid, None) is not None:
+            self._reported[uid] = waiting[0]
+            self._events.later(lambda: self._record(PODS, pod.metadata, *waiting))
+
+    def group(self, group: Group, *, scheduled: bool, reason: str, message: str, cause: str = "") -> None:
+        """Report whether the minimum of a group is placed; that it is, is never taken back."""
+        known, uid = self._current(group), group.metadata.uid
+        if known is None:
+            return
+        state = ("True", REASON_SCHEDULED, "") if scheduled else ("False", reason, message)
+        condition = ReportedCondition(*state, group.metadata.generation)
+        is_final, before = self._is_final(known[0]), self._reported.get(uid) or condition_of(known[0])
+        if before == condition or (is_final and (not scheduled or condition.says_the_same_as(before))):
+            return
+        if scheduled:
+            self._scheduled_groups.add(uid)
+        self._reported[uid] = condition
+        if condition.says_the_same_as(before):
+            self._event_causes.setdefault(uid, (_event_key(condition, cause),))
+        settles = self._differs_in_numbers(uid, condition, before, cause)
+        self._put(uid, lambda: self._write_group(group, condition, cause), settles=settles)
+
+    def recovered(self, group: Group, still: Callable[[], bool]) -> None:
+        """Report that an evicted group has its minimum again, if it ``still`` has when that is written."""
+        self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, still))
+
+    def node(self, name: str, message: str) -> None:
+        """Report an over-committed node in an event; its status belongs to its kubelet."""
+        event = self._event(EVENT_OVER_COMMITTED, "Warning", message)
+        target = ObjectMeta(name=name, uid=name)  # as kubelets name it
+        self._put(f"node {name}", lambda: record_event(self._connection, NODES, target, event, counted=True))
+
+    def on_seen(self, seen: Pod | Group) -> None:
+        """Forget what was reported of an object once the watch shows it."""
+        uid = seen.metadata.uid
+        if isinstance(seen, Pod) and seen.spec.node_name:
+            self._event_causes.pop(uid, None)
+        condition = self._reported.get(uid)
+        if condition is not None and not self._queue.is_due(uid) and condition == condition_of(seen):
+            del self._reported[uid]
+
+    def forget(self, uid: str) -> None:
+        """Forget an object that is gone."""
+        self._reported.pop(uid, None)
+        self._event_causes.pop(uid, None)
+        self._scheduled_groups.discard(uid)
+        self._with_nomination.pop(uid, None)
+        self._queue.forget(uid)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._queue.run()
+
+    async def drained(self) -> None:
+        """Wait until everything has been written."""
+        await self._queue.drained()
+
+    def _is_final(self, group: Group) -> bool:
+        """Return whether a group has been reported as scheduled, by us or by an earlier leader."""
+        seen = condition_of(group)
+        if seen is not None and seen.status == "True":
+            self._scheduled_groups.add(group.metadata.uid)
+        return group.metadata.uid in self._scheduled_groups
+
+    def _differs_in_numbers(
+        self, uid: str, condition: ReportedCondition, before: ReportedCondition | None, cause: str
+    ) -> bool:
+        """Return whether a condition differs from the one before in its message alone, for a cause known before."""
+        if before is None or _event_key(condition, cause) not in self._event_causes.get(uid, ()):
+            return False
+        return replace(before, message=condition.message) == condition
+
+    def _put(self, key: str, send: Send, *, order: int = GROUPS, settles: bool = False) -> None:
+        async def send_unless_gone() -> None:
+            try:
+                await send()
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+                self.forget(key)
+
+        self._queue.put(key, QueuedWrite(send_unless_gone, order, settles))
+
+    async def _write_pod(self, pod: Pod, condition: ReportedCondition, cause: str) -> None:
+        if not self.waits(pod, condition.reason):
+            if self._reported.get(pod.metadata.uid) is condition:
+                del self._reported[pod.metadata.uid]
+            return
+        await set_pod_status(self._connection, pod.metadata, self._pod_condition(condition))
+        await self._record(PODS, pod.metadata, condition, cause)
+
+    def _pod_condition(self, condition: ReportedCondition) -> PodCondition:
+        return PodCondition(
+            type=POD_SCHEDULED,
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
+            last_transition_time=self._now(),
+        )
+
+    async def _write_group(self, group: Group, reported: ReportedCondition, cause: str) -> None:
+        known = self._current(group)
+        if known is None or (reported.status != "True" and self._is_final(known[0])):
+            return
+        group, resource = known
+        condition = Condition(
+            type=_condition_type(group),
+            status=reported.status,
+            reason=reported.reason,
+            message=reported.message,
+            observed_generation=reported.generation,
+        )
+        conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
+        ours = find_condition(conditions, condition.type)
+        # The encoder omits an empty message, and the API server would keep the message from before.
+        status = {"conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]}
+        await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
+        await self._record(resource, group.metadata, reported, cause)
+
+    async def _write_recovered(self, group: Group, still: Callable[[], bool]) -> None:
+        known = self._current(group)
+        if known is None or not still():
+            return
+        group, resource = known
+        condition = Condition(
+            type=DISRUPTION_TARGET,
+            status="False",
+            reason=REASON_RESCHEDULED,
+            message="its minimum has been placed again",
+            observed_generation=group.metadata.generation,
+            last_transition_time=self._now(),
+        )
+        status = {"conditions": [condition]}
+        await apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
+
+    async def _record(self, resource: Resource, target: ObjectMeta, condition: ReportedCondition, cause: str) -> None:
+        """Write the event about a condition, unless the last one was about the same cause."""
+        causes, key = self._event_causes.get(target.uid, ()), _event_key(condition, cause)
+        if causes[-1:] == (key,):
+            return
+        if condition.status == "True":
+            event = self._event(EVENT_SCHEDULED, "Normal", "its minimum has been placed")
+        else:
+            event = self._event(EVENT_FAILED_SCHEDULING, "Warning", condition.message, cause)
+        await record_event(self._connection, resource, target, event, counted=True)
+        self._event_causes[target.uid] = (*(one for one in causes if one != key), key)[-MAX_REMEMBERED_CAUSES:]
+
+    def _event(self, reason: str, kind: str, note: str, cause: str = "") -> Event:
+        return Event(
+            type="Normal" if kind == "Normal" else "Warning",
+            reason=reason,
+            action="Scheduling",
+            note=note,
+            cause=cause,
+            controller=MANAGER,
+            instance=self._instance,
+        )
+
+
+def condition_of(target: Pod | Group) -> ReportedCondition | None:
+    """Return what a pod's PodScheduled or a group's InitiallyScheduled condition says, if there is one."""
+    if isinstance(target, Pod):
+        found = next((one for one in target.status.conditions or () if one.type == POD_SCHEDULED), None)
+        return ReportedCondition(found.status, found.reason, found.message) if found else None
+    existing = find_condition(target.status.conditions, _condition_type(target))
+    if existing is None:
+        return None
+    return ReportedCondition(existing.status, existing.reason, existing.message, existing.observed_generation or 0)
+
+
+def _event_key(condition: ReportedCondition, cause: str) -> str:
+    """Return what distinguishes one event about an object from the next."""
+    return f"{condition.reason}: {cause or condition.message}"
+
+
+def _condition_type(group: Group) -> str:
+    return POD_GROUP_INITIALLY_SCHEDULED if isinstance(group, PodGroup) else COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED

@@ -1,0 +1,111 @@
+"""A status writer at work, and what it wrote."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+import structlog
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod, PodCondition, PodStatus
+from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.connection import Connection
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
+from cpg_scheduler.status.conditions import StatusWriter
+from cpg_scheduler.status.write_queue import WriteQueue
+from cpg_scheduler.testing.wire import Wire, Write
+from cpg_scheduler.write_gate import WriteGate
+
+NOW = "2026-11-18T12:00:00Z"
+
+
+class StatusFixture:
+    """A status writer over a fake connection; groups are in the cache once ``show`` was called."""
+
+    def __init__(self, settle_seconds: float = 0.02) -> None:
+        """Start the writer's parts; nothing is sent before ``writer.run``."""
+        self.wire = Wire()
+        self.log = structlog.testing.CapturingLogger()
+        self.gate = WriteGate()
+        self.cached_groups: dict[str, Group] = {}
+        self.deferred: list[Callable[[], Awaitable[None]]] = []
+        """The writes of events that can wait."""
+        self.queue = WriteQueue(
+            self.gate,
+            log=structlog.wrap_logger(self.log, processors=[]),
+            retry_seconds=0.02,
+            settle_seconds=settle_seconds,
+        )
+        self.writer = StatusWriter(
+            cast("Connection", self.wire),
+            self._current,
+            queue=self.queue,
+            events=self,
+            now=lambda: NOW,
+            instance="me",
+        )
+
+    def later(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Take the write of an event that can wait."""
+        self.deferred.append(write)
+
+    def show(self, group: Group) -> None:
+        """Let the watch show a group."""
+        self.cached_groups[group.metadata.uid] = group
+        self.writer.on_seen(group)
+
+    def show_unschedulable(self, pod: Pod, message: str) -> None:
+        """Let the watch show a pod with the condition that it is unschedulable."""
+        condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+        self.writer.on_seen(replace(pod, status=PodStatus(conditions=(condition,))))
+
+    def report(self, target: Pod | Group, message: str, *, cause: str = "") -> None:
+        """Report that a pod or group is not scheduled."""
+        if isinstance(target, Pod):
+            self.writer.pod(target, "Unschedulable", message, cause=cause)
+        else:
+            self.writer.group(target, scheduled=False, reason="Unschedulable", message=message, cause=cause)
+
+    def report_nominated(self, pod: Pod, message: str) -> None:
+        """Report that a pod that is being nominated is not scheduled."""
+        self.writer.nominated(pod, "Unschedulable", message)
+
+    def report_scheduled(self, group: Group) -> None:
+        """Report that the minimum of a group is placed."""
+        self.writer.group(group, scheduled=True, reason="", message="")
+
+    def status_writes(self) -> list[Write]:
+        """Return what was written into statuses."""
+        return [write for write in self.wire.writes if write.path.endswith("/status")]
+
+    def conditions(self) -> list[dict[str, Any]]:
+        """Return the conditions that were written."""
+        return [to_builtins(write.body)["status"]["conditions"][0] for write in self.status_writes()]
+
+    def messages(self) -> list[str]:
+        """Return the messages of the conditions that were written."""
+        return [condition["message"] for condition in self.conditions()]
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Return type, reason and note of the events that were written."""
+        events = [write.body for write in self.wire.writes if "/events" in write.path]
+        return [(event["type"], event["reason"], event["note"]) for event in events]
+
+    def _current(self, group: Group) -> tuple[Group, Resource] | None:
+        if group.metadata.name == "gone":
+            return None
+        resource = CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
+        return self.cached_groups.get(group.metadata.uid, group), resource
+
+
+@pytest.fixture
+async def status(request: pytest.FixtureRequest) -> AsyncIterator[StatusFixture]:
+    """Run a status writer for as long as the test lasts; the parameter is the settle time in seconds."""
+    made = StatusFixture(getattr(request, "param", 0.02))
+    work = asyncio.create_task(made.writer.run())
+    yield made
+    work.cancel()
+    await asyncio.wait({work})

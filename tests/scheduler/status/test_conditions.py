@@ -1,0 +1,270 @@
+"""Conditions and events: written once, again only when they change, and never taken back once final."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod, PodCondition, PodStatus
+from cpg_api.meta import Condition
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_engine.testing.builders import composite, pod, pod_group
+
+if TYPE_CHECKING:
+    from tests.scheduler.status.conftest import StatusFixture
+
+
+def with_condition(found: Pod, message: str) -> Pod:
+    """Return a pod whose condition says that it is unschedulable."""
+    condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+    return replace(found, status=PodStatus(conditions=(condition,)))
+
+
+def group_with_condition(status: str, message: str) -> PodGroup:
+    """Return a group with an InitiallyScheduled condition."""
+    reason = "Scheduled" if status == "True" else "Unschedulable"
+    group = pod_group("pg")
+    condition = Condition(
+        type="PodGroupInitiallyScheduled",
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=group.metadata.generation,
+    )
+    return replace(group, status=PodGroupStatus(conditions=(condition,)))
+
+
+async def test_a_pod_gets_a_condition_and_an_event_with_the_same_message(status: "StatusFixture") -> None:
+    """The condition has kube-scheduler's type."""
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    assert status.conditions() == [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "no room",
+            "lastTransitionTime": "2026-11-18T12:00:00Z",
+        }
+    ]
+    assert status.events() == [("Warning", "FailedScheduling", "no room")]
+
+
+async def test_a_nominated_pod_gets_its_condition_with_the_nomination(status: "StatusFixture") -> None:
+    """Once: reports while its plan goes on are kept, and the event can wait."""
+    status.report_nominated(pod("p"), "2 pods are evicted")
+    await status.writer.drained()
+    assert status.status_writes() == []
+    for _ in range(2):
+        await status.writer.nominate(pod("p"), "n1")
+        status.report_nominated(pod("p"), "1 pod is evicted")
+        await status.writer.drained()
+        (write,) = status.deferred
+        await write()
+        assert status.events()[-1] == ("Warning", "FailedScheduling", "2 pods are evicted")
+        status.writer.forget("uid-default-p")
+    first, second = (to_builtins(write.body)["status"] for write in status.status_writes())
+    assert (first["nominatedNodeName"], first["conditions"][0]["message"]) == ("n1", "2 pods are evicted")
+    assert second == {"nominatedNodeName": "n1"}
+
+
+async def test_a_report_that_is_replaced_before_the_nomination_is_written_by_itself(status: "StatusFixture") -> None:
+    """An older report is due and must not follow the nomination; or the plan was dropped."""
+    status.report(pod("p"), "no room")
+    status.report_nominated(pod("p"), "2 pods are evicted")
+    status.report_nominated(pod("q"), "2 pods are evicted")
+    status.report(pod("q"), "no room")
+    await status.writer.drained()
+    assert status.messages() == ["2 pods are evicted", "no room"]
+    for name in ("p", "q"):
+        await status.writer.nominate(pod(name), "n1")
+    nominations = [to_builtins(write.body)["status"] for write in status.status_writes()[2:]]
+    assert nominations == [{"nominatedNodeName": "n1"}] * 2
+
+
+async def test_a_recovered_group_is_no_disruption_target(status: "StatusFixture") -> None:
+    """A group that was deleted, or is being evicted once more, is left alone."""
+    status.writer.recovered(pod_group("pg"), lambda: True)
+    status.writer.recovered(pod_group("gone"), lambda: True)
+    status.writer.recovered(composite("evicted-again"), lambda: False)
+    await status.writer.drained()
+    (condition,) = status.conditions()
+    assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionTarget", "False", "Rescheduled")
+
+
+async def test_the_same_report_is_written_once(status: "StatusFixture") -> None:
+    """Whether the watch shows it already or not, and also by the next process."""
+    for _ in range(3):
+        status.report(pod("p"), "no room")
+        await status.writer.drained()
+    status.report(with_condition(pod("p"), "no room"), "no room")
+    status.report(with_condition(pod("q"), "no room"), "no room")
+    status.report(group_with_condition("False", "too few"), "too few")
+    await status.writer.drained()
+    assert len(status.status_writes()) == 1
+
+
+async def test_the_last_report_is_written_also_where_the_object_shows_it_already(status: "StatusFixture") -> None:
+    """A report in between, which is not written yet, must not stay."""
+    status.report(with_condition(pod("p"), "first"), "second")
+    status.report(with_condition(pod("p"), "first"), "first")
+    status.report(group_with_condition("False", "first"), "second")
+    status.report(group_with_condition("False", "first"), "first")
+    await status.writer.drained()
+    assert set(status.messages()) == {"first"}
+
+
+async def test_a_group_gets_the_condition_of_its_kind_with_its_generation(status: "StatusFixture") -> None:
+    """The generation is that of the group that was attempted."""
+    group = composite("root")
+    status.report(replace(group, metadata=replace(group.metadata, generation=7)), "too few")
+    await status.writer.drained()
+    found = status.conditions()[0]
+    assert (found["type"], found["observedGeneration"]) == ("CompositePodGroupInitiallyScheduled", 7)
+    assert status.events() == [("Warning", "FailedScheduling", "too few")]
+
+
+async def test_a_group_whose_minimum_is_placed_has_an_empty_message(status: "StatusFixture") -> None:
+    """As upstream; it replaces the message from before."""
+    status.report_scheduled(pod_group("pg"))
+    await status.writer.drained()
+    found = status.conditions()[0]
+    assert (found["status"], found["reason"], found["message"]) == ("True", "Scheduled", "")
+    assert status.events() == [("Normal", "Scheduled", "its minimum has been placed")]
+
+
+async def test_a_scheduled_group_is_never_reported_as_unscheduled(status: "StatusFixture") -> None:
+    """Whether the watch shows it already or not."""
+    status.report_scheduled(pod_group("pg"))
+    status.report(pod_group("pg"), "too few")
+    other = group_with_condition("True", "")
+    status.report(replace(other, metadata=replace(other.metadata, uid="other")), "too few")
+    await status.writer.drained()
+    assert [condition["status"] for condition in status.conditions()] == ["True"]
+
+
+async def test_a_report_about_an_older_state_of_a_scheduled_group_is_dropped(status: "StatusFixture") -> None:
+    """A failed bind reports about the group as it was decided; another API server's watch may show that state again."""
+    decided = pod_group("pg")
+    status.report_scheduled(decided)
+    await status.writer.drained()
+    status.show(group_with_condition("True", ""))
+    status.report(decided, "waiting for a volume")
+    status.show(decided)
+    status.report(decided, "refused")
+    await status.writer.drained()
+    assert [condition["status"] for condition in status.conditions()] == ["True"]
+    status.writer.forget(decided.metadata.uid)
+    status.report(decided, "too few")
+    await status.writer.drained()
+    assert [condition["status"] for condition in status.conditions()] == ["True", "False"]
+
+
+async def test_whether_a_group_is_scheduled_is_checked_again_before_writing(status: "StatusFixture") -> None:
+    """The watch may show the report of an earlier leader only now."""
+    status.report(pod_group("pg"), "too few")
+    status.show(group_with_condition("True", ""))
+    await status.writer.drained()
+    assert status.wire.writes == []
+
+
+async def test_a_final_condition_that_was_wiped_out_is_written_again(status: "StatusFixture") -> None:
+    """As any other."""
+    for _ in range(2):
+        status.report_scheduled(pod_group("pg"))
+        await status.writer.drained()
+        status.show(group_with_condition("True", ""))
+        status.report_scheduled(pod_group("pg"))
+        status.show(pod_group("pg"))
+    await status.writer.drained()
+    assert [condition["status"] for condition in status.conditions()] == ["True", "True"]
+
+
+async def test_a_status_that_does_not_change_keeps_its_transition_time(status: "StatusFixture") -> None:
+    """Only the message is new."""
+    group = group_with_condition("False", "first")
+    old = replace((group.status.conditions or ())[0], last_transition_time="2020-01-01T00:00:00Z")
+    status.report(replace(group, status=PodGroupStatus(conditions=(old,))), "second")
+    await status.writer.drained()
+    assert status.conditions()[0]["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+
+
+async def test_the_event_of_a_cause_has_one_name_across_processes(status: "StatusFixture") -> None:
+    """The next process does not know what was reported, and names the event by its cause."""
+    status.report(with_condition(pod("p"), "1 node is full"), "2 nodes are full", cause="full")
+    status.report(with_condition(pod("q"), "no nodes"), "2 nodes are full")
+    await status.writer.drained()
+    status.writer.forget("uid-default-p")
+    status.report(with_condition(pod("p"), "1 node is full"), "3 nodes are full", cause="full")
+    await status.writer.drained()
+    names = [write.body["metadata"]["name"] for write in status.wire.writes if "/events" in write.path]
+    assert (len(names), len(set(names))) == (3, 2)
+
+
+async def test_a_pod_that_has_got_its_node_is_not_reported_as_unscheduled(status: "StatusFixture") -> None:
+    """The API server marks it as scheduled; if its bind fails, it is reported as if for the first time."""
+    status.writer.waits = lambda *_: False
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    assert status.wire.writes == []
+    status.writer.waits = lambda *_: True
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    assert status.messages() == ["no room"]
+
+
+async def test_a_group_that_was_deleted_is_not_written(status: "StatusFixture") -> None:
+    """It was deleted while its unit was attempted."""
+    status.report(pod_group("gone"), "no room")
+    await status.writer.drained()
+    assert status.wire.writes == []
+
+
+async def test_nothing_is_remembered_of_a_deleted_pod(status: "StatusFixture") -> None:
+    """The memory of the process does not grow with deleted objects."""
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    status.writer.forget("uid-default-p")
+    status.writer.forget("uid-default-p")
+    assert status.writer._reported == {}
+
+
+async def test_a_condition_that_was_wiped_out_is_written_again(status: "StatusFixture") -> None:
+    """Once the watch has shown a report, the object's own condition counts; until then, the memory does."""
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    status.writer.on_seen(with_condition(pod("p"), "something older"))
+    status.report(pod("p"), "no room")
+    status.writer.on_seen(with_condition(pod("p"), "no room"))
+    assert status.writer._reported == {}
+    status.report(with_condition(pod("p"), "no room"), "no room")
+    await status.writer.drained()
+    assert len(status.status_writes()) == 1
+    status.report(pod("p"), "no room")
+    await status.writer.drained()
+    assert len(status.status_writes()) == 2
+
+
+async def test_a_report_that_is_not_written_yet_is_not_forgotten(status: "StatusFixture") -> None:
+    """The watch may show an earlier write of the same message while another one is due."""
+    status.report(pod("p"), "no room")
+    status.writer.on_seen(with_condition(pod("p"), "no room"))
+    assert len(status.writer._reported) == 1
+    status.writer.on_seen(pod("never-reported"))
+
+
+async def test_a_new_generation_of_a_group_is_written_without_an_event(status: "StatusFixture") -> None:
+    """The condition names the generation that it is about; the message is the same."""
+    old = group_with_condition("False", "too few")
+    changed = replace(old, metadata=replace(old.metadata, generation=old.metadata.generation + 1))
+    status.report(changed, "too few")
+    await status.writer.drained()
+    assert [condition["observedGeneration"] for condition in status.conditions()] == [changed.metadata.generation]
+    assert status.events() == []
+
+
+async def test_a_node_gets_an_event_and_no_condition(status: "StatusFixture") -> None:
+    """Its status belongs to its kubelet."""
+    status.writer.node("n1", "over-committed")
+    await status.writer.drained()
+    assert (status.status_writes(), status.events()) == ([], [("Warning", "OverCommitted", "over-committed")])
