@@ -63,6 +63,13 @@ def test_every_document_is_in_an_index() -> None:
     assert {path.resolve() for path in ROOT.glob("docs/**/*.md")} - listed == {indexes[0]}
 
 
+def test_the_places_for_changes_exist() -> None:
+    """Every path that CONTRIBUTING.md names for a change and its test exists."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    paths = {found for found in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if "*" not in found}
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
 def test_the_picture_is_small_and_accessible() -> None:
     """The SVG has a description, and loads and runs nothing."""
     text = (ROOT / "docs" / "concepts" / "tree.svg").read_text("utf-8")
