@@ -29,7 +29,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         ledger.ignore(ignored)
         search = PlacementSearch(snapshot, unit, options)
         finding, detail = _run(search)
-        seats = search.seats() if finding is Finding.PLACED else ()
+        seats = search.assignments() if finding is Finding.PLACED else ()
         binds = tuple(
             Bind(member.uid, ledger.cluster.name(row), ledger.allocators.allocations(member.pod_class, row))
             for member, row in seats

@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from msgspec.structs import replace
 
 from cpg_engine.gangs.search import SearchOptions
-from cpg_engine.preemption.allowances import Allowances
-from cpg_engine.preemption.candidates import importance
+from cpg_engine.preemption.budgets import BudgetAllowances
 from cpg_engine.preemption.plan import plan_preemption
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan, VictimUnit
+from cpg_engine.preemption.victims import importance
 from cpg_engine.testing.oracle import find, free, has_room, violations
 from cpg_engine.testing.preemption_model import chosen
 from cpg_engine.testing.preemption_strategies import PRIORITY, PreemptionSetup, crowds, subsets
@@ -202,8 +202,8 @@ def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: PreemptionSetup) -
 
 def harm(crowd: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
     """Return how many units violate a budget if some go, and the highest priority of those."""
-    allowances = Allowances(budgets_of(crowd.budgets, crowd.situation.pods))
-    violated = allowances.violated(sorted(some, key=importance))
+    allowances = BudgetAllowances(budgets_of(crowd.budgets, crowd.situation.pods))
+    violated = allowances.violations(sorted(some, key=importance))
     return sum(map(bool, violated)), max(unit.priority for unit in some)
 
 

@@ -92,7 +92,7 @@ class PlacementSearch:
             return Finding.OUT_OF_BUDGET
         return Finding.IMPOSSIBLE if self._is_exhaustive() else Finding.NOT_FOUND
 
-    def seats(self) -> Iterator[tuple[PendingPod, int]]:
+    def assignments(self) -> Iterator[tuple[PendingPod, int]]:
         """Yield who was placed at which row, in the order of the tree."""
         for index in sorted(self._seats):
             yield from self._seats[index]

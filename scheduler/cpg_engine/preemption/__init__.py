@@ -1,1 +1,1 @@
-"""Who has to go so that a more important tree can come: plans, never deeds."""
+"""Preemption: plans which pods to evict so that a unit of higher priority can be placed. It evicts nothing itself."""

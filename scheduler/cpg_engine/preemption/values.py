@@ -1,4 +1,4 @@
-"""What a preemption is asked about, and what it answers."""
+"""The values that a preemption is asked with and answers with."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from cpg_engine.verdicts import Explanation
 
 
 class VictimUnit(Struct, frozen=True, kw_only=True):
-    """Running pods that are evicted together or not at all: a pod, or all pods below a group that goes as a whole.
+    """Running pods that are evicted together or not at all: one pod, or all pods below a group of disruption mode all.
 
     ``priority`` is that of the unit's root. ``since`` is when the first of the pods started, as RFC 3339.
     """
@@ -29,7 +29,7 @@ class DisruptionBudget(Struct, frozen=True):
 
 
 class Eviction(Struct, frozen=True):
-    """A unit that has to go; ``violates`` names the budgets that do not allow it, ``reason`` says what needs it."""
+    """A unit to evict; ``violates`` names the budgets that forbid it, ``reason`` says what the preemptor needs."""
 
     unit: VictimUnit
     reason: str
@@ -37,7 +37,7 @@ class Eviction(Struct, frozen=True):
 
 
 class Nomination(Struct, frozen=True):
-    """The node that a pod gets once the evicted are gone."""
+    """The node that a pod gets once the victims are gone."""
 
     uid: str
     node: str
@@ -46,8 +46,8 @@ class Nomination(Struct, frozen=True):
 class PlanOutcome(StrEnum):
     """How the search for victims ended.
 
-    ``NOT_ENOUGH``: not even without all units of lower priority would there be a place. ``NO_VICTIMS``: there is no
-    unit of lower priority. ``NOT_HELPFUL``: no eviction at all could help, so none was looked for.
+    ``NOT_ENOUGH``: evicting all units of lower priority would not make enough room. ``NO_VICTIMS``: no unit of lower
+    priority holds room. ``NOT_HELPFUL``: no eviction could help, so no victims were searched for.
     """
 
     PLANNED = "Planned"
@@ -57,11 +57,11 @@ class PlanOutcome(StrEnum):
 
 
 class PreemptionPlan(Struct, frozen=True, kw_only=True):
-    """Who has to go and who goes where then; without nominations nobody is to be evicted.
+    """The units to evict, and where the preemptor's pods go then; without nominations nothing is to be evicted.
 
-    ``considered`` units of lower priority were looked at, ``domains`` places were compared, and ``exhausted`` tells
-    that there were more places than the budget allowed to compare. ``explanation`` is that of the cluster without all
-    units of lower priority, where not even that is enough.
+    ``considered`` units of lower priority hold room, and ``domains`` candidates were compared. ``exhausted`` says that
+    the budget ended the comparison. ``explanation`` is that of the cluster without all units of lower priority, where
+    evicting all of them is not enough.
     """
 
     outcome: PlanOutcome

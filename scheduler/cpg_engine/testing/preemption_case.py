@@ -8,11 +8,10 @@ import msgspec
 from cpg_engine.gangs.feasibility import Needs
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import Unit
-from cpg_engine.preemption.allowances import Allowances
-from cpg_engine.preemption.candidates import PotentialVictim, ages, potential_victims
-from cpg_engine.preemption.case import Case
-from cpg_engine.preemption.trying import Trials
+from cpg_engine.preemption.budgets import BudgetAllowances
+from cpg_engine.preemption.simulation import PreemptionProblem, Simulation
 from cpg_engine.preemption.values import PreemptionPlan
+from cpg_engine.preemption.victims import PotentialVictim, potential_victims, start_ranks
 from cpg_engine.testing.scenario_forms import BudgetForm, Forms, GroupForm, NodeForm
 from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.victim_units import budgets_of, units_of
@@ -34,50 +33,50 @@ class PreemptionCase:
     ) -> None:
         """Read the forms."""
         forms = Forms(PRIORITY)
-        self.stage = ClusterSimulator(options or SearchOptions())
+        self.simulator = ClusterSimulator(options or SearchOptions())
         for line in nodes:
             for node in forms.nodes(msgspec.convert(line, str | NodeForm)):
-                self.stage.put_node(node)
+                self.simulator.put_node(node)
         for group in forms.groups(msgspec.convert(groups or {}, dict[str, GroupForm])):
-            self.stage.put_group(group)
+            self.simulator.put_group(group)
         for form in pods:
             for pod in forms.pods(msgspec.convert(form, str | dict[str, Any])):
-                self.stage.put_pod(pod)
+                self.simulator.put_pod(pod)
         for name, budget in (budgets or {}).items():
-            self.stage.put_budget(name, budget)
+            self.simulator.put_budget(name, budget)
 
     @property
     def root(self) -> RootUnit:
         """Return what waits."""
-        return next(root for root in self.stage.roots() if root.name == "high")
+        return next(root for root in self.simulator.roots() if root.name == "high")
 
     @property
     def unit(self) -> Unit:
         """Return it as the engine sees it."""
-        return self.stage.unit(self.root)
+        return self.simulator.unit(self.root)
 
-    def trials(self) -> Trials:
+    def simulation(self) -> Simulation:
         """Return tries for what waits."""
-        return Trials(self.stage.snapshot, self.unit, self.stage.options)
+        return Simulation(self.simulator.snapshot, self.unit, self.simulator.options)
 
-    def candidates(self) -> list[PotentialVictim]:
+    def potential_victims(self) -> list[PotentialVictim]:
         """Return who may go, the most important first."""
-        units = units_of(self.stage.groups.values(), self.stage.pods.values())
-        return potential_victims(self.stage.snapshot.ledger, units, PRIORITY)
+        units = units_of(self.simulator.groups.values(), self.simulator.pods.values())
+        return potential_victims(self.simulator.snapshot.ledger, units, PRIORITY)
 
-    def case(self, goal: int) -> Case:
+    def problem(self, goal: int) -> PreemptionProblem:
         """Return the case in which so many pods are to have a place."""
-        return Case(
-            trials=self.trials(),
+        return PreemptionProblem(
+            simulation=self.simulation(),
             needs=Needs(self.unit),
-            allowances=Allowances(budgets_of(self.stage.budgets, self.stage.pods.values())),
-            ages=ages(self.candidates()),
+            budgets=BudgetAllowances(budgets_of(self.simulator.budgets, self.simulator.pods.values())),
+            start_ranks=start_ranks(self.potential_victims()),
             goal=goal,
         )
 
     def plan(self) -> PreemptionPlan:
         """Return the plan."""
-        return self.stage.plan(self.root)
+        return self.simulator.plan(self.root)
 
 
 def names(some: Iterable[PotentialVictim]) -> list[str]:

@@ -18,7 +18,7 @@ class NodeChoice(NamedTuple):
     """A node, those who have to go from it, and by what it is compared: the less, the better; last the later start."""
 
     node: str
-    gone: frozenset[str]
+    victims: frozenset[str]
     rank: tuple[int, int, int, int]
     start: str
 
@@ -37,7 +37,7 @@ def chosen(
     best = [found for found in choices if found.rank == min(one.rank for one in choices)]
     latest = [found for found in best if found.start == max(one.start for one in best)]
     first = min(latest, key=lambda found: found.node)
-    return first.node, first.gone
+    return first.node, first.victims
 
 
 def _lesser(situation: Situation, pod: Pod, node: Node, units: Iterable[VictimUnit]) -> list[VictimUnit]:
@@ -73,7 +73,7 @@ def _cleared(
     pods = [unit for unit in gone for _ in unit.pods]
     return NodeChoice(
         node=node.metadata.name,
-        gone=frozenset(uid for unit in gone for uid in unit.pods),
+        victims=frozenset(uid for unit in gone for uid in unit.pods),
         rank=(
             sum(unit in violators for unit in gone),
             highest,

@@ -202,10 +202,10 @@ def test_room_is_made_for_all_of_them(groups: Form) -> None:
     leaves = ("near", "web") if "children" in groups["high"] else ("high", "high")
     pods = [one(f"a=2@{leaves[0]}", near="web"), one(f"web=2@{leaves[1]}", "web")]
     full = [one(f"old{number}=2 on n{number}", priority=0) for number in "12"]
-    arena = PreemptionCase(["n1 2 zone=a", "n2 2 zone=a"], [*pods, *full], groups)
-    assert (arena.plan().outcome, len(arena.plan().nominations)) == (PlanOutcome.PLANNED, 2)
-    arena.stage.settle()
-    assert {name for name, found in arena.stage.pods.items() if found.spec.node_name} == {"a", "web"}
+    case = PreemptionCase(["n1 2 zone=a", "n2 2 zone=a"], [*pods, *full], groups)
+    assert (case.plan().outcome, len(case.plan().nominations)) == (PlanOutcome.PLANNED, 2)
+    case.simulator.settle()
+    assert {name for name, found in case.simulator.pods.items() if found.spec.node_name} == {"a", "web"}
 
 
 # Against the slow model.

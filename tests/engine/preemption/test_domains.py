@@ -66,16 +66,16 @@ def test_a_domain_that_is_closed_is_passed_over() -> None:
         {"pod": "b2=1 on b2", "priority": 1},
         {"pod": "2x@high", **port},
     ]
-    arena = PreemptionCase(["a1 2 rack=a", "a2 1 rack=a", "b1 1 rack=b", "b2 1 rack=b"], pods, GROUPS)
-    found = arena.plan()
+    case = PreemptionCase(["a1 2 rack=a", "a2 1 rack=a", "b1 1 rack=b", "b2 1 rack=b"], pods, GROUPS)
+    found = case.plan()
     assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b1", "b2"], 2)
 
 
 def test_no_domain_can_be_cleared() -> None:
     """Where goal and rooms do not go together there is none, and no attempt."""
-    arena = racks(*({**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)))
-    assert cheapest_domain(arena.case(3), arena.candidates(), "rack") is None
-    assert cheapest_domain(arena.case(2), arena.candidates(), "nowhere") is None
+    case = racks(*({**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)))
+    assert cheapest_domain(case.problem(3), case.potential_victims(), "rack") is None
+    assert cheapest_domain(case.problem(2), case.potential_victims(), "nowhere") is None
 
 
 def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
@@ -91,8 +91,8 @@ def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
         {"pod": "rival=1 on out", "priority": 1, "labels": {"app": "rival"}},
         {"pod": "2x1@high", "affinity": away},
     ]
-    arena = PreemptionCase(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
-    found = arena.plan()
+    case = PreemptionCase(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
+    found = case.plan()
     assert (found.outcome, [eviction.unit.key.name for eviction in found.evictions]) == (PlanOutcome.PLANNED, ["rival"])
     assert found.evictions[0].reason == "PodGroup default/high cannot run on a while it runs on out (rack a)"
-    assert names(arena.candidates()) == ["rival"]
+    assert names(case.potential_victims()) == ["rival"]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cpg_engine.preemption.plan import plan_preemption
+from cpg_engine.preemption.plan import cheapest_candidate, plan_preemption
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.testing.builders import pod
 from cpg_engine.testing.call_counts import count_calls
-from cpg_engine.testing.preemption_case import PRIORITY, PreemptionCase
+from cpg_engine.testing.preemption_case import PRIORITY, PreemptionCase, names
 from cpg_engine.testing.scenario_forms import BudgetForm
 
 LOW = {"pod": "low=2x1 on a", "priority": 1}
@@ -62,12 +62,12 @@ def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
 
 def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
     """Where nobody else helps: the minimum finds a place there, and one more nowhere."""
-    arena = PreemptionCase(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
-    stage = arena.stage
+    case = PreemptionCase(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
+    stage = case.simulator
     going = ["uid-default-low-1", "uid-default-low-2"]
 
     def planned(*ignored: str) -> PreemptionPlan:
-        found = arena.unit
+        found = case.unit
         return plan_preemption(
             stage.snapshot, found, stage.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
         )
@@ -79,21 +79,21 @@ def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
 
 def test_pods_that_are_lifted_take_no_room() -> None:
     """Nominated pods of others are passed by whoever outranks them, and are no victims."""
-    arena = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
-    ledger = arena.stage.snapshot.ledger
+    case = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
+    ledger = case.simulator.snapshot.ledger
     ghost = pod("ghost", cpu=2)
     ledger.put_pod(ghost, "a")
-    arena.stage.delete("low-1")
-    arena.stage.delete("low-2")
+    case.simulator.delete("low-1")
+    case.simulator.delete("low-2")
 
     def planned(snapshot: Snapshot, *ignored: str) -> PlanOutcome:
         found = plan_preemption(
-            snapshot, arena.unit, arena.stage.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+            snapshot, case.unit, case.simulator.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
         )
         return found.outcome
 
-    assert planned(arena.stage.snapshot) is PlanOutcome.NO_VICTIMS
-    assert planned(arena.stage.snapshot, ghost.metadata.uid) is PlanOutcome.PLANNED
+    assert planned(case.simulator.snapshot) is PlanOutcome.NO_VICTIMS
+    assert planned(case.simulator.snapshot, ghost.metadata.uid) is PlanOutcome.PLANNED
     assert ledger.mark() == 0
 
 
@@ -117,18 +117,80 @@ def test_a_plan_that_takes_too_much_ends_with_what_it_has(
 ) -> None:
     """It says so, and what it has is right: all have a place once those who go have gone."""
     whole = mixed(12, key=key).plan()
-    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", effort)
-    arena = mixed(12, key=key)
-    found = arena.plan()
+    monkeypatch.setattr("cpg_engine.preemption.simulation.MAX_EFFORT_PER_RETRY", effort)
+    case = mixed(12, key=key)
+    found = case.plan()
     assert (found.outcome, found.exhausted, len(found.nominations)) == (PlanOutcome.PLANNED, True, 12)
     assert len(found.evictions) >= len(whole.evictions)
     gone = {eviction.unit.key for eviction in found.evictions}
-    trials = arena.trials()
-    assert len(trials.seats([one for one in arena.candidates() if one.unit.key in gone])) == 12
+    simulation = case.simulation()
+    assert len(simulation.assign([one for one in case.potential_victims() if one.unit.key in gone])) == 12
 
 
 def test_a_plan_for_pods_that_all_differ_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many of them are not four times the work, since what all searches may take is one budget."""
-    monkeypatch.setattr("cpg_engine.preemption.trying.EFFORT", 5)
+    monkeypatch.setattr("cpg_engine.preemption.simulation.MAX_EFFORT_PER_RETRY", 5)
     few, many = mixed(40), mixed(80)
     assert count_calls(many.plan) < 3 * count_calls(few.plan)
+
+
+WEB = {"app": "web"}
+NONE = {"web": BudgetForm(WEB, 0)}
+
+
+@pytest.mark.parametrize(
+    ("victims", "expected"),
+    [
+        ([("a", 1, {}), ("b", 2, {})], ["a"]),
+        ([("a", 1, WEB), ("b", 2, {})], ["b"]),
+        ([("a", 1, WEB), ("b", 2, WEB)], ["a"]),
+        ([("a", 2, WEB), ("b", 1, WEB), ("c", 50, {})], ["c"]),
+    ],
+)
+def test_budgets_come_before_priorities(victims: list[tuple[str, int, dict[str, str]]], expected: list[str]) -> None:
+    """A node for one pod is cleared of whom no budget covers, then of the least important."""
+    pods = [{"pod": f"{name}=1 on {name}", "priority": at, "labels": labels} for name, at, labels in victims]
+    case = PreemptionCase([f"{name} 1" for name, _, _ in victims], [*pods, "1x1@high"], {"high": {"gang": 1}}, NONE)
+    assert names(cheapest_candidate(case.problem(1), case.potential_victims()).best.victims) == expected
+
+
+def test_a_lower_priority_must_not_cost_more_violations() -> None:
+    """Node a: one violator and one of priority 9; node b: two violators of priority 1."""
+    pods = [
+        {"pod": "a1=1 on a", "priority": 1, "labels": WEB},
+        {"pod": "a2=1 on a", "priority": 9},
+        {"pod": "b=2x1 on b", "priority": 1, "labels": WEB},
+        "1x2@high",
+    ]
+    case = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
+    assert names(cheapest_candidate(case.problem(1), case.potential_victims()).best.victims) == ["a2", "a1"]
+
+
+def test_where_violations_are_equal_the_highest_priority_is_the_lowest() -> None:
+    """One violator has to go anyway; beside it the one of priority 2 goes, not that of priority 9."""
+    pods = [
+        {"pod": "a1=1 on a", "priority": 1, "labels": WEB},
+        {"pod": "a2=1 on a", "priority": 9},
+        {"pod": "b1=1 on b", "priority": 1, "labels": WEB},
+        {"pod": "b2=1 on b", "priority": 2},
+        "1x2@high",
+    ]
+    case = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 1}}, NONE)
+    assert names(cheapest_candidate(case.problem(1), case.potential_victims()).best.victims) == ["b2", "b1"]
+
+
+def test_an_allowance_may_be_used_by_whom_it_helps() -> None:
+    """One may go; that the less important one would be of no use does not make the other a violator."""
+    pods = [
+        {"pod": "useless=1 on a", "priority": 1, "labels": WEB},
+        "strong=1 on a",
+        {"pod": "useful=2 on b", "priority": 2, "labels": WEB},
+        {"pod": "other=2 on c", "priority": 50},
+        "1x2@high",
+    ]
+    case = PreemptionCase(["a 2", "b 2", "c 2"], pods, {"high": {"gang": 1}}, {"web": BudgetForm(WEB, 1)})
+    problem = case.problem(1)
+    best = cheapest_candidate(problem, case.potential_victims()).best
+    assert (names(best.victims), problem.violations(best.victims)) == (["useful"], [()])
+    assert problem.cost(best.victims)[:4] == (0, 2, 1, 1)
+    assert problem.cost([]) < problem.cost(best.victims)

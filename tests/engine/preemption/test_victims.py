@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.preemption.candidates import ages, importance, potential_victims, uids_of, violators_first, without
 from cpg_engine.preemption.values import VictimUnit
+from cpg_engine.preemption.victims import importance, potential_victims, start_ranks, uids_of, violators_first, without
 from cpg_engine.testing.builders import node, pod
 
 USUAL = VictimUnit(key=GroupKey("PodGroup", "ns", "m"), priority=5, since="2026-01-01T00:00:05Z", pods=("p", "q"))
@@ -55,7 +55,7 @@ def test_only_who_takes_room_and_is_less_important_may_go() -> None:
     assert ([more.unit.key.name, less.unit.key.name], [uid["r"], uid["p"]]) == (["more", "less"], uids_of([more, less]))
     assert (less.rows, without([more, less], [more])) == ([0], [less])
     assert violators_first([more, less], [(), ("web",)]) == [less, more]
-    assert ages([more, less]) == {USUAL.since: 0}
+    assert start_ranks([more, less]) == {USUAL.since: 0}
     ledger.ignore([uid["p"]])
     assert potential_victims(ledger, units, 9)[0].unit.key.name == "more"
     assert len(potential_victims(ledger, units, 9)) == 1

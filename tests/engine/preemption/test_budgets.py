@@ -1,7 +1,7 @@
 """What budgets allow, in which order."""
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.allowances import Allowances
+from cpg_engine.preemption.budgets import BudgetAllowances
 from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
 
 
@@ -16,27 +16,29 @@ WEB = DisruptionBudget("web", 2, frozenset("abcd"))
 
 def test_an_allowance_is_used_up_in_order() -> None:
     """Whoever takes more than is left violates, also in part; whom no budget covers never does."""
-    found = Allowances([WEB])
-    assert found.violated(UNITS) == [(), ("web",), ("web",), ()]
-    assert found.violated(UNITS[::-1]) == [(), (), ("web",), ("web",)]
+    found = BudgetAllowances([WEB])
+    assert found.violations(UNITS) == [(), ("web",), ("web",), ()]
+    assert found.violations(UNITS[::-1]) == [(), (), ("web",), ("web",)]
 
 
 def test_somebody_alone_may_be_allowed_what_all_are_not() -> None:
     """Seen one by one, only a unit that takes more than all there is violates."""
-    assert Allowances([WEB]).never_allowed(UNITS) == [(), (), (), ()]
-    assert Allowances([DisruptionBudget("web", 1, WEB.pods)]).never_allowed(UNITS) == [(), ("web",), (), ()]
+    assert BudgetAllowances([WEB]).violations_alone(UNITS) == [(), (), (), ()]
+    assert BudgetAllowances([DisruptionBudget("web", 1, WEB.pods)]).violations_alone(UNITS) == [(), ("web",), (), ()]
 
 
 def test_all_violated_budgets_are_named() -> None:
     """By name, each once, whatever the order in which they came."""
     none = [DisruptionBudget("b", 0, frozenset("bc")), DisruptionBudget("a", 0, frozenset("b"))]
-    assert Allowances(none).violated(UNITS)[1] == ("a", "b") == Allowances(none[::-1]).violated(UNITS)[1]
+    assert (
+        BudgetAllowances(none).violations(UNITS)[1] == ("a", "b") == BudgetAllowances(none[::-1]).violations(UNITS)[1]
+    )
 
 
 def test_without_budgets_nothing_is_violated() -> None:
     """And nobody is asked about his pods."""
-    found = Allowances([])
+    found = BudgetAllowances([])
     assert not found
-    assert found.violated(UNITS) == found.never_allowed(UNITS) == [()] * 4
-    assert Allowances([WEB])
-    assert [Allowances([WEB]).cover(found) for found in UNITS] == [True, True, True, False]
+    assert found.violations(UNITS) == found.violations_alone(UNITS) == [()] * 4
+    assert BudgetAllowances([WEB])
+    assert [BudgetAllowances([WEB]).covers(found) for found in UNITS] == [True, True, True, False]

@@ -1,31 +1,32 @@
-"""Why units have to go, in a sentence each, for those whose they are."""
+"""Why units have to be evicted, in a sentence each for their owners."""
 
 from collections.abc import Sequence
 
 from cpg_api.quantity import format_quantity
 from cpg_engine.gangs.unit import Unit
-from cpg_engine.preemption.candidates import PotentialVictim
-from cpg_engine.preemption.sparing import Room, seated
-from cpg_engine.preemption.trying import Seats
+from cpg_engine.preemption.reprieve import AssignedRoom
+from cpg_engine.preemption.simulation import PreemptionCandidate, preempted
+from cpg_engine.preemption.victims import PotentialVictim
 from cpg_engine.snapshot import Snapshot
 
 WORDS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
 
 
-def reasons(snapshot: Snapshot, unit: Unit, seats: Seats, gone: Sequence[PotentialVictim]) -> list[str]:
-    """Return for each of those who go what is needed of them, and where.
+def eviction_reasons(snapshot: Snapshot, unit: Unit, candidate: PreemptionCandidate) -> list[str]:
+    """Return for each victim what the preemptor needs of it, and where.
 
-    The first node by name is told, and of what is short there, the first resource.
+    The reason names the first node by name, and the first resource that is short there.
     """
-    with seated(snapshot, seats, gone):
-        room = Room(snapshot, seats)
-        shortages = [room.short(found) for found in gone]
-    taken = {row for _, row in seats}
+    assignments, victims = candidate.assignments, candidate.victims
+    with preempted(snapshot, assignments, victims):
+        room = AssignedRoom(snapshot, assignments)
+        shortages = [room.shortage(found) for found in victims]
+    taken = {row for _, row in assignments}
     first = _first(snapshot, taken)
     return [
         f"{unit.nodes[0].key} {_need(snapshot, short) if short else _conflict(snapshot, found, taken, first)}"
         f"{_domain(snapshot, unit, short[0] if short else first)}"
-        for found, short in zip(gone, shortages, strict=True)
+        for found, short in zip(victims, shortages, strict=True)
     ]
 
 
@@ -36,7 +37,7 @@ def _need(snapshot: Snapshot, short: tuple[int, str, int]) -> str:
 
 
 def _conflict(snapshot: Snapshot, found: PotentialVictim, taken: set[int], first: int) -> str:
-    """Say which node cannot be shared: not for want of room, but for what pods ask of each other."""
+    """Return which node cannot be shared, not for want of room but because of what the pods require of each other."""
     shared = taken.intersection(found.rows)
     if shared:
         return f"cannot run beside it on {snapshot.ledger.cluster.name(_first(snapshot, shared))}"

@@ -21,15 +21,15 @@ from cpg_engine.testing.preemption_case import PreemptionCase
 def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high: object, expected: str) -> None:
     """Of the victim's own, not of the newcomer's."""
     victim = {"priority": 1, **(low if isinstance(low, dict) else {"pod": low})}
-    arena = PreemptionCase([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
-    (eviction,) = arena.plan().evictions
+    case = PreemptionCase([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
+    (eviction,) = case.plan().evictions
     assert expected in eviction.reason
 
 
 def test_room_for_a_pod_is_room() -> None:
     """Where it is the number of pods that is short."""
-    arena = PreemptionCase([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
-    assert arena.plan().evictions[0].reason == "Pod default/high needs its room on a"
+    case = PreemptionCase([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
+    assert case.plan().evictions[0].reason == "Pod default/high needs its room on a"
 
 
 def test_the_domain_is_named_where_one_is_required() -> None:

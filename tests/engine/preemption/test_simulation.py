@@ -1,0 +1,30 @@
+"""Tries."""
+
+from cpg_engine.testing.preemption_case import PreemptionCase
+from cpg_engine.verdicts import Finding
+
+LOW = {"pod": "low=2x1 on a", "priority": 1}
+
+
+def test_a_try_leaves_the_ledger_as_it_was() -> None:
+    """What is placed when some are gone, inside a scope where one is given."""
+    case = PreemptionCase(["a 2 rack=r1", "b 1 rack=r2"], [LOW, "2x1@high"], {"high": {"gang": 1}})
+    simulation, some, snapshot = case.simulation(), case.potential_victims(), case.simulator.snapshot
+    assert [len(simulation.assign(gone)) for gone in ([], some[:1], some)] == [1, 2, 2]
+    first, second = snapshot.topology.partition(snapshot.topology.whole(), "rack").scopes
+    assert [len(simulation.assign(some, within)) for within in (first, second)] == [2, 1]
+    assert [len(simulation.assign([], within)) for within in (first, second)] == [0, 1]
+    assert snapshot.ledger.mark() == 0
+
+
+def test_a_look_tells_the_reasons() -> None:
+    """Of those that are placed, of a failure, and of members that contradict their tree."""
+    case = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
+    simulation = case.simulation()
+    assert [simulation.explain(gone)[1].finding for gone in ([], case.potential_victims())] == [
+        Finding.IMPOSSIBLE,
+        Finding.PLACED,
+    ]
+    groups = {"high": {"gang": 3, "key": "rack"}}
+    torn = PreemptionCase(["a 2 rack=a", "b 2 rack=b"], ["1x1@high on a", "1x1@high on b", "1x1@high"], groups)
+    assert torn.simulation().explain()[1].finding is Finding.CONTRADICTION
