@@ -1,8 +1,8 @@
-"""What can be said of an object before it is there.
+"""Review an object before the API server stores it.
 
-Objects may be created in any order, so refused is only what no further object could ever make right: faults of edges
-whose both ends are there, in fields that cannot change. All else that is wrong now is a warning. Said is only what the
-object itself brings: a tree that was wrong before can be changed, mended and deleted as before.
+Objects may be created in any order. So a review refuses only faults that no later object can repair: faults between two
+existing objects, in fields that cannot change. Every other fault is a warning. A review reports only the faults that
+the object adds: a tree that was invalid before can still be changed, repaired and deleted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,21 +19,21 @@ PERMANENT_FAULTS = frozenset(
     {Fault.CYCLE, Fault.TOO_DEEP, Fault.NO_WORKLOAD_REF, Fault.SEVERAL_WORKLOADS, Fault.ALL_ABOVE_SINGLE}
 )
 MAX_TREES_REVIEWED = 100
-"""Trees made from a Workload that are looked at, since somebody waits for the answer."""
+"""Trees of one Workload that a review checks. It bounds the time of an admission request."""
 
 
 class Review(Struct, frozen=True):
-    """Why an object may not come, or what its user should know of it."""
+    """The reasons to refuse an object, and the warnings for its user."""
 
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def review_group(forest: Forest, group: Group, context: ValidationContext, *, knows_classes: bool = True) -> Review:
-    """Say what a group would bring that is wrong, be it new or changed."""
+    """Return the faults that a new or changed group adds."""
     key, parent = key_of(group), parent_of(group)
     after = forest.with_group(group)
-    # A new group may join two trees: what waits below it, and the one that it comes into.
+    # A new group may join two trees: the tree below it and the tree of its parent.
     before = set(_problems(forest, {key} if parent is None else {key, parent}, context))
     news = [
         problem
@@ -48,7 +48,7 @@ def review_group(forest: Forest, group: Group, context: ValidationContext, *, kn
 
 
 def review_workload(forest: Forest, made: Iterable[GroupKey], workload: Workload, context: ValidationContext) -> Review:
-    """Say what of the groups that are ``made`` from a Workload would be wrong with it; it may always come."""
+    """Return the faults that a Workload adds to the groups ``made`` from it. They are warnings, never refusals."""
     place = (workload.metadata.namespace, workload.metadata.name)
     anchors = list(islice(sorted({forest.anchor_of(key) for key in made}), MAX_TREES_REVIEWED))
     changed = ValidationContext(workloads={**context.workloads, place: workload}, classes=context.classes)
@@ -58,13 +58,13 @@ def review_workload(forest: Forest, made: Iterable[GroupKey], workload: Workload
 
 
 def _problems(forest: Forest, keys: Iterable[GroupKey], context: ValidationContext) -> Iterator[TreeProblem]:
-    """Yield what is wrong with the trees of some groups."""
+    """Yield the problems of the trees that contain these groups."""
     for anchor in {forest.anchor_of(key) for key in keys}:
         yield from validate(forest.tree_of(anchor), context)
 
 
 def _is_permanent(problem: TreeProblem, forest: Forest) -> bool:
-    """Tell whether nothing that comes could mend a problem; what nobody has named is not settled yet."""
+    """Return whether no later object can repair a problem. A priority that is not written down may still change."""
     child = forest.groups[problem.group]
     if problem.fault is Fault.CLASS_DIVERGES:
         return bool(child.spec.priority_class_name)

@@ -1,7 +1,7 @@
-"""How conditions change: the rules of apimachinery's ``meta.SetStatusCondition``, for groups and pods alike.
+"""Change conditions by the rules of apimachinery's ``meta.SetStatusCondition``, for groups and pods alike.
 
-The transition time is when the status last changed, not when somebody last wrote: a controller that repeats itself
-changes nothing, and the caller can tell that there is nothing to send.
+The transition time is when the status last changed, not when it was last written. A controller that repeats a condition
+changes nothing, and its caller sees that there is nothing to send.
 """
 
 import datetime as dt
@@ -18,19 +18,19 @@ from cpg_api.scheduling.names import COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED, PO
 AnyCondition = TypeVar("AnyCondition", bound=Condition | PodCondition)
 
 FINAL_ONCE_TRUE = frozenset({POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED})
-"""True for ever once True: that a group was placed for a first time cannot be undone by what happens later."""
+"""Conditions that stay True: what happens later cannot undo that a group was placed once."""
 
 MAX_MESSAGE_LENGTH = 32_768
-"""Characters of a message: with one more the API server refuses the whole status, and nobody is told anything."""
+"""Characters of a message. The API server refuses a whole status that has a longer one."""
 
 
 def find_condition(conditions: Iterable[AnyCondition] | None, kind: str) -> AnyCondition | None:
-    """Return the condition of that type."""
+    """Return the condition of a type."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
 def status_since(conditions: Iterable[Condition] | None, kind: str, status: str = "True") -> float | None:
-    """Return since when, in seconds of the epoch, a condition has had a status; None where it has another, or none."""
+    """Return when a condition took this status, in seconds of the epoch; None where it has another or is missing."""
     condition = find_condition(conditions, kind)
     if condition is None or condition.status != status or condition.last_transition_time is None:
         return None
@@ -45,8 +45,8 @@ def set_condition(
 ) -> tuple[tuple[AnyCondition, ...], bool]:
     """Return the conditions with the new one in its place, and whether that changed anything.
 
-    Now is used where the status changes and the new condition brings no time of its own. A message that is too long for
-    the API server is cut.
+    ``now`` becomes the transition time where the status changes and the new condition has no time of its own. A message
+    that is too long for the API server is truncated.
     """
     new = truncate_condition(new)
     before: tuple[AnyCondition, ...] = conditions or ()
@@ -68,7 +68,7 @@ def set_condition(
 def merge_conditions(
     conditions: tuple[AnyCondition, ...] | None, news: Iterable[AnyCondition], now: str
 ) -> tuple[tuple[AnyCondition, ...], bool]:
-    """Set several conditions, one after the other, and tell whether any of them changed anything."""
+    """Set several conditions one after the other; return them and whether any of them changed."""
     merged: tuple[AnyCondition, ...] = conditions or ()
     changed = False
     for new in news:
@@ -78,7 +78,7 @@ def merge_conditions(
 
 
 def truncate_condition(new: AnyCondition) -> AnyCondition:
-    """Return a condition whose message the API server takes."""
+    """Return the condition with a message that the API server accepts."""
     return (
         replace(new, message=truncate(new.message, MAX_MESSAGE_LENGTH))
         if len(new.message) > MAX_MESSAGE_LENGTH

@@ -2,7 +2,7 @@
 
 Every answer goes through ``decode``. Used directly, msgspec raises three unrelated errors: ``DecodeError`` for bad
 JSON, ``UnicodeDecodeError`` for bad UTF-8, and ``RecursionError`` for an object that is nested by the thousand, which
-any user with write access can create. A caller that forgets one of them can be ended by one odd object.
+any user with write access can create. One odd object would end a caller that forgets one of them.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ def decode(data: bytes | str | Raw, kind: type[T]) -> T: ...
 def decode(data: bytes | str | Raw, kind: Any = Any) -> Any:  # plain JSON without a type
     """Decode JSON; raise ``msgspec.DecodeError``, and nothing else, where it is malformed or does not fit the type.
 
-    What is nested too deeply to decode is decoded without its deepest levels.
+    JSON that is nested too deeply is decoded without its deepest levels.
     """
     try:
         return decoder(kind).decode(data)
@@ -43,5 +43,5 @@ def decode(data: bytes | str | Raw, kind: Any = Any) -> Any:  # plain JSON witho
 
 @cache
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return msgspec's decoder for a type; it raises more than ``DecodeError``."""
+    """Return msgspec's decoder for a type. It raises more errors than ``decode``."""
     return msgspec.json.Decoder(kind)

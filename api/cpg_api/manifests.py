@@ -1,7 +1,7 @@
-"""From objects to plain data, as it is sent to an API server or printed as YAML.
+"""Turn objects into plain data, as an API server or YAML takes it.
 
-What has its default is left out: the API server fills it in again. Fields that are our own addition are left out of
-the native flavour, whose API server would refuse them.
+Fields with their default value are left out: the API server fills them in. Extensions of kube-cpg are left out of the
+native flavour, because its API server refuses them.
 """
 
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from cpg_api.scheduling.workload import Workload
 SchedulingObject: TypeAlias = Workload | PodGroup | CompositePodGroup
 
 EXTENSIONS = frozenset({"preferredTopology", "replicas", "pods", "groups", "domain"})
-"""Fields, in spec and status, that scheduling.k8s.io has not; nor has its Workload a status."""
+"""Fields of spec and status that scheduling.k8s.io does not have. Its Workload has no status either."""
 
 
 def to_manifest(found: SchedulingObject, *, native: bool = False) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def to_manifest(found: SchedulingObject, *, native: bool = False) -> dict[str, A
 
 
 def _with_lists(plain: Any) -> Any:  # noqa: ANN401 - plain data of any form
-    """Make lists of tuples: YAML would write the latter as something of Python's own."""
+    """Return the data with lists in place of tuples, which YAML would write with a Python tag."""
     if isinstance(plain, dict):
         return {key: _with_lists(value) for key, value in plain.items()}
     if isinstance(plain, tuple):

@@ -1,4 +1,4 @@
-"""What every object carries: metadata, conditions, label selectors."""
+"""The parts that many kinds share: metadata, conditions, label selectors."""
 
 from typing import Annotated
 
@@ -20,9 +20,9 @@ class OwnerReference(ApiStruct, frozen=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True):
-    """The part of ``metadata`` that somebody here reads.
+    """The fields of ``metadata`` that kube-cpg reads.
 
-    Times stay the strings the API server writes: all in UTC and of one width, they sort as they stand.
+    Times stay the strings that the API server writes: all are UTC and of one width, so they sort as text.
     """
 
     name: str = ""
@@ -90,7 +90,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True):
 
 
 class LabelSelector(ApiStruct, frozen=True):
-    """A query over labels: every label and every expression must hold."""
+    """A query over labels: every label and every expression must match."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None

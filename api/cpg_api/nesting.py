@@ -12,19 +12,19 @@ MAX_NESTING = 200
 
 _OPEN, _CLOSE = b"\x01", b"\xff"
 _LEVELS = bytes({b"[": 1, b"{": 1, b"]": 255, b"}": 255}.get(bytes([code]), 0) for code in range(256))
-"""One more level, one less as a signed byte, or neither."""
+"""Change of depth at a byte: 1 for an opening bracket, -1 (as an unsigned byte) for a closing one, else 0."""
 _OPENINGS = bytes(code == 1 for code in range(256))
 _PLAIN = bytes.maketrans(b"[]{}", b"____")
 _STRETCH = 1024
 
 
 def cut_nesting(data: bytes) -> bytes:
-    """Return the JSON with everything below ``MAX_NESTING`` levels left out."""
+    """Return the JSON without everything below ``MAX_NESTING`` levels."""
     return _cut(data, MAX_NESTING)
 
 
 def cut_items(data: bytes) -> bytes:
-    """Return a LIST cut if one of its items, which stand two levels deep themselves, is nested too deeply."""
+    """Return a LIST, cut if one of its items is nested too deeply. An item is two levels deep itself."""
     return data if _cut(data, MAX_NESTING + 2) == data else cut_nesting(data)
 
 
@@ -57,7 +57,7 @@ def _cut_within(stretch: bytes, steps: bytes, most: int) -> bytes:
 
 
 def _steps(data: bytes) -> bytes:
-    """Return for each byte whether it opens or closes a level; brackets inside strings do neither."""
+    """Return the change of depth at each byte. Brackets inside strings change nothing."""
     parts = data.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
     parts[1::2] = b'"'.join(parts[1::2]).translate(_PLAIN).split(b'"')[: len(parts) // 2]
     return b'"'.join(parts).translate(_LEVELS)

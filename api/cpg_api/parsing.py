@@ -1,9 +1,8 @@
-"""From wire bytes to objects, one by one, so that a bad object is a finding and never a failure.
+"""Decode objects one by one, so that a bad object is a result and not a failure.
 
-A LIST is split into its items first and each item is decoded by itself; that costs a quarter more than decoding the
-list as a whole, and it means that one object which does not fit the model is set apart, with all its problems and
-their paths, while the other ten thousand go on. Decoding reads types alone: what the API server accepts is decided by
-the CRDs' schema, not once more here.
+A LIST is split into its items, and each item is decoded by itself. That costs a quarter more than decoding the list as
+a whole. In return one object that does not fit the model is rejected, with all its problems and their paths, and the
+other ten thousand are read. Decoding checks types alone: the schema of the CRDs decides what the API server accepts.
 """
 
 import re
@@ -23,7 +22,7 @@ from cpg_api.problems import Problem, child_path
 T = TypeVar("T", bound=Struct)
 
 MAX_PROBLEMS = 20
-"""Of one object; who has more than that mends some first."""
+"""Problems that are reported of one object."""
 
 _MISFIT_ERRORS = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 _MSGSPEC_MESSAGE = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
@@ -37,18 +36,18 @@ _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.DictType: ("object", (dict,)),
     inspect.StructType: ("object", (dict,)),
 }
-"""What a type is called in JSON, and the plain types that it is read from."""
+"""The name of each type in JSON, and the Python types that it is read from."""
 
 
 class Rejected(Struct, frozen=True):
-    """An object that does not fit the model: who it is, as far as that can be read, and all that is wrong with it."""
+    """An object that does not fit the model: its name, as far as that can be read, and all its problems."""
 
     name: str
     problems: tuple[Problem, ...]
 
 
 class ParsedList(Struct, Generic[T], frozen=True):
-    """One page of a LIST; an empty ``continuation`` says that it is the last."""
+    """One page of a LIST; an empty ``continue_token`` marks the last page."""
 
     items: tuple[T, ...]
     rejected: tuple[Rejected, ...]
@@ -84,7 +83,7 @@ def _shape(kind: type) -> inspect.Type:
 
 
 def parse_list(data: bytes, kind: type[T]) -> ParsedList[T]:
-    """Decode a page of a LIST; raise ``msgspec.DecodeError`` where the bytes are no list at all."""
+    """Decode a page of a LIST; raise ``msgspec.DecodeError`` where the bytes are not a list."""
     page = decode(data, _RawList)
     metadata = page.metadata or _ListMeta()
     items: list[T] = []
@@ -117,13 +116,13 @@ def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
     shallow = cut_nesting(bytes(data))
     try:
         plain = decoder(Any).decode(shallow)
-    except _MISFIT_ERRORS:  # JSON, but with a number or text in it that nothing can hold
+    except _MISFIT_ERRORS:  # JSON with a number or a string that no Python value can hold
         return Rejected(name=_read_name(shallow), problems=(_problem(complaint),))
     return convert_object(plain, kind)
 
 
 def convert_object(plain: object, kind: type[T]) -> T | Rejected:
-    """Turn plain data, as YAML gives it, into an object; as in Kubernetes, a null is a field that is not there."""
+    """Convert plain data, as read from YAML, to an object. As in Kubernetes, a null field counts as missing."""
     rest = _without_nulls(plain, MAX_NESTING)
     try:
         return msgspec.convert(rest, kind)
@@ -133,7 +132,7 @@ def convert_object(plain: object, kind: type[T]) -> T | Rejected:
 
 
 def _problems(plain: object, shape: inspect.Type, path: str) -> Iterator[Problem]:
-    """Yield what keeps plain data from being of a type: msgspec stops at the first reason, people want them all."""
+    """Yield every reason why plain data does not fit a type. msgspec itself stops at the first."""
     members = [_unwrap(member) for member in (shape.types if isinstance(shape, inspect.UnionType) else (shape,))]
     fitting = next((member for member in members if _fits(plain, member)), None)
     match fitting, plain:
@@ -169,7 +168,7 @@ def _unwrap(shape: inspect.Type) -> inspect.Type:
 
 
 def _fits(plain: object, shape: inspect.Type) -> bool:
-    """Tell whether the outermost layer fits; a type that the model has no use for is left to msgspec."""
+    """Return whether the outermost layer fits. Types that the model does not use are left to msgspec."""
     return type(shape) not in _SHAPES or type(plain) in _SHAPES[type(shape)][1]
 
 
@@ -179,7 +178,7 @@ def _json_name(plain: object) -> str:
 
 
 def _problem(complaint: str) -> Problem:
-    """Take msgspec's own sentence apart: it ends with the place, written as a JSON path."""
+    """Split a message of msgspec into text and path: it ends with the place, written as a JSON path."""
     match = _MSGSPEC_MESSAGE.fullmatch(complaint)
     return Problem(match["path"] or "", match["message"]) if match else Problem("", complaint)
 

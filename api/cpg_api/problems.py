@@ -1,7 +1,7 @@
-"""What is wrong with an object, and where.
+"""Problems of an object, with the place of each.
 
-A problem is a value, never an exception: whoever reads an object wants all of its problems at once, and one
-bad object must not stop the work on the others.
+A problem is a value and not an exception: a reader wants all problems of an object at once, and one bad object must not
+stop the work on the others.
 """
 
 from msgspec import Struct
@@ -10,8 +10,8 @@ from msgspec import Struct
 class Problem(Struct, frozen=True, gc=False):
     """One sentence about one place.
 
-    The path is written as the API server writes it, ``spec.tolerations[0].operator``; it may as well name an
-    object and its edge, where the problem lies between two objects.
+    The path is written as the API server writes it: ``spec.tolerations[0].operator``. Where the problem lies between
+    two objects, it names an object and its edge.
     """
 
     path: str
@@ -22,15 +22,15 @@ class Problem(Struct, frozen=True, gc=False):
 
 
 def child_path(path: str, name: str) -> str:
-    """Return the path of a field; below the empty path, which is the object itself, its name alone."""
+    """Return the path of a field; the empty path is the object itself."""
     return f"{path}.{name}" if path else name
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return a text, or the beginning of one that is too long."""
+    """Return the text, shortened to the limit."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def quote(text: str, limit: int = 80) -> str:
-    """Quote what somebody wrote, cut where it would bury the sentence around it."""
+    """Quote a user's text, shortened so that it fits into a sentence."""
     return repr(truncate(text, limit))

@@ -1,18 +1,17 @@
 """Exact resource quantities: ``100m``, ``1.5Gi``, ``2e3``.
 
-The grammar is the one that k8s.io/apimachinery documents. Everything is integer arithmetic: the exact value of a
-quantity is a whole number of nanos, because Kubernetes keeps nothing finer; what is finer is rounded up, away
-from zero, so that whoever asks for a little never gets nothing.
+The grammar is the documented one of k8s.io/apimachinery. All arithmetic is on integers. The exact value of a quantity
+is a whole number of nanos, because Kubernetes keeps nothing finer. Finer values are rounded up, away from zero, so that
+a small request never becomes zero.
 
-Beyond int64 Kubernetes contradicts itself. Its documentation caps every quantity at 2^63-1 in magnitude; its code
-does so for binary suffixes only, and ``Value()`` of ``10E`` is then 0, ``MilliValue()`` of ``9Ei`` is -1000. Here the
-documented cap holds for every spelling and every scale: a request too large to count is never taken for a small
-one. The results below therefore always fit int64, except the nanos. Sums may leave it again: ``saturated``
-brings them back.
+Beyond int64 Kubernetes contradicts itself. Its documentation caps every quantity at 2^63-1 in magnitude. Its code does
+so for binary suffixes only: ``Value()`` of ``10E`` is 0, and ``MilliValue()`` of ``9Ei`` is -1000. Here the documented
+cap holds for every spelling and scale, so a request too large to count never looks like a small one. All results below
+fit int64, except the nanos. Sums may exceed it again: ``clamp`` brings them back.
 
-Three more differences are on purpose. Rounding of negative values is always away from zero (Kubernetes does either,
-depending on the digits). A number needs a digit: Kubernetes reads ``.``, ``-`` and ``m`` as zero. And a text has at
-most 255 characters, so that nobody's joke costs time.
+Three more differences are deliberate. Negative values are always rounded away from zero; Kubernetes rounds either way,
+depending on the digits. A number needs a digit; Kubernetes reads ``.``, ``-`` and ``m`` as zero. A quantity has at most
+255 characters, which bounds the time to read it.
 """
 
 import re
@@ -22,7 +21,7 @@ from functools import lru_cache
 from cpg_api.problems import quote
 
 Quantity = str | int | float
-"""As it stands on the wire: JSON and YAML write plain numbers, too."""
+"""A quantity on the wire. JSON and YAML write plain numbers, too."""
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -51,7 +50,7 @@ _NEGATIVE = "is negative, but only zero or more makes sense here"
 
 
 class QuantityError(ValueError):
-    """A text that is not a quantity, or not one that makes sense in its place."""
+    """A text that is not a quantity, or not one that is valid in its place."""
 
     def __init__(self, text: str, complaint: str) -> None:
         super().__init__(text, complaint)
@@ -63,7 +62,7 @@ class QuantityError(ValueError):
 
 
 def nano_value(quantity: Quantity) -> int:
-    """Return the exact value, in nanos; by far most texts have been seen before."""
+    """Return the exact value in nanos. Results are cached, since most texts repeat."""
     return _parse(quantity)
 
 
@@ -73,25 +72,25 @@ def value(quantity: Quantity) -> int:
 
 
 def milli_value(quantity: Quantity) -> int:
-    """Return the value in thousandths, rounded up: the unit in which CPU is counted."""
+    """Return the value in thousandths, rounded up: the unit of CPU."""
     return clamp(_divide_up(_parse(quantity), NANO // MILLI))
 
 
 def require_not_negative(quantity: Quantity) -> Quantity:
-    """Return the quantity as it came; refuse it where it is below zero, which no request or capacity can be."""
+    """Return the quantity unchanged; raise ``QuantityError`` where it is below zero."""
     if _parse(quantity) < 0:
-        # Python refuses to spell integers of many thousand digits; no message needs them.
+        # Python refuses to format integers of many thousand digits, and no message needs them.
         raise QuantityError(str(clamp(quantity) if isinstance(quantity, int) else quantity), _NEGATIVE)
     return quantity
 
 
 def amount(resource: str, quantity: Quantity) -> int:
-    """Return how much of a resource it is in the unit it is counted in: thousandths of CPU, else whole units."""
+    """Return the quantity in the unit in which the resource is counted: thousandths of CPU, else whole units."""
     return milli_value(quantity) if resource == "cpu" else value(quantity)
 
 
 def format_quantity(resource: str, number: int) -> str:
-    """Write an ``amount`` for people: never rounded, in the shortest spelling that they use for that resource."""
+    """Format an ``amount`` exactly, in the shortest spelling that is usual for the resource."""
     if resource == "cpu":
         cores, rest = divmod(number, MILLI)
         return f"{number}m" if rest else str(cores)
@@ -108,7 +107,7 @@ def clamp(number: int) -> int:
 def parse_int64(text: str) -> int | None:
     """Read an integer as Go's ``ParseInt(text, 10, 64)`` does; return None for everything that it refuses.
 
-    Python's ``int`` would let pass blanks, underscores, digits of other scripts and any size.
+    Python's ``int`` accepts blanks, underscores, digits of other scripts and any size.
     """
     match = _INTEGER.fullmatch(text)
     if match is None:
@@ -119,10 +118,10 @@ def parse_int64(text: str) -> int | None:
 
 @lru_cache(maxsize=_CACHE_SIZE, typed=True)
 def _parse(quantity: Quantity) -> int:
-    """Return the exact value in nanos, remembered by text and type, so that True is never taken for 1."""
+    """Return the exact value in nanos. The cache distinguishes types, so that True is not taken for 1."""
     if type(quantity) is int:
         return max(-_MAX_NANOS, min(_MAX_NANOS, quantity * NANO))
-    # The shortest text that reads back as the same float is what stood in the JSON or YAML.
+    # The shortest text that reads back as the same float is what the JSON or YAML had.
     text = quantity if isinstance(quantity, str) else repr(quantity)
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None or not (match[2] or match[3]):
@@ -135,7 +134,7 @@ def _parse(quantity: Quantity) -> int:
 def _magnitude(digits: int, places: int, suffix: str) -> int:
     """Return ``digits / 10**places`` times the suffix in nanos, rounded up and capped.
 
-    Powers of ten stop where the outcome is certain (the cap, or one nano), so that ``1e999999999`` costs nothing.
+    The power of ten is bounded where the result is certain (the cap, or one nano), so that ``1e999999999`` is cheap.
     """
     if not digits:
         return 0
@@ -155,7 +154,7 @@ def _divide_up(number: int, divisor: int) -> int:
 
 
 def _spellings(number: int) -> Iterator[str]:
-    """Spell a number of bytes with every unit in which two decimals say it exactly."""
+    """Yield every spelling of a number of bytes that is exact with two decimals."""
     yield str(number)
     for suffix, unit in _SPELLINGS:
         hundredths, rest = divmod(number * 100, unit)

@@ -1,8 +1,8 @@
-"""Marks on struct fields from which the CRDs are generated.
+"""Marks on struct fields, from which the CRDs are generated.
 
-The marks ride in ``msgspec.Meta(extra=...)``, which decoding ignores: what the API server has accepted is
-decoded without a second check, so one odd object can never fail a LIST of ten thousand. The same lines
-therefore say once what a field is, what ``kubectl explain`` prints for it, and what the API server refuses.
+The marks are in ``msgspec.Meta(extra=...)``, which decoding ignores. The API server has checked an object already, and
+a second check here could fail a LIST of ten thousand for one odd object. The same line says what a field is, what
+``kubectl explain`` prints for it, and what the API server refuses.
 """
 
 from typing import Any
@@ -27,11 +27,11 @@ FIELD_IS_IMMUTABLE = "field is immutable"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A CEL rule of the API server, beside the field or type that it guards.
+    """A CEL rule of the API server, beside the field or type that it validates.
 
-    ``path`` is the field to blame; ``telling`` is CEL for a better message than ``message``, which the API server
-    falls back to. A rule that looks ``into`` the items of a nested list is left out where
-    ``Nesting`` ends, because nothing is known of those items there.
+    ``path`` is the field that the error names. ``message_expression`` is CEL for a more specific message; the API
+    server falls back to ``message``. A rule that ``descends_into`` the items of a nested list is left out where
+    ``Nesting`` ends, because the schema has no fields for those items.
     """
 
     expression: str
@@ -43,19 +43,20 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class Nesting(Struct, frozen=True, kw_only=True):
-    """How often a type may contain itself; schemas cannot recurse, so they are unrolled that many times."""
+    """How often a type may contain itself. Schemas cannot recurse, so they are unrolled that many times."""
 
     levels: int
     message: str
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """All that the CRD says of a field beyond its Python type.
+    """Everything that the CRD says of a field beyond its Python type.
 
-    A ``required`` field must be there although its Python type has a default; an ``immutable`` one can be neither
-    changed nor set nor cleared after creation; a ``set_once`` one may be filled in later but then stays; one
-    ``from_template`` may be filled in by the write that fills in the policy, and is immutable otherwise; a list of
-    ``fixed_items`` neither gains nor loses one, told apart by the first of its ``map_keys``.
+    - ``required``: must be present although its Python type has a default.
+    - ``immutable``: cannot be set, changed or cleared after creation.
+    - ``set_once``: may be set later, and cannot change after that.
+    - ``from_template``: may be set by the write that sets the policy, and is immutable otherwise.
+    - ``fixed_items``: the list keeps its items, which are identified by the first of its ``map_keys``.
     """
 
     pattern: str = ""
@@ -79,7 +80,7 @@ class Mark(Struct, frozen=True, kw_only=True):
 
 
 def describe(text: str, **mark: Any) -> Meta:
-    """Describe a field for ``kubectl explain`` and mark what the API server demands of it."""
+    """Describe a field for ``kubectl explain``, and mark its constraints."""
     return Meta(description=text, extra={"mark": Mark(**mark)})
 
 

@@ -1,12 +1,12 @@
-# ruff: noqa: A005 - it stands inside a package, so that the standard library's module stays in reach
-"""Selectors over labels and nodes, compiled once and then asked many thousand times.
+# ruff: noqa: A005 - it is inside a package, so the standard library's module stays reachable
+"""Selectors over labels and nodes, compiled once and evaluated many thousand times.
 
-The semantics are those of apimachinery's labels and of kube-scheduler's node affinity, its odder corners included:
-NotIn holds where the key is missing, Gt and Lt compare int64 and hold for nothing else, keys and values that could
-never be a label make the expression invalid. What is invalid matches nothing and is reported with its path; among
-the terms of a node selector, which are alternatives, the valid ones still count.
+The semantics are those of apimachinery's labels and of kube-scheduler's node affinity. NotIn matches where the key is
+missing. Gt and Lt compare int64 and match nothing else. Keys and values that cannot be labels make an expression
+invalid. An invalid expression matches nothing and is reported with its path. The terms of a node selector are
+alternatives, so its valid terms still count.
 
-Compiled selectors are values: two that say the same, in whatever order, are equal and share a hash.
+Compiled selectors are values: two with the same meaning, in whatever order, are equal and have one hash.
 """
 
 import re
@@ -35,7 +35,7 @@ AnyRequirement = TypeVar("AnyRequirement", LabelSelectorRequirement, NodeSelecto
 
 
 class Expression(Struct, frozen=True, gc=False):
-    """One condition on one label; the bound is that of Gt and Lt."""
+    """One condition on one label; ``bound`` is the number of Gt and Lt."""
 
     key: str
     operator: str
@@ -43,7 +43,7 @@ class Expression(Struct, frozen=True, gc=False):
     bound: int = 0
 
     def holds(self, labels: Labels) -> bool:
-        """Tell whether these labels meet it."""
+        """Return whether the labels satisfy the condition."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -61,7 +61,7 @@ class Expression(Struct, frozen=True, gc=False):
 
 
 class LabelMatcher(Struct, frozen=True, gc=False):
-    """A label selector, ready for use."""
+    """A compiled label selector."""
 
     equal: tuple[tuple[str, str], ...] = ()
     expressions: tuple[Expression, ...] = ()
@@ -70,7 +70,7 @@ class LabelMatcher(Struct, frozen=True, gc=False):
 
     @classmethod
     def compile(cls, selector: LabelSelector | None, path: str = "") -> Self:
-        """Compile a selector: none at all selects nothing, an empty one everything."""
+        """Compile a selector: None selects nothing, an empty selector everything."""
         if selector is None:
             return cls(matches_nothing=True)
         expressions, found = _compile_all(
@@ -83,11 +83,11 @@ class LabelMatcher(Struct, frozen=True, gc=False):
 
     @classmethod
     def exact(cls, labels: Labels | None) -> Self:
-        """Compile a plain set of labels, as in a pod's nodeSelector, which Kubernetes takes as it stands."""
+        """Compile a plain set of labels, such as a pod's nodeSelector. Kubernetes does not validate it."""
         return cls(equal=tuple(sorted((labels or {}).items())))
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether these labels are selected."""
+        """Return whether the labels are selected."""
         if self.matches_nothing:
             return False
         for key, value in self.equal:
@@ -97,7 +97,7 @@ class LabelMatcher(Struct, frozen=True, gc=False):
 
 
 class NodeTermMatcher(Struct, frozen=True, gc=False):
-    """One term of a node selector, or of a preference, ready for use."""
+    """A compiled term of a node selector or of a preference."""
 
     expressions: tuple[Expression, ...] = ()
     fields: tuple[Expression, ...] = ()
@@ -116,14 +116,14 @@ class NodeTermMatcher(Struct, frozen=True, gc=False):
         return cls(expressions=expressions, fields=fields)
 
     def matches(self, labels: Labels, name: str) -> bool:
-        """Tell whether the node of these labels and this name is meant; one without a name passes all its fields."""
+        """Return whether the term matches a node. A node without a name passes all expressions on fields."""
         if self.matches_nothing or not _all_hold(self.expressions, labels):
             return False
         return not (name and self.fields) or _all_hold(self.fields, {NAME_FIELD: name})
 
 
 class NodeMatcher(Struct, frozen=True, gc=False):
-    """A node selector, ready for use: its valid terms, each of which is enough, and the problems of the others."""
+    """A compiled node selector: its valid terms, each of which is sufficient, and the problems of the others."""
 
     terms: tuple[NodeTermMatcher, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -141,7 +141,7 @@ class NodeMatcher(Struct, frozen=True, gc=False):
         )
 
     def matches(self, labels: Labels, name: str) -> bool:
-        """Tell whether the node of these labels and this name is selected."""
+        """Return whether the node is selected."""
         for term in self.terms:  # noqa: SIM110 - a generator would cost more than the question
             if term.matches(labels, name):
                 return True
@@ -160,7 +160,7 @@ def _compile_all(
     path: str,
     check: Callable[[AnyRequirement, str], Iterator[Problem]],
 ) -> tuple[tuple[Expression, ...], tuple[Problem, ...]]:
-    """Return the expressions in a canonical order, and all problems in the order of the text."""
+    """Return the expressions in a canonical order, and all problems in the order of the selector."""
     expressions: set[Expression] = set()
     problems: list[Problem] = []
     for index, requirement in enumerate(requirements or ()):
@@ -173,7 +173,7 @@ def _compile_all(
 
 
 def _compile_expression(requirement: Requirement) -> Expression:
-    """Compile an expression that has no problems; its values, if it has a bound, are that one integer."""
+    """Compile a valid expression. Gt and Lt have exactly one value, an integer."""
     values = requirement.values or ()
     if requirement.operator in {"Gt", "Lt"}:
         return Expression(requirement.key, requirement.operator, bound=int(values[0]))
@@ -189,7 +189,7 @@ def _node_problems(requirement: NodeSelectorRequirement, path: str) -> Iterator[
 
 
 def _requirement_problems(requirement: Requirement, operators: Sequence[str], path: str) -> Iterator[Problem]:
-    """Say all that is wrong with an expression over labels."""
+    """Yield the problems of an expression over labels."""
     operator, values = requirement.operator, requirement.values or ()
     yield from _key_problems(requirement.key, f"{path}.key")
     if operator not in operators:
@@ -209,7 +209,7 @@ def _requirement_problems(requirement: Requirement, operators: Sequence[str], pa
 
 
 def _field_problems(requirement: NodeSelectorRequirement, path: str) -> Iterator[Problem]:
-    """Say all that is wrong with an expression over fields; their values need not look like labels."""
+    """Yield the problems of an expression over fields. Their values need not be label values."""
     if requirement.key != NAME_FIELD:
         yield Problem(f"{path}.key", f"{quote(requirement.key)} is not a field to select by, only {NAME_FIELD} is.")
     if requirement.operator not in FIELD_OPERATORS:
@@ -220,7 +220,7 @@ def _field_problems(requirement: NodeSelectorRequirement, path: str) -> Iterator
 
 
 def _map_problems(labels: Labels, path: str) -> Iterator[Problem]:
-    """Say all that is wrong with a set of labels."""
+    """Yield the problems of a set of labels."""
     for key, value in labels.items():
         yield from _key_problems(key, f"{path}[{key}]")
         yield from _value_problems(value, f"{path}[{key}]")

@@ -1,7 +1,7 @@
-"""Which taints a pod bears: the rules of ``Toleration.ToleratesTaint`` in k8s.io/api.
+"""Match tolerations with taints by the rules of ``Toleration.ToleratesTaint`` in k8s.io/api.
 
-``Gt`` and ``Lt`` are alpha in Kubernetes 1.37 (TaintTolerationComparisonOperators). They are always understood here:
-an API server without the gate lets no pod in that uses them.
+``Gt`` and ``Lt`` are alpha in Kubernetes 1.37 (TaintTolerationComparisonOperators). They are always supported here: an
+API server without the gate refuses pods that use them.
 """
 
 import re
@@ -13,15 +13,15 @@ from cpg_api.core.pod import Toleration
 from cpg_api.quantity import parse_int64
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-"""The effects that forbid a node; ``PreferNoSchedule`` only makes it less welcome."""
+"""The effects that exclude a node; ``PreferNoSchedule`` only lowers its score."""
 
 _CANONICAL = re.compile(r"-?[1-9][0-9]*|0")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether the one toleration bears the one taint.
+    """Return whether the toleration matches the taint.
 
-    As in Kubernetes an empty effect or key stands for all, and with ``Equal`` an empty key still compares the value.
+    As in Kubernetes an empty effect or key matches all. With ``Equal`` an empty key still compares the value.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -43,7 +43,7 @@ def untolerated_taints(
     tolerations: Iterable[Toleration] | None,
     effects: AbstractSet[str] = BLOCKING_EFFECTS,
 ) -> tuple[Taint, ...]:
-    """Return the taints of these effects that none of the tolerations bears, in the node's order."""
+    """Return the taints of these effects that no toleration matches, in the node's order."""
     if not taints:
         return ()
     borne = tuple(tolerations or ())
@@ -57,12 +57,12 @@ def first_untolerated_taint(
     tolerations: Iterable[Toleration] | None,
     effects: AbstractSet[str] = BLOCKING_EFFECTS,
 ) -> Taint | None:
-    """Return the taint that Kubernetes would name as the reason, or None."""
+    """Return the taint that Kubernetes names as the reason, or None."""
     return next(iter(untolerated_taints(taints, tolerations, effects)), None)
 
 
 def _compares(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether the taint's number is above (Gt) or below (Lt) the toleration's; no number, no toleration."""
+    """Return whether the taint's number is above (Gt) or below (Lt) the toleration's; False without two numbers."""
     bound, number = _parse_canonical(toleration.value), _parse_canonical(taint.value)
     if bound is None or number is None:
         return False
@@ -70,5 +70,5 @@ def _compares(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _parse_canonical(text: str) -> int | None:
-    """Read an integer without plus sign or leading zeros, which is stricter than node affinity's Gt and Lt."""
+    """Read an integer without plus sign or leading zeros. This is stricter than Gt and Lt of node affinity."""
     return parse_int64(text) if _CANONICAL.fullmatch(text) else None

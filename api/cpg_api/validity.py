@@ -1,13 +1,13 @@
-"""What is said of a tree's validity, by the operator about every group of it, and what it takes back.
+"""The condition ``…InitiallyScheduled`` of invalid trees, as the operator writes it.
 
-Two processes write the condition ``…InitiallyScheduled``: the scheduler after attempts, the operator about structure.
-So that they never take turns, the operator keeps to this:
+Two processes write this condition: the scheduler after attempts, the operator about structure. The operator follows
+four rules, so that the two never overwrite each other in turns:
 
-1. It says Invalid in the scheduler's very words, and writes only where they do not stand yet.
-2. It takes back Invalid alone, once the tree is valid; all other reasons are the scheduler's.
-3. Where members name different schedulers or preemption policies, a SchedulerError that stands is left standing: the
-   scheduler has found the same and calls it so.
-4. True is final.
+1. It uses the scheduler's message for Invalid, and does not repeat a message that is already there.
+2. It takes back the reason Invalid alone, once the tree is valid. All other reasons are the scheduler's.
+3. Where members name different schedulers or preemption policies, it keeps an existing SchedulerError: the scheduler
+   has found the same fault and reports it by that reason.
+4. A status of True is final.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,16 +38,17 @@ from cpg_api.scheduling.validation import (
 )
 
 PRIORITY_CLASS_FAULTS = frozenset({Fault.PRIORITY_CLASS_UNKNOWN, Fault.PRIORITY_DIVERGES, Fault.CLASS_DIVERGES})
-"""What can only be said by who sees the priority classes."""
+"""Faults that only a process with read access to PriorityClasses can report."""
 
 MAX_PODS_NAMED = 5
-"""Pods that are named where they differ; each may do so in its own way."""
+"""Pods that a message names where they differ."""
 
 
 class TreeValidity(Struct, frozen=True):
-    """What is wrong with a tree, or an empty message; ``differs`` where the scheduler has a word of its own for it.
+    """The problems of a tree in one message, empty for a valid tree.
 
-    ``knows_classes`` tells whether priorities were looked at.
+    ``members_differ`` marks the fault that the scheduler reports as SchedulerError. ``knows_classes`` is False where
+    priorities could not be checked.
     """
 
     message: str = ""
@@ -59,16 +60,16 @@ VALID = TreeValidity()
 
 
 def initially_scheduled_type(group: Group) -> str:
-    """Return the type of the condition that says whether a group was ever placed."""
+    """Return the condition type that says whether a group was ever placed."""
     return POD_GROUP_INITIALLY_SCHEDULED if isinstance(group, PodGroup) else COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED
 
 
 def check_tree(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext, *, knows_classes: bool = True
 ) -> TreeValidity:
-    """Judge a tree and its members, each with its group, in the order in which the scheduler does.
+    """Validate a tree and its members, each with its group, in the scheduler's order.
 
-    A tree without its top only waits; one that waits for a template has no members to be judged yet.
+    A tree without its root only waits, so it is valid. While a tree waits for a template, its members are not checked.
     """
     if tree.anchor is Anchor.MISSING:
         return VALID
@@ -87,7 +88,7 @@ def check_tree(
 
 
 def validity_condition(group: Group, found: TreeValidity) -> Condition | None:
-    """Return the condition to write of a group, or None where what stands may stand; its time is for the caller."""
+    """Return the condition to write for a group, without its time; None where nothing is to be written."""
     kind = initially_scheduled_type(group)
     current = find_condition(group.status.conditions, kind)
     if current is not None and current.status == "True":
@@ -106,14 +107,14 @@ def validity_condition(group: Group, found: TreeValidity) -> Condition | None:
 
 
 def _needs_classes(said: Condition, found: TreeValidity) -> bool:
-    """Tell whether it was said by somebody who sees the priority classes, and is theirs to take back."""
+    """Return whether a message is about priorities, which only a process that reads PriorityClasses may take back."""
     return not found.knows_classes and "priority" in said.message.lower()
 
 
 def scheduled_condition(group: Group) -> Condition | None:
-    """Return that a group was placed, unless that stands already: for where the scheduler could not say so.
+    """Return the condition that a group was placed, or None where it says so already. The scheduler may have missed it.
 
-    With a message, because an empty one is left out when applied, and the one that stood would go on standing.
+    It has a message, because an apply leaves an empty one out, and the old message would stay.
     """
     current = find_condition(group.status.conditions, initially_scheduled_type(group))
     if current is not None and current.status == "True":
@@ -133,7 +134,7 @@ def _new_condition(group: Group, status: str, reason: str, message: str) -> Cond
 
 
 def _divergence(pods: list[Pod]) -> str:
-    """Say in what the pods of a tree differ that they must have in common."""
+    """Return a message about a field that all pods of a tree must share and do not."""
     choices: dict[str, Callable[[Pod], str]] = {
         "schedulerName": lambda pod: pod.spec.scheduler_name,
         "preemptionPolicy": lambda pod: pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY,

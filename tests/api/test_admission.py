@@ -107,7 +107,7 @@ def test_templates_are_warned_of() -> None:
     """The Workload may be made anew with the template in it."""
     source = workload([leaf_template("b")])
     group = pod_group("a", workload="w", template="a")
-    assert "made from template a, which Workload default/w has not" in warned(asked(group, source=source))
+    assert "references template a, which Workload default/w does not have" in warned(asked(group, source=source))
 
 
 def test_what_was_wrong_before_is_not_held_against_a_change() -> None:
@@ -131,5 +131,5 @@ def test_a_workload_is_warned_of_the_groups_that_it_would_make_wrong() -> None:
     around = ValidationContext(workloads={("default", "w"): before}, classes=CLASSES)
     made = [GroupKey("PodGroup", "default", name) for name in "abc"]
     found = review_workload(Forest.of(groups), made, workload([leaf_template("a")]), around)
-    assert "PodGroup default/b is made from template b" in warned(found)
+    assert "PodGroup default/b references template b" in warned(found)
     assert review_workload(Forest.of(groups), made, before, around) == Review()

@@ -213,7 +213,7 @@ def test_a_cycle_is_invalid() -> None:
     ("wrong", "says"),
     [
         ([pod_group("one", parent="root", workload="v")], "all groups of a tree are made from one Workload"),
-        ([workload([inner_template("root", [leaf_template("one")])])], "is made from template two, which Workload"),
+        ([workload([inner_template("root", [leaf_template("one")])])], "references template two, which Workload"),
         ([composite("root", all_=True)], "(and 1 more problem)"),
         ([pod_group("one", parent="root", priority=3)], "all groups of a tree have one priority"),
         ([pod("one-0", group="one", priority=3)], "give the pod the tree's priorityClassName"),

@@ -1,4 +1,4 @@
-"""Where a pod may or would like to run, relative to nodes and to other pods."""
+"""Affinity of a pod to nodes and to other pods, and topology spread."""
 
 from cpg_api.meta import LabelSelector
 from cpg_api.structs import ApiStruct
@@ -13,34 +13,34 @@ class NodeSelectorRequirement(ApiStruct, frozen=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
-    """All of its expressions must hold; a term without any matches no node."""
+    """All of its expressions must match; a term without any matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] | None = None
     match_fields: tuple[NodeSelectorRequirement, ...] | None = None
 
 
 class NodeSelector(ApiStruct, frozen=True):
-    """One of its terms must hold."""
+    """One of its terms must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True):
-    """A node selector term that is worth something."""
+    """A node selector term with a weight."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(ApiStruct, frozen=True):
-    """Which nodes a pod needs and which it prefers."""
+    """The nodes that a pod requires, and those that it prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] | None = None
 
 
 class PodAffinityTerm(ApiStruct, frozen=True):
-    """A set of pods, and the topology domain in which to meet or to avoid them."""
+    """A set of pods, and the topology domain to share with them or to avoid."""
 
     label_selector: LabelSelector | None = None
     topology_key: str = ""
@@ -51,21 +51,21 @@ class PodAffinityTerm(ApiStruct, frozen=True):
 
 
 class WeightedPodAffinityTerm(ApiStruct, frozen=True):
-    """A pod affinity term that is worth something."""
+    """A pod affinity term with a weight."""
 
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(ApiStruct, frozen=True):
-    """Which pods to meet, or, as anti-affinity, to avoid."""
+    """The pods to be near or, as anti-affinity, to avoid."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] | None = None
 
 
 class Affinity(ApiStruct, frozen=True):
-    """All the affinities of a pod."""
+    """All affinities of a pod."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -73,7 +73,7 @@ class Affinity(ApiStruct, frozen=True):
 
 
 class TopologySpreadConstraint(ApiStruct, frozen=True):
-    """How evenly the pods that match are to be spread over the domains of a key."""
+    """How evenly the matching pods are spread over the domains of a key."""
 
     max_skew: int = 1
     topology_key: str = ""

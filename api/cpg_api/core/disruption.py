@@ -1,11 +1,11 @@
-"""Pod disruption budgets: how many pods of a set preemption should leave alone."""
+"""Pod disruption budgets: how many pods of a set must stay available."""
 
 from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.structs import ApiStruct
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
-    """The pods, and how many of them are to stay."""
+    """The pods of a budget, and how many of them must stay available."""
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -13,7 +13,7 @@ class PodDisruptionBudgetSpec(ApiStruct, frozen=True):
 
 
 class PodDisruptionBudgetStatus(ApiStruct, frozen=True):
-    """How many may go now, and who is going already."""
+    """How many evictions are allowed now, and which pods are being evicted."""
 
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str] | None = None

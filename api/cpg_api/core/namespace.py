@@ -1,4 +1,4 @@
-"""Namespaces: their labels, which pod affinity may select on."""
+"""Namespaces. Pod affinity may select them by their labels."""
 
 from cpg_api.meta import ObjectMeta
 from cpg_api.structs import ApiStruct

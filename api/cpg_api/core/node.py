@@ -6,7 +6,7 @@ from cpg_api.structs import ApiStruct
 
 
 class Taint(ApiStruct, frozen=True):
-    """Something that keeps off every pod that does not tolerate it."""
+    """A taint: it excludes every pod that does not tolerate it."""
 
     key: str = ""
     value: str = ""
@@ -14,7 +14,7 @@ class Taint(ApiStruct, frozen=True):
 
 
 class NodeSpec(ApiStruct, frozen=True):
-    """What people and controllers want of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
@@ -28,14 +28,14 @@ class NodeCondition(ApiStruct, frozen=True):
 
 
 class ContainerImage(ApiStruct, frozen=True):
-    """An image that a node has already."""
+    """An image that a node has already pulled."""
 
     names: tuple[str, ...] | None = None
     size_bytes: int = 0
 
 
 class NodeStatus(ApiStruct, frozen=True):
-    """What a node has to offer."""
+    """The resources, conditions and images of a node."""
 
     allocatable: ResourceList | None = None
     capacity: ResourceList | None = None

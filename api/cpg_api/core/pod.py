@@ -1,4 +1,4 @@
-"""Pods: every field that scheduling, preemption and health look at."""
+"""Pods: every field that scheduling, preemption and health read."""
 
 from msgspec import field
 
@@ -10,11 +10,11 @@ from cpg_api.structs import ApiStruct
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a pod that a kubelet runs from a file, and only shows to the API server."""
+"""The annotation of a mirror pod: the kubelet runs it from a file and shows it to the API server."""
 
 
 class ContainerPort(ApiStruct, frozen=True):
-    """A port of a container; only host ports matter to scheduling."""
+    """A port of a container; scheduling reads host ports alone."""
 
     container_port: int = 0
     host_port: int = 0
@@ -23,7 +23,7 @@ class ContainerPort(ApiStruct, frozen=True):
 
 
 class Container(ApiStruct, frozen=True):
-    """A container, or an init container; with ``restartPolicy: Always`` the latter is a sidecar."""
+    """A container or an init container; an init container with ``restartPolicy: Always`` is a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -33,7 +33,7 @@ class Container(ApiStruct, frozen=True):
 
 
 class Toleration(ApiStruct, frozen=True):
-    """A taint that the pod bears; an empty key with Exists bears all."""
+    """A toleration of taints; an empty key with Exists matches every taint."""
 
     key: str = ""
     operator: str = "Equal"
@@ -43,13 +43,13 @@ class Toleration(ApiStruct, frozen=True):
 
 
 class SchedulingGate(ApiStruct, frozen=True):
-    """Somebody's wish that the pod is not scheduled yet."""
+    """A gate: a pod with one is not scheduled yet."""
 
     name: str = ""
 
 
 class SchedulingGroup(ApiStruct, frozen=True):
-    """The native membership of a pod; servers without the feature gate drop it in silence."""
+    """The native membership of a pod. API servers without the feature gate drop it silently."""
 
     pod_group_name: str | None = None
 
@@ -63,7 +63,7 @@ class PodResourceClaim(ApiStruct, frozen=True):
 
 
 class PodSpec(ApiStruct, frozen=True):
-    """What the pod asks for."""
+    """The requests and constraints of a pod."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -99,7 +99,7 @@ class PodCondition(ApiStruct, frozen=True):
 
 
 class ContainerStatus(ApiStruct, frozen=True):
-    """What the node has granted a container: differs from its spec while an in-place resize is under way."""
+    """The resources that the node has granted a container. They differ from the spec during an in-place resize."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -107,7 +107,7 @@ class ContainerStatus(ApiStruct, frozen=True):
 
 
 class PodStatus(ApiStruct, frozen=True):
-    """What has become of the pod."""
+    """The observed state of a pod."""
 
     phase: str = ""
     conditions: tuple[PodCondition, ...] | None = None
@@ -126,15 +126,15 @@ class Pod(ApiStruct, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether it has run to its end, well or badly."""
+        """Return whether the pod has ended, with success or not."""
         return self.status.phase in TERMINAL_PHASES
 
     @property
     def is_terminating(self) -> bool:
-        """Tell whether somebody has asked for its deletion."""
+        """Return whether the pod is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def is_mirror(self) -> bool:
-        """Tell whether it only shows what a kubelet runs from a file: deleted, it is there again."""
+        """Return whether it is a mirror pod. The kubelet creates a deleted one again."""
         return MIRROR in self.metadata.annotations

@@ -4,7 +4,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.structs import ApiStruct
 
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
-"""What whoever says nothing about preemption is taken to say, as by the API server."""
+"""The default preemption policy of Kubernetes."""
 
 
 class PriorityClass(ApiStruct, frozen=True):
@@ -17,5 +17,5 @@ class PriorityClass(ApiStruct, frozen=True):
 
     @property
     def preempts(self) -> str:
-        """Return the preemption policy, also where it is left empty."""
+        """Return the preemption policy, or the default where it is empty."""
         return self.preemption_policy or PREEMPT_LOWER_PRIORITY

@@ -1,4 +1,4 @@
-"""Resource requests as they stand on the wire; ``cpg_api.quantity`` gives them their exact value."""
+"""Resource requests as they are on the wire; ``cpg_api.quantity`` reads their values."""
 
 from cpg_api.structs import ApiStruct
 
@@ -6,7 +6,7 @@ ResourceList = dict[str, str | int | float]
 
 
 class ResourceRequirements(ApiStruct, frozen=True):
-    """What a container or a whole pod asks for."""
+    """The requests and limits of a container or of a whole pod."""
 
     requests: ResourceList | None = None
     limits: ResourceList | None = None

@@ -1,4 +1,4 @@
-"""Volumes of pods, the claims behind them, and what storage says of nodes."""
+"""Volumes of pods, their claims, and the storage limits of nodes."""
 
 from cpg_api.core.affinity import NodeSelector
 from cpg_api.core.resources import ResourceRequirements
@@ -7,14 +7,14 @@ from cpg_api.structs import ApiStruct
 
 
 class ClaimVolumeSource(ApiStruct, frozen=True):
-    """A volume that stands behind a claim of the pod's namespace."""
+    """A volume backed by a claim in the pod's namespace."""
 
     claim_name: str = ""
     read_only: bool = False
 
 
 class ClaimSpec(ApiStruct, frozen=True):
-    """What a claim asks for."""
+    """The request of a claim."""
 
     access_modes: tuple[str, ...] | None = None
     resources: ResourceRequirements = ResourceRequirements()
@@ -26,7 +26,7 @@ class ClaimSpec(ApiStruct, frozen=True):
 
 
 class ClaimTemplate(ApiStruct, frozen=True):
-    """The claim that is made for an ephemeral volume."""
+    """The template of an ephemeral volume's claim."""
 
     spec: ClaimSpec = ClaimSpec()
 
@@ -38,13 +38,13 @@ class EphemeralVolumeSource(ApiStruct, frozen=True):
 
 
 class CSIVolumeSource(ApiStruct, frozen=True):
-    """A volume that a CSI driver makes for the pod alone."""
+    """An inline volume that a CSI driver provides for one pod."""
 
     driver: str = ""
 
 
 class PodVolume(ApiStruct, frozen=True):
-    """A volume of a pod; kinds that no predicate looks at are left out."""
+    """A volume of a pod. Kinds of volumes that no filter reads are left out."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
@@ -53,7 +53,7 @@ class PodVolume(ApiStruct, frozen=True):
 
 
 class ClaimStatus(ApiStruct, frozen=True):
-    """What has become of a claim."""
+    """The phase of a claim."""
 
     phase: str = ""
 
@@ -67,20 +67,20 @@ class PersistentVolumeClaim(ApiStruct, frozen=True):
 
 
 class VolumeNodeAffinity(ApiStruct, frozen=True):
-    """The nodes that can reach a volume."""
+    """The nodes that have access to a volume."""
 
     required: NodeSelector | None = None
 
 
 class CSIPersistentVolumeSource(ApiStruct, frozen=True):
-    """The driver of a volume, and the name by which it knows it."""
+    """The driver of a volume, and the driver's name for it."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
 class ObjectReference(ApiStruct, frozen=True):
-    """A pointer to another object."""
+    """A reference to another object."""
 
     api_version: str = ""
     kind: str = ""
@@ -103,7 +103,7 @@ class PersistentVolumeSpec(ApiStruct, frozen=True):
 
 
 class PersistentVolumeStatus(ApiStruct, frozen=True):
-    """What has become of a volume."""
+    """The phase of a volume."""
 
     phase: str = ""
 
@@ -117,20 +117,20 @@ class PersistentVolume(ApiStruct, frozen=True):
 
 
 class TopologySelectorLabelRequirement(ApiStruct, frozen=True):
-    """The values of a label at which a volume can be made."""
+    """The values of a node label for which the provisioner can create volumes."""
 
     key: str = ""
     values: tuple[str, ...] | None = None
 
 
 class TopologySelectorTerm(ApiStruct, frozen=True):
-    """All of its expressions must hold."""
+    """All of its expressions must match."""
 
     match_label_expressions: tuple[TopologySelectorLabelRequirement, ...] | None = None
 
 
 class StorageClass(ApiStruct, frozen=True):
-    """A way to make volumes."""
+    """A class of volumes, with its provisioner."""
 
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""
@@ -159,7 +159,7 @@ class CSINodeSpec(ApiStruct, frozen=True):
 
 
 class CSINode(ApiStruct, frozen=True):
-    """What the CSI drivers say of a node."""
+    """The CSI drivers of one node, and their limits."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()

@@ -19,7 +19,7 @@ from cpg_api.structs import ApiStruct
 
 
 class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is wanted of a group of groups."""
+    """The desired state of a group of groups."""
 
     RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE)
 
@@ -53,7 +53,7 @@ class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CompositePodGroupStatus(ApiStruct, frozen=True):
-    """What has become of the group."""
+    """The observed state of the group."""
 
     conditions: Annotated[
         tuple[Condition, ...] | None,
@@ -74,19 +74,19 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
 
 
 class CompositePodGroup(ApiStruct, frozen=True, kw_only=True):
-    """A group of groups that are scheduled, and if need be disrupted, by one policy."""
+    """A group of groups that one policy schedules and disrupts."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CompositePodGroupSpec, describe("What is wanted of the group.")]
+    spec: Annotated[CompositePodGroupSpec, describe("The desired state of the group.")]
     status: Annotated[
         CompositePodGroupStatus,
-        describe("What has become of the group.", default=pending_status("CompositePodGroupInitiallyScheduled")),
+        describe("The observed state of the group.", default=pending_status("CompositePodGroupInitiallyScheduled")),
     ] = CompositePodGroupStatus()
 
     kind: ClassVar = "CompositePodGroup"
 
     @property
     def minimum(self) -> int:
-        """Return how many child groups have to be placed; a basic group wants one, and one without a policy as yet."""
+        """Return how many child groups must be placed: one for a basic group, and for a group without a policy yet."""
         policy = self.spec.scheduling_policy
         return policy.gang.min_group_count if policy and policy.gang else 1

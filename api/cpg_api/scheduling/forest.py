@@ -1,11 +1,11 @@
-"""From a heap of groups to trees, whatever the order in which they arrived.
+"""Build trees from groups, independent of the order in which the groups arrive.
 
-A tree here is everything that hangs together below one anchor. The anchor is a root that is there (the tree may be
-scheduled), an ancestor that is not there yet (everything below it waits, and can say for what), or a cycle of parents
-(nothing below it can ever be scheduled). A forest is only two mappings, so a store that sees groups come and go keeps
-them up to date with two dictionary writes per event and never builds anything anew; a tree is built when it is
-wanted, in time proportional to its own size. Being mappings without memory, they also cannot depend on the order of
-arrival.
+A tree is all groups below one anchor. The anchor is one of three: a root that exists, so the tree may be scheduled; an
+ancestor that does not exist yet, so everything below it waits; or a cycle of parents, so nothing below it can ever be
+scheduled.
+
+A forest is two mappings without history. A store keeps them current with two dictionary writes per event. A tree is
+built on demand, in time proportional to its size.
 """
 
 from collections import defaultdict
@@ -22,14 +22,14 @@ Group: TypeAlias = PodGroup | CompositePodGroup
 
 
 class GroupKey(NamedTuple):
-    """What a group is known by; keys sort, so that every order derived from them is total."""
+    """The key of a group. Keys sort, so every order derived from them is total."""
 
     kind: str
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Return it as kubectl's users write it."""
+        """Return the kind, namespace and name, as messages show them."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
@@ -39,13 +39,13 @@ def key_of(group: Group) -> GroupKey:
 
 
 def parent_of(group: Group) -> GroupKey | None:
-    """Return the key of the parent that a group names: always a CompositePodGroup of its own namespace."""
+    """Return the key of the parent that a group names: a CompositePodGroup of the same namespace."""
     name = group.spec.parent_composite_pod_group_name
     return GroupKey(CompositePodGroup.kind, group.metadata.namespace, name) if name else None
 
 
 class Anchor(Enum):
-    """What the top of a tree turned out to be."""
+    """What is at the top of a tree."""
 
     ROOT = "root"
     MISSING = "missing"
@@ -53,7 +53,7 @@ class Anchor(Enum):
 
 
 class TreeNode(Struct, frozen=True, gc=False):
-    """A group in its tree; relatives are positions in ``Tree.nodes``."""
+    """A group in its tree; ``parent`` and ``children`` are positions in ``Tree.nodes``."""
 
     group: Group
     parent: int | None
@@ -69,8 +69,8 @@ class TreeNode(Struct, frozen=True, gc=False):
 class Tree(Struct, frozen=True):
     """All groups below one anchor, parents before children, siblings in scheduling order.
 
-    ``loop`` holds the cycle, from its smallest key and from child to parent, where the anchor is one; its first
-    group is then treated as the top. Below a missing anchor several groups may stand at the top.
+    Where the anchor is a cycle, ``cycle`` lists it from child to parent, beginning with its smallest key, and its first
+    group takes the place of the root. Below a missing anchor several groups may be at the top.
     """
 
     anchor: Anchor
@@ -80,19 +80,19 @@ class Tree(Struct, frozen=True):
 
     @property
     def root(self) -> Group:
-        """Return the group at the top (below a missing anchor, the first of them)."""
+        """Return the group at the top; below a missing anchor, the first of them."""
         return self.nodes[0].group
 
 
 class Forest(Struct, frozen=True):
-    """All groups of a flavour, and which of them name which parent (a parent need not be there)."""
+    """All groups of a flavour, and the children of each parent that they name. The parent need not exist."""
 
     groups: Mapping[GroupKey, Group]
     children: Mapping[GroupKey, Collection[GroupKey]]
 
     @classmethod
     def of(cls, groups: Iterable[Group]) -> "Forest":
-        """Build the forest of some groups; of two with one key, the later stands."""
+        """Build the forest of some groups; of two with one key, the last one wins."""
         by_key = {key_of(group): group for group in groups}
         children: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)
         for key, group in by_key.items():
@@ -101,7 +101,7 @@ class Forest(Struct, frozen=True):
         return cls(groups=by_key, children=dict(children))
 
     def with_group(self, group: Group) -> "Forest":
-        """Return the forest as it would be with a group in it, in place of the one of its name."""
+        """Return the forest with a group added, or replaced where its key exists."""
         key = key_of(group)
         children: dict[GroupKey, Collection[GroupKey]] = dict(self.children)
         for one, found in ((self.groups.get(key), set[GroupKey]()), (group, {key})):
@@ -124,19 +124,19 @@ class Forest(Struct, frozen=True):
             yield self._grow(anchor, top, loop)
 
     def tree_of(self, key: GroupKey) -> Tree:
-        """Return the tree that a group is part of, or, for a key that is not there, what waits for it."""
+        """Return the tree of a group; for a group that does not exist, the tree that waits for it."""
         _, anchor, top, loop = self._climb(key, {})
         return self._grow(anchor or Anchor.ROOT, top, loop)
 
     def anchor_of(self, key: GroupKey) -> GroupKey:
-        """Return the key of the anchor of a group's tree, also of a group that is not there."""
+        """Return the key of the anchor of a group's tree. The group need not exist."""
         _, _, top, _ = self._climb(key, {})
         return top
 
     def _climb(
         self, key: GroupKey, settled: Mapping[GroupKey, GroupKey]
     ) -> tuple[list[GroupKey], Anchor | None, GroupKey, tuple[GroupKey, ...]]:
-        """Walk from a group to its anchor; stop early, with no kind of anchor, where the way on is known."""
+        """Walk from a group to its anchor. At a key in ``settled`` the walk stops and returns no kind of anchor."""
         path: list[GroupKey] = []
         places: dict[GroupKey, int] = {}
         while key not in settled:
@@ -156,7 +156,7 @@ class Forest(Struct, frozen=True):
         return path, None, settled[key], ()
 
     def _grow(self, anchor: Anchor, top: GroupKey, loop: tuple[GroupKey, ...]) -> Tree:
-        """Collect everything below an anchor, depth first without recursion: a tree may be absurdly deep."""
+        """Collect everything below an anchor, depth first. Recursion would fail on a tree of thousands of levels."""
         order: list[tuple[Group, int | None, int]] = []
         below: list[list[int]] = []
         tops = self._ordered(top) if anchor is Anchor.MISSING else [self.groups[top]]
@@ -178,6 +178,6 @@ class Forest(Struct, frozen=True):
         return Tree(anchor=anchor, anchor_key=top, nodes=nodes, cycle=loop)
 
     def _ordered(self, parent: GroupKey) -> list[Group]:
-        """Return the children in scheduling order: the older first, then by name, a total order."""
+        """Return the children in scheduling order, which is total: by creation time, then by name."""
         children = [self.groups[key] for key in self.children.get(parent, ())]
         return sorted(children, key=lambda group: (group.metadata.creation_timestamp or "", *key_of(group)[::-1]))

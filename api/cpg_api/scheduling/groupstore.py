@@ -1,8 +1,7 @@
-"""The groups of one flavour, as the two mappings that a forest is, and by the Workload that they name.
+"""A store of the groups of one flavour: a forest, an index by Workload, and cached anchors.
 
-Whatever comes or goes is asked for its anchor several times, and nothing stops anybody from naming parents by the
-thousand, each below the next. A forest climbs step by step; so as not to do that for each piece of news, the store
-remembers where the ways up have led.
+Each event asks for the anchor of its group several times, and users may nest parents by the thousand. A forest walks up
+one parent at a time. The store caches where these walks end.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +16,7 @@ class GroupStore:
     """The groups of one flavour of the API."""
 
     def __init__(self, flavour: str) -> None:
-        """Start without groups."""
+        """Start empty."""
         self.flavour = flavour
         self._groups: dict[GroupKey, Group] = {}
         self._children: dict[GroupKey, set[GroupKey]] = {}
@@ -32,12 +31,12 @@ class GroupStore:
         return iter(self._groups.values())
 
     def has_object(self, group: Group) -> bool:
-        """Tell whether this very object is one of the store's, and not a namesake of another flavour."""
+        """Return whether the store has this object, by UID: another flavour may have a group of the same name."""
         known = self._groups.get(key_of(group))
         return known is not None and known.metadata.uid == group.metadata.uid
 
     def put(self, group: Group) -> set[GroupKey]:
-        """Take the state of a group; return the anchors of the trees that this may have changed."""
+        """Add or replace a group; return the anchors of the trees that may have changed."""
         key = key_of(group)
         before = self.anchor(key)
         parent, workload = parent_of(group), _workload_of(group)
@@ -52,7 +51,7 @@ class GroupStore:
         return {before, self.anchor(key)}
 
     def remove(self, key: GroupKey) -> set[GroupKey]:
-        """Forget a group; return the anchors of the trees that this may have changed."""
+        """Remove a group; return the anchors of the trees that may have changed."""
         if key not in self._groups:
             return set()
         before = self.anchor(key)
@@ -61,7 +60,7 @@ class GroupStore:
         return {before, key}
 
     def anchor(self, key: GroupKey) -> GroupKey:
-        """Return the anchor of a group's tree, also of one that is not there."""
+        """Return the anchor of a group's tree. The group need not exist."""
         return self._shortcuts.anchor(key)
 
     def groups_of_workload(self, namespace: str, workload: str) -> Collection[GroupKey]:
@@ -69,7 +68,7 @@ class GroupStore:
         return self._made_from.get((namespace, workload), ())
 
     def _unlink(self, key: GroupKey) -> None:
-        """Take a group out, and away from the parent and the Workload that it names."""
+        """Remove a group from all indexes."""
         group = self._groups.pop(key, None)
         if group is None:
             return
@@ -78,22 +77,22 @@ class GroupStore:
 
 
 class _AnchorCache:
-    """Where ways up have led, from a group to something above it; the anchor of a cycle leads to itself.
+    """Cached shortcuts from a group to one above it. The anchor of a cycle leads to itself.
 
-    A shortcut holds while none of the groups that it passes over goes or gets another parent; that its end has been
-    waited for and comes, or goes, takes nothing from it. Each climb makes shortcuts from all that it has met to its
-    end, so a group that has one has them all along the way to where it leads: what leads over a group is found by
-    descending from it while there are shortcuts, and each that is forgotten was paid for by the climb that made it.
-    So news of n groups, in any order, take about n log n steps, as in any union of sets with compressed paths.
+    A shortcut is valid while none of the groups between its ends is removed or gets another parent. Whether the group
+    at its upper end exists does not matter. Each walk adds shortcuts from every group that it visits to its end. So a
+    group with a shortcut has shortcuts all along the way, and all shortcuts over a group are found by descending from
+    it while there are shortcuts. Each removed shortcut was paid for by the walk that added it. Events about n groups,
+    in any order, take about n log n steps, as in a union-find with path compression.
     """
 
     def __init__(self, forest: Forest) -> None:
-        """Know no way yet."""
+        """Start without shortcuts."""
         self._forest = forest
         self._ends: dict[GroupKey, GroupKey] = {}
 
     def anchor(self, key: GroupKey) -> GroupKey:
-        """Return what ``Forest.anchor_of`` does, which is asked where the way leads round a cycle."""
+        """Return the same as ``Forest.anchor_of``, which decides where the walk meets a cycle."""
         met: set[GroupKey] = set()
         while key not in met:
             further = self._ends.get(key) or self._parent(key)
@@ -107,7 +106,7 @@ class _AnchorCache:
         return key
 
     def forget(self, key: GroupKey) -> None:
-        """Forget what leads over a group, before it goes or gets another parent."""
+        """Remove the shortcuts that lead over a group, before it is removed or gets another parent."""
         found = [key]
         while found:
             key = found.pop()
@@ -120,13 +119,13 @@ class _AnchorCache:
 
 
 def _workload_of(group: Group) -> tuple[str, str] | None:
-    """Return the namespace and name of the Workload that a group is made from, if it names one."""
+    """Return the namespace and name of the Workload that a group references, if any."""
     ref = group.spec.workload_ref
     return (group.metadata.namespace, ref.workload_name) if ref is not None else None
 
 
 def _discard(index: dict[K, set[GroupKey]], place: K | None, key: GroupKey) -> None:
-    """Take a key from where it is noted; a place without keys is none."""
+    """Remove a key from an index, and its entry if that is empty then."""
     if place is None:
         return
     index[place].discard(key)

@@ -1,8 +1,8 @@
-"""How a tree fares now: pods and groups counted, minimums held against what runs, rolled up from leaves to root.
+"""The health of a tree now: counts of pods and groups, compared with the minimums, from the leaves to the root.
 
-Health looks at the present alone and goes both ways. It asks of every group the same question, whether its minimum is
-met *now*: of a PodGroup by pods that run or have succeeded, of a CompositePodGroup by children that are healthy. A
-pod that has failed, or that somebody has asked to delete, is no longer counted.
+Health describes the present and can change both ways. For every group it answers one question: is its minimum met
+*now*? The minimum of a PodGroup counts pods that run or have succeeded. That of a CompositePodGroup counts healthy
+children. Pods that have failed or are being deleted do not count.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,20 +22,20 @@ HEALTHY = "Healthy"
 
 
 class HealthReason(StrEnum):
-    """The reason of the condition ``Healthy``; the first alone is its True."""
+    """The reasons of the condition ``Healthy``. Its status is True for the first alone."""
 
     MINIMUM_MET = "MinimumMet"
-    """Enough pods run, or have succeeded."""
+    """Enough pods run or have succeeded."""
     STARTING = "Starting"
-    """Enough pods have a node, but not enough of them run."""
+    """Enough pods have a node, but too few of them run."""
     PARTIAL = "Partial"
-    """Some pods hold a node, and too few: half a gang, which holds room and does no work."""
+    """Some pods hold a node, but too few: half a gang, which takes room and does no work."""
     PENDING = "Pending"
     """No pod holds a node, and too few have succeeded."""
 
 
 class GroupHealth(Struct, frozen=True):
-    """How one group of a tree fares; ``groups`` of a CompositePodGroup alone."""
+    """The health of one group; a CompositePodGroup alone has ``groups``."""
 
     reason: HealthReason
     message: str
@@ -45,7 +45,7 @@ class GroupHealth(Struct, frozen=True):
 
 
 class _SubtreeHealth(Struct, frozen=True):
-    """What a parent has to know of a child."""
+    """What the health of a parent needs of a child."""
 
     standing: GroupHealth
     enough_placed: bool
@@ -55,26 +55,26 @@ class _SubtreeHealth(Struct, frozen=True):
 
 
 def is_counted(pod: Pod) -> bool:
-    """Tell whether a pod still is, or has done, its part: it has not failed and nobody has asked to delete it."""
+    """Return whether a pod counts: it has not failed and is not being deleted."""
     return pod.status.phase != "Failed" and not pod.is_terminating
 
 
 def is_placed(pod: Pod) -> bool:
-    """Tell whether a pod that counts has a node, or needed one and has done its work."""
+    """Return whether a pod that counts has a node, or has succeeded."""
     return bool(pod.spec.node_name) or pod.status.phase == "Succeeded"
 
 
 def holds_node(pod: Pod) -> bool:
-    """Tell whether a pod that counts takes up room on a node: one that has succeeded no longer does."""
+    """Return whether a pod that counts takes room on a node. A pod that has succeeded does not."""
     return is_counted(pod) and bool(pod.spec.node_name) and not pod.is_terminal
 
 
 def tree_health(
     tree: Tree, members: Callable[[GroupKey], Iterable[Pod]], labels: Mapping[str, Labels]
 ) -> tuple[GroupHealth, ...]:
-    """Return the standing of every node of a tree, in the order of its nodes; ``labels`` are those of each node."""
+    """Return the health of every node of a tree, in the order of its nodes; ``labels`` are those of each node."""
     fares: dict[int, _SubtreeHealth] = {}
-    for place in reversed(range(len(tree.nodes))):  # children stand behind their parents
+    for place in reversed(range(len(tree.nodes))):  # children come after their parents
         node = tree.nodes[place]
         if isinstance(node.group, PodGroup):
             fares[place] = _pod_group_health(node, node.group, members(node.key), labels)
@@ -151,7 +151,7 @@ def _kind_and_name(key: GroupKey) -> str:
 
 
 def _domain(group: Group, nodes: frozenset[str], labels: Mapping[str, Labels]) -> TopologyDomain | None:
-    """Return the domain in which all pods below a group are, by the narrowest key that it asks for and that holds."""
+    """Return the domain of all pods below a group, by the narrowest of its keys for which they share a value."""
     asked = group.spec.scheduling_constraints
     if asked is None:
         return None

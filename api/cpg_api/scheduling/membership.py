@@ -1,9 +1,9 @@
-"""Which group a pod belongs to.
+"""Find the group of a pod.
 
-There are three places to say it, because no single one works everywhere: the native field is dropped in silence by
-API servers without its feature gate, and a label holds 63 characters while a group's name may have 253. Saying it
-twice is fine, and with field and label the portable way; saying two different things is a problem, and then the pod
-belongs to no group: whoever schedules must look at the problem before taking the pod for a single one.
+There are three places for its name, because none works everywhere. API servers without the feature gate drop the native
+field silently, and a label holds 63 characters while the name of a group may have 253. Two places may agree; a field
+and a label together are the portable way. Two places that disagree are a problem: the pod belongs to no group then, and
+must not be scheduled as a single pod either.
 """
 
 import re
@@ -24,7 +24,7 @@ _SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 
 
 class Membership(Struct, frozen=True, gc=False):
-    """The name of the pod's group and the path at which it was found, or what is wrong with it."""
+    """The name of the pod's group and the path where it is, or the problem with it."""
 
     group: str | None = None
     found_at: str = ""
@@ -32,11 +32,11 @@ class Membership(Struct, frozen=True, gc=False):
 
 
 NO_GROUP = Membership()
-"""Of a pod that belongs to no group and does not pretend to."""
+"""The membership of a pod that names no group."""
 
 
 def membership(pod: Pod) -> Membership:
-    """Return the pod's membership; the native field is named first where several places agree."""
+    """Return the membership of a pod. Where several places agree, ``found_at`` is the native field first."""
     native = pod.spec.scheduling_group
     named = [
         (path, name)

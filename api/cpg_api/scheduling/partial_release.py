@@ -1,10 +1,10 @@
-"""What is done about a tree of which only a part is placed (design: "never half a gang for long").
+"""What happens to a tree of which only a part is placed.
 
-By default nothing is done but to say so: the scheduler goes on trying to complete the tree, and its condition
-``Partial`` says since when. Who would rather have the room back than half a gang annotates the root with how long that
-may last; then the pods that hold nodes are deleted, and whoever owns them makes new ones, which wait as a whole.
+By default the scheduler keeps trying to complete the tree, and the condition ``Partial`` reports since when. Users who
+prefer the room back annotate the root with the longest time for this state. After that time the operator deletes the
+pods that hold nodes; their controllers create new pods, which wait as a whole gang.
 
-The time is that of the condition, so it is kept by the API server and outlives whoever looks at it.
+The time counts from the condition, so the API server keeps it across restarts.
 """
 
 import re
@@ -15,26 +15,26 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import GROUP
 
 RELEASE_ANNOTATION = f"{GROUP}/release-partial-after"
-"""On the root of a tree: a duration such as ``10m``, or ``default`` for the operator's own."""
+"""On the root of a tree: a duration such as ``10m``, or ``default`` for the operator's own setting."""
 
 PARTIAL = "Partial"
-"""The condition of a root while some of its pods hold a node, and too few; it is not there otherwise."""
+"""The condition of a root while some of its pods hold a node, but too few. It is absent otherwise."""
 
 REASON_BELOW_MINIMUM = "BelowMinimum"
-"""Fewer pods hold a node than the tree needs; the message says what is done about it."""
+"""Fewer pods hold a node than the tree needs. The message says what happens next."""
 
 _DURATION = re.compile(r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m)?(?:(?P<seconds>\d{1,6})s)?")
 
 
 class PartialRelease(Struct, frozen=True):
-    """What the user chose: seconds after which to release, None for never, and what is wrong with what they wrote."""
+    """The user's choice: seconds until the release (None for never), and what is wrong with the annotation."""
 
     after_seconds: float | None = None
     problem: str = ""
 
 
 def read_partial_release(root: Group, default: float) -> PartialRelease:
-    """Read the choice from the root's annotation."""
+    """Read the annotation of the root; ``default`` is the operator's setting."""
     text = root.metadata.annotations.get(RELEASE_ANNOTATION)
     if text is None:
         return PartialRelease()

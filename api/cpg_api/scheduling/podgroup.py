@@ -1,4 +1,4 @@
-"""PodGroups: the leaves of a tree, or a flat gang of their own."""
+"""PodGroups: the leaves of a tree, or flat gangs."""
 
 from typing import Annotated, ClassVar
 
@@ -26,14 +26,14 @@ PRIORITY_CLASS_RULE = Rule(
     message=FIELD_IS_IMMUTABLE,
     path=".priorityClassName",
 )
-"""The global default's name may be filled in only by the same write that resolves the priority."""
+"""The name of the global default may be set only by the write that resolves the priority."""
 
 POLICY_RULE = Rule(
     expression="has(self.schedulingPolicy) || !has(oldSelf.schedulingPolicy)",
     message="field cannot be cleared once set",
     path=".schedulingPolicy",
 )
-"""The policy may be filled in from the template, and then stays."""
+"""The policy may be set once, from the template."""
 
 DISRUPTION_RULE = Rule(
     expression=(
@@ -47,11 +47,11 @@ DISRUPTION_RULE = Rule(
     message=FIELD_IS_IMMUTABLE,
     path=".disruptionMode",
 )
-"""Of a group that has its policy, none is the same as single; before that, none is what the template says."""
+"""Without a disruptionMode, a group with a policy is single, and one without a policy has the mode of its template."""
 
 
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is wanted of a group of pods."""
+    """The desired state of a group of pods."""
 
     RULES: ClassVar = (
         Rule(
@@ -110,7 +110,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroupResourceClaimStatus(ApiStruct, frozen=True):
-    """The claim that was made for an entry of ``spec.resourceClaims``."""
+    """The claim that was created for an entry of ``spec.resourceClaims``."""
 
     name: Annotated[str, dns_label("The entry of spec.resourceClaims.")]
     resource_claim_name: Annotated[
@@ -119,7 +119,7 @@ class PodGroupResourceClaimStatus(ApiStruct, frozen=True):
 
 
 class PodGroupStatus(ApiStruct, frozen=True):
-    """What has become of the group."""
+    """The observed state of the group."""
 
     conditions: Annotated[
         tuple[Condition, ...] | None,
@@ -142,7 +142,7 @@ class PodGroupStatus(ApiStruct, frozen=True):
 
 
 class PodGroup(ApiStruct, frozen=True, kw_only=True):
-    """A group of pods that are scheduled, and if need be disrupted, by one policy."""
+    """A group of pods that one policy schedules and disrupts."""
 
     RULES: ClassVar = (
         Rule(
@@ -157,16 +157,16 @@ class PodGroup(ApiStruct, frozen=True, kw_only=True):
     )
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[PodGroupSpec, describe("What is wanted of the group.")]
+    spec: Annotated[PodGroupSpec, describe("The desired state of the group.")]
     status: Annotated[
         PodGroupStatus,
-        describe("What has become of the group.", default=pending_status("PodGroupInitiallyScheduled")),
+        describe("The observed state of the group.", default=pending_status("PodGroupInitiallyScheduled")),
     ] = PodGroupStatus()
 
     kind: ClassVar = "PodGroup"
 
     @property
     def minimum(self) -> int:
-        """Return how many pods have to be placed; a basic group wants one, and one without a policy as yet."""
+        """Return how many pods must be placed: one for a basic group, and for a group without a policy yet."""
         policy = self.spec.scheduling_policy
         return policy.gang.min_count if policy and policy.gang else 1

@@ -1,4 +1,4 @@
-"""What groups and templates have in common: policy, constraints, disruption, priority."""
+"""The fields that groups and templates share: policy, constraints, disruption, priority."""
 
 from typing import Annotated, ClassVar
 
@@ -18,7 +18,7 @@ LOWEST_PRIORITY = -(2**31)
 
 
 def exactly_one(first: str, second: str, present: str = "has(self.{})") -> tuple[Rule, ...]:
-    """Return the rules of a union of two members; ``present`` tells, in CEL, when a member counts as set."""
+    """Return the rules of a union of two members; ``present`` is CEL for "the member is set"."""
     members = f"`{first}`, `{second}`"
     one, other = present.format(first), present.format(second)
     return (
@@ -44,11 +44,11 @@ FIXED_POLICY = (
         path=".gang",
     ),
 )
-"""The kind of policy is chosen at creation; what a gang demands may change later."""
+"""The kind of policy is immutable; the minimum of a gang may change."""
 
 
 class BasicSchedulingPolicy(ApiStruct, frozen=True):
-    """Members are scheduled as they come."""
+    """Members are scheduled one by one."""
 
 
 class GangSchedulingPolicy(ApiStruct, frozen=True):
@@ -112,7 +112,7 @@ class CompositePodGroupSchedulingPolicy(ApiStruct, frozen=True):
 
 
 class TopologyConstraint(ApiStruct, frozen=True):
-    """All pods below the group run in nodes that share one value of a label."""
+    """All pods below the group run on nodes that share one value of a label."""
 
     key: Annotated[
         str,
@@ -132,7 +132,7 @@ class TopologyConstraint(ApiStruct, frozen=True):
 
 
 class SchedulingConstraints(ApiStruct, frozen=True):
-    """Where the pods below a group may run."""
+    """Constraints on the nodes of the pods below a group."""
 
     topology: Annotated[
         tuple[TopologyConstraint, ...] | None,
@@ -158,7 +158,7 @@ class AllDisruptionMode(ApiStruct, frozen=True):
 
 
 class DisruptionMode(ApiStruct, frozen=True):
-    """How what is below a group may be disrupted: exactly one member is set."""
+    """How the members below a group may be disrupted: exactly one member is set."""
 
     RULES: ClassVar = exactly_one("single", "all")
 
@@ -182,7 +182,7 @@ class PodGroupResourceClaim(ApiStruct, frozen=True):
 
 
 class WorkloadReference(ApiStruct, frozen=True):
-    """The Workload, and the template inside it, that a group was made from."""
+    """The Workload and the template from which a group is made."""
 
     workload_name: Annotated[str, dns_subdomain("The Workload, in the same namespace.")]
     template_name: Annotated[str, dns_label("The template inside the Workload.")]

@@ -1,4 +1,4 @@
-"""The priority of groups and pods, from their own fields or from the cluster's priority classes."""
+"""The priority of groups and pods, from their own fields or from PriorityClasses."""
 
 from collections.abc import Mapping
 
@@ -19,16 +19,15 @@ class PriorityClasses(Struct, frozen=True):
         return min(defaults, key=lambda found: (found.value, found.metadata.name), default=None)
 
     def applicable(self, class_name: str, explicit: int | None) -> PriorityClass | None:
-        """Return the class that counts: the one that is named, or the default where there is no number either."""
+        """Return the class that applies: the named one, or the default where there is no explicit number either."""
         if class_name:
             return self.by_name.get(class_name)
         return self.default if explicit is None else None
 
     def resolve(self, class_name: str, explicit: int | None) -> int | None:
-        """Return the number to schedule by, or None where the class is not known.
+        """Return the priority to schedule by, or None where the class is not known.
 
-        A number that is there already stands: it was resolved before, and a class that has changed or gone since
-        does not change what runs.
+        An explicit number wins: it was resolved before, and a changed or deleted class does not affect running pods.
         """
         if explicit is not None:
             return explicit

@@ -1,12 +1,12 @@
-"""When a group may go: a PodGroup after its last pod, a CompositePodGroup after its last child.
+"""Finalizers: a PodGroup stays until its last pod is gone, a CompositePodGroup until its last child is.
 
-Deletion in Kubernetes has no order. A finalizer gives it one: whatever is deleted first, a group stays while something
-below it refers to it, and so trees end from their leaves to their root. The rules below say what a group's finalizers
-should be, from what is there and not from what has happened, so they may be asked at any time and any number of times.
+Kubernetes deletes in no particular order. The finalizer gives it one: whatever is deleted first, a group stays while
+something below it refers to it, so trees are deleted from the leaves to the root. The functions here derive the
+finalizers from the present state and not from past events, so they can be called at any time.
 
-A pod holds the group it names until it has run to its end or is gone, whether it was ever placed or not.
+A pod holds its group until the pod has ended or is gone, whether it was ever placed or not.
 
-The native API protects its PodGroups itself, so ours is not added to those; nothing protects its CompositePodGroups.
+The native API protects its own PodGroups, so these get no finalizer of ours. It does not protect CompositePodGroups.
 """
 
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
@@ -15,15 +15,15 @@ from cpg_api.scheduling.names import FINALIZER
 
 
 def needs_our_finalizer(group: Group, *, native: bool) -> bool:
-    """Tell whether a group should bear our finalizer."""
+    """Return whether a group should have our finalizer."""
     return not native or isinstance(group, CompositePodGroup)
 
 
 def desired_finalizers(group: Group, *, native: bool, held: bool) -> tuple[str, ...] | None:
-    """Return the finalizers that a group should have instead of those that it has, or None where these are right.
+    """Return the finalizers that a group should have; None where it has them already.
 
-    One is never added to a group that is being deleted, which the API server would refuse; ours is removed wherever
-    it is, also where we would not have put it, so that none is left behind.
+    Ours is never added to a group that is being deleted, since the API server refuses that. It is removed from every
+    kind of group, also where it would not be added, so that none is left behind.
     """
     present = group.metadata.finalizers
     leaving = group.metadata.deletion_timestamp is not None
@@ -35,5 +35,5 @@ def desired_finalizers(group: Group, *, native: bool, held: bool) -> tuple[str, 
 
 
 def is_held_by_children(tree: Tree, node: TreeNode) -> bool:
-    """Tell whether a child holds a group; in a cycle of parents none holds the next, or it could never be deleted."""
+    """Return whether a child holds a group. In a cycle no member holds the next, so that all can be deleted."""
     return any(tree.nodes[child].key not in tree.cycle for child in node.children)

@@ -1,4 +1,4 @@
-"""What status says beyond the native fields: counts, chosen domains, and the condition nobody has written yet."""
+"""Status beyond the native fields: counts, chosen domains, and the default condition."""
 
 from typing import Annotated
 
@@ -10,12 +10,12 @@ from cpg_api.structs import ApiStruct
 
 
 def describe_count(text: str) -> Meta:
-    """Describe a field that counts."""
+    """Describe a field that is a count."""
     return describe(text, minimum=0, format="int32")
 
 
 class PodCounts(ApiStruct, frozen=True):
-    """Pods, counted."""
+    """Counts of pods."""
 
     desired: Annotated[int, describe_count("Pods that have not failed and are not being deleted.")] = 0
     scheduled: Annotated[int, describe_count("Of those, the ones that have a node.")] = 0
@@ -23,7 +23,7 @@ class PodCounts(ApiStruct, frozen=True):
 
 
 class GroupCounts(ApiStruct, frozen=True):
-    """Child groups, counted."""
+    """Counts of child groups."""
 
     desired: Annotated[int, describe_count("Child groups that exist.")] = 0
     ready: Annotated[int, describe_count("Of those, the ones whose minimum is met.")] = 0
@@ -37,7 +37,7 @@ class TopologyDomain(ApiStruct, frozen=True):
 
 
 def pending_status(condition: str) -> dict[str, list[dict[str, str]]]:
-    """Return the status of a group that nobody has attempted yet, so that kubectl never shows a blank."""
+    """Return the default status of a group before its first attempt, so that kubectl never shows a blank."""
     return {
         "conditions": [
             {

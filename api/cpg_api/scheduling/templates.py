@@ -1,8 +1,8 @@
-"""Where each template of a Workload stands, and what a group takes from its own.
+"""Templates of a Workload, and the fields that a group takes from its template.
 
-A group without a schedulingPolicy leaves everything to its template that it does not say itself, and waits for it. One
-that has a policy is whole: of its template it takes the priority alone, where it has none. The scheduler reads groups
-as ``effective`` gives them, so that it waits for no one to write down what ``fields_to_fill`` says.
+A group without a schedulingPolicy takes every field that it leaves empty from its template, and waits for the template.
+A group with a policy takes the priority alone, where it has none. The scheduler reads groups through
+``effective_group``, so it does not wait for the operator to write the fields of ``fields_to_fill``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from cpg_api.schema import HIGHEST_USER_PRIORITY
 
 
 class TemplatePosition(Struct, frozen=True):
-    """A template, the kind of group it is for, and the name of the template it stands below."""
+    """A template, the kind of group that it is for, and the name of the template above it."""
 
     template: PodGroupTemplate | CompositePodGroupTemplate
     kind: str
@@ -31,7 +31,7 @@ class TemplatePosition(Struct, frozen=True):
 
 
 def template_positions(workload: Workload) -> Mapping[str, TemplatePosition]:
-    """Return the places of all templates by name; names are unique in the whole Workload."""
+    """Return the positions of all templates by name. Names are unique within a Workload."""
     return {place.template.name: place for place in walk_templates(workload)}
 
 
@@ -69,17 +69,17 @@ TEMPLATE_FIELDS = (
     "disruption_mode",
     "preemption_policy",
 )
-"""What a group without a policy takes from its template, where it is empty."""
+"""Fields that a group without a policy takes from its template where they are empty."""
 
 
 def effective_group(group: Group, workloads: Workloads) -> Group:
-    """Return a group with what it takes from its template; as it is where it takes nothing, or cannot yet."""
+    """Return the group with the fields from its template; unchanged where it takes none or the template is missing."""
     copied = _taken_fields(group, workloads)
     return replace(group, spec=replace(group.spec, **copied)) if copied else group
 
 
 def effective_tree(tree: Tree, workloads: Workloads) -> Tree:
-    """Return a tree of such groups."""
+    """Return the tree with the effective groups."""
     if all(node.group.spec.scheduling_policy is not None for node in tree.nodes):
         return tree
     nodes = tuple(replace(node, group=effective_group(node.group, workloads)) for node in tree.nodes)
@@ -87,7 +87,7 @@ def effective_tree(tree: Tree, workloads: Workloads) -> Tree:
 
 
 def template_wait_message(group: Group) -> str:
-    """Say what a group waits for that is still without a policy, as ``effective`` gives it; else nothing."""
+    """Return what an effective group without a policy waits for; empty for a group with one."""
     key, ref = key_of(group), group.spec.workload_ref
     if group.spec.scheduling_policy is not None:
         return ""
@@ -100,28 +100,28 @@ def template_wait_message(group: Group) -> str:
 
 
 def named_priority(group: Group, workloads: Workloads) -> tuple[str, int | None]:
-    """Return the class and the number that count for a group: those of its template, where it has neither."""
+    """Return the priority class and number of a group, or those of its template where it has neither."""
     own = group.spec.priority_class_name, group.spec.priority
     place = _position(group, workloads) if own == ("", None) else None
     return own if place is None else (place.template.priority_class_name, place.template.priority)
 
 
 def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
-    """Return the number that a group is scheduled by, or None where its class, or all of it, is not known yet."""
+    """Return the priority to schedule a group by; None where its class is unknown or its template is missing."""
     if group.spec.scheduling_policy is None and _awaits_priority(group, workloads):
         return None
     return classes.resolve(*named_priority(group, workloads))
 
 
 def known_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
-    """Return the number of a group, or None where a Workload or class that is not there has the last word on it."""
+    """Return the priority of a group; None while a missing Workload or class could still change it."""
     return None if _awaits_priority(group, workloads) else resolved_priority(group, workloads, classes)
 
 
 def resolved_preemption_policy(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
-    """Return whether others may be evicted for a group, or None where its class is not known.
+    """Return the preemption policy of an effective group: its own, else that of its class; None for an unknown class.
 
-    It is what the group says, as ``effective`` gives it, else its class.
+    Without a class it is the default of Kubernetes.
     """
     name, explicit = named_priority(group, workloads)
     found = classes.applicable(name, explicit)
@@ -133,10 +133,10 @@ def resolved_preemption_policy(group: Group, workloads: Workloads, classes: Prio
 
 
 def fields_to_fill(group: Group, workloads: Workloads, classes: PriorityClasses | None) -> dict[str, Any]:
-    """Return the fields of a group's spec that are still to be filled in; none where nothing is to be done or known.
+    """Return the fields of a group's spec that the operator should fill in now.
 
-    Each is filled in once. So nothing is said of a priority that a Workload could still name which is not there, nor by
-    who may not see the ``classes``.
+    Each field is set once. So priorities stay open while a missing Workload could still set them, and where the
+    PriorityClasses cannot be read (``classes`` is None).
     """
     spec = group.spec
     if None not in {spec.scheduling_policy, spec.disruption_mode, spec.priority, spec.preemption_policy}:
@@ -158,18 +158,18 @@ def fields_to_fill(group: Group, workloads: Workloads, classes: PriorityClasses 
 
 
 def _priority_fields(group: Group, workloads: Workloads, classes: PriorityClasses) -> dict[str, Any]:
-    """Return the number of a group that has none, and the name of its class where that is not its own."""
+    """Return the priority of a group that has none, and the name of its class where the group does not name it."""
     name, explicit = named_priority(group, workloads)
     value, found = classes.resolve(name, explicit), classes.applicable(name, explicit)
     if value is None or value > HIGHEST_USER_PRIORITY:
-        return {}  # the number of a class of the system is not for a field: who asks goes by its name
+        return {}  # the field does not allow the numbers of system classes: the class name counts
     if found is not None:
         name = found.metadata.name
     return {"priority": value, **({"priorityClassName": name} if name != group.spec.priority_class_name else {})}
 
 
 def _taken_fields(group: Group, workloads: Workloads) -> dict[str, Any]:
-    """Return what a group takes from its template, by the names of the fields."""
+    """Return the fields that a group takes from its template, by name."""
     if group.spec.scheduling_policy is not None:
         return {}
     place = _position(group, workloads)
@@ -180,7 +180,7 @@ def _taken_fields(group: Group, workloads: Workloads) -> dict[str, Any]:
 
 
 def _position(group: Group, workloads: Workloads) -> TemplatePosition | None:
-    """Return the template that a group names, where it is there and for groups of its kind."""
+    """Return the template that a group references, if it exists and is for groups of this kind."""
     ref = group.spec.workload_ref
     workload = workloads.get((group.metadata.namespace, ref.workload_name)) if ref is not None else None
     if ref is None or workload is None:
@@ -190,6 +190,6 @@ def _position(group: Group, workloads: Workloads) -> TemplatePosition | None:
 
 
 def _awaits_priority(group: Group, workloads: Workloads) -> bool:
-    """Tell whether a group names no priority, and its template, which could, is not there."""
+    """Return whether a group has no priority, and its template, which could set one, is missing."""
     own = group.spec.priority_class_name, group.spec.priority
     return own == ("", None) and group.spec.workload_ref is not None and _position(group, workloads) is None

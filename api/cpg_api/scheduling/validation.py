@@ -1,9 +1,9 @@
-"""Which trees are invalid, and at which edge.
+"""Validate trees, edge by edge.
 
-Rules that one object can break alone hold in the CRDs. What remains is between objects, where no API server can
-keep it from being written: each check below looks at one kind of edge, and every problem names the object that is
-wrong, the other end of the edge, and a sentence for the person who has to mend it. Scheduler and operator use the
-same checks, so that a tree which the operator has not judged yet is not scheduled by mistake.
+The CRDs hold the rules for a single object. The rules here are between objects, where no API server can enforce them.
+Each check reads one kind of edge. A problem names the wrong object, the other end of the edge, and a sentence for the
+user who repairs it. Scheduler and operator share these checks, so the scheduler never schedules an invalid tree that
+the operator has not reported yet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,11 +27,11 @@ from cpg_api.scheduling.templates import (
 )
 
 MAX_GROUPS_NAMED = 12
-"""Groups of a cycle that are named; a condition has room for some hundred."""
+"""Groups of a cycle that a message names. A condition has room for a few hundred."""
 
 
 class Fault(StrEnum):
-    """What is wrong with a tree."""
+    """The kinds of faults of a tree."""
 
     CYCLE = "Cycle"
     TOO_DEEP = "TooDeep"
@@ -47,7 +47,7 @@ class Fault(StrEnum):
 
 
 class TreeProblem(Struct, frozen=True, order=True):
-    """One thing wrong with a tree: the object, the other end of the edge that is wrong, and a sentence."""
+    """One fault of a tree: the group, the other end of the wrong edge, and a sentence."""
 
     fault: Fault
     group: GroupKey
@@ -56,22 +56,22 @@ class TreeProblem(Struct, frozen=True, order=True):
 
 
 class ValidationContext(Struct, frozen=True):
-    """What a tree is judged against.
+    """The objects outside of a tree that its validation reads.
 
-    A Workload that is not there is no fault: it may come later or have gone, and neither should stop a tree that is
-    whole in itself. A Workload that is there must have the template.
+    A missing Workload is no fault: it may be created later or be deleted already, and neither affects a tree that has
+    all its fields. An existing Workload must have the template.
     """
 
     workloads: Workloads
     classes: PriorityClasses
 
     def priority(self, group: Group) -> int | None:
-        """Return the number that a group is scheduled by, whether it is written down yet or not."""
+        """Return the priority that a group is scheduled by, whether it is written down or not."""
         return resolved_priority(group, self.workloads, self.classes)
 
 
 def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
-    """Return all that is wrong with a tree, sorted; an empty tuple for one that may be scheduled."""
+    """Return all problems of a tree, sorted; none for a tree that may be scheduled."""
     if tree.anchor is Anchor.CYCLE:
         return (_cycle_problem(tree),)
     tree = effective_tree(tree, context.workloads)
@@ -87,14 +87,14 @@ def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
 
 
 def tree_wait_message(tree: Tree, workloads: Workloads) -> str:
-    """Say what a valid tree waits for that has no template to take its policy from yet; else nothing."""
+    """Return which template a valid tree waits for, to take a policy from it; empty where it waits for none."""
     return next(filter(None, (template_wait_message(node.group) for node in effective_tree(tree, workloads).nodes)), "")
 
 
 def validate_members(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext
 ) -> tuple[TreeProblem, ...]:
-    """Return the pods whose priority is not the tree's; the pods come with the group they are members of."""
+    """Return a problem for each pod whose priority differs from the tree's. Each pod comes with its group."""
     wanted = context.priority(tree.root)
     if wanted is None:
         return ()
@@ -132,7 +132,7 @@ def _edges(tree: Tree) -> Iterator[tuple[TreeNode, TreeNode]]:
 
 
 def _depth_problems(tree: Tree) -> Iterator[TreeProblem]:
-    """Name the first group too deep on each path: those below it are no news."""
+    """Report the first group on each path that is too deep; those below it add nothing."""
     for parent, child in _edges(tree):
         if child.depth == MAX_DEPTH + 1:
             yield TreeProblem(
@@ -149,7 +149,7 @@ def _workload_name(group: Group) -> str | None:
 
 
 def _workload_problems(tree: Tree) -> Iterator[TreeProblem]:
-    """Name every edge at which the Workload changes; a child that names none at all is a fault of its own."""
+    """Report every edge where the Workload changes, and every child without a Workload."""
     for parent, child in _edges(tree):
         above, below = _workload_name(parent.group), _workload_name(child.group)
         if below is None:
@@ -170,7 +170,7 @@ def _workload_problems(tree: Tree) -> Iterator[TreeProblem]:
 
 
 def _template_problems(tree: Tree, workloads: Workloads) -> Iterator[TreeProblem]:
-    """Hold every group against the template that it names."""
+    """Compare every group with its template."""
     places: dict[str, Mapping[str, TemplatePosition]] = {}
     for node in tree.nodes:
         ref = node.group.spec.workload_ref
@@ -188,7 +188,7 @@ def _template_problems(tree: Tree, workloads: Workloads) -> Iterator[TreeProblem
 def _problems_of_template(
     group: Group, ref: WorkloadReference, parent: Group | None, places: Mapping[str, TemplatePosition], *, at_top: bool
 ) -> Iterator[TreeProblem]:
-    """Hold one group against its template: it must be there, of the right kind, below the right one."""
+    """Compare one group with its template: it must exist, be for this kind, and have the matching parent."""
     key, other = key_of(group), f"Workload {group.metadata.namespace}/{ref.workload_name}"
     place = places.get(ref.template_name)
     if place is None:
@@ -196,7 +196,7 @@ def _problems_of_template(
             Fault.TEMPLATE_MISSING,
             key,
             other,
-            f"{key} is made from template {ref.template_name}, which {other} has not",
+            f"{key} references template {ref.template_name}, which {other} does not have",
         )
         return
     if place.kind != group.kind:
@@ -204,7 +204,7 @@ def _problems_of_template(
             Fault.TEMPLATE_KIND,
             key,
             other,
-            f"{key} is made from template {ref.template_name} of {other}, which is for a {place.kind}",
+            f"{key} references template {ref.template_name} of {other}, which is for a {place.kind}",
         )
         return
     above = parent.spec.workload_ref if parent is not None else None
@@ -219,7 +219,7 @@ def _problems_of_template(
 
 
 def _position_text(below: str | None) -> str:
-    return f"stands below a group of template {below}" if below else "stands at the top"
+    return f"is below a group of template {below}" if below else "is at the top"
 
 
 def _is_all(group: Group) -> bool:
@@ -228,7 +228,7 @@ def _is_all(group: Group) -> bool:
 
 
 def _is_single(group: Group) -> bool:
-    """Tell whether a group is disrupted in parts, which nobody knows of one that waits for its template."""
+    """Return whether a group is disrupted in parts. For one that waits for its template this is not known yet."""
     return not _is_all(group) and (group.spec.disruption_mode is not None or not template_wait_message(group))
 
 
@@ -245,7 +245,7 @@ def _disruption_problems(tree: Tree) -> Iterator[TreeProblem]:
 
 
 def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeProblem]:
-    """Compare every child with its parent, so that the edge at which the priority changes is named."""
+    """Compare every child with its parent, so that the problem names the edge where the priority changes."""
     priorities = {node.key: context.priority(node.group) for node in tree.nodes}
     for node in tree.nodes:
         name, _ = named_priority(node.group, context.workloads)
@@ -269,7 +269,7 @@ def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeP
 
 
 def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreeProblem]:
-    """Compare what a group says with its class; one that has come after the group was not there to be asked."""
+    """Compare a group with its class. A class created after the group does not apply to it."""
     name, number = named_priority(group, context.workloads)
     found = context.classes.applicable(name, number)
     born = group.metadata.creation_timestamp
@@ -291,6 +291,6 @@ def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreePr
 
 
 def summarize(messages: Sequence[str]) -> str:
-    """Return the first of some messages, and how many more there are: who mends it sees the next one then."""
+    """Return the first message and the number of others. A user who repairs the first sees the next."""
     more = len(messages) - 1
     return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"

@@ -72,9 +72,9 @@ def same_priority(list_: str, other: str) -> str:
 
 
 def all_below_all(list_: str) -> str:
-    """Return CEL that wants the children of an All template to be All.
+    """Return CEL that requires the children of an All template to be All.
 
-    What a template leaves empty becomes Single at the group, so empty is no better than Single below All.
+    An empty mode becomes Single at the group, so below All it is as invalid as Single.
     """
     return (
         f"!has(self.disruptionMode) || !has(self.disruptionMode.all) || !has(self.{list_}) || "
@@ -83,10 +83,10 @@ def all_below_all(list_: str) -> str:
 
 
 def names_below(template: str, levels: int) -> str:
-    """Return CEL that writes the names of all templates below one into a string, each followed by an ampersand.
+    """Return CEL for a string with the names of all templates below one, each followed by an ampersand.
 
-    ``dyn`` hides the type of the list from the cost estimator of the API server, which takes the strings in
-    a list that an expression built for endless and would refuse the rule; the limit at run time still holds.
+    ``dyn`` hides the type of the list from the cost estimator of the API server. The estimator takes the strings of a
+    computed list for unbounded and would refuse the rule. The limit at run time still applies.
     """
 
     def joined(list_: str, item: str, names: str) -> str:
@@ -102,7 +102,7 @@ def names_below(template: str, levels: int) -> str:
 
 ALL_NAMES = names_below("self", MAX_DEPTH - 1)
 MOST_NAMES = MAX_TEMPLATES + sum(2 * MAX_TEMPLATES**level for level in range(2, MAX_DEPTH)) + MAX_TEMPLATES**MAX_DEPTH
-"""Composite templates alone on the first level, both kinds on those between, leaves alone on the last."""
+"""Only composite templates on the first level, both kinds on the levels between, and leaves on the last."""
 
 AS_QUERY = "url('http://x/?' + names).getQuery()"
 UNIQUE_NAMES = Rule(
@@ -114,16 +114,16 @@ UNIQUE_NAMES = Rule(
         ".filter(name, name in query && query[name].size() > 1)[0])[0])[0] + '` is there more than once'"
     ),
 )
-"""Comparing every name with every other costs more than the API server allows beyond a few hundred templates.
+"""Names must be unique in the whole Workload, and comparing every pair exceeds the cost limit of the API server.
 
-The query of a URL is the one thing in CEL that puts strings into a hash map, so the names become one: then
-5,256 templates of 63 letters, the most that the lists admit, take three quarters of what a rule may cost. (Go's
-parser would read 10,000 parameters.) The longer message is for people; where it costs too much, the short one stands.
+The query of a URL is the only hash map of strings in CEL, so the names become a query. 5,256 templates with names of 63
+letters, the most that the lists admit, then take three quarters of the allowed cost. (Go's parser would read 10,000
+parameters.) Where the longer message costs too much, the short one is used.
 """
 
 
 class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What PodGroups are made from."""
+    """The template of PodGroups."""
 
     name: Annotated[str, dns_label("Identifies the template inside the whole Workload.")]
     replicas: Replicas = None
@@ -150,7 +150,7 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
 
 
 class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What CompositePodGroups are made from, with the templates of their children."""
+    """The template of CompositePodGroups, with the templates of their children."""
 
     NESTING: ClassVar = Nesting(levels=MAX_DEPTH - 1, message=f"maximum template hierarchy depth is {MAX_DEPTH}")
     RULES: ClassVar = (
@@ -222,7 +222,7 @@ class TypedLocalObjectReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(ApiStruct, frozen=True):
-    """The templates of a tree: either flat, or composite ones that nest."""
+    """The templates of a tree: flat ones, or composite ones that nest."""
 
     RULES: ClassVar = (
         *exactly_one(*TEMPLATE_LISTS, present="(has(self.{0}) && self.{0}.size() > 0)"),
@@ -264,7 +264,7 @@ class WorkloadSpec(ApiStruct, frozen=True):
 
 
 class WorkloadStatus(ApiStruct, frozen=True):
-    """kube-cpg extension: what has become of a Workload."""
+    """kube-cpg extension: the observed state of a Workload."""
 
     conditions: Annotated[
         tuple[Condition, ...] | None,

@@ -136,7 +136,7 @@ def test_a_template_must_be_there_and_of_the_right_kind() -> None:
     (problem,) = judged(groups, TEMPLATES)
     assert problem.fault is Fault.TEMPLATE_KIND
     assert problem.message == (
-        "PodGroup default/x is made from template mid of Workload default/w, which is for a CompositePodGroup"
+        "PodGroup default/x references template mid of Workload default/w, which is for a CompositePodGroup"
     )
 
 
@@ -145,13 +145,13 @@ def test_a_template_must_stand_where_the_group_stands() -> None:
     (problem,) = judged([composite("root"), pod_group("a", parent="root")], TEMPLATES)
     assert problem.fault is Fault.TEMPLATE_PLACE
     assert problem.message == (
-        "PodGroup default/a stands below a group of template root, "
-        "but its template a of Workload default/w stands below a group of template mid"
+        "PodGroup default/a is below a group of template root, "
+        "but its template a of Workload default/w is below a group of template mid"
     )
     (problem,) = judged([composite("mid")], TEMPLATES)
     assert problem.message == (
-        "CompositePodGroup default/mid stands at the top, "
-        "but its template mid of Workload default/w stands below a group of template root"
+        "CompositePodGroup default/mid is at the top, "
+        "but its template mid of Workload default/w is below a group of template root"
     )
 
 

@@ -99,7 +99,7 @@ async def test_mistakes_are_refused_or_warned_of(asked: "Stage", cluster: "Clust
             tried = await asyncio.to_thread(cluster.kubectl, *apply, "--dry-run=server", input=body)
             warning = tried.stderr
     assert warning.startswith("Warning: PodGroup ")
-    assert "is made from template gone" in warning
+    assert "references template gone" in warning
     assert "created" in (await asyncio.to_thread(cluster.kubectl, *apply, input=body)).stdout
 
 

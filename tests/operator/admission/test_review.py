@@ -69,7 +69,7 @@ def test_what_may_become_right_is_warned_of() -> None:
     assert len(found["warnings"]) == MOST_WARNINGS
     assert {len(warning) for warning in found["warnings"]} == {LONGEST_WARNING}
     short = Rig(workload([leaf_template("b")])).ask(to_manifest(pod_group("a", workload="w", template="a")))
-    assert short["warnings"] == ["PodGroup default/a is made from template a, which Workload default/w has not"]
+    assert short["warnings"] == ["PodGroup default/a references template a, which Workload default/w does not have"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ class Some(Struct):
 def test_the_string_below_an_assignment_documents_it() -> None:
     """This holds in classes and modules, with and without annotations."""
     assert docstrings_of(Some) == {"first": "The first, in\ntwo lines."}
-    assert docstrings_of(names)["MAX_TEMPLATES"] == "Entries of any one list of templates."
+    assert docstrings_of(names)["MAX_TEMPLATES"] == "Entries of one list of templates."
 
 
 def test_an_undocumented_name_is_an_error() -> None:
