@@ -76,7 +76,7 @@ class Churn:
         self._connection = connection
         self._dice = random.Random(seed)  # noqa: S311 - to be repeated
         self._trees = trees
-        self._places = {pool.name(place): place for place in pool.places()}
+        self._places = {pool.name(place): place for place in pool.positions()}
         self._pool = pool
         self._flavour = FLAVOURS[api]
         self._cordoned: list[str] = []

@@ -48,7 +48,7 @@ async def hold(cluster: Cluster, folder: Path, pods: int) -> dict[str, float]:
             sys.stderr.write(f"{min(start + BATCH, pods)}/{pods} pods are there\n")
         figures, at = {"load_before": load()}, time.time()
         replica = started(cluster, folder)
-        await asyncio.to_thread(replica.await_said, "ready", PATIENCE)
+        await asyncio.to_thread(replica.await_log_line, "ready", PATIENCE)
         pid = replica.process.pid
         figures |= {**phases_of(replica.process.output(), at), "lists_cpu_seconds": cpu_seconds(pid)}
         await rest(replica, PATIENCE)

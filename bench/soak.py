@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problems, figures = asyncio.run(soak(cluster, replica, given.seconds, seed=given.seed, api=given.api))
         replica.process.stop(20)
         problems += [f"exit code {replica.process.exit_code}"] if replica.process.exit_code else []
-        problems += [f"{len(replica.said(word))} times in the log: {word}" for word in BAD if replica.said(word)]
+        problems += [
+            f"{len(replica.log_lines(word))} times in the log: {word}" for word in BAD if replica.log_lines(word)
+        ]
     asked = {"api": given.api, "seed": given.seed, "load_before": before, "load_after": load()}
     keep("soak", {**asked, **figures, "problems": problems}, measured=measured)
     for problem in problems:
@@ -81,7 +83,7 @@ async def soak(
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         churn = Churn(connection, seed, trees=TREES, pool=POOL, api=api)
         await churn.prepare()
-        await asyncio.to_thread(replica.await_said, "ready")
+        await asyncio.to_thread(replica.await_log_line, "ready")
         began, samples, full = time.monotonic(), list[Sample](), 0.0
         while (now := time.monotonic() - began) < seconds and replica.process.alive:
             await asyncio.gather(churn.act(), asyncio.sleep(PACE))
@@ -104,7 +106,7 @@ async def _unrest(churn: Churn, replica: Replica) -> list[str]:
     while True:
         await churn.replace_the_gone()
         found = await churn.lost()
-        left = queued(await asyncio.to_thread(replica.ask, "/metrics"))
+        left = queued(await asyncio.to_thread(replica.get, "/metrics"))
         found += [f"{left} roots are left in the queue"] if left else []
         if not found or time.monotonic() > deadline:
             return found
@@ -120,14 +122,14 @@ def summary(samples: Sequence[Sample], churn: Churn, replica: Replica, *, full: 
     """Print what was done, and return it."""
     warm = warmed(samples, full)
     span = warm[-1][0] - warm[0][0]
-    plans = replica.said("preempting")
+    plans = replica.log_lines("preempting")
     found = {
         "seconds": samples[-1][0],
         "acts": churn.acts,
         "trees_made": churn.made,
         "trees_removed": churn.gone,
         "pods_replaced": churn.replaced,
-        "binds": sum(line["binds"] for line in replica.said("bound")),
+        "binds": sum(line["binds"] for line in replica.log_lines("bound")),
         "plans": len(plans),
         "units_evicted": sum(len(line["victims"]) for line in plans),
         "first_mb": samples[0][1],

@@ -94,7 +94,7 @@ async def measure(clusters: dict[str, Cluster], folder: Path, rounds: int, crowd
             (own := folder / where).mkdir()
             connection = await stack.enter_async_context(Connection.from_kubeconfig(cluster.kubeconfig))
             sites[where] = Site(connection, started(cluster, own))
-            await asyncio.to_thread(sites[where].replica.await_said, "ready", PATIENCE)
+            await asyncio.to_thread(sites[where].replica.await_log_line, "ready", PATIENCE)
         await gather_crowd(sites[CROWDED], crowd)
         for where, site in sites.items():
             await arrive(site.connection, "first", GANG)

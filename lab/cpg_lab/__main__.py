@@ -15,11 +15,11 @@ from cpg_lab.versions import BY_NAME
 from cpg_lab.versions import COMPONENTS as VERSIONS
 
 _INTERRUPTED = 130
-_USUAL = ("controller-manager", "kwok")
+_DEFAULTS = ("controller-manager", "kwok")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; give its exit code."""
+    """Run one command; return its exit code."""
     given = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = given.run
     try:
@@ -64,14 +64,14 @@ def down(given: argparse.Namespace) -> int:
 
 
 def status(given: argparse.Namespace) -> int:
-    """Tell how a cluster is, or all of them; fail unless all is well."""
+    """Print the state of a cluster, or of all of them; fail unless all components run."""
     chosen = [Lab(given.name)] if given.name else labs.known()
     reports = [lab.report() for lab in chosen]
     for lab, report in zip(chosen, reports, strict=True):
         print(_described(lab, report))
     if not reports:
         print("no lab runs")
-    return 0 if reports and all(report.well for report in reports) else 1
+    return 0 if reports and all(report.is_healthy for report in reports) else 1
 
 
 def kubeconfig(given: argparse.Namespace) -> int:
@@ -81,7 +81,7 @@ def kubeconfig(given: argparse.Namespace) -> int:
 
 
 def kubectl(given: argparse.Namespace) -> int:
-    """Become the lab's kubectl, so that terminal, signals and exit code are its own."""
+    """Run the lab's kubectl in place of this process, with its terminal, signals and exit code."""
     access = Lab(given.name).access()
     rest = given.arguments[1:] if given.arguments[:1] == ["--"] else given.arguments
     sys.stdout.flush()
@@ -96,20 +96,20 @@ def nodes(given: argparse.Namespace) -> int:
 
 
 def env(given: argparse.Namespace) -> int:
-    """Print what aims a shell at a cluster, with kubectl and helm: eval "$(cpg-lab env)"."""
+    """Print shell commands that set KUBECONFIG and PATH for a cluster: eval "$(cpg-lab env)"."""
     print(shell_environment.exports(Lab(given.name)), end="")
     return 0
 
 
 def host(given: argparse.Namespace) -> int:
-    """Run what the Deployments of a namespace say, as processes that end with the cluster."""
+    """Run the pods of a namespace's Deployments as processes that end with the cluster."""
     for name, urls in deployment_host.start_host(Lab(given.name), given.namespace).items():
         print(f"{name:<24} {' '.join(urls)}")
     return 0
 
 
 def _described(lab: Lab, report: LabReport) -> str:
-    """Write a report for people."""
+    """Return a report as text."""
     what = f"Kubernetes {report.spec.kubernetes}, {report.spec.gates} gates" if report.spec else ""
     lines = [f"{report.name}: {report.phase}  {what}  {report.url}".rstrip()]
     for name, pid, alive in report.components:
@@ -161,13 +161,13 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
         "--with",
         dest="components",
         type=lambda text: [part for part in text.split(",") if part],
-        default=_USUAL,
+        default=_DEFAULTS,
         metavar="LIST",
-        help=f"components besides etcd and the API server, of {', '.join(COMPONENTS)} (default: {','.join(_USUAL)})",
+        help=f"components besides etcd and the API server, of {', '.join(COMPONENTS)} (default: {','.join(_DEFAULTS)})",
     )
     parser.add_argument("--nodes", action="append", default=[], metavar="DESCRIPTION", help=_NODES_HELP)
     parser.add_argument("--fsync", action="store_true", help="let etcd wait for the disk")
-    parser.add_argument("--node-lifecycle", action="store_true", help="let nodes that stop be tainted")
+    parser.add_argument("--node-lifecycle", action="store_true", help="let nodes send leases; taint those that stop")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How to reach a cluster: what a user of it needs, whoever started it."""
+"""Access to a cluster: address, authority, token and kubectl, independent of the process that started it."""
 
 import base64
 import subprocess
@@ -12,7 +12,7 @@ from cpg_lab.errors import LabError
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """A way in: where the API server is, how to verify it, and who we are to it."""
+    """The address of an API server, its authority, and an administrator's token."""
 
     url: str
     ca_file: Path
@@ -26,7 +26,7 @@ class Access:
         input: str | None = None,  # noqa: A002  # as subprocess.run has it
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the lab's own kubectl; raise with its words when it fails, unless told not to."""
+        """Run the lab's own kubectl; with ``check``, raise with its error output when it fails."""
         done = subprocess.run(
             [self.kubectl_path, "--kubeconfig", self.kubeconfig, *arguments],
             input=input,
@@ -39,12 +39,12 @@ class Access:
         return done
 
     def token_for(self, service_account: str, namespace: str = "default") -> str:
-        """Give a token of a service account, as a pod of it would have."""
+        """Return a token of a service account, as its pods have."""
         return self.kubectl("create", "token", service_account, "--namespace", namespace).stdout.strip()
 
 
 def write_kubeconfig(path: Path, *, url: str, ca_file: Path, token: str, name: str = "cpg-lab") -> None:
-    """Write a kubeconfig with the authority inside, so that the file works wherever it is copied to."""
+    """Write a kubeconfig that contains the authority, so that a copy of the file works anywhere."""
     authority = base64.b64encode(ca_file.read_bytes()).decode()
     document = {
         "apiVersion": "v1",

@@ -1,6 +1,6 @@
-"""Asking an API server often, in plain, blocking code: a kubectl costs a tenth of a second, a request a hundredth.
+"""Requests to an API server from blocking code: kubectl takes 100 ms for each, a kept connection 10 ms.
 
-The requests are the client package's, on an event loop in a thread of its own.
+The requests go through ``cpg_client``, on an event loop in a thread of its own.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class BlockingClient:
-    """One connection to a cluster, used as a context; objects are what JSON makes of them, errors are ``ApiError``."""
+    """One connection to a cluster, used as a context manager; returns plain JSON objects, raises ``ApiError``."""
 
     def __init__(self, access: Access) -> None:
-        """Connect when entered."""
+        """Prepare the connection; it opens on entry."""
         self._connection = Connection(
             Endpoint(server=access.url, ca=access.ca_file, credentials=Credentials(token=access.token))
         )
@@ -31,7 +31,7 @@ class BlockingClient:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Start the event loop and open the connection."""
         self._thread.start()
         self._run(self._connection.__aenter__())
         return self
@@ -39,7 +39,7 @@ class BlockingClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Hang up."""
+        """Close the connection and stop the event loop."""
         self._run(self._connection.__aexit__(kind, error, traceback))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -50,7 +50,7 @@ class BlockingClient:
         return self._decoded(self._connection.get(path))
 
     def find(self, path: str) -> Plain | None:
-        """Read an object that may not be there."""
+        """Read an object; return None where there is none."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -63,11 +63,11 @@ class BlockingClient:
         return self._decoded(self._connection.post(path, body))
 
     def merge(self, path: str, body: Mapping[str, Any]) -> Plain:
-        """Change these fields of an object, or of its status where the path says so."""
+        """Merge these fields into an object, or into its status if the path names that."""
         return self._decoded(self._connection.patch(path, body))
 
     def delete(self, path: str, *, grace: int | None = None) -> None:
-        """Delete an object, or a collection; with so many seconds of grace, else with what it has itself."""
+        """Delete an object or a collection, with so many seconds of grace; None keeps the object's own."""
         self._run(self._connection.delete(path, None if grace is None else {"gracePeriodSeconds": grace}))
 
     def _decoded(self, work: Coroutine[Any, Any, bytes]) -> Plain:

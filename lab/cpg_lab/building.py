@@ -1,10 +1,9 @@
-"""Building programs once, into the cache, only those that are asked for.
+"""Building Go programs on demand, once, into the per-user cache.
 
-A program's place in the cache is a digest of everything that decides what it is: its sources (the module's
-`go.mod` and `go.sum`, and Go files of ours), the flags, the Go version, the platform. So nothing is ever rebuilt in
-place, two checkouts share what they agree on, and a changed pin simply leads elsewhere. Go builds beside the place and
-the result is renamed into it, so what is there is whole. An interrupted build goes on where it was, for Go
-keeps every compiled package in a cache of its own.
+The cache key of a program is a digest of its inputs: sources (the module's `go.mod` and `go.sum`, our own Go files),
+flags, Go version and platform. So no program is rebuilt in place, checkouts with equal pins share programs, and a
+changed pin gets a new folder. Go builds into a separate folder and the result is renamed, so every program in the cache
+is complete. An interrupted build resumes, because Go caches every compiled package.
 """
 
 import hashlib
@@ -23,13 +22,13 @@ from cpg_lab.toolchain import Toolchain
 from cpg_lab.versions import BY_NAME, Module, Program
 
 FLAGS = ("-trimpath", "-buildvcs=false")
-_POLL = 0.1
-_COMPILED_BEFORE = "available in build cache"
+_POLL_SECONDS = 0.1
+_IN_BUILD_CACHE = "available in build cache"
 _DOWNLOAD = "go: downloading"
 
 
 def ensure(names: Iterable[str], display: Display | None = None) -> dict[str, Path]:
-    """Give where the programs are, building first those that are not there yet."""
+    """Return the paths of the programs, and build those that are missing first."""
     display = display or Display()
     programs = [_named(name) for name in names]
     modules = list(dict.fromkeys(program.module for program in programs))
@@ -43,12 +42,12 @@ def ensure(names: Iterable[str], display: Display | None = None) -> dict[str, Pa
 
 
 def place(program: Program, compiler: Toolchain) -> Path:
-    """Give the program's place in the cache, whether or not it is there."""
+    """Return the path of a program in the cache, whether or not it exists."""
     return folders.cache() / "programs" / f"{program.name}-{program.version}-{key(program, compiler)}" / program.name
 
 
 def key(program: Program, compiler: Toolchain) -> str:
-    """Give the digest of all that decides what the program is."""
+    """Return the digest of all inputs of a program."""
     folder = folders.module_folder(program.module.name)
     digest = hashlib.sha256()
     digest.update(json.dumps([program.package, linker_flags(program.module), FLAGS]).encode())
@@ -59,7 +58,7 @@ def key(program: Program, compiler: Toolchain) -> str:
 
 
 def linker_flags(module: Module) -> str:
-    """Give what the linker is told: no debugging symbols, and which version this is."""
+    """Return the linker's flags: no debugging symbols, and the version."""
     return " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in module.stamps)])
 
 
@@ -74,7 +73,7 @@ def _missing(programs: Iterable[Program], places: dict[str, Path]) -> list[Progr
 
 
 def _build_group(module: Module, programs: Sequence[Program], places: dict[str, Path], builder: "Builder") -> None:
-    """Build what is missing of one module, unless somebody else just did while we waited for him."""
+    """Build the missing programs of one module, unless another process built them while this one waited."""
     say = builder.display.say
     waiting = f"Another lab builds {module.name} right now; waiting for it."
     with locks.held(folders.cache() / "locks" / module.name, on_wait=lambda: say(waiting)):
@@ -82,7 +81,7 @@ def _build_group(module: Module, programs: Sequence[Program], places: dict[str, 
         if not missing:
             return
         part = folders.cache() / "building" / module.name
-        shutil.rmtree(part, ignore_errors=True)  # of a builder that was killed: we hold the lock
+        shutil.rmtree(part, ignore_errors=True)  # left by a build that was killed: we hold the lock
         part.mkdir(parents=True)
         try:
             builder.build(missing, part)
@@ -95,7 +94,7 @@ def _build_group(module: Module, programs: Sequence[Program], places: dict[str, 
 
 @dataclass(frozen=True)
 class Builder:
-    """One module, the compiler for it, and where to show how far it is."""
+    """Builds programs of one module with a compiler, and shows the progress."""
 
     compiler: Toolchain
     module: Module
@@ -119,7 +118,7 @@ class Builder:
         self.display.say(f"Built {names} in {duration(time.monotonic() - began)}.")
 
     def _packages_to_compile(self, packages: Sequence[str], into: Path) -> int:
-        """Count the packages that Go has not compiled before; this fetches the sources on the way."""
+        """Count the packages that Go has yet to compile; fetches the sources as a side effect."""
         listing = "{{if .Stale}}{{.ImportPath}} {{.StaleReason}}{{end}}"
         output = self._run(
             ["list", "-deps", *FLAGS, "-f", listing, *packages],
@@ -129,10 +128,10 @@ class Builder:
             counted=lambda line: line.startswith(_DOWNLOAD),
         )
         lines = (line for line in output.splitlines() if line and not line.startswith("go: "))
-        return sum(_COMPILED_BEFORE not in line for line in lines)
+        return sum(_IN_BUILD_CACHE not in line for line in lines)
 
     def _modules_to_fetch(self) -> int:
-        """Count the modules whose sources are pinned but not in Go's cache."""
+        """Count the modules with pinned sources that are not in Go's cache."""
         pins = (folders.module_folder(self.module.name) / "go.sum").read_text().splitlines()
         versions = (line.split()[:2] for line in pins)
         return sum(
@@ -144,7 +143,7 @@ class Builder:
     def _run(
         self, arguments: Sequence[str], *, log: Path, title: str, progress: Progress, counted: Callable[[str], bool]
     ) -> str:
-        """Run Go to its end, showing how many of the lines that it will print are there."""
+        """Run Go, and show how many of the expected lines it has printed."""
         self.display.title = title
         began = time.monotonic()
         go = Process(
@@ -155,7 +154,7 @@ class Builder:
             folder=folders.module_folder(self.module.name),
         )
         try:
-            while not go.wait(_POLL):
+            while not go.wait(_POLL_SECONDS):
                 done = sum(counted(line) for line in go.output().splitlines())
                 progress = progress.advanced(done, time.monotonic() - began)
                 self.display.show(progress)
@@ -168,5 +167,5 @@ class Builder:
 
 
 def _escaped(module_path: str) -> str:
-    """Write a module path as Go's cache does, for file systems that do not tell capitals."""
+    """Return a module path as Go's cache spells it, for file systems that ignore case."""
     return "".join(f"!{letter.lower()}" if letter.isupper() else letter for letter in module_path)

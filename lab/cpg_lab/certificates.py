@@ -1,7 +1,7 @@
 """A certificate authority per cluster, a server certificate, and a key that signs service account tokens.
 
-Clients of the lab verify the server as they would any other: an authority of our own, in the kubeconfig, and
-no "insecure" switch anywhere. Elliptic keys, because they are made in a millisecond.
+Clients verify the server as they verify any other: the kubeconfig contains the authority, and nothing skips the check.
+The keys are elliptic, because one is made in a millisecond.
 """
 
 import datetime as dt
@@ -17,8 +17,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cpg_lab.ports import LOOPBACK
 
-_VALID = dt.timedelta(days=365)
-_CLOCK_SLACK = dt.timedelta(minutes=5)
+_VALIDITY = dt.timedelta(days=365)
+_BACKDATED = dt.timedelta(minutes=5)
 _NAMES = (
     "localhost",
     "kubernetes",
@@ -39,12 +39,12 @@ class Certificates:
 
     @classmethod
     def within(cls, folder: Path) -> Self:
-        """Name the files of a folder."""
+        """Return the paths in a folder."""
         return cls(folder / "ca.crt", folder / "server.crt", folder / "server.key", folder / "service-accounts.key")
 
 
 def issue(folder: Path, *, now: dt.datetime, service_ip: str) -> Certificates:
-    """Make a new authority and what a cluster needs of it. The authority's own key is not kept."""
+    """Write a new authority, a server certificate and a key for tokens. The authority's own key is not kept."""
     files = Certificates.within(folder)
     authority_key, server_key = _new_key(), _new_key()
     authority = _authority(authority_key, now)
@@ -95,8 +95,8 @@ def _builder(subject: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetim
         .subject_name(subject)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SLACK)
-        .not_valid_after(now + _VALID)
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + _VALIDITY)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

@@ -1,4 +1,4 @@
-"""A Helm chart as plain objects, and their way into a cluster without anything that would make pods there."""
+"""A Helm chart as plain objects, and a release of it without the objects that create pods."""
 
 import asyncio
 import functools
@@ -19,17 +19,17 @@ from cpg_lab.access import Access, write_kubeconfig
 from cpg_lab.errors import LabError
 
 Plain = dict[str, Any]
-_MAKE_PODS = {"Deployment", "Job"}
-_POLL, _PATIENCE = 0.02, 30.0
+_POD_CREATORS = {"Deployment", "Job"}
+_POLL_SECONDS, _TIMEOUT_SECONDS = 0.02, 30.0
 IMAGE = {"repository": "kube-cpg"}
 """An image has to be named, although no simulated node pulls it."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""In C where it is there, ten times as fast: three kinds are thousands of lines."""
+"""The C loader where PyYAML has it, ten times as fast: the three CRDs have thousands of lines."""
 
 
 class ChartRelease:
-    """A chart in a cluster, without its pods; ``deployments`` runs them as processes."""
+    """A chart installed in a cluster, without its pods; ``cpg_lab.deployments`` runs them as processes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ChartRelease:
         name: str = "kube-cpg",
         namespace: str = "kube-cpg",
     ) -> None:
-        """Apply everything but what would make pods; return once its kinds are served."""
+        """Apply all objects except those that create pods; return once the CRDs are served."""
         self.namespace = namespace
         self.name = name
         self._access = access
@@ -58,7 +58,7 @@ class ChartRelease:
         return [one for one in self.objects if one["kind"] == kind]
 
     def kubeconfig(self, part: str, folder: Path) -> Path:
-        """Write a kubeconfig with a token of a process's account, for whoever acts in its place."""
+        """Write a kubeconfig with a token of the service account of a part of the release."""
         path = folder / f"{self.namespace}-{part}.kubeconfig"
         token = self._access.token_for(f"{self.name}-{part}", self.namespace)
         write_kubeconfig(path, url=self._access.url, ca_file=self._access.ca_file, token=token)
@@ -66,17 +66,17 @@ class ChartRelease:
 
 
 async def _apply(access: Access, objects: Sequence[Plain]) -> None:
-    """Bring objects in, one after the other; a tenth of the time that kubectl takes, which many a test waits for."""
+    """Apply objects one after the other. This takes a tenth of kubectl's time, and many tests wait for it."""
     endpoint = Endpoint(server=access.url, ca=access.ca_file, credentials=Credentials(token=access.token))
     async with Connection(endpoint) as connection:
         for one in objects:
-            if one["kind"] not in _MAKE_PODS:
+            if one["kind"] not in _POD_CREATORS:
                 await connection.patch(_path(one), one, APPLY_YAML, params={"fieldManager": "cpg-lab", "force": "true"})
         for one in objects:
             if one["kind"] == "CustomResourceDefinition":
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
                     while not _is_served(await connection.get(_path(one))):  # noqa: ASYNC110  # a server's state
-                        await asyncio.sleep(_POLL)
+                        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _is_served(definition: bytes) -> bool:
@@ -85,7 +85,7 @@ def _is_served(definition: bytes) -> bool:
 
 
 def _path(one: Plain) -> str:
-    """Return where an object is; with a namespace of its own it is in that one, else in none."""
+    """Return the path of an object in the API; an object without a namespace is cluster-scoped."""
     api = f"apis/{one['apiVersion']}" if "/" in one["apiVersion"] else f"api/{one['apiVersion']}"
     namespace = one["metadata"].get("namespace")
     kind = one["kind"].lower()

@@ -1,4 +1,4 @@
-"""A cluster as a context manager: there within the block, gone after it, whatever happens in between."""
+"""A cluster as a context manager: it runs within the block and leaves nothing behind, also after an error."""
 
 import datetime as dt
 import os
@@ -22,13 +22,13 @@ from cpg_lab.specs import ClusterSpec
 from cpg_lab.temporary_folders import OwnedFolder
 
 _DEFAULT = ClusterSpec()
-_LOGS_KEPT = 10
+_MAX_KEPT_LOGS = 10
 
 
 class Cluster:
-    """A control plane on loopback, with what its spec asks for.
+    """A control plane on loopback, with the nodes of its spec.
 
-    Without a folder it lives in one of its own, which goes with it; with one, the folder's owner clears up.
+    Without a folder it creates one and removes it at the end; a given folder is left to the caller.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Cluster:
         self.spec = spec
         self._display = display
         self._folder = folder
-        self._claim: OwnedFolder | None = None
+        self._owned_folder: OwnedFolder | None = None
         self._plane: ControlPlane | None = None
         self._access: Access | None = None
 
@@ -56,7 +56,7 @@ class Cluster:
         self.stop()
 
     def start(self) -> None:
-        """Build what is missing, start everything, make the nodes; leave nothing behind if that fails."""
+        """Build missing programs, start all components, create the nodes; clean up if one of these fails."""
         programs = building.ensure(self.spec.programs(), self._display)
         try:
             files = ClusterFiles(self._own_folder())
@@ -79,20 +79,20 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Stop everything and remove the folder, if it is ours. Doing it twice is fine."""
+        """Stop all components and remove the folder, if it is ours; a second call does nothing."""
         self._access = None
         plane, self._plane = self._plane, None
-        claim, self._claim = self._claim, None
+        owned_folder, self._owned_folder = self._owned_folder, None
         try:
             if plane is not None:
                 plane.stop()
         finally:
-            if claim is not None:
-                claim.release()
+            if owned_folder is not None:
+                owned_folder.release()
 
     @property
     def access(self) -> Access:
-        """The way in, for whoever needs it all in one piece."""
+        """Address, authority and token in one object."""
         if self._access is None:
             raise StartError("the cluster does not run")
         return self._access
@@ -104,7 +104,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Where the API server is."""
+        """The URL of the API server."""
         return self.access.url
 
     @property
@@ -128,20 +128,20 @@ class Cluster:
         input: str | None = None,  # noqa: A002  # as subprocess.run has it
         check: bool = True,
     ) -> CompletedProcess[str]:
-        """Run the lab's own kubectl; raise with its words when it fails, unless told not to."""
+        """Run the lab's own kubectl; with ``check``, raise with its error output when it fails."""
         return self.access.kubectl(*arguments, input=input, check=check)
 
     def token_for(self, service_account: str, namespace: str = "default") -> str:
-        """Give a token of a service account, as a pod of it would have."""
+        """Return a token of a service account, as its pods have."""
         return self.access.token_for(service_account, namespace)
 
     def add_nodes(self, *pools: NodePool) -> None:
-        """Make nodes, ready at once."""
+        """Create nodes, which are ready at once."""
         if pools:
             node_creation.create_nodes(self.kubeconfig, pools)
 
     def start_component(self, name: str) -> None:
-        """Start a component again, at the port that it had, and wait until it is ready."""
+        """Start a component again, on the same port, and wait until it is ready."""
         self._running.start_component(name)
 
     def stop_component(self, name: str) -> None:
@@ -149,15 +149,15 @@ class Cluster:
         self._running.stop_component(name)
 
     def kill_component(self, name: str) -> None:
-        """End a component without a warning, as a crash would."""
+        """Kill a component, as a crash would."""
         self._running.kill_component(name)
 
     def dead(self) -> dict[str, int]:
-        """Give the components that ended, each with its exit code."""
+        """Return the components that ended, each with its exit code."""
         return self._running.dead()
 
     def wait(self, until: Callable[[], bool], timeout: float = 30.0, what: str = "the condition") -> None:
-        """Wait until something holds; raise, saying what did not, when it takes too long."""
+        """Wait until a condition holds; raise an error that names it after the timeout, or when a component died."""
         deadline = time.monotonic() + timeout
         while not until():
             if dead := self.dead():
@@ -176,16 +176,16 @@ class Cluster:
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             return self._folder
-        self._claim = OwnedFolder.create(folders.temporary_clusters())
-        return self._claim.folder
+        self._owned_folder = OwnedFolder.create(folders.temporary_clusters())
+        return self._owned_folder.folder
 
     def _keep_logs(self, error: Exception) -> None:
-        """Put the logs where they outlive the cluster, and tell so in the error."""
+        """Copy the logs out of the cluster's folder, and note the copy's path in the error."""
         logs = self._plane.files.logs if self._plane else None
-        if logs is None or self._claim is None or not logs.is_dir():
+        if logs is None or self._owned_folder is None or not logs.is_dir():
             return
         kept = folders.kept_logs() / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         shutil.copytree(logs, kept, dirs_exist_ok=True)
-        for old in sorted(folders.kept_logs().iterdir())[:-_LOGS_KEPT]:
+        for old in sorted(folders.kept_logs().iterdir())[:-_MAX_KEPT_LOGS]:
             shutil.rmtree(old, ignore_errors=True)
         error.add_note(f"The logs of the lab's cluster are kept in {kept}")

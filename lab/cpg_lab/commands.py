@@ -1,6 +1,6 @@
 """The command line of each component: pure functions of the cluster's spec, its files and its ports.
 
-Every flag that is not obvious has its reason beside it; most reasons are "or it does not start on loopback".
+Every flag that is not obvious has its reason beside it; most are needed on loopback.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ NATIVE_GATES = (
 )
 NATIVE_APIS = ("scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1beta1")
 FAKE_NODE = "kwok.x-k8s.io/node=fake"
-"""The annotation of nodes that kwok may play; a real node beside them has none, and is left alone."""
+"""The annotation of the nodes that kwok simulates; a real node has none, and kwok ignores it."""
 
 _POD_RANGE = "10.128.0.1/12"
 _ETCD_QUOTA = 8 * 1024**3
@@ -40,7 +40,7 @@ class ClusterFiles:
 
     @property
     def etcd_data(self) -> Path:
-        """What etcd stores."""
+        """The data folder of etcd."""
         return self.folder / "etcd"
 
     @property
@@ -50,49 +50,49 @@ class ClusterFiles:
 
     @property
     def tokens(self) -> Path:
-        """The API server's table of who has which token."""
+        """The API server's table of tokens and users."""
         return self.folder / "tokens.csv"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's way in."""
+        """The administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
     def scheduler_config(self) -> Path:
-        """The peer scheduler's configuration."""
+        """The configuration of kube-scheduler."""
         return self.folder / "scheduler.yaml"
 
     def log(self, component: str) -> Path:
-        """Give the log of one component."""
+        """Return the log of one component."""
         return self.logs / f"{component}.log"
 
     def kubeconfig_of(self, component: str) -> Path:
-        """Give the way in of one component, under a name of its own."""
+        """Return the kubeconfig of one component, with a user of its own."""
         return self.folder / f"{component}.kubeconfig"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandContext:
-    """What a command line is made from."""
+    """The inputs of a command line."""
 
     spec: ClusterSpec
     files: ClusterFiles
     ports: Mapping[str, int]
-    """By component; etcd's second port is `etcd-peer`."""
+    """By component; etcd has a second one, `etcd-peer`."""
     stages: Path
 
     def url(self, component: str, scheme: str = "https") -> str:
-        """Give where a component listens."""
+        """Return the URL of a component."""
         return f"{scheme}://{LOOPBACK}:{self.ports[component]}"
 
 
-def etcd(setting: CommandContext) -> list[str]:
-    """Store of the API server. Plain HTTP: it listens on loopback, and what it holds is a lab's."""
-    client, peer = setting.url("etcd", "http"), setting.url("etcd-peer", "http")
+def etcd(context: CommandContext) -> list[str]:
+    """Return the arguments of etcd: plain HTTP, because it listens on loopback and holds only test data."""
+    client, peer = context.url("etcd", "http"), context.url("etcd-peer", "http")
     return [
         "--name=lab",
-        f"--data-dir={setting.files.etcd_data}",
+        f"--data-dir={context.files.etcd_data}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -100,17 +100,17 @@ def etcd(setting: CommandContext) -> list[str]:
         f"--initial-cluster=lab={peer}",
         f"--quota-backend-bytes={_ETCD_QUOTA}",
         "--log-level=warn",
-        *([] if setting.spec.fsync else ["--unsafe-no-fsync"]),
+        *([] if context.spec.fsync else ["--unsafe-no-fsync"]),
     ]
 
 
-def apiserver(setting: CommandContext) -> list[str]:
-    """Start the API server itself."""
-    files, spec = setting.files, setting.spec
+def apiserver(context: CommandContext) -> list[str]:
+    """Return the arguments of the API server."""
+    files, spec = context.files, context.spec
     key = files.certificates.service_accounts_key
     return [
-        f"--etcd-servers={setting.url('etcd', 'http')}",
-        *_serving(setting, "apiserver"),
+        f"--etcd-servers={context.url('etcd', 'http')}",
+        *_serving(context, "apiserver"),
         f"--advertise-address={LOOPBACK}",
         "--endpoint-reconciler-type=none",  # it refuses to publish a loopback address
         f"--service-cluster-ip-range={SERVICE_RANGE}",
@@ -118,16 +118,16 @@ def apiserver(setting: CommandContext) -> list[str]:
         f"--service-account-signing-key-file={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--token-auth-file={files.tokens}",
-        # Nobody has a key that it signed; but components look for both where these flags publish them.
+        # No client has a key signed by it; but components read both authorities from where these flags publish them.
         f"--client-ca-file={files.certificates.ca}",
         f"--requestheader-client-ca-file={files.certificates.ca}",
         "--requestheader-allowed-names=nobody",
         "--requestheader-username-headers=X-Remote-User",
         "--authorization-mode=RBAC",
-        "--shutdown-watch-termination-grace-period=2s",  # else it stays as long as anybody watches
-        # The first would make pods wait for a controller; the other taints nodes that we make ready.
-        # As some distributions have it: who blocks an owner's deletion needs a right to the owner's finalizers.
+        "--shutdown-watch-termination-grace-period=2s",  # without it the process waits for all watches to end
+        # As in some distributions: blockOwnerDeletion needs a right to the owner's finalizers.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+        # ServiceAccount makes pods wait for a controller; TaintNodesByCondition taints nodes that we create as ready.
         f"--disable-admission-plugins={'' if spec.service_accounts else 'ServiceAccount,'}TaintNodesByCondition",
         *_gates(spec),
         *([f"--runtime-config={','.join(f'{api}=true' for api in NATIVE_APIS)}"] if spec.gates == "native" else []),
@@ -137,73 +137,73 @@ def apiserver(setting: CommandContext) -> list[str]:
     ]
 
 
-def controller_manager(setting: CommandContext) -> list[str]:
-    """Start garbage collection, disruption budgets, jobs and the rest."""
-    controllers = "*" if setting.spec.node_lifecycle else "*,-node-lifecycle-controller"
+def controller_manager(context: CommandContext) -> list[str]:
+    """Return the arguments of the controller manager: garbage collection, disruption budgets, jobs and the rest."""
+    controllers = "*" if context.spec.node_lifecycle else "*,-node-lifecycle-controller"
     return [
-        *_client(setting, "controller-manager"),
-        *_serving(setting, "controller-manager"),
+        *_client(context, "controller-manager"),
+        *_serving(context, "controller-manager"),
         f"--controllers={controllers}",
         "--leader-elect=false",
-        f"--service-account-private-key-file={setting.files.certificates.service_accounts_key}",
-        f"--root-ca-file={setting.files.certificates.ca}",
+        f"--service-account-private-key-file={context.files.certificates.service_accounts_key}",
+        f"--root-ca-file={context.files.certificates.ca}",
         "--kube-api-qps=2000",
         "--kube-api-burst=2000",
-        *_gates(setting.spec),
+        *_gates(context.spec),
     ]
 
 
-def scheduler(setting: CommandContext) -> list[str]:
-    """Kubernetes' own scheduler."""
-    kubeconfig = setting.files.kubeconfig_of("scheduler")
+def scheduler(context: CommandContext) -> list[str]:
+    """Return the arguments of kube-scheduler."""
+    kubeconfig = context.files.kubeconfig_of("scheduler")
     return [
-        f"--config={setting.files.scheduler_config}",
+        f"--config={context.files.scheduler_config}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        *_serving(setting, "scheduler"),
-        *_gates(setting.spec),
+        *_serving(context, "scheduler"),
+        *_gates(context.spec),
     ]
 
 
-def scheduler_config(setting: CommandContext) -> dict[str, object]:
-    """Configure the peer without its default throttle of 50 requests a second; comparing with that is a lie."""
+def scheduler_config(context: CommandContext) -> dict[str, object]:
+    """Return the configuration of kube-scheduler without its limit of 50 requests per second, which would distort."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
         "clientConnection": {
-            "kubeconfig": str(setting.files.kubeconfig_of("scheduler")),
+            "kubeconfig": str(context.files.kubeconfig_of("scheduler")),
             "qps": 5000,
             "burst": 5000,
         },
     }
 
 
-def kwok(setting: CommandContext) -> list[str]:
-    """Play the kubelets of the nodes that say so."""
+def kwok(context: CommandContext) -> list[str]:
+    """Return the arguments of kwok, which simulates the kubelets of annotated nodes."""
     return [
-        f"--kubeconfig={setting.files.kubeconfig_of('kwok')}",
+        f"--kubeconfig={context.files.kubeconfig_of('kwok')}",
         f"--manage-nodes-with-annotation-selector={FAKE_NODE}",
-        f"--config={setting.stages}",
+        f"--config={context.stages}",
         f"--cidr={_POD_RANGE}",
         f"--node-ip={LOOPBACK}",
-        f"--server-address={LOOPBACK}:{setting.ports['kwok']}",
-        f"--node-lease-duration-seconds={40 if setting.spec.node_lifecycle else 0}",
+        f"--server-address={LOOPBACK}:{context.ports['kwok']}",
+        f"--node-lease-duration-seconds={40 if context.spec.node_lifecycle else 0}",
     ]
 
 
-def _serving(setting: CommandContext, component: str) -> list[str]:
-    certificates = setting.files.certificates
+def _serving(context: CommandContext, component: str) -> list[str]:
+    certificates = context.files.certificates
     return [
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={setting.ports[component]}",
+        f"--secure-port={context.ports[component]}",
         f"--tls-cert-file={certificates.server}",
         f"--tls-private-key-file={certificates.server_key}",
     ]
 
 
-def _client(setting: CommandContext, component: str) -> list[str]:
-    kubeconfig = setting.files.kubeconfig_of(component)
+def _client(context: CommandContext, component: str) -> list[str]:
+    kubeconfig = context.files.kubeconfig_of(component)
     return [
         f"--kubeconfig={kubeconfig}",
         f"--authentication-kubeconfig={kubeconfig}",

@@ -1,7 +1,6 @@
-"""The components of a cluster as a table: what to run, how to tell that it is ready, what it needs before it.
+"""The components of a cluster as a table: command, health checks, ports and user.
 
-The order of the table is the order of starting; stopping goes the other way, so that nobody loses what it
-leans on while it still works.
+Components start in the order of the table. They stop in the reverse order, so that each keeps what it depends on.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ class ComponentKind:
     name: str
     command: Callable[[CommandContext], list[str]]
     health: tuple[str, ...]
-    """Paths that must all answer well before the component counts as ready."""
+    """Paths that must all answer with success before the component is ready."""
     ports: tuple[str, ...]
     scheme: str = "https"
     user: str = ""
@@ -39,7 +38,7 @@ ALL = (
         command=commands.controller_manager,
         health=("/healthz",),
         ports=("controller-manager",),
-        # Its own role covers what it does itself; its controllers would need an account each, made at start.
+        # Its own role does not cover its controllers, which would each need an account that is made at the start.
         user="system:kube-controller-manager",
         groups=("system:masters",),
     ),
@@ -48,7 +47,7 @@ ALL = (
         command=commands.scheduler,
         health=("/readyz",),
         ports=("scheduler",),
-        # No administrator: it shall pass the same flow control as ours does.
+        # Not an administrator: the same flow control applies to it as to ours.
         user="system:kube-scheduler",
     ),
     ComponentKind(
@@ -65,7 +64,7 @@ ALL = (
 BY_NAME = {kind.name: kind for kind in ALL}
 
 
-def wanted(spec: ClusterSpec) -> tuple[ComponentKind, ...]:
-    """Give the components of a cluster, in order of starting."""
+def of_spec(spec: ClusterSpec) -> tuple[ComponentKind, ...]:
+    """Return the components of a cluster, in order of starting."""
     names = {"etcd", "apiserver", *spec.components}
     return tuple(kind for kind in ALL if kind.name in names)

@@ -1,6 +1,6 @@
 """Container images made by hand: one file in one layer, as an archive that a container runtime imports.
 
-The pod sandbox needs an image whose program does nothing for ever, and there is none to pull.
+The pod sandbox needs an image with a program that waits for ever, and there is no registry to pull it from.
 """
 
 import gzip
@@ -18,7 +18,7 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def write_image(place: Path, *, name: str, program: Path, command: Sequence[str]) -> None:
-    """Write an image that has a statically linked program as its only file, and runs the command."""
+    """Write an image with a statically linked program as its only file and the command as its entry point."""
     plain = _tar({f"bin/{program.name}": program.read_bytes()}, mode=0o755)
     layer = gzip.compress(plain, mtime=0)
     config = _json(
@@ -49,7 +49,7 @@ def write_image(place: Path, *, name: str, program: Path, command: Sequence[str]
 
 
 def _tar(files: dict[str, bytes], *, mode: int) -> bytes:
-    """Pack files, the same bytes for the same content."""
+    """Pack files reproducibly: equal content gives equal bytes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, content in files.items():

@@ -1,7 +1,7 @@
-"""The components of one cluster as processes: started in order, watched while they start, stopped all.
+"""The components of one cluster as processes: started in order, checked while they start, stopped together.
 
-A component that dies while it starts is reported at once, by name and with its last words, and not when a
-timeout ends. One that lost its port to somebody else is started again with another port.
+A component that dies while it starts is reported at once, by name and with the end of its log, before any timeout.
+One that lost its port to another process is started again on another port.
 """
 
 import secrets
@@ -21,20 +21,20 @@ from cpg_lab.specs import ClusterSpec
 
 START_TIMEOUT = 60.0
 STOP_GRACE = 8.0
-_POLL = 0.05
-_PORT_ATTEMPTS = 4
+_POLL_SECONDS = 0.05
+_MAX_PORT_ATTEMPTS = 4
 _ADMINISTRATOR = "cpg-lab:admin"
 
 
 class ControlPlane:
-    """The processes of one cluster. It owns no folder: whoever makes it gives it one, and removes it."""
+    """The processes of one cluster. The caller owns the folder and removes it."""
 
     def __init__(self, spec: ClusterSpec, files: ClusterFiles, programs: Mapping[str, Path]) -> None:
         self.files = files
         self.token = secrets.token_urlsafe(24)
         self._spec = spec
         self._programs = programs
-        self._kinds = components.wanted(spec)
+        self._kinds = components.of_spec(spec)
         self._tokens = {kind.name: secrets.token_urlsafe(24) for kind in self._kinds if kind.user}
         self._ports: dict[str, int] = {}
         self._processes: dict[str, Process] = {}
@@ -50,11 +50,11 @@ class ControlPlane:
         return self._processes
 
     def url(self, component: str) -> str:
-        """Give where a component listens."""
-        return self._setting.url(component, self._kind(component).scheme)
+        """Return the URL of a component."""
+        return self._context.url(component, self._kind(component).scheme)
 
     def start(self) -> None:
-        """Start everything: what the others lean on first, then the others side by side."""
+        """Start etcd, then the API server, then all other components at once."""
         self.files.logs.mkdir(parents=True, exist_ok=True)
         self._write_tokens()
         for name in ("etcd", "apiserver"):
@@ -67,14 +67,14 @@ class ControlPlane:
             self._await_ready(kind, START_TIMEOUT)
 
     def stop(self) -> None:
-        """Stop everything, clients before what they are clients of."""
+        """Stop all components: clients first, then the API server, then etcd."""
         others = [process for name, process in self._processes.items() if name not in {"etcd", "apiserver"}]
         try:
             stop_all(others, STOP_GRACE)
             for name in ("apiserver", "etcd"):
                 if name in self._processes:
                     self._processes[name].stop(STOP_GRACE)
-        finally:  # even when somebody is too impatient for the grace
+        finally:  # also when the user interrupts the grace period
             for process in self._processes.values():
                 process.kill()
 
@@ -87,20 +87,20 @@ class ControlPlane:
         self._await_ready(kind, timeout)
 
     def stop_component(self, name: str, grace: float = STOP_GRACE) -> None:
-        """Ask one component to end, and end it by force if it does not."""
+        """Terminate one component, and kill it after the grace period."""
         self._process(name).stop(grace)
 
     def kill_component(self, name: str) -> None:
-        """End one component without a warning, as a crash would."""
+        """Kill one component, as a crash would."""
         self._process(name).kill()
 
     def dead(self) -> dict[str, int]:
-        """Give the components that ended, each with its exit code."""
+        """Return the components that ended, each with its exit code."""
         codes = {name: process.exit_code for name, process in self._processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
     @property
-    def _setting(self) -> CommandContext:
+    def _context(self) -> CommandContext:
         return CommandContext(spec=self._spec, files=self.files, ports=self._ports, stages=folders.stages_file())
 
     def _kind(self, name: str) -> ComponentKind:
@@ -120,7 +120,7 @@ class ControlPlane:
             self._ports.update({port: ports.free_port() for port in kind.ports})
         program = self._programs[self._spec.program(kind.name)]
         self._processes[kind.name] = Process(
-            kind.name, [program, *kind.command(self._setting)], log=self.files.log(kind.name)
+            kind.name, [program, *kind.command(self._context)], log=self.files.log(kind.name)
         )
 
     def _await_ready(self, kind: ComponentKind, timeout: float) -> None:
@@ -129,17 +129,17 @@ class ControlPlane:
         while (reason := self._unready_reason(kind)) is not None:
             process = self._processes[kind.name]
             if not process.alive:
-                if ports.LOST_PORT not in process.output() or attempts >= _PORT_ATTEMPTS:
-                    raise StartError(_last_words(process, f"died while starting (exit code {process.exit_code})"))
+                if ports.LOST_PORT not in process.output() or attempts >= _MAX_PORT_ATTEMPTS:
+                    raise StartError(_with_log(process, f"died while starting (exit code {process.exit_code})"))
                 attempts += 1
                 self._launch(kind, fresh_ports=True)
             elif time.monotonic() > deadline:
-                raise StartError(_last_words(process, f"was not ready within {timeout:.0f} s ({reason})"))
+                raise StartError(_with_log(process, f"was not ready within {timeout:.0f} s ({reason})"))
             else:
-                time.sleep(_POLL)
+                time.sleep(_POLL_SECONDS)
 
     def _unready_reason(self, kind: ComponentKind) -> str | None:
-        """Tell why a component is not ready. It may be somebody else who answers at a port that it lost."""
+        """Return why a component is not ready. Another process may answer on a port that the component lost."""
         for path in kind.health:
             reason = probing.unready_reason(
                 self.url(kind.name), path, ca_file=self.files.certificates.ca, token=self.token
@@ -156,15 +156,15 @@ class ControlPlane:
         self.files.tokens.write_text("\n".join(rows) + "\n")
 
     def _write_client_files(self) -> None:
-        """Write what the API server's clients need to find it, now that its port is known."""
+        """Write the kubeconfigs of the API server's clients, now that its port is known."""
         authority = self.files.certificates.ca
         url = self.url("apiserver")
         write_kubeconfig(self.files.kubeconfig, url=url, ca_file=authority, token=self.token)
         for name, token in self._tokens.items():
             write_kubeconfig(self.files.kubeconfig_of(name), url=url, ca_file=authority, token=token)
-        config = yaml.safe_dump(commands.scheduler_config(self._setting), sort_keys=False)
+        config = yaml.safe_dump(commands.scheduler_config(self._context), sort_keys=False)
         self.files.scheduler_config.write_text(config)
 
 
-def _last_words(process: Process, what: str) -> str:
-    return f"{process.name} {what}; it said last:\n{process.tail() or '(nothing)'}"
+def _with_log(process: Process, what: str) -> str:
+    return f"{process.name} {what}; the end of its log:\n{process.tail() or '(nothing)'}"

@@ -1,7 +1,7 @@
-"""The Deployments of a namespace, run as processes while a named cluster runs: a kubelet for those without one.
+"""The Deployments of a namespace, run as processes for as long as a named cluster runs.
 
-A process of its own, detached from the terminal, owns them, as the supervisor owns the cluster. It is ready what to run
-by the API server, tells in a file when all is ready, and ends with the cluster.
+A host process, detached from the terminal, owns them, as the supervisor owns the cluster. It reads the Deployments from
+the API server, writes a file once all pods are ready, and ends with the cluster.
 
 Usage: python -m cpg_lab.deployment_host LAB NAMESPACE
 """
@@ -29,20 +29,20 @@ from cpg_lab.processes import tail_of
 READY = "ready.json"
 START_TIMEOUT = 60.0
 RESTART_AFTER_SECONDS = 20 * 3600.0
-"""Seconds after which processes are started anew: the tokens that they began with last for a day."""
-_POLL = 0.2
+"""Their tokens expire after a day, so processes are restarted before."""
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class HostedDeployments:
-    """Who runs the Deployments, and where the pods of each are reached."""
+    """The process that runs the Deployments, and the URLs of the pods of each."""
 
     host: ProcessIdentity
     urls: dict[str, list[str]]
 
 
 def start_host(lab: Lab, namespace: str, timeout: float = START_TIMEOUT) -> dict[str, list[str]]:
-    """Start the processes, unless they run; return the addresses of each Deployment's pods once all are ready."""
+    """Start a host process, unless one runs; return the URLs of each Deployment's pods once all are ready."""
     folder = _folder(lab, namespace)
     ready = _read_ready(folder)
     if ready is not None and ready.host.is_running():
@@ -61,7 +61,7 @@ def start_host(lab: Lab, namespace: str, timeout: float = START_TIMEOUT) -> dict
 
 
 def run_host(lab: Lab, namespace: str) -> None:
-    """Run what the Deployments say until the cluster is gone, or we are ready to end."""
+    """Run the pods of the Deployments until the cluster is gone, or a signal ends this process."""
     state, ourselves = lab.folder.read_state(), ProcessIdentity.of(os.getpid())
     if state is None or ourselves is None:
         raise LabError(f"{lab.name} does not run")
@@ -77,15 +77,15 @@ def run_host(lab: Lab, namespace: str) -> None:
 def _wait(supervisor: ProcessIdentity, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while supervisor.is_running() and time.monotonic() < deadline:
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
 
 
 def _await_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout: float) -> dict[str, list[str]]:
     deadline = time.monotonic() + timeout
     while (ready := _read_ready(folder)) is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise LabError(f"the Deployments did not get ready; the last words:\n{tail_of(folder / 'log')}")
-        time.sleep(_POLL)
+            raise LabError(f"the Deployments did not become ready; the end of their log:\n{tail_of(folder / 'log')}")
+        time.sleep(_POLL_SECONDS)
     return ready.urls
 
 
@@ -97,7 +97,7 @@ def _read_ready(folder: Path) -> HostedDeployments | None:
 
 
 def _write_ready(path: Path, hosted: HostedDeployments) -> None:
-    """Tell all at once: a reader never sees half of it."""
+    """Write the file atomically, so that a reader never sees a part of it."""
     beside = path.with_suffix(".part")
     beside.write_bytes(msgspec.json.encode(hosted))
     beside.replace(path)
@@ -108,12 +108,12 @@ def _folder(lab: Lab, namespace: str) -> Path:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Leave through the context manager."""
-    sys.exit(f"ready to end by {signal.Signals(number).name}")
+    """Exit through the context managers."""
+    sys.exit(f"ended by {signal.Signals(number).name}")
 
 
 def main(arguments: list[str]) -> int:
-    """Run in the process of our own."""
+    """Run the host process; return its exit code."""
     signal.signal(signal.SIGTERM, _end)
     name, namespace = arguments
     with contextlib.suppress(FileNotFoundError):  # the folder goes with the cluster

@@ -1,15 +1,14 @@
-"""Deployments without containers: an installed chart in its fast form, as processes of this machine.
+"""Deployments without containers: the pods of an installed chart as processes of this machine.
 
-What runs is what the Deployments say: the command and the arguments, the environment, the files of ConfigMaps, and the
-token of the service account, which the API server gives for it. Ready is a pod by the probes that its template names,
-asked as a kubelet asks. Nothing about our programs is known here; `podtemplates` tells in what a process differs from a
-container.
+A process runs what its Deployment says: command, arguments, environment, files of ConfigMaps, and a token of the
+service account from the API server. It is ready by the probes of its template, which are sent as a kubelet sends them.
+This module knows nothing about our programs; `podtemplates` describes how a process differs from a container.
 
-    release = charts.Release(access, CHART, {"api": "crd"})     # everything but what would make pods is applied
+    release = charts.ChartRelease(access, CHART, {"api": "crd"})     # applies all objects except those that create pods
     with Deployments(access, release.deployments, folder=folder) as running:
-        running.pods["kube-cpg-scheduler"][0].ask("/readyz")
+        running.pods["kube-cpg-scheduler"][0].get("/readyz")
 
-The Deployments may come from the API server as well (``kubectl get deployments -o json``), after ``helm install``.
+The Deployments may also come from the API server (``kubectl get deployments -o json``), after ``helm install``.
 """
 
 import os
@@ -33,18 +32,18 @@ from cpg_lab.ports import free_port
 from cpg_lab.processes import Process, stop_all
 
 START_TIMEOUT = 60.0
-_POLL = 0.05
-_TOKEN_LASTS = 24 * 3600
-"""Seconds; a kubelet would renew it in time, here nobody does."""
+_POLL_SECONDS = 0.05
+_TOKEN_SECONDS = 24 * 3600
+"""Seconds. A kubelet renews a token before it expires; here it is never renewed."""
 
 Plain = dict[str, Any]
 
 
 class PodProcess:
-    """One pod, as a process; it dies with us."""
+    """One pod as a process, which dies with the lab."""
 
     def __init__(self, access: Access, owner: Plain, folder: Path) -> None:
-        """Start it. ``owner`` is a Deployment or a Job, in whose namespace the account and the files are."""
+        """Start it. ``owner`` is a Deployment or a Job; service account and ConfigMaps are in its namespace."""
         meta = owner["metadata"]
         self.template = podtemplates.read_template(owner)
         self.name = f"{meta['name']}-{secrets.token_hex(3)}"
@@ -57,15 +56,15 @@ class PodProcess:
         self.process = self._started(podtemplates.plan_process(self.template, self._sandbox, maps))
 
     def url(self, port: int | str = "http") -> str:
-        """Return where a port of it is on this machine."""
+        """Return the URL of a port on this machine."""
         return self._sandbox.url(self.template.spec.container, port)
 
-    def ask(self, path: str, port: int | str = "http") -> tuple[int, str]:
-        """Return what is answered at a port: the status and the body, or 0 and why there is none."""
+    def get(self, path: str, port: int | str = "http") -> tuple[int, str]:
+        """Return status and body of an answer at a port, or 0 and the error."""
         return probing.get_plain(self._sandbox.url(self.template.spec.container, port) + path)
 
     def unready_reason(self) -> str | None:
-        """Ask as a kubelet asks; return None when it has started and is ready, else what was wrong."""
+        """Return why the startup or readiness probe fails, or None if both succeed."""
         container = self.template.spec.container
         if not self.process.alive:
             return f"ended with {self.process.exit_code}"
@@ -73,24 +72,24 @@ class PodProcess:
         return next((reason for reason in reasons if reason), None)
 
     def is_alive(self) -> bool:
-        """Tell whether a kubelet would let it go on."""
+        """Return whether the process runs and its liveness probe succeeds."""
         probe = self.template.spec.container.liveness_probe
         return self.process.alive and (probe is None or self._failed(probe) is None)
 
     def await_ready(self, timeout: float = START_TIMEOUT) -> None:
-        """Return when it is ready; raise with its last words when it ends, or takes too long."""
+        """Wait until it is ready; raise with the end of its log when it exits, or after the timeout."""
         deadline = time.monotonic() + timeout
         while (reason := self.unready_reason()) is not None:
             if not self.process.alive or time.monotonic() > deadline:
-                raise StartError(f"{self.name} is not ready: {reason}; it said last:\n{self.process.tail()}")
-            time.sleep(_POLL)
+                raise StartError(f"{self.name} is not ready: {reason}; the end of its log:\n{self.process.tail()}")
+            time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """Ask it to end, and end it by force after the grace that its template gives it."""
+        """Terminate it, and kill it after its termination grace period."""
         self.process.stop(self.template.spec.termination_grace_period_seconds)
 
     def _failed(self, probe: Probe) -> str | None:
-        status, body = self.ask(probe.http_get.path, probe.http_get.port)
+        status, body = self.get(probe.http_get.path, probe.http_get.port)
         return None if 200 <= status < 400 else f"{probe.http_get.path}: {status} {body.strip()}"
 
     def _started(self, plan: ProcessPlan) -> Process:
@@ -113,10 +112,10 @@ class PodProcess:
 
 
 class Deployments:
-    """The pods of Deployments, there within the block."""
+    """The pods of Deployments, as a context manager."""
 
     def __init__(self, access: Access, deployments: Sequence[Plain], *, folder: Path) -> None:
-        """Start nothing yet; each pod gets a folder of its own in ``folder``, with its log."""
+        """Prepare the pods, which start on entry; each has a folder with its log in ``folder``."""
         self.pods: dict[str, list[PodProcess]] = {}
         self._access = access
         self._folder = folder
@@ -140,12 +139,12 @@ class Deployments:
         self.stop()
 
     def stop(self) -> None:
-        """End all pods."""
+        """Stop all pods."""
         stop_all([pod.process for pod in self._all()], max((_grace(pod) for pod in self._all()), default=0.0))
         self.pods.clear()
 
     def roll(self, deployments: Sequence[Plain]) -> None:
-        """Bring other Deployments of these names in by a rolling update: an old pod goes when a new one is ready."""
+        """Replace Deployments of the same names by a rolling update: an old pod stops when a new one is ready."""
         for deployment in deployments:
             old = self.pods.get(deployment["metadata"]["name"], [])
             new: list[PodProcess] = []
@@ -168,11 +167,11 @@ class Deployments:
 
 
 def run_job(access: Access, job: Plain, *, folder: Path, timeout: float = START_TIMEOUT) -> PodProcess:
-    """Run the pod of a Job to its end; raise with its last words when that is no good one, or takes too long."""
+    """Run the pod of a Job to its end; raise with the end of its log when it fails, or after the timeout."""
     pod = PodProcess(access, job, folder)
     if not pod.process.wait(timeout) or pod.process.exit_code:
         pod.process.kill()
-        raise LabError(f"{pod.name} ended with {pod.process.exit_code}; it said last:\n{pod.process.tail()}")
+        raise LabError(f"{pod.name} ended with {pod.process.exit_code}; the end of its log:\n{pod.process.tail()}")
     return pod
 
 
@@ -181,14 +180,14 @@ def _grace(pod: PodProcess) -> float:
 
 
 async def _given(access: Access, template: PodTemplate, namespace: str) -> tuple[dict[str, Mapping[str, str]], str]:
-    """Return what a kubelet asks the API server for: the ConfigMaps that a pod names, and its token."""
+    """Return what a kubelet requests from the API server: the ConfigMaps of a pod, and a token."""
     endpoint = Endpoint(server=access.url, ca=access.ca_file, credentials=Credentials(token=access.token))
     space = f"/api/v1/namespaces/{namespace}"
     references = (one.value_from.config_map_key_ref for one in template.spec.container.env if one.value_from)
     names = {volume.config_map.name for volume in template.spec.volumes} | {one.name for one in references if one}
     async with Connection(endpoint) as connection:
         maps = {name: await connection.get(f"{space}/configmaps/{name}") for name in names}
-        asked = {"spec": {"expirationSeconds": _TOKEN_LASTS}}
+        asked = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
         account = template.spec.service_account_name
         answer = await connection.post(f"{space}/serviceaccounts/{account}/token", asked)
     token: str = decode(answer)["status"]["token"]

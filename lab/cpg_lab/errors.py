@@ -1,8 +1,8 @@
-"""What can go wrong in the lab, by kind, so that the command line can print it without a traceback."""
+"""Errors of the lab, which the command line prints without a traceback."""
 
 
 class LabError(Exception):
-    """Something that the user can act upon; its text is complete and needs no traceback."""
+    """An error that users can act upon; its text is complete without a traceback."""
 
 
 class ToolchainError(LabError):
@@ -10,7 +10,7 @@ class ToolchainError(LabError):
 
 
 class BuildError(LabError):
-    """Go could not build a program; the text ends with what it printed last."""
+    """Go could not build a program; the text ends with the end of its output."""
 
 
 class StartError(LabError):
@@ -22,4 +22,4 @@ class StateError(LabError):
 
 
 class DescriptionError(LabError):
-    """A description of nodes, or of a cluster, says something that makes no sense."""
+    """A description of nodes or of a cluster is invalid."""

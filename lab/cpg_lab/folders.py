@@ -1,8 +1,8 @@
-"""Where the lab keeps things: sources in the repository, programs in a per-user cache, clusters in passing.
+"""Folders of the lab: sources in the repository, programs in a per-user cache, clusters in folders of their own.
 
-Programs are large (half a gigabyte) and slow to build, so they live outside the repository, where a clean
-clone finds them. Clusters that last only as long as a `with` block live in the folder for temporary files;
-those that outlive a command live in `.lab/` of the repository, where the user can see them.
+Programs are large (half a gigabyte) and slow to build, so they are cached outside the repository, for all clones.
+Clusters that last as long as a `with` block are in the folder for temporary files; those that outlive a command are in
+`.lab/` of the repository, where users see them.
 """
 
 import os
@@ -15,7 +15,7 @@ _LAB = Path(__file__).resolve().parents[1]
 
 
 def module_folder(name: str) -> Path:
-    """Give the folder of a Go module of ours; it is there in a clone, not in an installed wheel."""
+    """Return the folder of a Go module of ours, which exists in a clone and not in an installed wheel."""
     folder = _LAB / "go" / name
     if not (folder / "go.mod").is_file():
         raise LabError(f"{folder} has no go.mod: the lab works from a clone of the repository only")
@@ -23,17 +23,17 @@ def module_folder(name: str) -> Path:
 
 
 def stages_file() -> Path:
-    """Give the file that tells kwok how pods and nodes live."""
+    """Return kwok's configuration: the stages of pods and nodes."""
     return _LAB / "kwok" / "stages.yaml"
 
 
 def toolchain_lock() -> Path:
-    """Give the requirements file that pins the Go toolchain, with hashes."""
+    """Return the requirements file that pins the Go toolchain, with hashes."""
     return _LAB / "go" / "toolchain.lock"
 
 
 def cache() -> Path:
-    """Give the per-user cache, made if need be."""
+    """Return the per-user cache; create it if it does not exist."""
     given = os.environ.get("KUBE_CPG_CACHE")
     xdg = os.environ.get("XDG_CACHE_HOME")
     base = Path(xdg) if xdg and Path(xdg).is_absolute() else Path.home() / ".cache"
@@ -43,7 +43,7 @@ def cache() -> Path:
 
 
 def temporary_clusters() -> Path:
-    """Give the folder of clusters that end with their process; ours alone, as it holds keys."""
+    """Return the folder of clusters that end with their process; it is private, because it holds keys."""
     folder = Path(tempfile.gettempdir()) / f"kube-cpg-lab-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -53,11 +53,11 @@ def temporary_clusters() -> Path:
 
 
 def persistent_clusters() -> Path:
-    """Give the folder of clusters that outlive the command that started them."""
+    """Return the folder of clusters that outlive the command that started them."""
     given = os.environ.get("KUBE_CPG_LAB")
     return Path(given).absolute() if given else _LAB.parent / ".lab"
 
 
 def kept_logs() -> Path:
-    """Give the folder where the logs of failed clusters are kept."""
+    """Return the folder where the logs of failed clusters are kept."""
     return cache() / "logs"

@@ -1,8 +1,8 @@
 """Named clusters that outlive the command that starts them, each in a folder of `.lab/`.
 
-A supervisor process owns the components (see `supervising`), and its state file says who it is. Commands that
-follow find it there; they trust the process number only together with the moment the process began. Commands
-on the same name wait for each other; different names have nothing to do with each other.
+A supervisor process owns the components (see `supervisor`) and writes its identity to a state file. Later commands read
+it there, and trust the process number only together with the start time of the process. Commands on the same name wait
+for each other; different names are independent.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from cpg_lab.specs import ClusterSpec
 DEFAULT_NAME = "lab"
 START_TIMEOUT = 180.0
 STOP_TIMEOUT = 30.0
-_POLL = 0.05
+_POLL_SECONDS = 0.05
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 Phase = Literal["starting", "ready", "failed"]
@@ -40,7 +40,7 @@ Phase = Literal["starting", "ready", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabState:
-    """What a supervisor tells about itself."""
+    """The state that a supervisor writes."""
 
     supervisor: ProcessIdentity
     phase: Phase = "starting"
@@ -53,42 +53,42 @@ class LabState:
 
 @dataclass(frozen=True)
 class LabFolder:
-    """The folder of a named cluster, and the files in it that are not the cluster's own."""
+    """The folder of a named cluster, with the files of its supervisor."""
 
     path: Path
 
     @property
     def spec(self) -> Path:
-        """What the cluster shall be."""
+        """The spec of the cluster."""
         return self.path / "spec.json"
 
     @property
     def state(self) -> Path:
-        """What its supervisor tells."""
+        """The state of the supervisor."""
         return self.path / "state.json"
 
     @property
     def log(self) -> Path:
-        """What its supervisor prints."""
+        """The output of the supervisor."""
         return self.path / "supervisor.log"
 
     def read_spec(self) -> ClusterSpec:
-        """Read what the cluster shall be."""
+        """Return the spec of the cluster."""
         return decode(self.spec.read_bytes(), ClusterSpec)
 
     def read_state(self) -> LabState | None:
-        """Read what the supervisor told last; None where there is none, or none that can be understood."""
+        """Return the last state of the supervisor, or None if there is none that can be decoded."""
         try:
             return decode(self.state.read_bytes(), LabState)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def write_spec(self, spec: ClusterSpec) -> None:
-        """Note what the cluster shall be."""
+        """Write the spec of the cluster."""
         self.spec.write_bytes(msgspec.json.encode(spec))
 
     def write_state(self, state: LabState) -> None:
-        """Tell the state, all at once: a reader never sees half of it. It holds a token, so it is private."""
+        """Write the state atomically, so that a reader never sees a part of it. It holds a token, so it is private."""
         beside = self.state.with_suffix(".part")
         beside.touch(mode=0o600)
         beside.write_bytes(msgspec.json.encode(state))
@@ -97,7 +97,7 @@ class LabFolder:
 
 @dataclass(frozen=True)
 class LabReport:
-    """How a named cluster is."""
+    """The state of a named cluster, as commands show it."""
 
     name: str
     phase: Phase | Literal["down", "dead"]
@@ -105,11 +105,11 @@ class LabReport:
     url: str = ""
     error: str = ""
     components: tuple[tuple[str, int, bool], ...] = ()
-    """Each with its process number, and whether it lives."""
+    """Each with its process number, and whether it runs."""
 
     @property
-    def well(self) -> bool:
-        """Whether everything that shall run does."""
+    def is_healthy(self) -> bool:
+        """Whether all components run."""
         return self.phase == "ready" and all(alive for _, _, alive in self.components)
 
 
@@ -130,11 +130,11 @@ class Lab:
 
     @property
     def _gate(self) -> Path:
-        """The lock of all commands on this name; beside its folder, which comes and goes."""
+        """The lock of all commands on this name; beside the folder, because that is removed and created again."""
         return self.root / f".{self.name}.lock"
 
     def up(self, spec: ClusterSpec, display: Display | None = None) -> bool:
-        """Start it; tell whether it had to be started. One that runs as asked is left alone."""
+        """Start it unless it runs with this spec; return whether it was started."""
         display = display or Display()
         with self._alone(display):
             if self._runs_as(spec):
@@ -153,7 +153,7 @@ class Lab:
         return True
 
     def down(self, display: Display | None = None) -> bool:
-        """Stop it and remove its folder; tell whether there was anything to do."""
+        """Stop it and remove its folder; return whether it existed."""
         temporary_folders.remove_orphans(folders.temporary_clusters())
         if not self.folder.path.exists():
             return False
@@ -165,7 +165,7 @@ class Lab:
         return True
 
     def report(self) -> LabReport:
-        """Tell how it is."""
+        """Return its state."""
         state = self.folder.read_state()
         if state is None:
             return LabReport(self.name, "down")
@@ -180,7 +180,7 @@ class Lab:
         )
 
     def access(self) -> Access:
-        """Give the way in; raise when it does not run."""
+        """Return the access to the cluster; raise when it does not run."""
         state = self.folder.read_state()
         if state is None or state.phase != "ready" or not state.supervisor.is_running():
             raise StateError(f"{self.name} does not run; start it with: cpg-lab up --name {self.name}")
@@ -194,26 +194,24 @@ class Lab:
 
     @contextlib.contextmanager
     def _alone(self, display: Display, *, last: bool = False) -> Iterator[None]:
-        """Keep other commands on this name waiting; the last one takes the lock's file away with it."""
+        """Hold the lock of this name; with ``last``, remove its file at the end."""
         with locks.held(self._gate, on_wait=lambda: display.say(f"Another command works on {self.name}; waiting.")):
             yield
             if last:
                 self._gate.unlink(missing_ok=True)
 
     def _runs_as(self, spec: ClusterSpec) -> bool:
-        """Tell whether it runs already; raise when it does, but is something else than asked for."""
+        """Return whether it runs with this spec; raise when it runs with another."""
         state = self.folder.read_state()
         if state is None or state.phase != "ready" or not state.supervisor.is_running():
             self._end(state)
             return False
         if self.folder.read_spec() != spec:
-            raise StateError(
-                f"{self.name} runs already, and is not what was asked for; first: cpg-lab down --name {self.name}"
-            )
+            raise StateError(f"{self.name} runs already, with another spec; first: cpg-lab down --name {self.name}")
         return True
 
     def _supervise(self) -> None:
-        """Start the supervisor, and wait until it tells that all is ready."""
+        """Start the supervisor, and wait until its state is ready or failed."""
         with self.folder.log.open("ab") as log:
             subprocess.run(
                 [sys.executable, "-m", "cpg_lab.supervisor", str(self.folder.path)],
@@ -229,12 +227,12 @@ class Lab:
                 raise StateError(f"{self.name}: the supervisor ended:\n{tail_of(self.folder.log)}")
             if time.monotonic() > deadline:
                 raise StateError(f"{self.name} was not ready within {START_TIMEOUT:.0f} s")
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
         if state.phase == "failed":
             raise LabError(f"{state.error}\nThe logs are in {self.files.logs}")
 
     def _clear_after(self, problem: BaseException) -> None:
-        """Leave what tells about a failure, and nothing at all when somebody merely changed his mind."""
+        """Keep state and logs after a failure; remove everything after an interrupt."""
         if not isinstance(problem, Exception):
             shutil.rmtree(self.folder.path, ignore_errors=True)
             self._gate.unlink(missing_ok=True)
@@ -244,19 +242,19 @@ class Lab:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _end(self, state: LabState | None) -> None:
-        """End the supervisor and with it the components: asked first, then by force."""
+        """Terminate the supervisor and with it the components; kill them after a timeout."""
         if state is None:
             return
-        everyone = [state.supervisor, *(identity for _, identity in state.components)]
+        processes = [state.supervisor, *(identity for _, identity in state.components)]
         state.supervisor.send(signal.SIGTERM)
-        if not _all_gone(everyone, STOP_TIMEOUT):
-            for identity in everyone:
+        if not _all_gone(processes, STOP_TIMEOUT):
+            for identity in processes:
                 identity.send(signal.SIGKILL)
-            _all_gone(everyone, STOP_TIMEOUT)
+            _all_gone(processes, STOP_TIMEOUT)
 
 
 def known(root: Path | None = None) -> list[Lab]:
-    """Give the labs that have a folder, whether or not they run."""
+    """Return the labs that have a folder, whether or not they run."""
     root = root or folders.persistent_clusters()
     return [Lab(folder.name, root=root) for folder in sorted(root.glob("*/")) if LabFolder(folder).spec.exists()]
 
@@ -266,5 +264,5 @@ def _all_gone(identities: list[ProcessIdentity], timeout: float) -> bool:
     while any(identity.is_running() for identity in identities):
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return True

@@ -1,11 +1,11 @@
-"""Become another program that dies with its parent. Run as a script, never imported by the lab.
+"""Execute a program that dies with its parent. Run as a script; the lab only uses its path.
 
-A child that outlives a killed parent would keep its port and its memory for ever. Linux can send a signal
-to a child when its parent dies; the child has to ask for it between fork and exec. Doing that in Python's
-own fork (`preexec_fn`) is unsafe with threads, hence this script in between: it asks, looks whether the
-parent died in the meantime, and becomes the program. Children, and folders, are then freed even by kill -9.
+A child that outlives a killed parent would keep its port and its memory for ever. Linux can signal a child when its
+parent dies; the child has to request that between fork and exec. Python's hook for it (`preexec_fn`) is unsafe with
+threads, so this script runs in between: it requests the signal, checks that the parent has not died meanwhile, and
+executes the program. So also kill -9 of the lab frees its children and folders.
 
-Usage: launching.py PARENT PROGRAM ARGUMENT...
+Usage: launcher.py PARENT PROGRAM ARGUMENT...
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Ask for the signal, then become the program."""
+    """Request the signal, then execute the program."""
     parent, program, *_ = arguments
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):

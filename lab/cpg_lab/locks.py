@@ -1,8 +1,7 @@
-"""Locks between processes: a file that is held while somebody works, and that a death always releases.
+"""Locks between processes, which the death of the holder always releases.
 
-The kernel drops the lock with the holder's last file descriptor, so a lock never outlives its owner, and
-whether a lock is held says whether the owner lives. That is more than a file with a process number can tell,
-which may long belong to somebody else.
+The kernel drops the lock with the holder's last file descriptor. So a lock never outlives its owner, and a held lock
+proves that the owner runs. A file with a process number proves less: the number may belong to another process by now.
 """
 
 import contextlib
@@ -13,12 +12,12 @@ from pathlib import Path
 
 
 def _nothing() -> None:
-    """Take no notice of having to wait."""
+    """Do nothing while waiting."""
 
 
 @contextlib.contextmanager
 def held(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None]:
-    """Hold the lock for a block; call `on_wait` once if somebody else has it."""
+    """Hold the lock for a block; call `on_wait` once if another process holds it."""
     descriptor = _taken(path, on_wait)
     try:
         yield
@@ -27,7 +26,7 @@ def held(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None
 
 
 def try_hold(path: Path) -> int | None:
-    """Take the lock if it is free; the descriptor holds it until closed, or until this process ends."""
+    """Return a descriptor that holds the lock until it is closed or this process ends; None if the lock is held."""
     descriptor = _opened(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,7 +37,7 @@ def try_hold(path: Path) -> int | None:
 
 
 def _taken(path: Path, on_wait: Callable[[], None]) -> int:
-    """Wait for the lock; begin again if the file was replaced meanwhile: we hold the old one."""
+    """Wait for the lock; start again if the file was replaced meanwhile, because the lock is on the old one."""
     waited = False
     while True:
         descriptor = try_hold(path)

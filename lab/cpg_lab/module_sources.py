@@ -1,4 +1,4 @@
-"""Files out of other people's modules, such as their CRDs: pinned with hashes as programs are, never built."""
+"""Source files of other projects' modules, such as CRDs: pinned by hashes as programs are, and never built."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from cpg_lab.progress import Display
 
 
 def fetch_module(module: str, path: str, display: Display | None = None) -> Path:
-    """Give where the sources of what a module of `lab/go` pins are, fetched the first time."""
+    """Return the folder of the sources of a Go module that a folder of `lab/go` pins; fetch them the first time."""
     say = (display or Display()).say
     compiler = toolchain.find(toolchain.needed_version([module]), say)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How a real node is set up: where its files are, and what its kubelet and its container runtime are told."""
+"""The files of a real node, and the configuration of its kubelet and its container runtime."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ state = "{folder}/state"
   path = "{folder}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{sandbox}"
-  # Without this every sandbox fails where the scores of the out-of-memory killer may not be lowered.
+  # Without this every sandbox fails on machines that forbid lower scores of the out-of-memory killer.
   restrict_oom_score_adj = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
@@ -40,7 +40,7 @@ class NodeFiles:
 
     @property
     def socket(self) -> Path:
-        """Where the container runtime listens."""
+        """The socket of the container runtime."""
         return self.folder / "containerd.sock"
 
     @property
@@ -55,27 +55,27 @@ class NodeFiles:
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubelet's way to the API server, inside the node's network."""
+        """The kubelet's kubeconfig, for the API server's address inside the node's network."""
         return self.folder / "kubeconfig"
 
     @property
-    def way_out(self) -> Path:
-        """Where connections leave the node's network."""
+    def api_socket(self) -> Path:
+        """The socket that relays connections from the node's network to the API server."""
         return self.folder / "apiserver.sock"
 
     @property
     def networks(self) -> Path:
-        """Networks for pods, of which there is none that is used."""
+        """The networks for pods; none is ever used."""
         return self.folder / "net.d"
 
     @property
     def pod_logs(self) -> Path:
-        """What containers write."""
+        """The logs of containers."""
         return self.folder / "pods"
 
     @property
     def log(self) -> Path:
-        """What the node's own processes write."""
+        """The log of the node's own processes."""
         return self.folder / "node.log"
 
 
@@ -103,7 +103,7 @@ def kubelet_config(files: NodeFiles, group: str) -> dict[str, object]:
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
         "failSwapOn": False,
-        # A machine that is busy or nearly full is no reason to throw a test's pods out.
+        # A busy or nearly full machine must not evict the pods of a test.
         "evictionHard": {"memory.available": "20Mi"},
         "imageGCHighThresholdPercent": 100,
         "registerNode": True,
@@ -112,7 +112,7 @@ def kubelet_config(files: NodeFiles, group: str) -> dict[str, object]:
 
 
 def write_network(files: NodeFiles) -> None:
-    """Describe a network that no pod ever uses; without one the node is never ready."""
+    """Write the configuration of a network that no pod uses; without one the node is never ready."""
     plugins = [{"type": "loopback"}]
     described = {"cniVersion": "0.4.0", "name": "none", "plugins": plugins}
     (files.networks / "none.conflist").write_text(json.dumps(described))

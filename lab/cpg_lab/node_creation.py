@@ -1,4 +1,4 @@
-"""Making many nodes at once. kubectl needs minutes for thousands; requests side by side need seconds."""
+"""Creation of many nodes. kubectl needs minutes for thousands; concurrent requests need seconds."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from cpg_lab.errors import LabError
 from cpg_lab.nodes import NodePool, check_names, manifest
 from cpg_lab.probing import run_blocking
 
-_AT_ONCE = 32
+_MAX_REQUESTS_IN_FLIGHT = 32
 
 
 def create_nodes(kubeconfig: Path, pools: Sequence[NodePool]) -> int:
-    """Make all the nodes of the pools; give how many."""
+    """Create all nodes of the pools; return how many."""
     check_names(pools)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    manifests = [manifest(pool, place, now=now) for pool in pools for place in pool.places()]
+    manifests = [manifest(pool, position, now=now) for pool in pools for position in pool.positions()]
     run_blocking(_create(kubeconfig, manifests))
     return len(manifests)
 
@@ -25,7 +25,7 @@ def create_nodes(kubeconfig: Path, pools: Sequence[NodePool]) -> int:
 async def _create(kubeconfig: Path, manifests: Iterable[dict[str, object]]) -> None:
     async with Connection.from_kubeconfig(kubeconfig) as connection:
         objects = (("/api/v1/nodes", manifest) for manifest in manifests)
-        outcome = await create_all(connection, objects, in_flight=_AT_ONCE)
+        outcome = await create_all(connection, objects, in_flight=_MAX_REQUESTS_IN_FLIGHT)
     if outcome.failures:
         first, total = outcome.failures[0].error, outcome.created + len(outcome.failures)
-        raise LabError(f"{len(outcome.failures)} of {total} nodes were not made; the first: {first}")
+        raise LabError(f"{len(outcome.failures)} of {total} nodes were not created; the first: {first}")

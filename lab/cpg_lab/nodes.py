@@ -1,9 +1,9 @@
 """Nodes from a compact description, such as `2 blocks x 2 racks x 4 nodes, cpu=4, memory=16Gi`.
 
-The first part says how many there are, level by level; blocks, or blocks and racks, may be left out. What
-follows, after commas, is about each of them: a resource (`nvidia.com/gpu=8`), `label KEY=VALUE`,
-`taint KEY=VALUE:EFFECT`, or `name=gpu` for nodes called gpu-1-1-1. Names tell the place: node-1-2-3 is the
-third node of the second rack of the first block.
+The first part counts them, level by level; blocks, or blocks and racks, may be left out. The other parts, after commas,
+apply to each node: a resource (`nvidia.com/gpu=8`), `label KEY=VALUE`, `taint KEY=VALUE:EFFECT`, or `name=gpu` for
+nodes called gpu-1-1-1. A name contains the position: node-1-2-3 is the third node of the second rack of the first
+block.
 """
 
 import math
@@ -33,7 +33,7 @@ _KEY = re.compile(rf"({_DNS}(\.{_DNS})*/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Z
 
 @dataclass(frozen=True)
 class NodeTaint:
-    """What keeps pods off a node."""
+    """A taint of a node."""
 
     key: str
     value: str
@@ -42,10 +42,10 @@ class NodeTaint:
 
 @dataclass(frozen=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike but for their place."""
+    """Nodes that differ only in their position."""
 
     counts: tuple[int, ...]
-    """How many of each level there are in one of the level above; the last counts nodes."""
+    """The number of each level in one of the level above; the last counts nodes."""
     capacity: tuple[tuple[str, str], ...] = tuple(DEFAULT_CAPACITY.items())
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[NodeTaint, ...] = ()
@@ -61,37 +61,37 @@ class NodePool:
 
     @classmethod
     def parse(cls, text: str) -> "NodePool":
-        """Read a description; an error says which part is wrong, and what would be right."""
+        """Parse a description; an error names the part that is wrong, and shows a valid one."""
         first, *rest = [part.strip() for part in text.split(",")]
         return reduce(_with_part, rest, cls(counts=_parse_counts(first)))
 
     def __len__(self) -> int:
         return math.prod(self.counts)
 
-    def places(self) -> Iterator[tuple[int, ...]]:
-        """Give the place of each node: its number in each level, counted from one."""
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """Return the position of each node: its number in each level, from one."""
         return product(*(range(1, count + 1) for count in self.counts))
 
-    def name(self, place: Sequence[int]) -> str:
-        """Name the node at a place."""
-        return "-".join([self.prefix, *map(str, place)])
+    def name(self, position: Sequence[int]) -> str:
+        """Return the name of the node at a position."""
+        return "-".join([self.prefix, *map(str, position)])
 
     def names(self) -> list[str]:
-        """Name all the nodes, in order of their places."""
-        return [self.name(place) for place in self.places()]
+        """Return the names of all nodes, in order of their positions."""
+        return [self.name(position) for position in self.positions()]
 
-    def labels_at(self, place: Sequence[int]) -> dict[str, str]:
-        """Give the labels of the node at a place: its own name, then each level that it is in."""
-        levels = LEVELS[-len(place) : -1] if len(place) > 1 else ()
+    def labels_at(self, position: Sequence[int]) -> dict[str, str]:
+        """Return the labels of the node at a position: its name, then each level."""
+        levels = LEVELS[-len(position) : -1] if len(position) > 1 else ()
         topology = {
-            f"{TOPOLOGY}/{level}": "-".join([level, *map(str, place[: depth + 1])])
+            f"{TOPOLOGY}/{level}": "-".join([level, *map(str, position[: depth + 1])])
             for depth, level in enumerate(levels)
         }
-        return {"kubernetes.io/hostname": self.name(place), **topology, **dict(self.labels)}
+        return {"kubernetes.io/hostname": self.name(position), **topology, **dict(self.labels)}
 
 
 def check_names(pools: Sequence[NodePool]) -> None:
-    """Refuse pools that would give two nodes the same name."""
+    """Raise if the pools give two nodes the same name."""
     seen: set[str] = set()
     for pool in pools:
         names = pool.names()
@@ -100,16 +100,16 @@ def check_names(pools: Sequence[NodePool]) -> None:
         seen.update(names)
 
 
-def manifest(pool: NodePool, place: Sequence[int], *, now: str) -> dict[str, object]:
-    """Give the Node object; a Node, unlike a Pod, may be created with its status, so it is ready at once."""
-    name = pool.name(place)
+def manifest(pool: NodePool, position: Sequence[int], *, now: str) -> dict[str, object]:
+    """Return the Node object. Unlike a Pod, a Node may be created with its status, so it is ready at once."""
+    name = pool.name(position)
     capacity = dict(pool.capacity)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": pool.labels_at(place),
+            "labels": pool.labels_at(position),
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "spec": {"taints": [asdict(taint) for taint in pool.taints]},

@@ -1,10 +1,9 @@
-"""What a pod template says, for running its container as a process beside others: pure functions of plain data.
+"""Pod templates, and the process that runs the container of one: pure functions of plain data.
 
-A container has a file system and a network of its own, a process has not. So what it mounts is written below a folder
-of the pod's own, and a port that it declares becomes a free one of loopback; wherever its words, its environment or its
-files name either, they name the new one. What a process cannot have (a volume of another kind, a variable from a
-secret) is an error that names it, so that nothing is left out in silence. Images, resources and security contexts are
-not read.
+A container has a file system and a network of its own, a process has not. So mounted files are written into a folder of
+the pod, and a declared port is replaced by a free one on loopback. Both replacements apply to arguments, environment
+and files. A feature that a process cannot have (another kind of volume, a variable from a secret) is an error that
+names it, so that nothing is ignored silently. Images, resources and security contexts are not read.
 """
 
 import re
@@ -56,14 +55,14 @@ class Port(Struct, frozen=True, rename="camel"):
 
 
 class HttpGet(Struct, frozen=True):
-    """A question, the answer to which tells how a container fares."""
+    """The request of a probe."""
 
     port: int | str
     path: str = "/"
 
 
 class Probe(Struct, frozen=True, rename="camel"):
-    """How a kubelet asks."""
+    """A probe of a kubelet."""
 
     http_get: HttpGet
     period_seconds: int = 10
@@ -72,7 +71,7 @@ class Probe(Struct, frozen=True, rename="camel"):
 
 
 class Mount(Struct, frozen=True, rename="camel"):
-    """Where a volume is to be seen."""
+    """The path at which a volume is mounted."""
 
     name: str
     mount_path: str
@@ -99,7 +98,7 @@ class _Files(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class TemplateVolume(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Files that come from a ConfigMap."""
+    """A volume with the files of a ConfigMap."""
 
     name: str
     config_map: _Files
@@ -121,21 +120,21 @@ class PodTemplateSpec(Struct, frozen=True, rename="camel"):
 
 
 class TemplateMeta(Struct, frozen=True):
-    """What every pod of a template is called and marked with."""
+    """Labels and annotations of every pod of a template."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
 class PodTemplate(Struct, frozen=True):
-    """What a Deployment or a Job makes its pods from."""
+    """The pod template of a Deployment or a Job."""
 
     spec: PodTemplateSpec
     metadata: TemplateMeta = field(default_factory=TemplateMeta)
 
 
 def read_template(owner: Mapping[str, object]) -> PodTemplate:
-    """Return the template of a Deployment or Job; raise for what cannot be run as a process."""
+    """Return the template of a Deployment or Job; raise if it cannot be run as a process."""
     try:
         return msgspec.convert(owner["spec"]["template"], PodTemplate)  # type: ignore[index]  # as the API has it
     except msgspec.ValidationError as error:
@@ -144,7 +143,7 @@ def read_template(owner: Mapping[str, object]) -> PodTemplate:
 
 
 class PodSandbox(Struct, frozen=True, kw_only=True):
-    """A pod's place on this machine: its name, its folder, and its free ports by those that it declares."""
+    """A pod on this machine: its name, its folder, and its free ports by declared port."""
 
     name: str
     namespace: str
@@ -152,14 +151,14 @@ class PodSandbox(Struct, frozen=True, kw_only=True):
     ports: Mapping[int, int]
 
     def url(self, container: ContainerTemplate, port: int | str) -> str:
-        """Return where a port is, by its name or number."""
+        """Return the URL of a port, by its name or number."""
         declared = {one.name: one.container_port for one in container.ports}
         number = declared.get(port, 0) if isinstance(port, str) else port
         return f"http://{LOOPBACK}:{self.ports.get(number, number)}"
 
 
 class ProcessPlan(Struct, frozen=True):
-    """A process: its words, what its environment adds, and the files that it wants to find."""
+    """A process to run: command line, additions to the environment, and files to write before."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -167,10 +166,10 @@ class ProcessPlan(Struct, frozen=True):
 
 
 def plan_process(template: PodTemplate, sandbox: PodSandbox, config_maps: ConfigMaps) -> ProcessPlan:
-    """Return what is to be run for a pod of a template at its sandbox."""
+    """Return the process for a pod of a template in a sandbox."""
     spec, container = template.spec, template.spec.container
     if not container.command:
-        raise DescriptionError(f"container {container.name} says no command, and what its image says is not read")
+        raise DescriptionError(f"container {container.name} has no command, and the one of its image is not read")
     environment: dict[str, str] = {}
     for variable in container.env:
         environment[variable.name] = _expanded(_value(variable, template, sandbox, config_maps), environment)
@@ -181,7 +180,7 @@ def plan_process(template: PodTemplate, sandbox: PodSandbox, config_maps: Config
 
 
 def _files(spec: PodTemplateSpec, sandbox: PodSandbox, config_maps: ConfigMaps) -> Iterator[tuple[Path, str]]:
-    """Yield what is mounted."""
+    """Yield the mounted files and their content."""
     sources = {volume.name: volume.config_map.name for volume in spec.volumes}
     for mount in spec.container.volume_mounts:
         for key, text in config_maps[sources[mount.name]].items():
@@ -189,7 +188,7 @@ def _files(spec: PodTemplateSpec, sandbox: PodSandbox, config_maps: ConfigMaps) 
 
 
 def _moved(text: str, container: ContainerTemplate, sandbox: PodSandbox) -> str:
-    """Return a text in which mounted paths and declared ports are where they are on this machine."""
+    """Return a text with mounted paths and declared ports replaced by those on this machine."""
     for mount in container.volume_mounts:
         text = re.sub(rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_below(sandbox, mount.mount_path)), text)
     for declared, free in sandbox.ports.items():
@@ -203,7 +202,7 @@ def _below(sandbox: PodSandbox, mounted: str) -> Path:
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text with ``$(NAME)`` replaced as the API says: what is not known stays, and ``$$`` is a dollar."""
+    """Return a text with ``$(NAME)`` expanded as in the API: an unknown name stays, and ``$$`` is a dollar."""
     return _VARIABLE.sub(lambda found: environment.get(found[1], found[0]) if found[1] else "$", text)
 
 
@@ -219,7 +218,7 @@ def _value(variable: Variable, template: PodTemplate, sandbox: PodSandbox, confi
 
 
 def _of_pod(path: str, template: PodTemplate, sandbox: PodSandbox) -> str:
-    """Return a field of the pod, which a variable may have as its value."""
+    """Return a field of the pod, for a variable with ``fieldRef``."""
     marks = {"metadata.labels": template.metadata.labels, "metadata.annotations": template.metadata.annotations}
     plain = {
         "metadata.name": sandbox.name,
@@ -232,5 +231,5 @@ def _of_pod(path: str, template: PodTemplate, sandbox: PodSandbox) -> str:
     if found is not None and found["key"] and found["path"] in marks:
         return marks[found["path"]].get(found["key"], "")
     if path not in plain:
-        raise DescriptionError(f"{path} is no field that a process has")
+        raise DescriptionError(f"a process has no field {path}")
     return plain[path]

@@ -1,9 +1,8 @@
 """Free ports on loopback.
 
-A port cannot be handed to a program that insists on binding it itself, so between choosing and binding
-somebody else may take it. Two things make that rare: ports are taken from below the range that the kernel
-gives to outgoing connections, and one process never offers the same port twice. What remains is for the
-caller: a program that lost its port is started again with another.
+The programs bind their ports themselves, so another process may take a port between the choice and the bind. Two rules
+make that rare: ports are chosen below the kernel's range for outgoing connections, and one process never chooses a port
+twice. A caller handles the rest: a program that lost its port is started again on another.
 """
 
 import random
@@ -18,11 +17,11 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _offered: set[int] = set()
 
 LOST_PORT = "address already in use"
-"""What a Go program says in its log when somebody else has its port."""
+"""The message of a Go program when another process has its port."""
 
 
 def free_port() -> int:
-    """Give a port of loopback that nobody listens on, and that this process has not given before."""
+    """Return a port of loopback on which no process listens, and which was not returned before."""
     candidates = [port for port in range(_LOWEST, _highest()) if port not in _offered]
     random.SystemRandom().shuffle(candidates)
     for port in candidates:
@@ -33,7 +32,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether the port can be bound right now."""
+    """Return whether the port can be bound right now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((LOOPBACK, port))

@@ -1,7 +1,7 @@
-"""Asking over HTTP whether a component is ready. The asking is the client package's; the waiting is ours.
+"""Readiness checks over HTTP, through ``cpg_client``.
 
-The lab is plain, blocking code, and is used from coroutines too (tests of the scheduler are), where no second
-event loop may run in the same thread. So each burst of coroutines gets a thread of its own.
+The lab is blocking code that coroutines use as well, such as tests of the scheduler. No second event loop may run in
+their thread, so every call runs in a thread of its own.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from cpg_client.retrying import RetryPolicy
 
 T = TypeVar("T")
 
-_IMPATIENT = ConnectionSettings(
+_ONE_ATTEMPT = ConnectionSettings(
     total_timeout=5.0, connect_timeout=1.0, retries=RetryPolicy(attempts=1), user_agent="cpg-lab"
 )
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, whether or not this thread has an event loop already."""
+    """Run a coroutine to its end, whether or not this thread has an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
 
 def unready_reason(url: str, path: str, *, ca_file: Path | None, token: str | None) -> str | None:
-    """Ask once; give None when the answer was good, else what was wrong with it."""
+    """Send one request; return None if it succeeded, else the error."""
     endpoint = Endpoint(server=url, ca=ca_file, credentials=Credentials(token=token))
     return run_blocking(_get_through_client(endpoint, path))
 
 
 def get_plain(url: str) -> tuple[int, str]:
-    """Return what a process of this machine answers: the status and the body, or 0 and why there is none."""
+    """Send one plain request to a process of this machine; return status and body, or 0 and the error."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - on loopback, where we started it
             return answer.status, answer.read().decode()
@@ -49,7 +49,7 @@ def get_plain(url: str) -> tuple[int, str]:
 
 async def _get_through_client(endpoint: Endpoint, path: str) -> str | None:
     try:
-        async with Connection(endpoint, _IMPATIENT) as connection:
+        async with Connection(endpoint, _ONE_ATTEMPT) as connection:
             await connection.get(path)
     except ConnectionFailedError as problem:
         return problem.why

@@ -1,7 +1,7 @@
-"""Which process is meant, for sure: its number and the moment it began.
+"""The identity of a process: its number and the time of its start.
 
-Numbers are used again. A process that we noted down yesterday may be somebody's editor today, so nothing
-here is signalled by number alone.
+The kernel reuses numbers: yesterday's number may belong to another program today. So no process is signalled by its
+number alone.
 """
 
 import contextlib
@@ -14,25 +14,25 @@ from typing import Self
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process, of this boot of the machine, for ever."""
+    """One process, unique within this boot of the machine."""
 
     pid: int
     started: int
-    """Clock ticks between the boot and the process's beginning, as the kernel counts them."""
+    """Clock ticks between the boot and the start of the process, as the kernel counts them."""
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """Give the identity of a living process."""
+        """Return the identity of a process, or None if there is none with this number."""
         found = _state_and_start(pid)
         return None if found is None else cls(pid, found[1])
 
     def is_running(self) -> bool:
-        """Tell whether it still runs; one that ended and waits for its parent to notice does not."""
+        """Return whether the process runs; a zombie does not."""
         found = _state_and_start(self.pid)
         return found is not None and found[0] not in "ZX" and found[1] == self.started
 
     def send(self, number: signal.Signals) -> None:
-        """Signal it if it lives; through a handle, so that check and signal mean the same process."""
+        """Signal the process if it runs; through a file descriptor, so that check and signal mean the same process."""
         with contextlib.suppress(ProcessLookupError):
             handle = os.pidfd_open(self.pid)
             try:

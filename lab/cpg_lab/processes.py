@@ -1,9 +1,9 @@
-"""Programs that the lab runs: started so that nothing can leave them behind, stopped by process number.
+"""Child processes of the lab, which cannot outlive it.
 
-Each gets a session of its own, so that Ctrl-C in a terminal reaches only us and we stop them in order. Each
-dies with us, even when we are killed (see `launching`). That tie is to the *thread* that forks, and ends with
-it: a cluster started by a worker thread would die when the pool lets the thread go. So one thread of our own
-does all the forking, and lives as long as the process.
+Each has a session of its own, so that Ctrl-C in a terminal reaches only the lab, which stops its children in order.
+Each dies with the lab, even when the lab is killed (see `launcher`). The kernel ties a child to the *thread* that
+forks: a cluster started by a worker thread would die when the pool ends the thread. So one thread of our own does all
+the forking, and lives as long as the process.
 """
 
 import os
@@ -24,12 +24,12 @@ _forkers: dict[int, ThreadPoolExecutor] = {}
 
 
 def _forker() -> ThreadPoolExecutor:
-    """Give this process's forking thread; a forked copy of us would have the object only, hence the key."""
+    """Return the forking thread of this process; the key is the process number, because a fork copies no threads."""
     return _forkers.setdefault(os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="lab-forking"))
 
 
 def _forked(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Fork in the forking thread; if we are interrupted while waiting for it, the child is not wanted."""
+    """Fork in the forking thread; after an interrupt the child is killed."""
     future = _forker().submit(start)
     try:
         return future.result()
@@ -45,7 +45,7 @@ def _discard(future: Future[subprocess.Popen[bytes]]) -> None:
 
 
 class Process:
-    """A running program, its log, and the ways to end it."""
+    """A child process and its log."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process number, which is the number of its group too."""
+        """The process number, which is also the number of its group."""
         return self._popen.pid
 
     @property
     def identity(self) -> ProcessIdentity | None:
-        """Who it is, for another process that wants to know whether it lives."""
+        """The identity by which another process can check whether it runs."""
         return ProcessIdentity.of(self.pid) if self.alive else None
 
     @property
@@ -90,34 +90,34 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The code it ended with, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self._popen.poll()
 
     def output(self) -> str:
-        """Give what this run wrote to the log, which may hold earlier runs as well."""
+        """Return the output of this run; the log may contain earlier runs."""
         with self.log.open("rb") as source:
             source.seek(self._log_start)
             return source.read().decode(errors="replace")
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """Give the last lines of what this run wrote."""
+        """Return the last lines of the output of this run."""
         return "\n".join(self.output().splitlines()[-lines:])
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Terminate it with SIGTERM."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it, and whatever it started, at once."""
+        """Kill it and its children."""
         self._signal(signal.SIGKILL)
         self._popen.wait()
 
     def stop(self, grace: float) -> None:
-        """Ask it to end, and end it by force when it takes longer than the grace."""
+        """Terminate it, and kill it after the grace period."""
         stop_all([self], grace)
 
     def wait(self, timeout: float) -> bool:
-        """Wait for its end; tell whether it came in time."""
+        """Wait for its end; return whether it ended before the timeout."""
         try:
             self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -125,13 +125,13 @@ class Process:
         return True
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signal the group. Nobody else can get its number before we collect its exit code."""
+        """Signal the group. The kernel does not reuse its number before its exit code is collected."""
         if self.alive:
             os.killpg(self.pid, number)
 
 
 def stop_all(processes: Sequence[Process], grace: float) -> None:
-    """End several at once: ask all, wait for all, then force the rest."""
+    """Terminate all, wait for all, then kill the rest."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + grace
@@ -142,7 +142,7 @@ def stop_all(processes: Sequence[Process], grace: float) -> None:
 
 
 def tail_of(log: Path, lines: int = TAIL_LINES) -> str:
-    """Give the last lines of a log file, or nothing where there is none."""
+    """Return the last lines of a log file, or nothing where there is none."""
     try:
         with log.open(errors="replace") as source:
             return "".join(deque(source, lines)).rstrip()

@@ -1,8 +1,8 @@
-"""How far a build is, and how long it will take: the arithmetic, and the line that shows it.
+"""The progress of a build and the line that shows it.
 
-Go does not tell how far it is, but it names each package as it compiles it, and can say beforehand which ones
-it will have to. Packages differ in size, so the time left is an estimate; the linking at the end, which names
-nothing, counts like a number of packages that was seen to fit.
+Go reports no progress, but it prints each package that it compiles, and lists beforehand which ones it has to.
+Packages differ in size, so the time left is an estimate. Linking prints nothing and counts as a number of packages that
+was measured.
 """
 
 import sys
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 LINK_WEIGHT = 40
-"""How many average packages one program's linking takes as long as."""
-_PLAIN_EVERY = 15.0
-_LIVE_EVERY = 0.2
-_FIRST_GUESS_AFTER = 3.0
+"""Linking one program takes as long as compiling so many packages."""
+_SECONDS_BETWEEN_LINES = 15.0
+_SECONDS_BETWEEN_UPDATES = 0.2
+_SECONDS_BEFORE_ESTIMATE = 3.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A moment of a build."""
+    """The progress of a build at one moment."""
 
     total: int
     done: int = 0
     elapsed: float = 0.0
     silent: int = 0
-    """How much of the total is linking, of which nothing is heard until it is done."""
+    """The part of the total that is linking, which prints nothing until it is done."""
 
     def advanced(self, done: int, elapsed: float) -> "Progress":
-        """Give a later moment; what is done never shrinks, and never passes the total."""
+        """Return a later progress; ``done`` never decreases and never exceeds the total."""
         return replace(self, done=min(max(done, self.done), self.total), elapsed=elapsed)
 
     @property
@@ -39,27 +39,27 @@ class Progress:
 
     @property
     def linking(self) -> bool:
-        """Whether all that can be heard of is done."""
+        """Whether only linking is left."""
         return self.silent > 0 and self.done >= self.total - self.silent
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left at the pace so far; None while there is too little to judge by."""
+        """The time left at the pace so far; None while too little is done for an estimate."""
         if self.done >= self.total:
             return 0.0
-        if self.done == 0 or self.elapsed < _FIRST_GUESS_AFTER:
+        if self.done == 0 or self.elapsed < _SECONDS_BEFORE_ESTIMATE:
             return None
         return self.elapsed * (self.total - self.done) / self.done
 
 
 def duration(seconds: float) -> str:
-    """Write a duration for people: 8 s, 2 min 5 s."""
+    """Return a duration as text: 8 s, 2 min 5 s."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
 def sentence(title: str, progress: Progress) -> str:
-    """Write one line about a moment."""
+    """Return a progress as a line of text."""
     left = progress.seconds_left
     tail = ", linking" if progress.linking else "" if left is None else f", {duration(left)} left"
     return f"{title}: {progress.fraction:.0%}{tail}"
@@ -67,7 +67,7 @@ def sentence(title: str, progress: Progress) -> str:
 
 @dataclass
 class Display:
-    """The line on the terminal, rewritten in place; without a terminal a plain line now and then."""
+    """A line that is rewritten in place on a terminal; elsewhere a plain line every 15 s."""
 
     title: str = ""
     stream: TextIO = field(default_factory=lambda: sys.stderr)
@@ -76,12 +76,12 @@ class Display:
     _shown_text: str = field(default="", init=False)
 
     def show(self, progress: Progress) -> None:
-        """Show a moment, unless there is nothing to do, or the last one was shown only just now."""
+        """Show a progress, unless the total is zero or the last update is too recent."""
         if not progress.total:
             return
         live = self.stream.isatty()
         now = self.clock()
-        if now - self._shown_at < (_LIVE_EVERY if live else _PLAIN_EVERY):
+        if now - self._shown_at < (_SECONDS_BETWEEN_UPDATES if live else _SECONDS_BETWEEN_LINES):
             return
         self._shown_at = now
         text = sentence(self.title, progress)
@@ -92,7 +92,7 @@ class Display:
         self._shown_text = text
 
     def say(self, text: str) -> None:
-        """Write a line of its own; a live line begins anew below it."""
+        """Write a line; a live line continues below it."""
         self.clear()
         self._shown_at = self.clock()
         self._write(text + "\n")

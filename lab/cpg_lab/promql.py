@@ -1,4 +1,4 @@
-"""Rules and expressions of Prometheus, played over series without a Prometheus, by our program promcheck."""
+"""Alerts and expressions of Prometheus, evaluated over given series by our program promcheck, without a Prometheus."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from cpg_lab.errors import LabError
 
 
 class Firing(Struct, frozen=True):
-    """An alert that fired, and after how many seconds for the first time."""
+    """An alert that fired, and the seconds until it fired first."""
 
     alert: str
     after: float
@@ -22,14 +22,14 @@ class Firing(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """A metric that an expression reads, and the labels that its series must have."""
+    """A metric that an expression reads, and the labels by which it selects."""
 
     metric: str
     labels: tuple[str, ...]
 
 
 class PromcheckResult(Struct, frozen=True):
-    """What fired and how many series each expression found, by history; and what each expression reads."""
+    """By history, the alerts that fired and the number of series of each expression; and what each expression reads."""
 
     fired: dict[str, list[Firing]]
     found: dict[str, dict[str, int]]
@@ -40,29 +40,29 @@ class Promcheck:
     """Prometheus' parser, engine and templates; see lab/go/promcheck."""
 
     def __init__(self, program: Path) -> None:
-        """Ask this program."""
+        """Use the program at this path."""
         self._program = program
 
-    def ask(
+    def evaluate(
         self,
         histories: Mapping[str, Mapping[str, str]],
         *,
         rules: Mapping[str, object] | None = None,
         expressions: Iterable[str] = (),
     ) -> PromcheckResult:
-        """Play rules and expressions over histories of two hours, scraped every half minute.
+        """Evaluate rules and expressions over histories of two hours, scraped every half minute.
 
-        A history is the values of each series, in the notation of promtool's tests.
+        A history has the values of each series, in the notation of promtool's tests.
         """
-        question = {
+        request = {
             "rules": json.dumps(rules or {"groups": []}),
             "expressions": [*expressions],
             "histories": {
                 name: {"every": "30s", "until": "2h", "series": series} for name, series in histories.items()
             },
         }
-        asked = msgspec.json.encode(question)
-        done = subprocess.run([self._program], input=asked, capture_output=True, check=False)
+        encoded = msgspec.json.encode(request)
+        done = subprocess.run([self._program], input=encoded, capture_output=True, check=False)
         if done.returncode:
             raise LabError(done.stderr.decode().strip())
         return decode(done.stdout, PromcheckResult)

@@ -1,13 +1,14 @@
-"""One real node: a kubelet and a container runtime, beside the nodes that kwok plays.
+"""One real node: a kubelet and a container runtime, beside the nodes that kwok simulates.
 
-What runs on it are containers of the very images that users run, under the service accounts and security contexts of
-the chart. It needs root, and containerd, runc, ip and busybox of the system.
+Its pods are containers of the images that users run, under the service accounts and security contexts of the chart. It
+needs root, and containerd, runc, ip and busybox of the system.
 
-The node lives in namespaces and control groups of its own. For its processes: ending the one that we started ends the
-runtime, its shims and every container, also when it is we who are killed. For its network: in it there is nothing but
-its own loopback, with the node's address and that of the API server's Service, from where a relay leads to the API
-server. So pods find it as they do in any cluster, and several nodes do not get in each other's way. There is no
-network for pods; they use the node's (`hostNetwork`), and its name as theirs.
+The node runs in namespaces and control groups of its own:
+
+- Processes: the end of the first process ends the runtime, its shims and every container, also when the lab is killed.
+- Network: a loopback with the node's address and that of the API server's Service, and a relay to the API server. So
+  pods reach it as in any cluster, and several nodes do not conflict. Pods have no network of their own; they use the
+  node's (`hostNetwork`) and its name.
 """
 
 import contextlib
@@ -39,20 +40,20 @@ NEEDED = {
     "ip": "iproute2",
     "busybox": "busybox-static",
 }
-"""Programs of the system, and the Debian package that each is in."""
+"""Programs of the system, and the Debian package of each."""
 
 START_TIMEOUT = 60.0
 _NAMESPACES = ("--pid", "--mount", "--net", "--uts", "--fork", "--kill-child=KILL", "--mount-proc")
 _RELAY = (sys.executable, relay.__file__)
 _SERVICE_PORT = 443
 _ADDRESS = "10.255.0.1"
-"""The node's own address. Each node is alone in its network, so it can be the same for all."""
+"""The node's own address. Each node has a network of its own, so all have the same."""
 
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def missing() -> list[str]:
-    """Return what keeps this machine from having a real node, in words; nothing if it can."""
+    """Return what this machine lacks for a real node, in words."""
     found = [f"{name} (Debian package {package})" for name, package in NEEDED.items() if not shutil.which(name)]
     if os.geteuid() != 0:
         found.append("root")
@@ -60,19 +61,19 @@ def missing() -> list[str]:
 
 
 class RealNode:
-    """A node of a running cluster, there within the block."""
+    """A node of a running cluster, as a context manager."""
 
     def __init__(self, access: Access, *, name: str = "real", labels: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._access = access
         self._labels = dict(labels or {})
-        self._claim: OwnedFolder | None = None
+        self._owned_folder: OwnedFolder | None = None
         self._processes: list[Process] = []
 
     def __enter__(self) -> Self:
         if lacking := missing():
             raise LabError(f"a real node needs {', '.join(lacking)}")
-        self._claim = OwnedFolder.create(folders.temporary_clusters())
+        self._owned_folder = OwnedFolder.create(folders.temporary_clusters())
         try:
             self._start()
         except BaseException:
@@ -102,15 +103,15 @@ class RealNode:
             raise LabError(f"importing {archive} failed: {done.stderr.strip()}")
 
     def logs(self) -> dict[str, str]:
-        """Return what each container wrote, by pod, container and the number of its start."""
+        """Return the output of each container, by pod, container and the number of its start."""
         found = sorted(self._files.pod_logs.glob("*/*/*.log"))
         return {str(one.relative_to(self._files.pod_logs)): one.read_text(errors="replace") for one in found}
 
     @property
     def _files(self) -> NodeFiles:
-        if self._claim is None:
+        if self._owned_folder is None:
             raise StartError("the node does not run")
-        return NodeFiles(self._claim.folder)
+        return NodeFiles(self._owned_folder.folder)
 
     @property
     def _group(self) -> str:
@@ -128,7 +129,7 @@ class RealNode:
         write_kubeconfig(files.kubeconfig, url=server, ca_file=self._access.ca_file, token=self._access.token)
         for group in _controllers():
             (group / self._group).mkdir(exist_ok=True)
-        self._launch("relay", [*_RELAY, str(files.way_out), self._access.url.removeprefix("https://")])
+        self._launch("relay", [*_RELAY, str(files.api_socket), self._access.url.removeprefix("https://")])
         self._launch("node", ["/usr/bin/unshare", *_NAMESPACES, "/bin/sh", "-c", self._script(kubelet)])
         self._await("the container runtime", self._runtime_answers)
         self._load_sandbox_image()
@@ -149,9 +150,9 @@ class RealNode:
         self.load(archive)
 
     def _script(self, kubelet: Path) -> str:
-        """Return what runs as the first process of the namespaces: it waits for the kubelet, and reaps orphans."""
+        """Return the script of the first process of the namespaces: it waits for the kubelet, and reaps orphans."""
         files = self._files
-        relay = [*_RELAY, f"{SERVICE_IP}:{_SERVICE_PORT}", str(files.way_out)]
+        relay = [*_RELAY, f"{SERVICE_IP}:{_SERVICE_PORT}", str(files.api_socket)]
         kubelet_command = [
             str(kubelet),
             f"--config={files.kubelet_config}",
@@ -188,13 +189,13 @@ class RealNode:
         deadline = time.monotonic() + START_TIMEOUT
         while not ready():
             if time.monotonic() > deadline or not all(process.alive for process in self._processes):
-                raise StartError(f"{what} did not become ready; the node said last:\n{tail_of(self._files.log)}")
+                raise StartError(f"{what} did not become ready; the end of its log:\n{tail_of(self._files.log)}")
             time.sleep(0.1)
 
     def _stop(self) -> None:
-        """End everything, and remove what is left of it."""
-        claim = self._claim
-        if claim is None:
+        """Kill all processes, and remove node, control groups and folder."""
+        owned_folder = self._owned_folder
+        if owned_folder is None:
             return
         self._access.kubectl("delete", "node", self.name, "--ignore-not-found", "--wait=false", check=False)
         for process in reversed(self._processes):
@@ -202,19 +203,19 @@ class RealNode:
         self._processes.clear()
         for group in _controllers():
             _remove_group(group / self._group)
-        self._claim = None
-        claim.release()
+        self._owned_folder = None
+        owned_folder.release()
 
 
 def _controllers() -> list[Path]:
-    """Return where control groups are made: once, or, in the older layout, once for each controller."""
+    """Return the roots of control groups: one, or in version 1 one for each controller."""
     if (_CONTROL_GROUPS / "cgroup.controllers").exists():
         return [_CONTROL_GROUPS]
     return [found for found in _CONTROL_GROUPS.iterdir() if found.is_dir() and not found.is_symlink()]
 
 
 def _remove_group(group: Path) -> None:
-    """Remove a control group and those inside, from the leaves up; what still ends is given a moment."""
+    """Remove a control group and those inside, from the leaves up; wait up to 1 s for processes that are ending."""
     if not group.exists():
         return
     inner = sorted((found for found in group.rglob("*") if found.is_dir()), key=lambda found: -len(found.parts))
@@ -227,7 +228,7 @@ def _remove_group(group: Path) -> None:
 
 
 def _snapshotter(folder: Path) -> str:
-    """Return how layers are laid over each other here: copied, where the kernel cannot do better."""
+    """Return the snapshotter that works on this kernel: overlayfs, or else native, which copies layers."""
     lower, upper, work, merged = (folder / "trial" / name for name in ("lower", "upper", "work", "merged"))
     for one in (lower, upper, work, merged):
         one.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Carry connections from one place to another: `relaying.py FROM TO`, where a place is `HOST:PORT` or a socket's path.
+"""Relay connections from one address to another: `relay.py FROM TO`; an address is `HOST:PORT` or a socket's path.
 
-A real node of the lab has a network of its own, in which nothing but its own loopback is. Two of these, with a socket
-in the file system between them, are its only way out: to the API server.
+A real node of the lab has a network of its own with nothing but a loopback. Two relays, with a socket in the file
+system between them, are its only connection: to the API server.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _CHUNK = 1 << 16
 
 
 async def relay(source: str, target: str) -> None:
-    """Listen at one place, and connect whoever comes with the other, for ever."""
+    """Listen on one address, and connect each client to the other, for ever."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ async def _connected(target: str) -> tuple[asyncio.StreamReader, asyncio.StreamW
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry what comes until it ends, and pass the end on."""
+    """Copy bytes until the end of the stream, then close the other side."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)

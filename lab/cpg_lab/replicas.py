@@ -1,6 +1,6 @@
-"""Replicas of our own scheduler as processes beside a cluster: for crash tests, soaks and comparisons.
+"""Replicas of our scheduler as processes beside a cluster, for crash tests, soaks and comparisons.
 
-The lab knows the scheduler as users do, by its command, its settings file, its log and its probes.
+The lab uses the scheduler as users do: command, settings file, log and probes.
 """
 
 import os
@@ -20,11 +20,11 @@ from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.processes import Process
 
 SHORT_LEASE = {"leaseDuration": 2, "renewDeadline": 1.3, "retryPeriod": 0.3}
-"""Times of a leader election that a test can wait for."""
+"""A leader election short enough for tests, in seconds."""
 
 
 class Replica:
-    """One process of the scheduler; it dies with us."""
+    """One process of the scheduler; it dies with the lab."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Replica:
         settings: Mapping[str, object] | None = None,
         program: str = "",
     ) -> None:
-        """Start it; ``program`` is Python that runs in place of the scheduler's own main, to break it on purpose."""
+        """Start it; ``program`` is Python code that runs instead of the scheduler's main, to inject a fault."""
         self.url = f"http://{LOOPBACK}:{free_port()}"
         config = folder / f"{name}.yaml"
         listen = self.url.removeprefix("http://")
@@ -44,34 +44,34 @@ class Replica:
         options = ["--kubeconfig", str(kubeconfig), "--config", str(config), *arguments]
         self.process = Process(name, [sys.executable, *runs, *options], log=folder / f"{name}.log")
 
-    def said(self, event: str) -> list[dict[str, Any]]:
-        """Return the lines of its log about something."""
+    def log_lines(self, event: str) -> list[dict[str, Any]]:
+        """Return the lines of its log with this event."""
         lines = (line for line in self.process.output().splitlines() if f'"event": "{event}"' in line)
         return [decode(line) for line in lines if line.endswith("}")]
 
-    def await_said(self, event: str, patience: float = 20.0) -> dict[str, Any]:
-        """Return the first line of its log about something, once there is one."""
-        self.wait(lambda: bool(self.said(event)), patience, f"the word {event!r}")
-        return self.said(event)[0]
+    def await_log_line(self, event: str, timeout: float = 20.0) -> dict[str, Any]:
+        """Return the first line of its log with this event; wait until there is one."""
+        self.wait(lambda: bool(self.log_lines(event)), timeout, f"the log line {event!r}")
+        return self.log_lines(event)[0]
 
-    def ask(self, path: str) -> tuple[int, str]:
-        """Return what a probe is answered: the status and the body, or 0 and why there is none."""
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of an answer, or 0 and the error."""
         return probing.get_plain(self.url + path)
 
     def pause(self) -> None:
-        """Stop it in its tracks."""
+        """Pause it with SIGSTOP."""
         os.kill(self.process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it with SIGCONT."""
         os.kill(self.process.pid, signal.SIGCONT)
 
-    def wait(self, until: Callable[[], bool], patience: float, what: str) -> None:
-        """Wait until something holds; raise with the last words of the log when it does not come."""
-        deadline = time.monotonic() + patience
+    def wait(self, until: Callable[[], bool], timeout: float, what: str) -> None:
+        """Wait until a condition holds; raise with the end of the log after the timeout."""
+        deadline = time.monotonic() + timeout
         while not until():
             if time.monotonic() > deadline:
-                raise LabError(f"{what} did not come within {patience:g} s; {self._last_words()}")
+                raise LabError(f"{what} did not come within {timeout:g} s; {self._log_end()}")
             time.sleep(0.02)
 
     def resident(self) -> float:
@@ -80,7 +80,7 @@ class Replica:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) / 1024
 
-    def _last_words(self) -> str:
+    def _log_end(self) -> str:
         code = self.process.exit_code
         state = "it runs" if code is None else f"it ended with {code}"
-        return f"{state}, and said last:\n{self.process.tail()}"
+        return f"{state}; the end of its log:\n{self.process.tail()}"

@@ -1,4 +1,4 @@
-"""A named cluster from one's own shell: kubectl, helm and our commands by their names, aimed at the cluster."""
+"""A shell environment for a named cluster: KUBECONFIG, and kubectl, helm and our commands on PATH."""
 
 import shlex
 import sys
@@ -12,7 +12,7 @@ TOOLS = ("kubectl", "helm")
 
 
 def exports(lab: Lab) -> str:
-    """Return the shell's lines that do it; the links to the programs are in the cluster's folder and go with it."""
+    """Return the export commands; the programs are links in the cluster's folder, which are removed with it."""
     access = lab.access()
     folder = lab.folder.path / "bin"
     folder.mkdir(exist_ok=True)

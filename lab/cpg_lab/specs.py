@@ -1,4 +1,4 @@
-"""What a cluster shall be: versions, gates, components, nodes. Plain data, checked when made."""
+"""The spec of a cluster: version, gates, components, nodes. Plain data, validated on construction."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,25 +16,25 @@ NEWEST = "1.37"
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """One cluster. etcd and the API server are always there; everything else is asked for by name."""
+    """One cluster: etcd, the API server, and the named components."""
 
     kubernetes: str = NEWEST
     gates: Gates = "default"
-    """`native` switches on the alpha API of pod groups, in every component alike."""
+    """`native` enables the alpha API of pod groups in every component."""
     components: tuple[Component, ...] = ()
-    """`scheduler` is Kubernetes' own, the peer that ours is compared with."""
+    """`scheduler` is kube-scheduler, with which ours is compared."""
     nodes: tuple[NodePool, ...] = ()
     fsync: bool = False
-    """Whether etcd waits for the disk; only crashes of etcd itself need it."""
+    """Whether etcd syncs to disk; only a crash of the machine needs it."""
     watch_cache: bool = True
-    """Whether the API server answers watches from its memory; without, from etcd, which forgets when it compacts."""
+    """Whether the API server serves watches from memory; if not, etcd serves them, and compaction drops history."""
     node_lifecycle: bool = False
-    """Whether nodes send leases, and the controller manager taints those that stop."""
+    """Whether nodes send leases, and the controller manager taints nodes that stop."""
     service_accounts: bool = False
-    """Whether pods get the token of their service account, as real ones need it; they wait for the account."""
+    """Whether pods get the token of their service account, as on a real node; they wait for the account."""
     max_requests_inflight: int = 0
     max_mutating_requests_inflight: int = 0
-    """Above zero: how many requests the API server takes at once, for clusters under load."""
+    """Limits of the API server on concurrent requests; zero keeps its defaults."""
 
     def __post_init__(self) -> None:
         if self.kubernetes not in PROGRAMS_OF:
@@ -53,9 +53,9 @@ class ClusterSpec:
         check_names(self.nodes)
 
     def program(self, component: str) -> str:
-        """Name the program that a component is."""
+        """Return the program of a component."""
         return PROGRAMS_OF[self.kubernetes][component]
 
     def programs(self) -> tuple[str, ...]:
-        """Name the programs that the cluster needs, and kubectl, with which it is looked at."""
+        """Return the programs that the cluster needs, kubectl included."""
         return (*map(self.program, ("etcd", "apiserver", *self.components)), "kubectl")

@@ -1,7 +1,7 @@
 """The process that owns a named cluster's components. Run by `labs`, detached from the terminal.
 
-It starts the cluster, tells the state in a file, and sleeps until told to end. Its components die with it,
-even when it is killed; and when somebody removes its folder it ends by itself, for nobody could find it again.
+It starts the cluster, writes its state to a file, and waits for a signal. Its components die with it, even when it is
+killed. It also ends when its folder is removed, because no command could find it again.
 
 Usage: python -m cpg_lab.supervisor FOLDER
 """
@@ -20,11 +20,11 @@ from cpg_lab.errors import LabError
 from cpg_lab.labs import LabFolder, LabState
 from cpg_lab.process_identity import ProcessIdentity
 
-_LOOK_EVERY = 1.0
+_CHECK_SECONDS = 1.0
 
 
 def main(path: Path) -> None:
-    """Detach, and leave once the child's identity is noted, so that whoever started us can find it."""
+    """Fork and exit once the identity of the child is in the state file, where the caller reads it."""
     folder = LabFolder(path)
     ready, tell = os.pipe()
     child = os.fork()
@@ -35,16 +35,16 @@ def main(path: Path) -> None:
         os.write(tell, b".")
         os._exit(0)
     os.close(tell)
-    if os.read(ready, 1):  # nothing: the parent was interrupted, and nobody knows of us
+    if os.read(ready, 1):  # empty: the parent was interrupted, and no command knows this process
         os.close(ready)
         supervise(folder)
 
 
 def supervise(folder: LabFolder) -> None:
-    """Run the cluster until told to end."""
+    """Run the cluster until a signal, or until the state file is removed."""
     state = folder.read_state()
     if state is None:
-        sys.exit(f"{folder.state} does not say who I am")
+        sys.exit(f"{folder.state} does not name a supervisor")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     spec = folder.read_spec()
@@ -53,7 +53,7 @@ def supervise(folder: LabFolder) -> None:
         cluster.start()
         folder.write_state(_ready(state, cluster))
         while folder.state.exists():
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_CHECK_SECONDS)
     except LabError as problem:
         folder.write_state(replace(state, phase="failed", error=str(problem)))
     finally:
@@ -73,10 +73,10 @@ def _ready(state: LabState, cluster: Cluster) -> LabState:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Leave through the context manager, and let nobody disturb that."""
+    """Exit through the context managers, and ignore further signals meanwhile."""
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, signal.SIG_IGN)
-    sys.exit(f"told to end by {signal.Signals(number).name}")
+    sys.exit(f"ended by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

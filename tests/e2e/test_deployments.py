@@ -68,7 +68,7 @@ def test_a_process_gets_what_a_container_would(cluster: Cluster, tmp_path: Path)
         pods = running.pods["some"]
         assert len({pod.url("web") for pod in pods}) == 2
         for pod in pods:
-            told = json.loads(pod.ask("/", "web")[1])
+            told = json.loads(pod.get("/", "web")[1])
             assert told["words"][0].endswith(f"{pod.name}/etc/some/settings.yaml")
             assert told["file"] == f"listen: {pod.url('web').removeprefix('http://')}"
             assert told["environment"]["ME"] == pod.name

@@ -237,7 +237,7 @@ def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
         assert not Lab("named").up(spec)
         assert time.monotonic() - began < 1
         assert len(lab.access().kubectl("get", "nodes", "-o", "name").stdout.split()) == 2
-        assert lab.report().well
+        assert lab.report().is_healthy
 
         state = lab.folder.read_state()
         assert state is not None

@@ -1,4 +1,4 @@
-"""Small real programs and a cache of our own, so that no test touches the user's."""
+"""Small real programs and an empty cache, so that no test touches the user's cache."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ Runner = Callable[..., Process]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an empty per-user cache."""
+    """Return an empty per-user cache."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("KUBE_CPG_CACHE", str(folder))
     return folder
@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Runner]:
-    """Run a piece of Python as a process of the lab; it is ended with the test."""
+    """Run Python code as a process of the lab; it is killed at the end of the test."""
     started: list[Process] = []
 
     def start(code: str, *arguments: str, name: str = "program") -> Process:

@@ -1,4 +1,4 @@
-"""The way into a cluster: kubeconfig, kubectl, tokens."""
+"""Access to a cluster: kubeconfig, kubectl, tokens."""
 
 import base64
 import sys
@@ -21,7 +21,7 @@ print(*sys.argv[1:], sys.stdin.read() if "-" in sys.argv else "")
 
 @pytest.fixture
 def access(tmp_path: Path, program: Callable[[str, str], Path]) -> Access:
-    """Give the way into a cluster that is not there, with a kubectl that repeats what it is told."""
+    """Return access to a cluster that does not exist, with a kubectl that prints its arguments."""
     return Access(
         url="https://127.0.0.1:1",
         ca_file=tmp_path / "ca.crt",
@@ -32,7 +32,7 @@ def access(tmp_path: Path, program: Callable[[str, str], Path]) -> Access:
 
 
 def test_the_kubeconfig_is_private_and_complete(tmp_path: Path) -> None:
-    """The file can be copied anywhere, for the authority is inside, and is readable by this user alone."""
+    """The file contains the authority, so it can be copied, and only this user can read it."""
     ca, path = tmp_path / "ca.crt", tmp_path / "kubeconfig"
     ca.write_text("authority")
     path.touch(mode=0o644)
@@ -53,15 +53,15 @@ def test_kubectl_gets_the_kubeconfig_and_the_input(access: Access) -> None:
     assert done.stdout.split() == ["--kubeconfig", str(access.kubeconfig), "apply", "-f", "-", "objects"]
 
 
-def test_a_failing_kubectl_is_quoted(access: Access) -> None:
-    """A failure raises with kubectl's words, unless the caller wants to look himself."""
+def test_a_failing_kubectl_raises_with_its_error_output(access: Access) -> None:
+    """Without ``check`` the caller gets the failed process."""
     with pytest.raises(LabError, match=r"kubectl fail failed \(1\): no such thing"):
         access.kubectl("fail")
     assert access.kubectl("fail", check=False).returncode == 1
 
 
-def test_a_token_is_asked_for_by_account(access: Access) -> None:
-    """A service account's token comes from the API, by way of kubectl."""
+def test_a_token_is_requested_for_a_service_account(access: Access) -> None:
+    """The token comes from the API, through kubectl."""
     words = access.token_for("robot", "prod")
     assert words.endswith("create token robot --namespace prod")
     assert sys.executable not in words

@@ -1,4 +1,4 @@
-"""Asking a server from plain, blocking code."""
+"""Requests to an API server from blocking code."""
 
 import http.server
 import threading
@@ -15,7 +15,7 @@ from cpg_lab.blocking_client import BlockingClient
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Says what was asked, and that a thing does not exist, or must not be read."""
+    """Answers with the request, with 404, or with 403."""
 
     codes = {"/none": 404, "/secret": 403}  # noqa: RUF012  # nobody changes it
 
@@ -36,8 +36,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def asker(tmp_path: Path) -> Iterator[BlockingClient]:
-    """Ask a server on loopback."""
+def client(tmp_path: Path) -> Iterator[BlockingClient]:
+    """Return a client of a server on loopback."""
     with http.server.ThreadingHTTPServer((ports.LOOPBACK, 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -51,25 +51,25 @@ def asker(tmp_path: Path) -> Iterator[BlockingClient]:
         thread.join()
 
 
-def test_each_verb_sends_what_it_says(asker: BlockingClient) -> None:
-    """And gives what came back."""
-    assert asker.get("/one")["asked"] == "GET /one"
-    assert asker.create("/all", {"a": 1})["body"] == '{"a":1}'
-    assert asker.merge("/one/status", {})["type"] == "application/merge-patch+json"
-    asker.delete("/one")
-    asker.delete("/one", grace=0)
+def test_each_method_sends_its_request(client: BlockingClient) -> None:
+    """And returns the decoded answer."""
+    assert client.get("/one")["asked"] == "GET /one"
+    assert client.create("/all", {"a": 1})["body"] == '{"a":1}'
+    assert client.merge("/one/status", {})["type"] == "application/merge-patch+json"
+    client.delete("/one")
+    client.delete("/one", grace=0)
 
 
-async def test_it_works_within_a_running_loop(asker: BlockingClient) -> None:
+async def test_it_works_inside_a_running_event_loop(client: BlockingClient) -> None:
     """Tests of the scheduler are coroutines."""
-    assert asker.find("/one") == {"asked": "GET /one", "type": None, "body": ""}
+    assert client.find("/one") == {"asked": "GET /one", "type": None, "body": ""}
 
 
-def test_what_does_not_exist_can_be_looked_for(asker: BlockingClient) -> None:
-    """Any other refusal is an error, and so is this one where it has to be there."""
-    assert asker.find("/none") is None
+def test_find_returns_none_for_a_missing_object(client: BlockingClient) -> None:
+    """Any other error is raised, and so is 404 by the other methods."""
+    assert client.find("/none") is None
     with pytest.raises(ApiError):
-        asker.get("/none")
+        client.get("/none")
     with pytest.raises(ApiError) as refused:
-        asker.find("/secret")
+        client.find("/secret")
     assert refused.value.is_forbidden

@@ -1,4 +1,4 @@
-"""Building, with a Go that only pretends: what is built, when, where to, and what is shown."""
+"""Building with a fake Go: what is built, when, where to, and which progress is shown."""
 
 import io
 import json
@@ -49,13 +49,13 @@ else:
 
 
 class FakeGo:
-    """The pretended Go, and what it was asked to do."""
+    """A fake Go that records its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def calls(self, verb: str) -> list[list[str]]:
-        """Give the arguments of each call of one kind."""
+        """Return the arguments of each call of one subcommand."""
         try:
             lines = (self.folder / "calls").read_text().splitlines()
         except FileNotFoundError:
@@ -63,7 +63,7 @@ class FakeGo:
         return [call for call in map(json.loads, lines) if call[0] == verb]
 
     def identity(self) -> ProcessIdentity:
-        """Wait until it builds, and give who it is."""
+        """Wait until it builds, and return its identity."""
         deadline = time.monotonic() + 20
         while True:
             try:
@@ -75,18 +75,18 @@ class FakeGo:
                 assert identity is not None
                 return identity
 
-    def breaks(self) -> None:
-        """Let building fail from now on."""
+    def break_builds(self) -> None:
+        """Let builds fail from now on."""
         (self.folder / "broken").touch()
 
-    def works(self) -> None:
-        """Let building work again."""
+    def repair_builds(self) -> None:
+        """Let builds succeed again."""
         (self.folder / "broken").unlink()
 
 
 @pytest.fixture
 def go(tmp_path: Path, cache: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> FakeGo:
-    """Put a Go on the path that only pretends."""
+    """Put a fake Go on PATH."""
     assert not cache.exists()
     path = program("go", GO)
     monkeypatch.setenv("PATH", str(path.parent))
@@ -96,18 +96,18 @@ def go(tmp_path: Path, cache: Path, program: Callable[[str, str], Path], monkeyp
 
 @pytest.fixture
 def display() -> Display:
-    """Show progress to a string."""
+    """Return a display that writes to a string."""
     return Display(stream=io.StringIO())
 
 
 def shown(display: Display) -> str:
-    """Give what was shown."""
+    """Return the text that was shown."""
     assert isinstance(display.stream, io.StringIO)
     return display.stream.getvalue()
 
 
-def test_what_is_missing_is_built_once(go: FakeGo, display: Display) -> None:
-    """The first call builds, the second finds it there; the version is told to the linker."""
+def test_a_missing_program_is_built_once(go: FakeGo, display: Display) -> None:
+    """The second call finds it in the cache; the linker gets the version."""
     first = building.ensure(["kube-scheduler"], display)
     assert building.ensure(["kube-scheduler"], display) == first
     (call,) = go.calls("build")
@@ -117,7 +117,7 @@ def test_what_is_missing_is_built_once(go: FakeGo, display: Display) -> None:
 
 
 def test_programs_of_one_module_are_built_together(go: FakeGo, display: Display) -> None:
-    """One run of Go per module, with those programs only that are asked for and missing."""
+    """One run of Go per module builds the requested programs that are missing."""
     building.ensure(["kubectl"], display)
     places = building.ensure(["etcd", "kubectl", "kube-scheduler", "kwok"], display)
     kubernetes, kwok = go.calls("build")[1:]
@@ -127,19 +127,19 @@ def test_programs_of_one_module_are_built_together(go: FakeGo, display: Display)
     assert places["etcd"].name == "etcd"
 
 
-def test_a_broken_build_leaves_nothing(go: FakeGo, display: Display, cache: Path) -> None:
-    """When Go fails its last words are in the error, nothing is in the cache, and the next try builds."""
-    go.breaks()
+def test_a_failed_build_leaves_nothing(go: FakeGo, display: Display, cache: Path) -> None:
+    """The error has the end of Go's output, the cache stays empty, and the next call builds."""
+    go.break_builds()
     with pytest.raises(BuildError, match=r"(?s)go build failed for kwok:.*b\.go:1: no such thing"):
         building.ensure(["kwok"], display)
     assert not (cache / "programs").exists()
     assert list((cache / "building").iterdir()) == []
-    go.works()
+    go.repair_builds()
     assert building.ensure(["kwok"], display)["kwok"].is_file()
 
 
-def test_what_a_killed_builder_left_is_swept(go: FakeGo, display: Display, cache: Path) -> None:
-    """Half a build of a builder that was killed is not taken for anything."""
+def test_leftovers_of_a_killed_build_are_removed(go: FakeGo, display: Display, cache: Path) -> None:
+    """A partial build is never used."""
     left = cache / "building" / "kwok" / "kwok"
     left.parent.mkdir(parents=True)
     left.write_text("half")
@@ -147,8 +147,8 @@ def test_what_a_killed_builder_left_is_swept(go: FakeGo, display: Display, cache
     assert len(go.calls("build")) == 1
 
 
-def test_two_builders_at_once_build_once(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes that need the same program: one builds, the other says that it waits, both have it."""
+def test_two_concurrent_builds_build_once(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process builds, the other shows that it waits, and both get the program."""
     monkeypatch.setenv("FAKE_GO_SLEEP", "0.5")
     command = [sys.executable, "-m", "cpg_lab", "build", "kwok"]
     builders = [
@@ -164,10 +164,10 @@ def test_two_builders_at_once_build_once(go: FakeGo, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-def test_an_interrupted_build_can_be_taken_up(
+def test_an_interrupted_build_can_be_repeated(
     go: FakeGo, cache: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C and kill -9 end Go too and leave no program; the next call builds it."""
+    """Ctrl-C and kill -9 also end Go and leave no program; the next call builds it."""
     monkeypatch.setenv("FAKE_GO_SLEEP", "30")
     command = [sys.executable, "-m", "cpg_lab", "build", "kwok"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as builder:  # noqa: S603  # our own
@@ -184,7 +184,7 @@ def test_an_interrupted_build_can_be_taken_up(
 
 
 def test_progress_is_shown(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it builds there is a percentage; what Go compiled before does not count, linking does."""
+    """The display shows a percentage; packages that Go compiled before do not count, linking does."""
     monkeypatch.setenv("FAKE_GO_SLEEP", "0.3")
     now = iter(range(0, 100_000, 20))
     display = Display(stream=io.StringIO(), clock=lambda: float(next(now)))
@@ -197,8 +197,8 @@ def test_progress_is_shown(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert go.calls("list")
 
 
-def test_the_key_depends_on_all_that_matters(go: FakeGo, cache: Path, tmp_path: Path) -> None:
-    """Another compiler, platform, program or pin leads to another place; where the compiler is does not."""
+def test_the_cache_key_depends_on_all_inputs(go: FakeGo, cache: Path, tmp_path: Path) -> None:
+    """Compiler, platform, program and pins change the folder; the path of the compiler does not."""
     program = BY_NAME["kwok"]
     compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
     key = building.key(program, compiler)
@@ -215,8 +215,8 @@ def test_the_key_depends_on_all_that_matters(go: FakeGo, cache: Path, tmp_path: 
     assert go.calls("build") == []
 
 
-def test_changed_pins_are_another_program(go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line more in go.sum, in go.mod, or in a source of ours, leads to another place."""
+def test_changed_sources_change_the_folder(go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new line in go.sum, in go.mod or in a source of ours."""
     compiler = Toolchain(tmp_path / "go", "go1.26.8", "linux/amd64", tmp_path)
     module = tmp_path / "module"
     module.mkdir()
@@ -231,8 +231,8 @@ def test_changed_pins_are_another_program(go: FakeGo, tmp_path: Path, monkeypatc
     assert go.calls("build") == []
 
 
-def test_modules_in_gos_cache_need_no_fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only sources that are pinned and not there are counted; capitals are written as Go does."""
+def test_modules_in_the_cache_of_go_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only sources that are pinned and missing are counted; capitals are spelled as Go does."""
     module = tmp_path / "module"
     module.mkdir()
     (module / "go.sum").write_text(

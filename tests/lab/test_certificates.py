@@ -1,4 +1,4 @@
-"""A cluster's certificates verify, where they should and nowhere else."""
+"""The certificates of a cluster."""
 
 import datetime as dt
 import ipaddress
@@ -30,19 +30,19 @@ def _verify(files: certificates.Certificates, name: x509.GeneralName, when: dt.d
 
 @pytest.mark.parametrize("name", ["localhost", "kubernetes.default.svc"])
 def test_the_server_is_verified_by_name(files: certificates.Certificates, name: str) -> None:
-    """The server's certificate holds for the names under which it is reached, from then on for a year."""
+    """The server's certificate is valid for its names, for a year."""
     _verify(files, x509.DNSName(name), NOW)
     _verify(files, x509.DNSName(name), NOW + dt.timedelta(days=364))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1"])
 def test_the_server_is_verified_by_address(files: certificates.Certificates, address: str) -> None:
-    """It holds for loopback, and for the address of the service inside."""
+    """It is valid for loopback, and for the address of the Service."""
     _verify(files, x509.IPAddress(ipaddress.ip_address(address)), NOW)
 
 
-def test_nothing_else_is_verified(files: certificates.Certificates) -> None:
-    """Another name, or a time after the end, is refused."""
+def test_other_names_and_times_are_rejected(files: certificates.Certificates) -> None:
+    """Another name, or a time after its end."""
     with pytest.raises(VerificationError):
         _verify(files, x509.DNSName("example.org"), NOW)
     with pytest.raises(VerificationError):
@@ -50,7 +50,7 @@ def test_nothing_else_is_verified(files: certificates.Certificates) -> None:
 
 
 def test_each_cluster_has_its_own_authority(files: certificates.Certificates, tmp_path: Path) -> None:
-    """One cluster's authority says nothing about another's server."""
+    """The authority of one cluster does not verify the server of another."""
     (tmp_path / "other").mkdir()
     other = certificates.issue(tmp_path / "other", now=NOW, service_ip="10.0.0.1")
     mixed = certificates.Certificates(files.ca, other.server, other.server_key, other.service_accounts_key)
@@ -58,15 +58,15 @@ def test_each_cluster_has_its_own_authority(files: certificates.Certificates, tm
         _verify(mixed, x509.DNSName("localhost"), NOW)
 
 
-def test_keys_are_private_and_fit(files: certificates.Certificates) -> None:
-    """Keys are readable by this user alone, and the server's fits its certificate."""
+def test_keys_are_private_and_match(files: certificates.Certificates) -> None:
+    """Only this user can read the keys, and the server's matches its certificate."""
     for key in (files.server_key, files.service_accounts_key):
         assert key.stat().st_mode & 0o777 == 0o600
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.server, files.server_key)
 
 
-def test_the_authority_cannot_be_used_again(files: certificates.Certificates, tmp_path: Path) -> None:
-    """The key of the authority is kept nowhere, so nobody can have a client certificate."""
+def test_the_key_of_the_authority_is_not_kept(files: certificates.Certificates, tmp_path: Path) -> None:
+    """So no client certificate can be signed."""
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "ca.crt",
         "server.crt",

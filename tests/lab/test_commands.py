@@ -1,4 +1,4 @@
-"""Command lines: pure functions, so they are compared as such."""
+"""Command lines, compared as data."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ from cpg_lab.specs import ClusterSpec
 PORTS = {port: number for number, port in enumerate((p for kind in components.ALL for p in kind.ports), 2000)}
 
 
-def setting(spec: ClusterSpec) -> CommandContext:
-    """Give a setting with made-up files and ports."""
+def context(spec: ClusterSpec) -> CommandContext:
+    """Return a context with made-up files and ports."""
     return CommandContext(spec=spec, files=ClusterFiles(Path("/lab")), ports=PORTS, stages=Path("/stages.yaml"))
 
 
 @pytest.mark.parametrize("kind", components.ALL, ids=lambda kind: kind.name)
-def test_everything_listens_on_loopback_alone(kind: ComponentKind) -> None:
-    """Each component's address is loopback, with the ports that were chosen for it, and no other address occurs."""
-    command = " ".join(kind.command(setting(ClusterSpec())))
+def test_components_listen_on_loopback_only(kind: ComponentKind) -> None:
+    """Each command line has its own ports on loopback, and no other address."""
+    command = " ".join(kind.command(context(ClusterSpec())))
     listening = re.findall(r"--(?:listen|bind|server)-[a-z-]+=(?:https?://)?([^\s:]+)", command)
     assert set(listening) <= {"127.0.0.1"}
     assert listening
@@ -30,66 +30,66 @@ def test_everything_listens_on_loopback_alone(kind: ComponentKind) -> None:
 
 
 @pytest.mark.parametrize("name", ["apiserver", "controller-manager", "scheduler"])
-def test_gates_are_the_same_everywhere(name: str) -> None:
-    """With native gates every component of Kubernetes has them all; with default gates none has any."""
+def test_feature_gates_are_the_same_for_all_components(name: str) -> None:
+    """With native gates every component of Kubernetes has all of them; with default gates none has any."""
     kind = components.BY_NAME[name]
     gates = "--feature-gates=" + ",".join(f"{gate}=true" for gate in NATIVE_GATES)
-    assert gates in kind.command(setting(ClusterSpec(gates="native")))
-    assert not [part for part in kind.command(setting(ClusterSpec())) if "gates" in part]
+    assert gates in kind.command(context(ClusterSpec(gates="native")))
+    assert not [part for part in kind.command(context(ClusterSpec())) if "gates" in part]
 
 
 def test_native_apis_are_served_only_with_native_gates() -> None:
-    """The alpha versions are switched on in the API server together with the gates."""
+    """The API server enables the alpha versions together with the gates."""
     served = "--runtime-config=scheduling.k8s.io/v1alpha3=true,scheduling.k8s.io/v1beta1=true"
-    assert served in commands.apiserver(setting(ClusterSpec(gates="native")))
-    assert served not in commands.apiserver(setting(ClusterSpec()))
+    assert served in commands.apiserver(context(ClusterSpec(gates="native")))
+    assert served not in commands.apiserver(context(ClusterSpec()))
 
 
 def test_authorization_is_on() -> None:
-    """Role-based access control decides, and TLS uses the cluster's own certificate."""
-    command = commands.apiserver(setting(ClusterSpec()))
+    """The API server authorizes by RBAC, and TLS uses the cluster's own certificate."""
+    command = commands.apiserver(context(ClusterSpec()))
     assert "--authorization-mode=RBAC" in command
     assert "--tls-cert-file=/lab/server.crt" in command
 
 
-def test_etcd_skips_the_disk_unless_told() -> None:
-    """Waiting for the disk is for tests of etcd's crashes only."""
-    assert "--unsafe-no-fsync" in commands.etcd(setting(ClusterSpec()))
-    assert "--unsafe-no-fsync" not in commands.etcd(setting(ClusterSpec(fsync=True)))
+def test_etcd_syncs_to_disk_only_if_the_spec_says_so() -> None:
+    """Only tests of crashes of etcd need it."""
+    assert "--unsafe-no-fsync" in commands.etcd(context(ClusterSpec()))
+    assert "--unsafe-no-fsync" not in commands.etcd(context(ClusterSpec(fsync=True)))
 
 
-def test_watches_come_from_memory_unless_told() -> None:
-    """Only where they come from etcd does its compaction end them while the server lives."""
-    assert "--watch-cache=false" in commands.apiserver(setting(ClusterSpec(watch_cache=False)))
-    assert not [part for part in commands.apiserver(setting(ClusterSpec())) if "watch-cache" in part]
+def test_the_watch_cache_is_off_only_if_the_spec_says_so() -> None:
+    """Without it, compaction of etcd ends watches while the API server runs."""
+    assert "--watch-cache=false" in commands.apiserver(context(ClusterSpec(watch_cache=False)))
+    assert not [part for part in commands.apiserver(context(ClusterSpec())) if "watch-cache" in part]
 
 
 def test_load_settings_are_passed_only_when_set() -> None:
-    """The API server keeps its own bounds unless the spec gives others."""
+    """The API server keeps its default limits unless the spec has others."""
     flags = {"--max-requests-inflight=3000", "--max-mutating-requests-inflight=1500"}
     spec = ClusterSpec(max_requests_inflight=3000, max_mutating_requests_inflight=1500)
-    assert flags <= set(commands.apiserver(setting(spec)))
-    assert not [part for part in commands.apiserver(setting(ClusterSpec())) if "inflight" in part]
+    assert flags <= set(commands.apiserver(context(spec)))
+    assert not [part for part in commands.apiserver(context(ClusterSpec())) if "inflight" in part]
 
 
-def test_node_failure_is_played_only_when_asked() -> None:
-    """Leases and the controller that watches them come together or not at all."""
-    off, on = setting(ClusterSpec()), setting(ClusterSpec(node_lifecycle=True))
+def test_node_lifecycle_is_off_by_default() -> None:
+    """Leases and the controller that watches them come together."""
+    off, on = context(ClusterSpec()), context(ClusterSpec(node_lifecycle=True))
     assert "--controllers=*,-node-lifecycle-controller" in commands.controller_manager(off)
     assert "--controllers=*" in commands.controller_manager(on)
     assert "--node-lease-duration-seconds=0" in commands.kwok(off)
     assert "--node-lease-duration-seconds=40" in commands.kwok(on)
 
 
-def test_the_peer_is_not_throttled() -> None:
-    """The peer scheduler gets the client rate that a fair comparison needs, and no leader election."""
-    config = commands.scheduler_config(setting(ClusterSpec()))
+def test_kube_scheduler_is_not_throttled() -> None:
+    """It gets the client rate that a fair comparison needs, and no leader election."""
+    config = commands.scheduler_config(context(ClusterSpec()))
     assert config["leaderElection"] == {"leaderElect": False}
     assert config["clientConnection"] == {"kubeconfig": "/lab/scheduler.kubeconfig", "qps": 5000, "burst": 5000}
 
 
-def test_kwok_leaves_real_nodes_alone() -> None:
-    """Kwok plays only the nodes that say so."""
-    command = commands.kwok(setting(ClusterSpec()))
+def test_kwok_ignores_real_nodes() -> None:
+    """It simulates annotated nodes only."""
+    command = commands.kwok(context(ClusterSpec()))
     assert "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake" in command
     assert not [part for part in command if "manage-all-nodes" in part]

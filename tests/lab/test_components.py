@@ -5,21 +5,21 @@ from cpg_lab.specs import ClusterSpec
 from cpg_lab.versions import COMPONENTS
 
 
-def test_store_and_server_come_first() -> None:
-    """Whatever was asked for, in whatever order, what the others lean on is started first."""
+def test_etcd_and_the_api_server_start_first() -> None:
+    """Whatever the spec lists, in whatever order."""
     spec = ClusterSpec(components=("kwok", "controller-manager"))
-    assert [kind.name for kind in components.wanted(spec)] == ["etcd", "apiserver", "controller-manager", "kwok"]
+    assert [kind.name for kind in components.of_spec(spec)] == ["etcd", "apiserver", "controller-manager", "kwok"]
 
 
 def test_the_table_is_complete() -> None:
-    """Each component that a version has is in the table, with ports of its own."""
+    """Each component of a version is in the table, with ports of its own."""
     assert {name for table in COMPONENTS.values() for name in table} == set(components.BY_NAME)
     ports = [port for kind in components.ALL for port in kind.ports]
     assert len(ports) == len(set(ports))
 
 
-def test_the_peer_is_no_administrator() -> None:
-    """The peer scheduler passes the same flow control as ours: administrators are exempt from it."""
+def test_kube_scheduler_is_not_an_administrator() -> None:
+    """Administrators are exempt from flow control, to which ours is subject."""
     peer = components.BY_NAME["scheduler"]
     assert peer.user == "system:kube-scheduler"
     assert "system:masters" not in peer.groups

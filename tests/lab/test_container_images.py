@@ -1,4 +1,4 @@
-"""Images made by hand are what the standard says, and the same bytes each time."""
+"""Container images written by hand follow the OCI format and are reproducible."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ def packed(place: Path) -> dict[str, bytes]:
         return {entry.name: source.read() for entry in archive if (source := archive.extractfile(entry))}
 
 
-def made(folder: Path, name: str = "image.tar") -> Path:
+def written(folder: Path, name: str = "image.tar") -> Path:
     """Write an image of a program."""
     program = folder / "pause"
     program.write_bytes(b"#!")
@@ -23,9 +23,9 @@ def made(folder: Path, name: str = "image.tar") -> Path:
     return folder / name
 
 
-def test_every_blob_is_where_its_digest_says(tmp_path: Path) -> None:
-    """From the index over the manifest to configuration and layer, each digest and size is that of the bytes."""
-    files = packed(made(tmp_path))
+def test_every_blob_matches_its_digest(tmp_path: Path) -> None:
+    """From the index over the manifest to configuration and layer, digests and sizes match the bytes."""
+    files = packed(written(tmp_path))
     (manifest,) = json.loads(files["index.json"])["manifests"]
     inner = json.loads(files[f"blobs/sha256/{manifest['digest'][7:]}"])
     for described in (manifest, inner["config"], *inner["layers"]):
@@ -36,8 +36,8 @@ def test_every_blob_is_where_its_digest_says(tmp_path: Path) -> None:
 
 
 def test_the_layer_holds_the_program(tmp_path: Path) -> None:
-    """The one layer has the one file, executable, and the configuration runs it as nobody."""
-    files = packed(made(tmp_path))
+    """The only layer has the only file, executable, and the configuration runs it without privileges."""
+    files = packed(written(tmp_path))
     (manifest,) = json.loads(files["index.json"])["manifests"]
     inner = json.loads(files[f"blobs/sha256/{manifest['digest'][7:]}"])
     config = json.loads(files[f"blobs/sha256/{inner['config']['digest'][7:]}"])
@@ -46,6 +46,6 @@ def test_the_layer_holds_the_program(tmp_path: Path) -> None:
     assert config["config"] == {"Entrypoint": ["/bin/pause"], "User": "65535:65535"}
 
 
-def test_the_same_program_makes_the_same_bytes(tmp_path: Path) -> None:
-    """Nothing in an archive depends on when it was made."""
-    assert made(tmp_path).read_bytes() == made(tmp_path, "again.tar").read_bytes()
+def test_equal_programs_give_equal_archives(tmp_path: Path) -> None:
+    """Nothing in an archive depends on the time of writing."""
+    assert written(tmp_path).read_bytes() == written(tmp_path, "again.tar").read_bytes()

@@ -1,4 +1,4 @@
-"""Starting, watching and stopping components, with small programs in their place."""
+"""Starting, checking and stopping components, with small programs instead of the real ones."""
 
 import json
 import time
@@ -35,7 +35,7 @@ if not mark.exists():
 
 @pytest.fixture
 def plane(tmp_path: Path, program: Script) -> Iterator[Callable[[str], ControlPlane]]:
-    """Make a control plane whose etcd is a script."""
+    """Return a control plane with a script as etcd."""
     made: list[ControlPlane] = []
     (tmp_path / "logs").mkdir()
 
@@ -53,7 +53,7 @@ Make = Callable[[str], ControlPlane]
 
 @pytest.fixture(autouse=True)
 def _no_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let etcd's plain HTTP be asked without an authority."""
+    """Let the health check of etcd's plain HTTP use no authority."""
     assert tmp_path.is_dir()
     real = probing.unready_reason
     monkeypatch.setattr(
@@ -63,8 +63,8 @@ def _no_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
 
 
-def test_a_component_is_started_when_it_answers(plane: Make) -> None:
-    """Starting returns once the component is ready; starting it again does nothing."""
+def test_starting_returns_once_the_component_is_ready(plane: Make) -> None:
+    """A second start does nothing."""
     running = plane(SERVER)
     running.start_component("etcd")
     first = running.processes["etcd"]
@@ -75,35 +75,35 @@ def test_a_component_is_started_when_it_answers(plane: Make) -> None:
 
 
 def test_a_death_while_starting_is_reported_at_once(plane: Make) -> None:
-    """A component that dies gives an error with its name and last words, long before the timeout."""
+    """The error has name and log of a component that dies, long before the timeout."""
     began = time.monotonic()
     with pytest.raises(StartError, match=r"(?s)etcd died while starting \(exit code 1\).*bad flag --frob"):
         plane("import sys; sys.exit('bad flag --frob')").start_component("etcd")
     assert time.monotonic() - began < 5
 
 
-def test_silence_ends_with_the_timeout(plane: Make) -> None:
-    """A component that runs but never answers gives an error that says what was waited for."""
-    with pytest.raises(StartError, match=r"(?s)etcd was not ready within 0 s \(.*it said last:\nhello"):
+def test_a_component_that_never_answers_is_an_error(plane: Make) -> None:
+    """The error after the timeout has the last failure of the health check."""
+    with pytest.raises(StartError, match=r"(?s)etcd was not ready within 0 s \(.*the end of its log:\nhello"):
         plane("import time; print('hello', flush=True); time.sleep(60)").start_component("etcd", 0.4)
 
 
 def test_a_lost_port_is_replaced(plane: Make) -> None:
-    """A component whose port somebody took meanwhile is started again with another."""
+    """A component that lost its port to another process is started again on another port."""
     running = plane(LOSES_PORT_ONCE + SERVER)
     running.start_component("etcd")
     assert running.processes["etcd"].alive
     assert running.dead() == {}
 
 
-def test_losing_ports_for_ever_is_an_error(plane: Make) -> None:
-    """Something else is wrong when every port is taken: it ends after a few tries."""
+def test_losing_every_port_is_an_error(plane: Make) -> None:
+    """After a few attempts."""
     with pytest.raises(StartError, match="address already in use"):
         plane("import sys; sys.exit('bind: address already in use')").start_component("etcd")
 
 
-def test_a_crash_is_noticed_and_mended(plane: Make) -> None:
-    """A killed component is reported as dead, and comes back at the same address."""
+def test_a_killed_component_can_be_started_again(plane: Make) -> None:
+    """It is reported as dead, and comes back on the same port."""
     running = plane(SERVER)
     running.start_component("etcd")
     url = running.url("etcd")
@@ -116,7 +116,7 @@ def test_a_crash_is_noticed_and_mended(plane: Make) -> None:
 
 
 def test_unknown_components_are_errors(plane: Make) -> None:
-    """Asking for what the cluster has not, or has not started, says so."""
+    """And so are components that were not started."""
     running = plane(SERVER)
     with pytest.raises(StartError, match="the cluster has no scheduler; it has etcd, apiserver"):
         running.start_component("scheduler")
@@ -124,8 +124,8 @@ def test_unknown_components_are_errors(plane: Make) -> None:
         running.kill_component("etcd")
 
 
-def test_stopping_forces_who_is_impatient(plane: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C during the grace cuts it short, and still nothing is left."""
+def test_an_interrupt_skips_the_grace_period(plane: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C during the grace period kills the processes; none is left."""
     running = plane(SERVER)
     running.start_component("etcd")
     process = running.processes["etcd"]
@@ -140,8 +140,8 @@ def test_stopping_forces_who_is_impatient(plane: Make, monkeypatch: pytest.Monke
     monkeypatch.undo()
 
 
-def test_users_are_listed_for_the_server(plane: Make, tmp_path: Path) -> None:
-    """The table of tokens has the administrator, and is private."""
+def test_the_token_table_has_the_users(plane: Make, tmp_path: Path) -> None:
+    """It contains the administrator, and it is private."""
     running = plane(SERVER)
     running._write_tokens()
     table = tmp_path / "tokens.csv"

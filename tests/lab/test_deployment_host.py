@@ -1,4 +1,4 @@
-"""Deployments that run as processes for as long as a named cluster does."""
+"""Deployments that run as processes for as long as a named cluster."""
 
 import json
 import subprocess
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 SLEEP = "import time; time.sleep(60)"
 
 
-class FakePod:
-    """A pod that is somewhere."""
+class FakePodProcess:
+    """A pod with a URL."""
 
     def url(self) -> str:
-        """Say where."""
+        """Return where the pod listens."""
         return "http://127.0.0.1:1"
 
 
 class FakeDeployments:
-    """Deployments that take note of who runs."""
+    """Deployments that record whether they run."""
 
     log: list[str]
 
     def __init__(self, _: object, found: list[dict[str, Any]], *, folder: Path) -> None:
-        """Take what is to run."""
+        """Take the Deployments."""
         self.folder = folder
-        self.pods = {one["name"]: [FakePod()] for one in found}
+        self.pods = {one["name"]: [FakePodProcess()] for one in found}
 
     def __enter__(self) -> Self:
         self.log.append("begun")
@@ -49,13 +49,13 @@ class FakeAccess:
     """An API server with one Deployment."""
 
     def kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Answer any question."""
+        """Return the Deployment."""
         return subprocess.CompletedProcess(arguments, 0, stdout=json.dumps({"items": [{"name": "a"}]}))
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """Give a lab whose API server is no more than a Deployment."""
+    """Return a lab with the fake API server."""
     monkeypatch.setenv("KUBE_CPG_LAB", str(tmp_path))
     monkeypatch.setattr(Lab, "access", lambda _: FakeAccess())
     monkeypatch.setattr(deployment_host, "Deployments", FakeDeployments)
@@ -66,7 +66,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def test_deployments_end_with_the_cluster(lab: Lab, run: "Runner") -> None:
-    """They are told to be ready while the supervisor lives, and ended when it does not."""
+    """They become ready while the supervisor runs, and end with it."""
     supervisor = run(SLEEP, name="supervisor")
     assert supervisor.identity is not None
     lab.folder.write_state(LabState(supervisor=supervisor.identity, phase="ready"))
@@ -83,19 +83,19 @@ def test_deployments_end_with_the_cluster(lab: Lab, run: "Runner") -> None:
 
 
 def test_a_lab_that_does_not_run_hosts_nothing(lab: Lab) -> None:
-    """Whoever asks is told, by an error that the command line shows as one sentence."""
+    """The error is a sentence for the command line."""
     with pytest.raises(LabError, match="some does not run"):
         deployment_host.run_host(lab, "ours")
 
 
-def test_who_begins_hears_the_last_words_of_what_did_not_start(lab: Lab) -> None:
-    """The process of its own finds no cluster, and what it says of that is passed on."""
+def test_the_log_of_a_failed_host_is_in_the_error(lab: Lab) -> None:
+    """The host process finds no cluster, and its error output reaches the caller."""
     with pytest.raises(LabError, match="some does not run"):
         deployment_host.start_host(lab, "ours")
 
 
-def test_what_is_run_already_is_told_again(lab: Lab, run: "Runner") -> None:
-    """Who asks twice gets the same addresses and nothing is started, unless who ran them is gone."""
+def test_a_running_host_is_used_again(lab: Lab, run: "Runner") -> None:
+    """A second call returns the same URLs; a host that died is replaced."""
     host = run(SLEEP, name="host")
     assert host.identity is not None
     folder = lab.folder.path / "hosted" / "ours"

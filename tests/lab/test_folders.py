@@ -1,4 +1,4 @@
-"""Where things are kept, as the environment says."""
+"""Folders of the lab, as the environment says."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from cpg_lab.errors import LabError
 
 
 def test_the_cache_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own variable wins over everything else, and the folder is made."""
+    """Our own variable has precedence, and the folder is created."""
     monkeypatch.setenv("KUBE_CPG_CACHE", str(tmp_path / "mine"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert folders.cache() == tmp_path / "mine"
@@ -17,37 +17,37 @@ def test_the_cache_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_cache_follows_the_desktop_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without our variable the cache is in the folder that the desktop's variable names."""
+    """Without our variable the cache is below XDG_CACHE_HOME."""
     monkeypatch.delenv("KUBE_CPG_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert folders.cache() == tmp_path / "xdg" / "kube-cpg"
 
 
 @pytest.mark.parametrize("given", ["", "relative"])
-def test_the_cache_is_at_home_otherwise(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty or relative desktop variable counts as none, as its convention demands."""
+def test_the_cache_is_in_the_home_folder_otherwise(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty or relative XDG_CACHE_HOME counts as none, by its specification."""
     monkeypatch.delenv("KUBE_CPG_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", given)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert folders.cache() == tmp_path / ".cache" / "kube-cpg"
 
 
-def test_passing_clusters_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder for passing clusters lets nobody else in, as it holds keys."""
+def test_temporary_clusters_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this user can enter the folder, because it holds keys."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert folders.temporary_clusters().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_public_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that others can enter, perhaps made by one of them, is not used."""
+    """A folder that other users can enter, perhaps created by one of them, is not used."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folders.temporary_clusters().chmod(0o755)
     with pytest.raises(LabError, match="not a private folder"):
         folders.temporary_clusters()
 
 
-def test_lasting_clusters_are_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clusters that outlive a command are in .lab beside pyproject.toml, unless a variable says otherwise."""
+def test_persistent_clusters_are_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in .lab beside pyproject.toml, unless a variable says otherwise."""
     monkeypatch.delenv("KUBE_CPG_LAB", raising=False)
     assert folders.persistent_clusters().name == ".lab"
     assert (folders.persistent_clusters().parent / "pyproject.toml").is_file()
@@ -56,7 +56,7 @@ def test_lasting_clusters_are_in_the_repository(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_unknown_module_is_an_error() -> None:
-    """A module that is not there is reported with its place, not as a failure of Go."""
+    """A missing module is reported with its path, before Go runs."""
     with pytest.raises(LabError, match=r"go/nothing has no go\.mod"):
         folders.module_folder("nothing")
 

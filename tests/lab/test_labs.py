@@ -1,4 +1,4 @@
-"""Named clusters: their state, and who may be ended."""
+"""Named clusters, their state and their processes."""
 
 import os
 import signal
@@ -24,21 +24,21 @@ DEAD = ProcessIdentity(2**22 + 1, 1)
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """Give a lab that was never started."""
+    """Return a lab that was never started."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(building, "ensure", lambda *_: {})
     return Lab("some", root=tmp_path / "labs")
 
 
-def noted(lab: Lab, state: LabState, spec: ClusterSpec | None = None) -> None:
-    """Write down a state as a supervisor would."""
+def with_state(lab: Lab, state: LabState, spec: ClusterSpec | None = None) -> None:
+    """Write a state as a supervisor would."""
     lab.folder.path.mkdir(parents=True, exist_ok=True)
     lab.folder.write_spec(spec or ClusterSpec())
     lab.folder.write_state(state)
 
 
 def running(run: "Runner") -> LabState:
-    """Give the state of a lab whose supervisor and component are small programs."""
+    """Return the state of a lab with small programs as supervisor and component."""
     supervisor, component = run(SLEEP, name="supervisor").identity, run(SLEEP, name="component").identity
     assert supervisor is not None
     assert component is not None
@@ -52,61 +52,61 @@ def running(run: "Runner") -> LabState:
 
 
 @pytest.mark.parametrize("name", ["", "A", "../up", "-a", "a" * 41])
-def test_names_are_plain(name: str) -> None:
-    """A name becomes a folder, so it has small letters, digits and dashes only."""
+def test_names_are_restricted(name: str) -> None:
+    """A name becomes a folder, so it has lower-case letters, digits and dashes only."""
     with pytest.raises(StateError, match="cannot be the name of a lab"):
         Lab(name)
 
 
-def test_what_was_never_up_is_down(lab: Lab) -> None:
-    """A lab without a folder is down: there is no way in, nothing to stop, and that is no error."""
+def test_a_lab_without_a_folder_is_down(lab: Lab) -> None:
+    """It has no access, and stopping it is no error."""
     assert lab.report().phase == "down"
-    assert not lab.report().well
+    assert not lab.report().is_healthy
     assert not lab.down()
     with pytest.raises(StateError, match="some does not run; start it with: cpg-lab up --name some"):
         lab.access()
 
 
 def test_a_running_lab_is_found(lab: Lab, run: "Runner") -> None:
-    """Its state tells the way in, and that all is well; it is in the list of labs."""
-    noted(lab, running(run))
-    assert lab.report().well
+    """Its state has the access and healthy components, and it is listed."""
+    with_state(lab, running(run))
+    assert lab.report().is_healthy
     assert lab.access().url == "https://127.0.0.1:1"
     assert [known.name for known in labs.known(lab.root)] == ["some"]
     assert lab.folder.state.stat().st_mode & 0o777 == 0o600
 
 
-def test_one_that_runs_as_asked_is_left_alone(lab: Lab, run: "Runner") -> None:
-    """Starting what runs does nothing; asking for something else is an error, not a surprise."""
-    noted(lab, running(run))
+def test_starting_a_running_lab_does_nothing(lab: Lab, run: "Runner") -> None:
+    """Starting it with another spec is an error."""
+    with_state(lab, running(run))
     assert not lab.up(ClusterSpec())
     with pytest.raises(StateError, match="first: cpg-lab down --name some"):
         lab.up(ClusterSpec(gates="native"))
-    assert lab.report().well
+    assert lab.report().is_healthy
 
 
 def test_a_dead_component_is_reported(lab: Lab, run: "Runner") -> None:
-    """When a component died the lab is not well, and the report says which one."""
-    noted(lab, replace(running(run), components=(("kwok", DEAD),)))
+    """The lab is not healthy, and the report names the component."""
+    with_state(lab, replace(running(run), components=(("kwok", DEAD),)))
     assert lab.report().components == (("kwok", DEAD.pid, False),)
-    assert not lab.report().well
+    assert not lab.report().is_healthy
 
 
 def test_a_dead_supervisor_is_reported(lab: Lab) -> None:
-    """When the supervisor died the lab is dead, and has no way in."""
-    noted(lab, LabState(supervisor=DEAD, phase="ready"))
+    """The lab is dead and has no access."""
+    with_state(lab, LabState(supervisor=DEAD, phase="ready"))
     assert lab.report().phase == "dead"
     with pytest.raises(StateError, match="does not run"):
         lab.access()
 
 
-def test_down_ends_those_and_only_those(lab: Lab, run: "Runner") -> None:
-    """Everything noted is ended, by force if need be; one that has only the number in common is left alone."""
+def test_down_ends_exactly_the_processes_of_the_lab(lab: Lab, run: "Runner") -> None:
+    """By force if need be; a process that only has the same number is left alone."""
     bystander = run(SLEEP, name="bystander").identity
     assert bystander is not None
     state = running(run)
     stranger = replace(bystander, started=bystander.started - 1)
-    noted(lab, replace(state, components=(*state.components, ("kwok", stranger))))
+    with_state(lab, replace(state, components=(*state.components, ("kwok", stranger))))
     (_, component), *_ = state.components
     component.send(signal.SIGKILL)  # else it would have to be waited for: this supervisor does not care
     assert lab.down()
@@ -115,25 +115,27 @@ def test_down_ends_those_and_only_those(lab: Lab, run: "Runner") -> None:
     assert not lab.root.exists()
 
 
-def test_the_stubborn_are_forced(lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component that its supervisor left behind is ended by force, after some patience."""
+def test_components_that_outlive_their_supervisor_are_killed(
+    lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a timeout."""
     monkeypatch.setattr(labs, "STOP_TIMEOUT", 0.3)
     state = running(run)
-    noted(lab, state)
+    with_state(lab, state)
     assert lab.down()
     assert not any(identity.is_running() for _, identity in state.components)
 
 
-def test_a_state_that_makes_no_sense_counts_as_none(lab: Lab) -> None:
-    """Half a file, or one of another version, is like no file: the lab is down, and can be cleared."""
-    noted(lab, LabState(supervisor=DEAD))
+def test_an_invalid_state_counts_as_none(lab: Lab) -> None:
+    """After a partial file, or one of another version, the lab is down and can be removed."""
+    with_state(lab, LabState(supervisor=DEAD))
     lab.folder.state.write_text('{"supervisor": 5')
     assert lab.report().phase == "down"
     assert lab.down()
 
 
-def test_what_the_supervisor_failed_with_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When starting fails the error is the supervisor's, with the place of the logs."""
+def test_the_error_of_the_supervisor_is_raised(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When starting fails, with the folder of the logs."""
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
     failed = LabState(supervisor=me, phase="failed", error="etcd died")
@@ -143,8 +145,8 @@ def test_what_the_supervisor_failed_with_is_told(lab: Lab, monkeypatch: pytest.M
         lab.up(ClusterSpec(), Display())
 
 
-def test_a_failure_leaves_its_logs_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed start there are logs to read, and neither data nor keys."""
+def test_a_failed_start_leaves_only_logs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither data nor keys are left."""
 
     def run(*_: object, **__: object) -> None:
         lab.files.logs.mkdir()
@@ -160,7 +162,7 @@ def test_a_failure_leaves_its_logs_only(lab: Lab, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_interrupted_start_leaves_nothing(lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while it starts ends the supervisor, and removes the folder and the lock."""
+    """Ctrl-C during the start ends the supervisor, and removes folder and lock."""
     state = replace(running(run), components=())
 
     def interrupted(*_: object, **__: object) -> None:
@@ -174,8 +176,8 @@ def test_an_interrupted_start_leaves_nothing(lab: Lab, run: "Runner", monkeypatc
     assert list(lab.root.iterdir()) == []
 
 
-def test_a_supervisor_that_ends_is_noticed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A supervisor that is gone before it said anything useful is an error with what it printed."""
+def test_a_supervisor_that_ends_early_is_an_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the supervisor's output."""
 
     def run(*_: object, **__: object) -> None:
         lab.folder.log.write_text("Traceback: no module")
@@ -186,8 +188,10 @@ def test_a_supervisor_that_ends_is_noticed(lab: Lab, monkeypatch: pytest.MonkeyP
         lab.up(ClusterSpec(), Display())
 
 
-def test_slowness_has_an_end(lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch) -> None:
-    """A supervisor that never gets ready is ended, with an error."""
+def test_a_supervisor_that_never_becomes_ready_is_ended(
+    lab: Lab, run: "Runner", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a timeout, with an error."""
     monkeypatch.setattr(labs, "START_TIMEOUT", 0.2)
     state = replace(running(run), phase="starting", components=())
     monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.folder.write_state(state))

@@ -1,4 +1,4 @@
-"""The script between us and a program."""
+"""The script that starts a program of the lab."""
 
 import os
 import subprocess
@@ -14,21 +14,21 @@ def _launch(parent: int, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, check=False)  # noqa: S603  # our own script
 
 
-def test_a_dead_parent_is_noticed() -> None:
-    """A script whose parent is not the one that started it does not become the program."""
+def test_the_program_does_not_start_after_the_death_of_the_parent() -> None:
+    """The script compares its parent with the one that started it."""
     done = _launch(1, "/bin/echo", "hello")
     assert done.returncode == 1
     assert done.stdout == ""
     assert "/bin/echo: the parent died before the program began" in done.stderr
 
 
-def test_it_becomes_the_program_with_its_arguments() -> None:
-    """The program gets its arguments as they are."""
+def test_the_program_gets_its_arguments() -> None:
+    """Unchanged."""
     assert _launch(os.getpid(), "/bin/echo", "a b", "--c=d").stdout == "a b --c=d\n"
 
 
-def test_a_kernel_that_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the tie cannot be made the program is not started: it could be left behind."""
+def test_a_refusal_of_the_kernel_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is not started, because it could outlive its parent."""
 
     class Refusing:
         def __init__(self, *_: object, **__: object) -> None:

@@ -27,7 +27,7 @@ def _await_text(process: Process, text: str) -> None:
 
 
 def test_a_held_lock_is_not_taken_twice(tmp_path: Path) -> None:
-    """While a block holds the lock nobody else gets it; after the block anybody does."""
+    """While a block holds the lock no other process gets it."""
     path = tmp_path / "lock"
     with locks.held(path):
         assert locks.try_hold(path) is None
@@ -36,8 +36,8 @@ def test_a_held_lock_is_not_taken_twice(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-def test_who_waits_says_so_once(tmp_path: Path) -> None:
-    """The second one is told that it waits, once, and gets the lock when the first is done."""
+def test_waiting_is_reported_once(tmp_path: Path) -> None:
+    """The second process waits, reports it once, and gets the lock when the first is done."""
     path, events = tmp_path / "lock", list[str]()
     waiting = threading.Event()
 
@@ -58,14 +58,14 @@ def test_who_waits_says_so_once(tmp_path: Path) -> None:
     assert events == ["waits", "first", "second"]
 
 
-def test_nobody_waits_for_a_free_lock(tmp_path: Path) -> None:
-    """A lock that is free is taken without a word."""
+def test_a_free_lock_is_taken_without_waiting(tmp_path: Path) -> None:
+    """Nothing is reported."""
     with locks.held(tmp_path / "lock", on_wait=lambda: pytest.fail("waited")):
         pass
 
 
 def test_a_death_releases_the_lock(tmp_path: Path, run: "Runner") -> None:
-    """A holder that is killed holds nothing any more."""
+    """A killed holder holds nothing any more."""
     path = tmp_path / "lock"
     holder = run(HOLD, str(path))
     _await_text(holder, "held")
@@ -77,7 +77,7 @@ def test_a_death_releases_the_lock(tmp_path: Path, run: "Runner") -> None:
 
 
 def test_a_replaced_file_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:
-    """Who waited on a file that was removed meanwhile locks the new one, so two never hold at once."""
+    """A process that waited on a removed file locks the new one, so two never hold the lock at once."""
     path = tmp_path / "lock"
     waiting, entered = threading.Event(), threading.Event()
 
@@ -97,7 +97,7 @@ def test_a_replaced_file_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_the_folder_is_made(tmp_path: Path) -> None:
-    """A lock may be asked for in a folder that is not there yet."""
+def test_the_folder_is_created(tmp_path: Path) -> None:
+    """A lock may be in a folder that does not exist yet."""
     with locks.held(tmp_path / "a" / "b" / "lock"):
         assert (tmp_path / "a" / "b" / "lock").exists()

@@ -1,4 +1,4 @@
-"""The command line: what is passed on, what is printed, and how it ends."""
+"""The command line: arguments, output and exit codes."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def _labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_up_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option reaches the spec, and the way in is printed."""
+def test_up_passes_all_options_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option reaches the spec, and the access is printed."""
     asked: list[tuple[str, ClusterSpec]] = []
 
     def up(lab: Lab, spec: ClusterSpec, _: object) -> bool:
@@ -50,8 +50,8 @@ def test_up_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "x runs already" in capsys.readouterr().out
 
 
-def test_up_has_what_a_demo_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without options the cluster has controllers and nodes that run pods; --with '' leaves them out."""
+def test_up_has_controllers_and_kwok_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--with '' leaves them out."""
     asked: list[ClusterSpec] = []
 
     def up(_: Lab, spec: ClusterSpec, __: object) -> bool:
@@ -67,7 +67,7 @@ def test_up_has_what_a_demo_needs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_errors_have_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the user can act upon is one message, with its notes, and exit code 1."""
+    """An error that users can act upon is one message, with its notes, and exit code 1."""
 
     def fails(*_: object) -> None:
         problem = StartError("etcd died")
@@ -95,8 +95,8 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err == "\ncpg-lab: interrupted\n"
 
 
-def test_build_prints_where_programs_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The programs that were asked for, or all, each with its path."""
+def test_build_prints_paths(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the named programs, or of all."""
     monkeypatch.setattr(building, "ensure", lambda names: {name: Path("/cache", name) for name in names})
     assert cli.main(["build", "kwok"]) == 0
     assert capsys.readouterr().out.split() == ["kwok", "/cache/kwok"]
@@ -104,10 +104,10 @@ def test_build_prints_where_programs_are(monkeypatch: pytest.MonkeyPatch, capsys
     assert len(capsys.readouterr().out.splitlines()) == len(PROGRAMS)
 
 
-def test_status_tells_and_fails_unless_all_is_well(
+def test_status_fails_unless_all_components_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dead component is named with its log; the exit code says whether all is well."""
+    """A dead component is printed with its log."""
     assert cli.main(["status"]) == 1
     assert capsys.readouterr().out == "no lab runs\n"
     monkeypatch.setattr(labs, "known", lambda: [Lab("x")])
@@ -121,22 +121,22 @@ def test_status_tells_and_fails_unless_all_is_well(
     assert "DEAD; see" in capsys.readouterr().out
 
 
-def test_down_twice_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is down stays down, without an error; with --all there may be none."""
+def test_down_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an error; with --all there may be no lab."""
     assert cli.main(["down"]) == 0
     assert capsys.readouterr().out == "lab was down already\n"
     assert cli.main(["down", "--all"]) == 0
 
 
 def test_kubeconfig_and_kubectl_need_a_running_lab(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where nothing runs, both say how to start it."""
+    """Otherwise both print how to start it."""
     for command in (["kubeconfig"], ["kubectl", "--", "get", "pods"], ["nodes", "2 nodes"]):
         assert cli.main(command) == 1
         assert "start it with: cpg-lab up --name lab" in capsys.readouterr().err
 
 
-def test_kubectl_is_become(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command becomes kubectl with the lab's kubeconfig and everything after the dashes."""
+def test_kubectl_replaces_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It gets the lab's kubeconfig and all arguments after the dashes."""
     called: list[object] = []
     monkeypatch.setattr("os.execv", lambda *arguments: called.append(arguments))
     monkeypatch.setattr(Lab, "access", lambda _: ACCESS)
@@ -146,10 +146,10 @@ def test_kubectl_is_become(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert capsys.readouterr().out == "/lab/kubeconfig\n"
 
 
-def test_env_and_host_say_what_a_shell_and_a_person_need(
+def test_env_and_host_print_exports_and_urls(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The one is for eval, the other tells where each pod is reached."""
+    """The first is for eval, the second prints the URL of each pod."""
     monkeypatch.setattr(shell_environment, "exports", lambda lab: f"export LAB={lab.name}\n")
     monkeypatch.setattr(
         deployment_host, "start_host", lambda lab, namespace: {f"{lab.name}-{namespace}": ["http://a", "http://b"]}

@@ -1,4 +1,4 @@
-"""Sources that are fetched and not built, by a Go that only pretends."""
+"""Sources that are fetched and not built, by a fake Go."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ else:
 
 @pytest.fixture
 def answer(program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
-    """Put a Go on the path that answers what it is given here."""
+    """Put a Go on PATH with this answer."""
     monkeypatch.setenv("PATH", str(program("go", GO).parent))
 
     def given(plain: object) -> None:
@@ -30,14 +30,14 @@ def answer(program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch)
     return given
 
 
-def test_the_folder_is_where_go_says(answer: Callable[[object], None]) -> None:
-    """Go has compared the hashes before it says so."""
+def test_the_folder_comes_from_go(answer: Callable[[object], None]) -> None:
+    """Go has verified the hashes before it answers."""
     answer({"Path": "x.dev/crds", "Dir": "/modules/x.dev/crds@v1"})
     assert module_sources.fetch_module("prometheus-operator", "x.dev/crds") == Path("/modules/x.dev/crds@v1")
 
 
-def test_what_cannot_be_had_is_said(answer: Callable[[object], None]) -> None:
-    """In the words of Go."""
+def test_a_failed_download_is_an_error(answer: Callable[[object], None]) -> None:
+    """With the output of Go."""
     answer({"Path": "x.dev/crds", "Error": "checksum mismatch"})
     with pytest.raises(BuildError, match="checksum mismatch"):
         module_sources.fetch_module("prometheus-operator", "x.dev/crds")

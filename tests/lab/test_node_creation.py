@@ -1,4 +1,4 @@
-"""Making nodes, against a connection that only writes down what it is sent."""
+"""Creating nodes, against a connection that records requests."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from cpg_lab.nodes import NodePool
 
 
 class Recorder:
-    """A connection that notes what was posted, and how much of it at once."""
+    """A connection that records what is posted, and how many requests are concurrent."""
 
     refused = ""
 
@@ -33,7 +33,7 @@ class Recorder:
         """Close nothing."""
 
     async def post(self, path: str, body: dict[str, dict[str, str]]) -> bytes:
-        """Take a node."""
+        """Record a node."""
         assert path == "/api/v1/nodes"
         self.now += 1
         self.most = max(self.most, self.now)
@@ -48,29 +48,29 @@ class Recorder:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """Put the recorder in the place of every connection."""
+    """Replace every connection by the recorder."""
     connection = Recorder()
     monkeypatch.setattr(Connection, "from_kubeconfig", lambda _: connection)
     return connection
 
 
-def test_every_node_is_made_once(recorder: Recorder) -> None:
-    """All nodes of all pools are posted, many at once but not all."""
+def test_every_node_is_created_once(recorder: Recorder) -> None:
+    """The nodes of all pools, many at a time but not all."""
     pools = [NodePool.parse("10 racks x 50 nodes"), NodePool.parse("3 nodes, name=gpu")]
     assert node_creation.create_nodes(Path("/kubeconfig"), pools) == 503
     assert sorted(recorder.names) == sorted([*pools[0].names(), *pools[1].names()])
     assert 8 < recorder.most < 100
 
 
-def test_a_refusal_is_reported(recorder: Recorder) -> None:
-    """The server's words are in the error."""
+def test_an_error_of_the_server_is_reported(recorder: Recorder) -> None:
+    """With its message."""
     recorder.refused = "node-2"
-    with pytest.raises(LabError, match=r'1 of 4 nodes were not made; the first: .*nodes "node-2" already exists'):
+    with pytest.raises(LabError, match=r'1 of 4 nodes were not created; the first: .*nodes "node-2" already exists'):
         node_creation.create_nodes(Path("/kubeconfig"), [NodePool.parse("4 nodes")])
 
 
-def test_names_are_checked_before_anything_is_made(recorder: Recorder) -> None:
-    """Pools that share a name make no node at all."""
+def test_names_are_checked_first(recorder: Recorder) -> None:
+    """Pools that share a name create no node at all."""
     pool = NodePool.parse("4 nodes")
     with pytest.raises(DescriptionError):
         node_creation.create_nodes(Path("/kubeconfig"), [pool, pool])

@@ -1,4 +1,4 @@
-"""Descriptions of nodes: what they mean, and how they fail."""
+"""Descriptions of nodes: their meaning, and their errors."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ counts = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
 
 def describe(pool: NodePool) -> str:
-    """Write a pool as the description that means it."""
+    """Return the description of a pool."""
     levels = LEVELS[-len(pool.counts) :]
     parts = [" x ".join(f"{count} {level}s" for count, level in zip(pool.counts, levels, strict=True))]
     parts += [f"{key}={value}" for key, value in pool.capacity]
@@ -23,7 +23,7 @@ def describe(pool: NodePool) -> str:
 
 
 def test_the_description_of_the_readme() -> None:
-    """Blocks, racks and nodes, with what each node has."""
+    """Blocks, racks and nodes, with the properties of each node."""
     pool = NodePool.parse("2 blocks x 2 racks x 4 nodes, cpu=8, memory=16Gi, pods=110")
     assert pool.counts == (2, 2, 4)
     assert dict(pool.capacity) == {"cpu": "8", "memory": "16Gi", "pods": "110"}
@@ -32,8 +32,8 @@ def test_the_description_of_the_readme() -> None:
     assert pool.names()[-1] == "node-2-2-4"
 
 
-def test_everything_else_may_be_said() -> None:
-    """Further resources, labels, taints with and without a value, and another name."""
+def test_all_parts_of_a_description() -> None:
+    """Other resources, labels, taints with and without a value, and another name."""
     pool = NodePool.parse(
         "1 rack x 2 nodes, nvidia.com/gpu=8, label zone=a, label a.b/c=, "
         "taint dedicated=ml:NoSchedule, taint x:NoExecute, name=gpu"
@@ -60,14 +60,14 @@ def test_everything_else_may_be_said() -> None:
         ),
     ],
 )
-def test_labels_tell_the_place(text: str, labels: dict[str, str]) -> None:
-    """A node has a label for each level that there is, and no other."""
+def test_labels_name_the_position(text: str, labels: dict[str, str]) -> None:
+    """A node has a label for each level of its pool, and no other."""
     pool = NodePool.parse(text)
-    assert pool.labels_at(next(pool.places())) == labels
+    assert pool.labels_at(next(pool.positions())) == labels
 
 
 def test_labels_of_the_third_node_of_the_second_rack() -> None:
-    """Racks are named within their block."""
+    """The name of a rack contains its block."""
     labels = NodePool.parse("1 block x 2 racks x 3 nodes").labels_at((1, 2, 3))
     assert labels["topology.cpg.dev/rack"] == "rack-1-2"
     assert labels["kubernetes.io/hostname"] == "node-1-2-3"
@@ -98,14 +98,14 @@ def test_labels_of_the_third_node_of_the_second_rack() -> None:
         ("2 nodes, taint a b:NoSchedule", '"a b" cannot be the key of a taint'),
     ],
 )
-def test_a_wrong_description_says_what_is_wrong(text: str, complaint: str) -> None:
-    """Each mistake is answered with the part that it is in, and what would be right."""
+def test_an_invalid_description_is_explained(text: str, complaint: str) -> None:
+    """The error names the invalid part, and a valid one."""
     with pytest.raises(DescriptionError, match=complaint.replace("[", r"\[")):
         NodePool.parse(text)
 
 
 def test_levels_are_three_at_most() -> None:
-    """A pool made in code keeps the same rules as one that was described."""
+    """Also for a pool made in code."""
     with pytest.raises(DescriptionError, match="at most 3 levels, not 4"):
         NodePool(counts=(1, 1, 1, 1))
     with pytest.raises(DescriptionError, match="at most"):
@@ -114,10 +114,10 @@ def test_levels_are_three_at_most() -> None:
 
 
 @given(counts)
-def test_names_differ(numbers: list[int]) -> None:
-    """No two nodes of a pool have the same name or place, and there are as many as said."""
+def test_names_and_positions_are_unique(numbers: list[int]) -> None:
+    """And there are as many nodes as described."""
     pool = NodePool(counts=tuple(numbers))
-    assert len(set(pool.names())) == len(set(pool.places())) == len(pool)
+    assert len(set(pool.names())) == len(set(pool.positions())) == len(pool)
 
 
 @given(
@@ -126,10 +126,10 @@ def test_names_differ(numbers: list[int]) -> None:
     st.lists(st.sampled_from([("a", "b"), ("x.y/z", "1")]), max_size=2),
     st.lists(st.builds(NodeTaint, st.just("k"), st.sampled_from(["", "v"]), st.just("NoExecute")), max_size=2),
 )
-def test_a_description_says_it_all(
+def test_descriptions_round_trip(
     numbers: list[int], capacity: dict[str, str], labels: list[tuple[str, str]], taints: list[NodeTaint]
 ) -> None:
-    """Any pool can be described, and its description means that pool again."""
+    """Any pool can be described, and parsing its description returns an equal pool."""
     pool = NodePool(
         counts=tuple(numbers),
         capacity=tuple(({"cpu": "4", "memory": "16Gi", "pods": "110"} | capacity).items()),
@@ -141,13 +141,13 @@ def test_a_description_says_it_all(
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_pool_or_an_error_of_ours(text: str) -> None:
-    """Whatever is typed, there is a pool or a sentence about what is wrong."""
+    """Any input gives a pool or an error with a reason."""
     with contextlib.suppress(DescriptionError):
         NodePool.parse(text)
 
 
 def test_pools_must_not_share_names() -> None:
-    """Two pools of the same name are refused, naming a node; with a name of its own each is fine."""
+    """Two pools of the same name are rejected, with the name of a node; another name solves it."""
     pool = NodePool.parse("2 nodes")
     with pytest.raises(DescriptionError, match="two nodes would be called node-1"):
         check_names([pool, pool])
@@ -155,7 +155,7 @@ def test_pools_must_not_share_names() -> None:
 
 
 def test_the_object_is_ready_from_the_start() -> None:
-    """The Node that is made has its capacity, is ready, says that kwok may play it, and has its taints."""
+    """The Node has its capacity, is ready, has kwok's annotation and its taints."""
     pool = NodePool.parse("1 node, cpu=2, taint a=b:NoSchedule")
     node = manifest(pool, (1,), now="2026-11-18T12:00:00Z")
     assert node["metadata"] == {

@@ -1,4 +1,4 @@
-"""What a pod template says, and what becomes of it where there is no container."""
+"""Pod templates and the processes that run them."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ Plain = dict[str, Any]
 
 
 def deployment(spec: Plain | None = None, **container: Any) -> Plain:
-    """Return a Deployment whose container mounts a ConfigMap and listens on a port."""
+    """Return a Deployment with a container that mounts a ConfigMap and listens on a port."""
     plain = {
         "name": "main",
         "command": ["program"],
@@ -29,17 +29,17 @@ def deployment(spec: Plain | None = None, **container: Any) -> Plain:
 
 
 def sandbox() -> PodSandbox:
-    """Return a place where the port that is declared has become another."""
+    """Return a sandbox in which another port replaces the declared one."""
     return PodSandbox(name="some-1", namespace="space", folder=FOLDER, ports={8080: 31234})
 
 
 def planned(**container: Any) -> ProcessPlan:
-    """Return what is to be run of a container."""
+    """Return the process of a container."""
     return plan_process(read_template(deployment(**container)), sandbox(), MAPS)
 
 
-def test_paths_and_ports_are_exchanged_wherever_they_are_named() -> None:
-    """In files, words and variables alike; what only looks similar is left alone."""
+def test_paths_and_ports_are_replaced() -> None:
+    """In files, arguments and variables; similar text is left alone."""
     found = planned(
         args=["--config=/etc/x/settings.yaml", "--listen", "0.0.0.0:8080", "/etc/xy", "18080", "v8080"],
         env=[{"name": "WHERE", "value": "http://localhost:8080"}, {"name": "PORT", "value": "8080"}],
@@ -70,13 +70,13 @@ def test_paths_and_ports_are_exchanged_wherever_they_are_named() -> None:
     ],
 )
 def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
-    """As the downward API has it."""
+    """As the downward API defines."""
     found = planned(env=[{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}])
     assert found.environment == {"X": value}
 
 
-def test_words_may_name_variables() -> None:
-    """Those that come before; two dollars are one, and what is not known stays as it is."""
+def test_arguments_may_use_variables() -> None:
+    """Of those defined before; `$$` is a dollar, and an unknown name stays."""
     source = {"configMapKeyRef": {"name": "settings", "key": "level"}}
     found = planned(
         env=[{"name": "A", "valueFrom": source}, {"name": "B", "value": "$(A)-$(C)"}, {"name": "D"}],
@@ -87,7 +87,7 @@ def test_words_may_name_variables() -> None:
 
 
 def test_a_variable_without_any_source_is_empty() -> None:
-    """So the API server has it."""
+    """As on an API server."""
     assert planned(env=[{"name": "X", "valueFrom": {}}]).environment == {"X": ""}
 
 
@@ -102,23 +102,23 @@ def test_a_variable_without_any_source_is_empty() -> None:
         (deployment(readinessProbe={"exec": {"command": ["true"]}}), "httpGet"),
     ],
 )
-def test_what_a_process_cannot_have_is_refused_by_name(owner: Plain, says: str) -> None:
-    """Nothing that the template asks for is left out in silence."""
+def test_unsupported_features_are_rejected_by_name(owner: Plain, says: str) -> None:
+    """No field of the template is ignored silently."""
     with pytest.raises(DescriptionError, match=says) as caught:
         read_template(owner)
     assert "Deployment some" in str(caught.value)
 
 
-def test_a_field_that_no_process_has_is_refused_by_name() -> None:
-    """Likewise, as is a container that leaves its command to its image."""
+def test_unknown_fields_of_the_pod_are_rejected_by_name() -> None:
+    """And so is a container without a command."""
     with pytest.raises(DescriptionError, match=r"spec\.nodeName"):
         planned(env=[{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])
-    with pytest.raises(DescriptionError, match="says no command"):
+    with pytest.raises(DescriptionError, match="has no command"):
         planned(command=[])
 
 
 def test_a_port_is_found_by_name_and_by_number() -> None:
-    """Where it is now; one that was not declared is where it says."""
+    """It has the URL of its replacement; an undeclared port has its own number."""
     template = read_template(deployment(livenessProbe={"httpGet": {"port": "http", "path": "/x"}}))
     container = template.spec.container
     assert container.liveness_probe is not None

@@ -1,4 +1,4 @@
-"""Free ports are free, ours alone, and out of the way of outgoing connections."""
+"""Free ports are free, unique in this process, and outside the range of outgoing connections."""
 
 import socket
 from pathlib import Path
@@ -10,7 +10,7 @@ from cpg_lab.errors import LabError
 
 
 def test_a_free_port_can_be_bound() -> None:
-    """What is offered can be bound, and is below the range of outgoing connections."""
+    """It is below the range of outgoing connections."""
     port = ports.free_port()
     lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert 1024 < port < lowest_outgoing
@@ -19,13 +19,13 @@ def test_a_free_port_can_be_bound() -> None:
 
 
 def test_no_port_is_offered_twice() -> None:
-    """One process gets different ports each time, even if none of them is in use yet."""
+    """Even if none of them is in use yet."""
     offered = [ports.free_port() for _ in range(50)]
     assert len(set(offered)) == 50
 
 
-def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two ports the one that somebody listens on is not offered."""
+def test_a_port_in_use_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two ports the free one is returned."""
     first = ports.free_port()
     monkeypatch.setattr(ports, "_LOWEST", first)
     monkeypatch.setattr(ports, "_highest", lambda: first + 2)
@@ -35,7 +35,7 @@ def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_port_left_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When nothing is free the error names the range."""
+    """The error names the range."""
     monkeypatch.setattr(ports, "is_free", lambda _: False)
     with pytest.raises(LabError, match=r"no free port on 127\.0\.0\.1 between 20000 and"):
         ports.free_port()
@@ -45,7 +45,7 @@ def test_no_port_left_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_range_follows_the_kernel(
     text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ports end where outgoing ones begin; where that leaves too few, or cannot be read, a usual bound serves."""
+    """Ports end where the range of outgoing ones begins; if that leaves too few or cannot be read, at 60,000."""
     (tmp_path / "range").write_text(text)
     monkeypatch.setattr(ports, "_EPHEMERAL", tmp_path / "range")
     assert ports._highest() == expected

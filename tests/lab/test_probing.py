@@ -1,4 +1,4 @@
-"""Asking whether something is ready, from blocking code and from within an event loop."""
+"""Readiness checks, from blocking code and from within an event loop."""
 
 import http.server
 import threading
@@ -11,7 +11,7 @@ from cpg_lab import ports, probing
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Healthy at one path, not yet at another."""
+    """Healthy at one path, not ready at another."""
 
     codes: ClassVar = {"/healthz": 200, "/readyz": 500}
 
@@ -35,26 +35,26 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def ask(url: str, path: str) -> str | None:
-    """Ask without certificates or tokens."""
+def check(url: str, path: str) -> str | None:
+    """Check without certificates or tokens."""
     return probing.unready_reason(url, path, ca_file=None, token=None)
 
 
-def test_a_good_answer_is_no_reason(url: str) -> None:
-    """What answers well is ready."""
-    assert ask(url, "/healthz") is None
+def test_success_is_ready(url: str) -> None:
+    """There is no reason why not."""
+    assert check(url, "/healthz") is None
 
 
-def test_a_refusal_is_a_reason(url: str) -> None:
-    """What answers, but not well, is not ready, and its answer says why."""
-    assert (ask(url, "/readyz") or "").startswith("500")
+def test_an_error_status_is_the_reason(url: str) -> None:
+    """With the answer's text."""
+    assert (check(url, "/readyz") or "").startswith("500")
 
 
-def test_silence_is_a_reason() -> None:
-    """Nobody listening is the usual reason at the start."""
-    assert ask(f"http://{ports.LOOPBACK}:{ports.free_port()}", "/healthz")
+def test_a_refused_connection_is_the_reason() -> None:
+    """As usual during the start."""
+    assert check(f"http://{ports.LOOPBACK}:{ports.free_port()}", "/healthz")
 
 
 async def test_it_works_within_an_event_loop(url: str) -> None:
-    """Blocking code of the lab can be called from a coroutine, where a loop runs already."""
-    assert ask(url, "/healthz") is None
+    """A coroutine can call the lab's blocking code."""
+    assert check(url, "/healthz") is None

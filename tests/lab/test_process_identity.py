@@ -1,4 +1,4 @@
-"""A process is known by its number and its beginning."""
+"""A process is identified by its number and its start time."""
 
 import os
 import signal
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 SLEEP = "import time; time.sleep(60)"
 
 
-def test_we_live() -> None:
-    """The identity of this very process lives."""
+def test_this_process_runs() -> None:
+    """By its own identity."""
     identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     assert identity.is_running()
 
 
-def test_nobody_has_no_identity() -> None:
-    """A number that no process has gives none."""
+def test_an_unused_number_has_no_identity() -> None:
+    """None is returned."""
     assert ProcessIdentity.of(2**22 + 1) is None
 
 
-def test_the_same_number_may_be_somebody_else() -> None:
-    """Same number, other beginning: not the one that was meant, and not signalled."""
+def test_a_reused_number_is_another_process() -> None:
+    """With another start time it does not count as running, and is not signalled."""
     identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     other = replace(identity, started=identity.started - 1)
@@ -34,8 +34,8 @@ def test_the_same_number_may_be_somebody_else() -> None:
     other.send(signal.SIGKILL)  # would end the tests
 
 
-def test_a_signal_ends_it(run: "Runner") -> None:
-    """Signalling the one that was meant reaches it; afterwards it no longer lives, and signals go nowhere."""
+def test_a_signal_reaches_the_process(run: "Runner") -> None:
+    """Afterwards it does not run, and further signals do nothing."""
     process = run(SLEEP)
     identity = process.identity
     assert identity is not None
@@ -45,8 +45,8 @@ def test_a_signal_ends_it(run: "Runner") -> None:
     identity.send(signal.SIGKILL)
 
 
-def test_one_that_waits_to_be_noticed_does_not_live(run: "Runner") -> None:
-    """A process that ended counts as dead before its parent collects it."""
+def test_a_zombie_does_not_run(run: "Runner") -> None:
+    """Before its parent collects it."""
     process = run("pass")
     identity = ProcessIdentity.of(process.pid)
     assert identity is not None

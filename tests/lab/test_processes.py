@@ -1,4 +1,4 @@
-"""Programs are started so that nothing leaves them behind, and ended as gently as they allow."""
+"""Child processes cannot outlive the lab, and end gracefully if they can."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def await_death(identity: ProcessIdentity | None) -> None:
 
 
 def test_a_program_runs_and_writes_its_log(run: "Runner") -> None:
-    """What a program prints is in its log, both streams, and its exit code is kept."""
+    """The log has standard output and standard error, and the exit code is kept."""
     process = run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
     assert process.wait(10)
     assert sorted(process.output().split()) == ["err", "out"]
@@ -52,7 +52,7 @@ def test_a_program_runs_and_writes_its_log(run: "Runner") -> None:
 
 
 def test_output_is_of_this_run_only(run: "Runner") -> None:
-    """A log may hold several runs; a process tells of its own."""
+    """A log may contain several runs."""
     assert run("print('first')").wait(10)
     second = run("print('second')")
     assert second.wait(10)
@@ -61,7 +61,7 @@ def test_output_is_of_this_run_only(run: "Runner") -> None:
 
 
 def test_the_tail_is_short(run: "Runner") -> None:
-    """Last words are the last lines, not the whole log."""
+    """It has the last lines of the log."""
     process = run("for n in range(100): print(n)")
     assert process.wait(10)
     assert process.tail(2) == "98\n99"
@@ -70,30 +70,30 @@ def test_the_tail_is_short(run: "Runner") -> None:
 
 
 def test_a_program_has_a_session_of_its_own(run: "Runner") -> None:
-    """Ctrl-C in our terminal does not reach it: it is in another session."""
+    """Ctrl-C in our terminal does not reach it."""
     process = run(SLEEP)
     await_output(process)
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 
-def test_stop_asks_first(run: "Runner") -> None:
-    """A program that ends when asked ends by that signal, without the force."""
+def test_stop_terminates_first(run: "Runner") -> None:
+    """A program that ends on SIGTERM is not killed."""
     process = run(SLEEP)
     await_output(process)
     process.stop(10)
     assert process.exit_code == -signal.SIGTERM
 
 
-def test_stop_forces_the_stubborn(run: "Runner") -> None:
-    """A program that does not listen is killed after the grace."""
+def test_stop_kills_after_the_grace_period(run: "Runner") -> None:
+    """A program that ignores SIGTERM."""
     process = run(STUBBORN)
     await_output(process)
     process.stop(0.2)
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_stopping_twice_is_fine(run: "Runner") -> None:
-    """What has ended is left alone, whatever it is told."""
+def test_stopping_can_be_repeated(run: "Runner") -> None:
+    """A process that ended is left alone."""
     process = run("pass")
     assert process.wait(10)
     process.stop(0.1)
@@ -101,8 +101,8 @@ def test_stopping_twice_is_fine(run: "Runner") -> None:
     assert process.exit_code == 0
 
 
-def test_graces_run_side_by_side(run: "Runner") -> None:
-    """Several stubborn programs cost one grace, not one each."""
+def test_grace_periods_are_concurrent(run: "Runner") -> None:
+    """Several programs that ignore SIGTERM cost one grace period."""
     stubborn = [run(STUBBORN, name=str(number)) for number in range(3)]
     for process in stubborn:
         await_output(process)
@@ -112,21 +112,21 @@ def test_graces_run_side_by_side(run: "Runner") -> None:
     assert not any(process.alive for process in stubborn)
 
 
-def test_killing_takes_the_children_along(run: "Runner") -> None:
-    """What a program started ends with it."""
+def test_killing_includes_the_children(run: "Runner") -> None:
+    """Programs that a program started end with it."""
     process = run(FAMILY)
     child = ProcessIdentity.of(int(await_output(process, "\n")))
     process.kill()
     await_death(child)
 
 
-def test_waiting_has_an_end(run: "Runner") -> None:
-    """Waiting says whether the end came in time."""
+def test_waiting_has_a_timeout(run: "Runner") -> None:
+    """It returns whether the process ended."""
     assert not run(SLEEP).wait(0.05)
 
 
-def test_a_program_outlives_the_thread_that_asked_for_it(run: "Runner") -> None:
-    """The tie to the parent is not to the thread that happened to start the program."""
+def test_a_program_outlives_the_thread_that_started_it(run: "Runner") -> None:
+    """The kernel ties it to the forking thread, which lives as long as the process."""
     started: list[Process] = []
     thread = threading.Thread(target=lambda: started.append(run(SLEEP)))
     thread.start()
@@ -136,16 +136,16 @@ def test_a_program_outlives_the_thread_that_asked_for_it(run: "Runner") -> None:
     assert started[0].alive
 
 
-def test_a_missing_program_says_so(tmp_path: Path) -> None:
-    """What cannot be run ends at once, and its log names it."""
+def test_a_missing_program_is_named_in_the_log(tmp_path: Path) -> None:
+    """The process ends at once."""
     process = Process("nothing", [tmp_path / "nothing"], log=tmp_path / "log")
     assert process.wait(10)
     assert process.exit_code == 1
     assert f"cannot run {tmp_path / 'nothing'}: No such file" in process.output()
 
 
-def test_a_killed_parent_takes_its_programs_along(tmp_path: Path) -> None:
-    """Kill -9 of the process that started a program ends the program."""
+def test_a_killed_parent_ends_its_programs(tmp_path: Path) -> None:
+    """Kill -9 of the parent ends the program."""
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom cpg_lab.processes import Process\n"
         "process = Process('child', ['/bin/sleep', '60'], log=Path(sys.argv[1]))\n"
@@ -161,7 +161,7 @@ def test_a_killed_parent_takes_its_programs_along(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When we are interrupted while a program starts, the program does not go on, unknown to anybody."""
+    """An interrupt during the start kills the program."""
     started: list[subprocess.Popen[bytes]] = []
     popen, result = subprocess.Popen, Future.result
 

@@ -1,4 +1,4 @@
-"""The arithmetic of progress, and how it is shown."""
+"""Progress, and the line that shows it."""
 
 import io
 
@@ -13,17 +13,17 @@ class Terminal(io.StringIO):
     """A stream that is a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return true."""
         return True
 
 
 class Clock:
-    """A clock that stands still until moved."""
+    """A clock that a test sets."""
 
     now = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
 
@@ -32,21 +32,21 @@ def test_time_left_follows_the_pace() -> None:
     assert Progress(100).advanced(25, 10.0).seconds_left == 30.0
 
 
-def test_no_guess_from_too_little() -> None:
-    """Nothing done, or hardly begun: no time is promised."""
+def test_no_estimate_from_too_little() -> None:
+    """Nothing done, or hardly started."""
     assert Progress(100).advanced(0, 10.0).seconds_left is None
     assert Progress(100).advanced(1, 0.5).seconds_left is None
 
 
-def test_what_is_done_is_done() -> None:
-    """At the end nothing is left; where there was nothing to do, all of it is done."""
+def test_a_complete_build_has_no_time_left() -> None:
+    """And a build without packages is complete."""
     assert Progress(10).advanced(10, 1.0).seconds_left == 0.0
     assert Progress(0).fraction == 1.0
 
 
 @given(st.integers(0, 500), st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 1000))))
-def test_progress_never_goes_back(total: int, steps: list[tuple[int, float]]) -> None:
-    """Whatever is counted, the fraction only grows, within 0 and 1, and time left is never negative."""
+def test_progress_never_decreases(total: int, steps: list[tuple[int, float]]) -> None:
+    """The fraction stays within 0 and 1, and the time left is never negative."""
     progress = Progress(total)
     for done, elapsed in steps:
         later = progress.advanced(done, elapsed)
@@ -56,26 +56,26 @@ def test_progress_never_goes_back(total: int, steps: list[tuple[int, float]]) ->
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (125.2, "2 min 5 s")])
-def test_durations_are_for_people(seconds: float, text: str) -> None:
-    """Seconds below a minute, then minutes and seconds."""
+def test_durations_have_minutes_and_seconds(seconds: float, text: str) -> None:
+    """Only seconds below a minute."""
     assert duration(seconds) == text
 
 
 def test_a_sentence_has_percentage_and_time() -> None:
-    """A line names what is done, how far it is, and how long it will take when that can be told."""
+    """The line has title and percentage, and the time left where it is known."""
     assert sentence("Building", Progress(4).advanced(1, 20.0)) == "Building: 25%, 1 min 0 s left"
     assert sentence("Building", Progress(4)) == "Building: 0%"
 
 
 def test_linking_is_named() -> None:
-    """When every package is compiled the line says that it links, as no pace can be told from silence."""
+    """Once every package is compiled, because linking prints nothing to estimate from."""
     progress = Progress(100, silent=40)
     assert not progress.advanced(59, 10.0).linking
     assert sentence("Building", progress.advanced(60, 10.0)) == "Building: 60%, linking"
 
 
 def test_without_a_terminal_lines_are_rare() -> None:
-    """A log gets a plain line now and then, and none twice."""
+    """A log gets a line every 15 s, and none twice."""
     clock, stream = Clock(), io.StringIO()
     display = Display("Building", stream, clock)
     for second in range(60):
@@ -91,7 +91,7 @@ def test_without_a_terminal_lines_are_rare() -> None:
 
 
 def test_on_a_terminal_the_line_is_rewritten() -> None:
-    """A terminal has one line that changes, and a message does not get mixed up with it."""
+    """A message goes on a line of its own."""
     clock, stream = Clock(), Terminal()
     display = Display("Building", stream, clock)
     display.show(Progress(4).advanced(1, 20.0))
@@ -104,7 +104,7 @@ def test_on_a_terminal_the_line_is_rewritten() -> None:
 
 
 def test_nothing_to_do_is_not_shown() -> None:
-    """No percentage is shown of nothing."""
+    """There is no percentage of nothing."""
     stream = io.StringIO()
     Display("Building", stream).show(Progress(0))
     assert stream.getvalue() == ""

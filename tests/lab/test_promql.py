@@ -1,4 +1,4 @@
-"""How our program for PromQL is asked, with one that only pretends; the real one is asked in tests/e2e/monitoring."""
+"""Requests to promcheck, with a fake program; the real one runs in tests/e2e/monitoring."""
 
 import json
 from collections.abc import Callable
@@ -27,20 +27,20 @@ print(json.dumps({
 
 @pytest.fixture
 def promcheck(program: Callable[[str, str], Path]) -> Promcheck:
-    """Return one that pretends."""
+    """Return a fake promcheck."""
     return Promcheck(program("promcheck", PROGRAM))
 
 
-def test_the_answer_is_by_history_and_expression(promcheck: Promcheck) -> None:
-    """Rules go as the text of a file, expressions and series as they are."""
+def test_results_are_by_history_and_expression(promcheck: Promcheck) -> None:
+    """Rules are sent as the text of a file, expressions and series as they are."""
     rules = {"groups": [{"name": "g", "rules": []}]}
-    told = promcheck.ask({"idle": {"up": "1x240"}}, rules=rules, expressions=["up"])
+    told = promcheck.evaluate({"idle": {"up": "1x240"}}, rules=rules, expressions=["up"])
     assert told.fired == {"idle": [Firing(alert=json.dumps(rules), after=30.0, labels={}, annotations={})]}
     assert told.found == {"idle": {"up": 1}}
     assert told.selectors == {"up": [Selector(metric="up", labels=("pod",))]}
 
 
-def test_what_cannot_be_played_is_said(promcheck: Promcheck) -> None:
-    """In the words of the program."""
+def test_an_error_of_the_program_is_raised(promcheck: Promcheck) -> None:
+    """With its message."""
     with pytest.raises(LabError, match="promcheck: nothing to play"):
-        promcheck.ask({})
+        promcheck.evaluate({})

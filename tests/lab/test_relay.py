@@ -1,4 +1,4 @@
-"""Connections are carried both ways, to their end."""
+"""Relays copy connections in both directions, to their end."""
 
 import asyncio
 import contextlib
@@ -21,15 +21,15 @@ async def relays(*ways: tuple[str, str]) -> AsyncIterator[None]:
 
 
 async def connected(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as soon as somebody listens."""
+    """Connect as soon as a server listens."""
     while True:
         with contextlib.suppress(OSError):
             return await asyncio.open_connection(host, port)
         await asyncio.sleep(0.01)
 
 
-async def test_two_relays_lead_over_a_socket_to_a_server(tmp_path: Path) -> None:
-    """What is said at one end is heard at the other, and so is the answer, however long it is."""
+async def test_two_relays_reach_a_server_over_a_socket(tmp_path: Path) -> None:
+    """Request and answer pass, however long they are."""
 
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.readline()).upper() * 10_000)
@@ -48,8 +48,8 @@ async def test_two_relays_lead_over_a_socket_to_a_server(tmp_path: Path) -> None
         assert answer == b"HELLO\n" * 10_000
 
 
-async def test_a_connection_to_nobody_ends(tmp_path: Path) -> None:
-    """Who is led to a place where nobody listens is told by the end of the connection."""
+async def test_a_connection_without_a_server_ends(tmp_path: Path) -> None:
+    """The client sees the end of the stream."""
     here = ports.free_port()
     async with relays((f"{ports.LOOPBACK}:{here}", str(tmp_path / "nobody.sock"))):
         reader, writer = await connected(ports.LOOPBACK, here)

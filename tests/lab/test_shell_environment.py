@@ -1,4 +1,4 @@
-"""A named cluster from one's own shell."""
+"""The shell environment for a named cluster."""
 
 import subprocess
 from pathlib import Path
@@ -10,8 +10,8 @@ from cpg_lab.access import Access
 from cpg_lab.labs import Lab
 
 
-def test_a_shell_finds_the_programs_and_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the eval, kubectl is the lab's under its own name, twice as well as once, and folders may have spaces."""
+def test_a_shell_finds_programs_and_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After eval, kubectl is the lab's; eval can be repeated, and paths may contain spaces."""
     program = tmp_path / "kubectl-1234"
     program.write_text('#!/bin/sh\necho "looks at $KUBECONFIG"\n')
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A cluster's spec is checked when it is made."""
+"""Specs of clusters are validated on construction."""
 
 import msgspec
 import pytest
@@ -8,13 +8,13 @@ from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
 
-def test_the_least_cluster_needs_three_programs() -> None:
-    """Store, API server and kubectl; nothing is built that was not asked for."""
+def test_the_smallest_cluster_needs_three_programs() -> None:
+    """etcd, API server and kubectl."""
     assert ClusterSpec().programs() == ("etcd", "kube-apiserver", "kubectl")
 
 
-def test_components_bring_their_programs() -> None:
-    """Each component that is asked for brings its program, of the cluster's version."""
+def test_components_add_their_programs() -> None:
+    """Each of the cluster's version."""
     spec = ClusterSpec(components=("scheduler", "kwok"))
     assert set(spec.programs()) == {"etcd", "kube-apiserver", "kubectl", "kube-scheduler", "kwok"}
     assert "kube-apiserver-1.30" in ClusterSpec(kubernetes="1.30", components=("kwok",)).programs()
@@ -31,14 +31,14 @@ def test_components_bring_their_programs() -> None:
         ({"nodes": (NodePool(counts=(1,)), NodePool(counts=(1,)))}, "two nodes would be called node-1"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict[str, object], complaint: str) -> None:
-    """A spec that no cluster can meet is an error with a reason, before anything is built."""
+def test_invalid_specs_are_rejected(fields: dict[str, object], complaint: str) -> None:
+    """With a reason, before anything is built."""
     with pytest.raises(DescriptionError, match=complaint):
         ClusterSpec(**fields)  # type: ignore[arg-type]
 
 
-def test_it_survives_being_written_down() -> None:
-    """A spec goes through its file unchanged: that is how the supervisor gets it."""
+def test_specs_round_trip_through_json() -> None:
+    """The supervisor reads its spec from a file."""
     pool = NodePool.parse("2 racks x 2 nodes, label a=b, taint c=d:NoSchedule")
     spec = ClusterSpec(gates="native", components=("kwok",), nodes=(pool,), fsync=True)
     assert msgspec.json.decode(msgspec.json.encode(spec), type=ClusterSpec) == spec

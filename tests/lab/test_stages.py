@@ -1,12 +1,12 @@
-"""The rules that kwok plays by."""
+"""The stages of kwok."""
 
 import yaml
 
 from cpg_lab import folders
 
 
-def test_four_rules_are_enough() -> None:
-    """Nodes stay ready, bound pods run, deleted pods end and go; each rule says what it is about and what follows."""
+def test_there_are_four_stages() -> None:
+    """Nodes stay ready, bound pods run, deleted pods end and are removed; each stage has a selector and an effect."""
     stages = list(yaml.safe_load_all(folders.stages_file().read_text()))
     assert [stage["metadata"]["name"] for stage in stages] == [
         "node-stays-ready",

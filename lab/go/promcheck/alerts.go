@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/template"
 )
 
-// firing is an alert, and after how many seconds of the history it fired for the first time.
+// firing is an alert, and the seconds of the history until it fired first.
 type firing struct {
 	Alert       string            `json:"alert"`
 	After       float64           `json:"after"`
@@ -22,9 +22,9 @@ type firing struct {
 // Prometheus defines these before the text of every alert.
 const defined = `{{$labels := .Labels}}{{$value := .Value}}`
 
-// played evaluates an alert at every step: one that holds without a gap for long enough fires.
-func played(rule rulefmt.Rule, lived history, series recording) ([]firing, error) {
-	found, err := evaluated(rule.Expr, lived, series)
+// firings evaluates an alert at every step: it fires once it has held without a gap for long enough.
+func firings(rule rulefmt.Rule, past history, series recording) ([]firing, error) {
+	found, err := evaluate(rule.Expr, past, series)
 	if err != nil {
 		return nil, err
 	}
@@ -32,11 +32,11 @@ func played(rule rulefmt.Rule, lived history, series recording) ([]firing, error
 	for _, one := range found {
 		begun := 0
 		for index, point := range one.Floats {
-			if index > 0 && point.T-one.Floats[index-1].T > lived.every.Milliseconds() {
+			if index > 0 && point.T-one.Floats[index-1].T > past.every.Milliseconds() {
 				begun = index
 			}
 			if point.T-one.Floats[begun].T >= time.Duration(rule.For).Milliseconds() {
-				words, err := worded(rule, promql.Sample{Metric: one.Metric, T: point.T, F: point.F})
+				words, err := expandTemplates(rule, promql.Sample{Metric: one.Metric, T: point.T, F: point.F})
 				if err != nil {
 					return nil, err
 				}
@@ -48,8 +48,8 @@ func played(rule rulefmt.Rule, lived history, series recording) ([]firing, error
 	return fired, nil
 }
 
-// worded fills in the words of an alert.
-func worded(rule rulefmt.Rule, sample promql.Sample) (firing, error) {
+// expandTemplates expands the annotations of an alert.
+func expandTemplates(rule rulefmt.Rule, sample promql.Sample) (firing, error) {
 	found := firing{
 		Alert:       rule.Alert,
 		After:       time.UnixMilli(sample.T).Sub(epoch).Seconds(),

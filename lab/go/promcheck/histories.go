@@ -13,16 +13,16 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// epoch is when every history begins. It is not zero, for ranges look back.
+// epoch is the start of every history. It is not zero, because ranges look back.
 var epoch = time.Unix(1_000_000, 0)
 
-// history says what was scraped, by the notation of promtool's tests: 'up{job="x"}' to '1x10 0x5 _x3'.
+// history has the scraped series, in the notation of promtool's tests: 'up{job="x"}' to '1x10 0x5 _x3'.
 type history struct {
 	every, until time.Duration
 	series       map[string]string
 }
 
-func (lived *history) UnmarshalJSON(text []byte) error {
+func (past *history) UnmarshalJSON(text []byte) error {
 	var plain struct {
 		Every  model.Duration    `json:"every"`
 		Until  model.Duration    `json:"until"`
@@ -31,16 +31,16 @@ func (lived *history) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &plain); err != nil {
 		return err
 	}
-	lived.every, lived.until, lived.series = time.Duration(plain.Every), time.Duration(plain.Until), plain.Series
-	if lived.every <= 0 {
-		return fmt.Errorf("every is %s", lived.every)
+	past.every, past.until, past.series = time.Duration(plain.Every), time.Duration(plain.Until), plain.Series
+	if past.every <= 0 {
+		return fmt.Errorf("every is %s", past.every)
 	}
 	return nil
 }
 
-func (lived history) recorded() (recording, error) {
+func (past history) record() (recording, error) {
 	var found recording
-	for name, values := range lived.series {
+	for name, values := range past.series {
 		metric, sequence, err := language.ParseSeriesDesc(name + " " + values)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", name, values, err)
@@ -48,7 +48,7 @@ func (lived history) recorded() (recording, error) {
 		one := promql.Series{Metric: metric}
 		for step, value := range sequence {
 			if !value.Omitted {
-				at := epoch.Add(time.Duration(step) * lived.every)
+				at := epoch.Add(time.Duration(step) * past.every)
 				one.Floats = append(one.Floats, promql.FPoint{T: at.UnixMilli(), F: value.Value})
 			}
 		}
@@ -57,7 +57,7 @@ func (lived history) recorded() (recording, error) {
 	return found, nil
 }
 
-// recording is all series of a history, as the engine asks for them.
+// recording has all series of a history, as the engine queries them.
 type recording []promql.Series
 
 func (all recording) Querier(_, _ int64) (storage.Querier, error) {

@@ -1,6 +1,6 @@
-// Command promcheck plays alerts and expressions over made-up or recorded series, by Prometheus' own parser, engine and
-// templates. It is promtool without what makes promtool large: a build of minutes for service discovery that nobody here
-// asks for. It reads one question as JSON from standard input and writes the answer to standard output.
+// Command promcheck evaluates alerts and expressions over made-up or recorded series, with Prometheus' own parser, engine
+// and templates. It replaces promtool, which takes minutes to build because it includes service discovery. It reads one
+// request as JSON from standard input and writes the response to standard output.
 package main
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// question is what is asked: which of the rules fire in each history, and what each expression is and finds.
-type question struct {
+// request has rules, expressions and histories: in each history, which rules fire, and what do the expressions find?
+type request struct {
 	Rules       string             `json:"rules"`
 	Expressions []string           `json:"expressions"`
 	Histories   map[string]history `json:"histories"`
 }
 
-type answer struct {
+type response struct {
 	Fired     map[string][]firing       `json:"fired"`
 	Found     map[string]map[string]int `json:"found"`
 	Selectors map[string][]selector     `json:"selectors"`
@@ -39,14 +39,14 @@ var (
 )
 
 func main() {
-	var asked question
+	var received request
 	decoder := json.NewDecoder(os.Stdin)
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&asked)
+	err := decoder.Decode(&received)
 	if err == nil {
-		var told answer
-		if told, err = answered(asked); err == nil {
-			err = json.NewEncoder(os.Stdout).Encode(told)
+		var result response
+		if result, err = respond(received); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(result)
 		}
 	}
 	if err != nil {
@@ -55,52 +55,52 @@ func main() {
 	}
 }
 
-func answered(asked question) (answer, error) {
-	told := answer{
+func respond(received request) (response, error) {
+	result := response{
 		Fired: map[string][]firing{}, Found: map[string]map[string]int{}, Selectors: map[string][]selector{},
 	}
-	groups, problems := rulefmt.Parse([]byte(asked.Rules), false, model.UTF8Validation, language, slog.Default())
+	groups, problems := rulefmt.Parse([]byte(received.Rules), false, model.UTF8Validation, language, slog.Default())
 	if err := errors.Join(problems...); err != nil {
-		return told, err
+		return result, err
 	}
-	for _, text := range asked.Expressions {
+	for _, text := range received.Expressions {
 		expression, err := language.ParseExpr(text)
 		if err != nil {
-			return told, fmt.Errorf("%s: %w", text, err)
+			return result, fmt.Errorf("%s: %w", text, err)
 		}
-		told.Selectors[text] = selectorsOf(expression)
+		result.Selectors[text] = selectorsOf(expression)
 	}
-	for name, lived := range asked.Histories {
-		series, err := lived.recorded()
+	for name, past := range received.Histories {
+		series, err := past.record()
 		if err != nil {
-			return told, fmt.Errorf("history %s: %w", name, err)
+			return result, fmt.Errorf("history %s: %w", name, err)
 		}
-		told.Fired[name] = []firing{}
+		result.Fired[name] = []firing{}
 		for _, group := range groups.Groups {
 			for _, rule := range group.Rules {
-				fired, err := played(rule, lived, series)
+				fired, err := firings(rule, past, series)
 				if err != nil {
-					return told, fmt.Errorf("history %s: %s: %w", name, rule.Alert, err)
+					return result, fmt.Errorf("history %s: %s: %w", name, rule.Alert, err)
 				}
-				told.Fired[name] = append(told.Fired[name], fired...)
+				result.Fired[name] = append(result.Fired[name], fired...)
 			}
 		}
-		told.Found[name] = map[string]int{}
-		for _, text := range asked.Expressions {
-			found, err := evaluated(text, lived, series)
+		result.Found[name] = map[string]int{}
+		for _, text := range received.Expressions {
+			found, err := evaluate(text, past, series)
 			if err != nil {
-				return told, fmt.Errorf("history %s: %s: %w", name, text, err)
+				return result, fmt.Errorf("history %s: %s: %w", name, text, err)
 			}
-			told.Found[name][text] = len(found)
+			result.Found[name][text] = len(found)
 		}
 	}
-	return told, nil
+	return result, nil
 }
 
-// evaluated returns what an expression gives at every step of a history.
-func evaluated(text string, lived history, series recording) (promql.Matrix, error) {
+// evaluate returns the values of an expression at every step of a history.
+func evaluate(text string, past history, series recording) (promql.Matrix, error) {
 	ctx := context.Background()
-	query, err := engine.NewRangeQuery(ctx, series, nil, text, epoch, epoch.Add(lived.until), lived.every)
+	query, err := engine.NewRangeQuery(ctx, series, nil, text, epoch, epoch.Add(past.until), past.every)
 	if err != nil {
 		return nil, err
 	}

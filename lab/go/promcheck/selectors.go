@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// selector is a metric that an expression reads, and the labels that its series need to have for the expression to make
-// sense: those that are matched, and those by which what is read is summed up or joined.
+// selector is a metric that an expression reads, and the labels that its series need: those that are matched, and those
+// by which the expression aggregates or joins.
 type selector struct {
 	Metric string   `json:"metric"`
 	Labels []string `json:"labels"`

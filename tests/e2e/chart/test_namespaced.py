@@ -137,14 +137,14 @@ def test_a_namespace_that_is_deleted_keeps_no_other_waiting(
     cluster.kubectl("delete", "namespace", GOING, "--timeout=60s")
     with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
         started = [one for pods in running.pods.values() for one in pods]
-        assert {one.ask("/readyz") for one in started} == {(200, f"ok, but may not read {GOING}\n")}
+        assert {one.get("/readyz") for one in started} == {(200, f"ok, but may not read {GOING}\n")}
         works(cluster, Place(cluster, OURS))
         cluster.kubectl("create", "namespace", GOING)
         for one in rights:
             del one["metadata"]["resourceVersion"], one["metadata"]["uid"]
         Place(cluster, GOING).put(*rights)
         works(cluster, Place(cluster, GOING), timeout=90)
-        cluster.wait(lambda: {one.ask("/readyz") for one in started} == {(200, "ok\n")}, what="readiness", timeout=90)
+        cluster.wait(lambda: {one.get("/readyz") for one in started} == {(200, "ok\n")}, what="readiness", timeout=90)
     assert not [one for one in started if one.process.exit_code]
 
 

@@ -39,7 +39,7 @@ def place_of(series: str) -> str:
 @pytest.fixture(scope="module")
 def told(promcheck: Promcheck, alerts: "Rules") -> PromcheckResult:
     """Play all histories at once."""
-    return promcheck.ask(
+    return promcheck.evaluate(
         {
             name: {
                 series.replace("@", place_of(series)): values

@@ -130,7 +130,7 @@ def create(cluster: Cluster, *items: Plain) -> None:
 
 def pages(running: Deployments) -> Pages:
     """Return what every pod tells, by its name."""
-    told = {pod.name: pod.ask("/metrics") for pods in running.pods.values() for pod in pods}
+    told = {pod.name: pod.get("/metrics") for pods in running.pods.values() for pod in pods}
     assert {status for status, _ in told.values()} == {200}
     return {name: page for name, (_, page) in told.items()}
 
@@ -164,18 +164,18 @@ def held(told: Pages, *, grows: str = "nothing") -> dict[str, str]:
 
 def test_a_healthy_install_is_silent(promcheck: Promcheck, alerts: "Rules", idle: Pages) -> None:
     """Two idle hours of what the chart installs by default fire nothing."""
-    assert promcheck.ask({"idle": held(idle)}, rules=alerts()).fired == {"idle": []}
+    assert promcheck.evaluate({"idle": held(idle)}, rules=alerts()).fired == {"idle": []}
 
 
 def test_other_ways_to_install_are_silent(promcheck: Promcheck, alerts: "Rules", other: Pages) -> None:
     """Neither without an election nor limited to a namespace does a healthy install fire anything."""
-    assert promcheck.ask({"other": held(other)}, rules=alerts()).fired == {"other": []}
+    assert promcheck.evaluate({"other": held(other)}, rules=alerts()).fired == {"other": []}
 
 
 def test_what_lasts_too_long_is_told_of(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
     """If those that wait go on waiting, exactly the alerts about them fire."""
     lasting = held(busy, grows=r"cpg_scheduler_oldest_waiting_seconds|cpg_operator_partial_seconds")
-    fired = promcheck.ask({"lasting": lasting}, rules=alerts()).fired["lasting"]
+    fired = promcheck.evaluate({"lasting": lasting}, rules=alerts()).fired["lasting"]
     assert {one.alert for one in fired} == {"CpgTreesPendingTooLong", "CpgTreesHeldTooLong", "CpgTreePartial"}
 
 
@@ -183,7 +183,7 @@ def test_without_its_leader_nobody_decides(promcheck: Promcheck, alerts: "Rules"
     """A standby's page alone is what there is when no replica takes over."""
     left = {pod: page for pod, page in busy.items() if "cpg_scheduler_build_info" not in page}
     assert len(left) == len(busy) - 1
-    fired = promcheck.ask({"left": held(left)}, rules=alerts()).fired["left"]
+    fired = promcheck.evaluate({"left": held(left)}, rules=alerts()).fired["left"]
     assert {one.alert for one in fired} == {"CpgSchedulerNoLeader"}
 
 
@@ -193,7 +193,7 @@ def test_every_panel_shows_something(promcheck: Promcheck, busy: Pages) -> None:
     drawn = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
     expressions = [text.replace("$namespace", SPACE).replace("$__rate_interval", "5m") for text in drawn]
     series = held(busy)
-    told = promcheck.ask({"busy": series}, expressions=expressions)
+    told = promcheck.evaluate({"busy": series}, expressions=expressions)
     assert [text for text, found in told.found["busy"].items() if not found] == []
     labels: dict[str, set[str]] = {}
     for one in series:

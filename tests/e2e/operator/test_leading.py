@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 async def answer(pod: PodProcess, path: str) -> str:
     """Return the answer of a replica's probes."""
-    return (await asyncio.to_thread(pod.ask, path))[1]
+    return (await asyncio.to_thread(pod.get, path))[1]
 
 
 async def test_a_replica_takes_over_when_the_other_ends(

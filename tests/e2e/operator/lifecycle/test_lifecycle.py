@@ -348,7 +348,7 @@ async def test_the_way_out_outlasts_replicas_that_take_over(
         (pods,) = (await asyncio.to_thread(running.__enter__)).pods.values()
         await api.group(PG, "leaf")
         await api.until("it is protected", lambda: protected(api))
-        said = [(await asyncio.to_thread(pod.ask, "/readyz"))[1] for pod in pods]
+        said = [(await asyncio.to_thread(pod.get, "/readyz"))[1] for pod in pods]
         leader, standby = pods if "standing by" in said[1] else reversed(pods)
         going = asyncio.create_task(asyncio.to_thread(run_job, cluster.access, job, folder=tmp_path, timeout=60))
         await asyncio.to_thread(leader.stop)

@@ -210,8 +210,8 @@ class Arena:
 
     async def until_said(self, replica: Replica, event: str, patience: float = 20.0) -> Plain:
         """Wait until the log of a replica has a line about something, and return it."""
-        await self.until(lambda: replica.said(event), patience, event)
-        return replica.said(event)[0]
+        await self.until(lambda: replica.log_lines(event), patience, event)
+        return replica.log_lines(event)[0]
 
     async def messages(self, resource: Resource) -> dict[str, tuple[str, str]]:
         """Return what the first condition of each object says: its status and its message."""

@@ -181,7 +181,7 @@ async def test_a_unit_of_which_one_pod_must_not_go_stays_whole(arena: "Arena") -
             *("barred", "high-0", "high-1"),
         }
         assert await arena.events("Preempted") == {"dear-0": 1, "dear-1": 1}
-        assert "not this one" in replica.said("plan broken")[0]["why"]
+        assert "not this one" in replica.log_lines("plan broken")[0]["why"]
         told = [one["status"].get("conditions", ()) for one in await arena.all(PODS) if "cheap" in str(one["metadata"])]
         assert not any(one["type"] == "DisruptionTarget" for conditions in told for one in conditions)
 
@@ -199,7 +199,7 @@ async def test_a_victim_may_take_its_thirty_seconds(arena: "Arena") -> None:
     found = {one["metadata"]["name"]: one for one in await arena.all(PODS)}
     assert [name for name, one in found.items() if "deletionTimestamp" in one["metadata"]] == ["slow"]
     assert {found[f"high-{n}"]["status"].get("nominatedNodeName") for n in range(4)} == {NODES[0]}
-    assert len(replica.said("preempting")) == 1
+    assert len(replica.log_lines("preempting")) == 1
     await arena.delete(PODS, "slow")
     await await_placed(arena, 4)
     assert await arena.events("Preempted") == {"slow": 1}
@@ -250,7 +250,7 @@ async def test_the_api_server_goes_in_the_middle_of_evicting(arena: "Arena") -> 
         for _ in range(WANTED):
             await anext(seen)
         await asyncio.to_thread(arena.cluster.kill_component, "apiserver")
-    await arena.until(lambda: replica.said("eviction failed"), what="a failure")
+    await arena.until(lambda: replica.log_lines("eviction failed"), what="a failure")
     await asyncio.to_thread(arena.cluster.start_component, "apiserver")
     await await_end(arena)
-    assert (replica.process.alive, len(replica.said("preempting"))) == (True, 1)
+    assert (replica.process.alive, len(replica.log_lines("preempting"))) == (True, 1)

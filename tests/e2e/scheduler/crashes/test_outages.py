@@ -32,21 +32,21 @@ async def test_an_api_server_may_go_and_come_back(arena: "Arena", record: dict[s
     await arena.until_bound(16)
     await arena.until_told("p", "waiting for more pods")
     await asyncio.to_thread(arena.cluster.kill_component, "apiserver")
-    await arena.until(lambda: replica.ask("/readyz")[0] == 503, NOTICED)
+    await arena.until(lambda: replica.get("/readyz")[0] == 503, NOTICED)
     await asyncio.sleep(OUTAGE)
-    assert replica.ask("/healthz")[0] == 200
+    assert replica.get("/healthz")[0] == 200
     await asyncio.to_thread(arena.cluster.start_component, "apiserver")
     back = time.monotonic()
     await arena.delete(PODS, "p")
     await arena.create(*(arena.pod(f"q{number}", group="pg") for number in range(2)), *arena.tree("second"))
     await arena.compact()
     await arena.until_bound(34)
-    await arena.until(lambda: replica.ask("/readyz")[0] == 200)
+    await arena.until(lambda: replica.get("/readyz")[0] == 200)
     await arena.delete(PODS, "huge")
     await arena.until_whole()
     assert {one["metadata"]["name"] for one in await arena.all(CPG_POD_GROUPS)} >= {"pg", "first-0", "second-1"}
-    bound = [line["binds"] for line in replica.said("bound")]
-    assert (sum(bound), replica.said("attempt failed"), replica.process.alive) == (34, [], True)
+    bound = [line["binds"] for line in replica.log_lines("bound")]
+    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.alive) == (34, [], True)
     told |= {"outcome": "whole", "seconds_until_whole": round(time.monotonic() - back, 2)}
 
 
@@ -77,8 +77,8 @@ async def test_a_leader_without_an_api_server_gives_up(arena: "Arena") -> None:
     alone = arena.start("--no-leader-elect", schedulerName="another")
     await arena.until_said(waiting, "lease attempt failed")
     await arena.until_said(alone, "API server not reached")
-    assert [replica.ask("/healthz")[0] for replica in (waiting, alone)] == [200, 200]
-    assert [replica.ask("/readyz")[0] for replica in (waiting, alone)] == [503, 503]
+    assert [replica.get("/healthz")[0] for replica in (waiting, alone)] == [200, 200]
+    assert [replica.get("/readyz")[0] for replica in (waiting, alone)] == [503, 503]
     third = arena.start("--no-leader-elect", schedulerName="third")
     await arena.until_said(third, "API server not reached")
     third.process.terminate()
@@ -87,4 +87,4 @@ async def test_a_leader_without_an_api_server_gives_up(arena: "Arena") -> None:
     await asyncio.to_thread(arena.cluster.start_component, "apiserver")
     await arena.create(*arena.tree("tree"))
     await arena.until_whole(30)
-    await arena.until(lambda: [replica.ask("/readyz")[0] for replica in (waiting, alone)] == [200, 200])
+    await arena.until(lambda: [replica.get("/readyz")[0] for replica in (waiting, alone)] == [200, 200])

@@ -67,7 +67,7 @@ async def test_what_was_missed_in_a_pause_is_found(arena: "Arena", way: Way) -> 
     )
     await arena.until_bound(16)
     await arena.until_told("p", "waiting for more pods")
-    await arena.until(lambda: sum(line["binds"] for line in replica.said("bound")) == 16)
+    await arena.until(lambda: sum(line["binds"] for line in replica.log_lines("bound")) == 16)
     replica.pause()
     way.cut()
     for name in ("p", "huge", "first-0-7"):
@@ -82,7 +82,7 @@ async def test_what_was_missed_in_a_pause_is_found(arena: "Arena", way: Way) -> 
     replica.resume()
     await arena.until_bound(34)
     await arena.until_whole()
-    expired = {line["kind"] for line in replica.said("watch failed") if "410" in line["error"]}
+    expired = {line["kind"] for line in replica.log_lines("watch failed") if "410" in line["error"]}
     assert expired >= {"Node", "Pod", "PodGroup", "CompositePodGroup"}
-    bound = [line["binds"] for line in replica.said("bound")]
-    assert (sum(bound), replica.said("attempt failed"), replica.process.alive) == (35, [], True)
+    bound = [line["binds"] for line in replica.log_lines("bound")]
+    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.alive) == (35, [], True)

@@ -73,11 +73,11 @@ async def test_a_race_that_was_lost_is_told_and_repaired(arena: "Arena") -> None
     assert node in crowded
 
     def metric() -> float:
-        page = replica.ask("/metrics")[1]
+        page = replica.get("/metrics")[1]
         return float(page.split("\ncpg_scheduler_overcommitted_nodes ")[1].split()[0])
 
     await arena.until(lambda: metric() == len(crowded))
-    assert {line["node"] for line in replica.said("node over-committed")} >= crowded.keys()
+    assert {line["node"] for line in replica.log_lines("node over-committed")} >= crowded.keys()
     await arena.create(*(arena.pod(f"late-{number}") for number in range(4)))
     await arena.until_told("late-3", "Insufficient cpu")
     assert await arena.overcommitted() == crowded
@@ -90,7 +90,7 @@ async def test_a_race_that_was_lost_is_told_and_repaired(arena: "Arena") -> None
         for pod in [pod for pod, where in places.items() if where == name and pod != "intruder"][:cpus]:
             await turn_away(arena, pod)
     await arena.until(lambda: metric() == 0)
-    assert replica.said("attempt failed") == []
+    assert replica.log_lines("attempt failed") == []
 
 
 @pytest.mark.parametrize("release", [KINDS], indirect=True, ids=["kinds"])
@@ -112,7 +112,7 @@ async def test_a_gang_and_a_tree_end_whole_beside_a_rival(arena: "Arena") -> Non
         assert await until_calm(arena, seen) >= 1
     alive = Counter(name.partition("-")[0] for name, where in (await arena.places()).items() if where)
     assert {name: alive[name] for name in sizes} == sizes
-    assert (alive["theirs"], replica.said("attempt failed")) == (len(theirs), [])
+    assert (alive["theirs"], replica.log_lines("attempt failed")) == (len(theirs), [])
 
 
 @contextlib.asynccontextmanager

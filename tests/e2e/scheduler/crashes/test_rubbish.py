@@ -88,7 +88,7 @@ async def test_others_are_not_delayed(arena: "Arena") -> None:
     try:
         await odd_nodes(arena)
         await arena.create(*arena.tree("sane"))
-        await arena.until(lambda: any(line["binds"] == 16 for line in replica.said("bound")), 5)
+        await arena.until(lambda: any(line["binds"] == 16 for line in replica.log_lines("bound")), 5)
         await arena.until_nobody_is_silent()
         for name in waiting:
             patch = {
@@ -97,7 +97,7 @@ async def test_others_are_not_delayed(arena: "Arena") -> None:
             await arena.connection.patch(PODS.path(arena.namespace, name), patch, MERGE_PATCH)
         await arena.delete(CPG_POD_GROUPS, "in-a-ring")
         await arena.create(*arena.tree("later"))
-        await arena.until(lambda: len(replica.said("bound")) >= 2, 5)
+        await arena.until(lambda: len(replica.log_lines("bound")) >= 2, 5)
     finally:
         for one in await arena.all(NODES):
             if one["metadata"]["name"].startswith("odd-"):
@@ -108,4 +108,4 @@ async def test_others_are_not_delayed(arena: "Arena") -> None:
 def sound(replica: Replica) -> None:
     """Check that a replica lives, and that nothing of the rubbish made it stumble."""
     assert replica.process.alive
-    assert replica.said("attempt failed") == []
+    assert replica.log_lines("attempt failed") == []

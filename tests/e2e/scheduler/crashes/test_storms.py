@@ -24,7 +24,7 @@ async def test_a_storm_of_words_holds_nobody_up(arena: "Arena") -> None:
     told = len(await arena.messages(PODS))
     began = time.monotonic()
     await arena.create(*arena.tree("tree"))
-    await arena.until(lambda: replica.said("bound"))
+    await arena.until(lambda: replica.log_lines("bound"))
     assert time.monotonic() - began < 4
     await arena.until_nobody_is_silent(30)
     assert told < MANY, "there was no storm any more when the tree came"
@@ -41,4 +41,4 @@ async def test_a_storm_of_words_holds_nobody_up(arena: "Arena") -> None:
     # The tree came piece by piece, and was told in turn what it still waited for.
     events = await arena.events("FailedScheduling")
     assert {name: events[name] for name in events if name.startswith("hopeless")} == dict.fromkeys(hopeless, 1)
-    assert replica.said("attempt failed") == []
+    assert replica.log_lines("attempt failed") == []
