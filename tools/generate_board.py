@@ -143,7 +143,7 @@ BOARD: dict[str, tuple[Panel, ...]] = {
                 "over-committed nodes": "max(cpg_scheduler_overcommitted_nodes{@})",
                 "defects in the scheduler": "sum(increase(cpg_scheduler_mistakes_total{@}[1h]))",
                 "defects in the operator": "sum(increase(cpg_operator_mistakes_total{@}[1h]))",
-                "missed hints": "sum(increase(cpg_scheduler_surprises_total{@}[1h]))",
+                "missed hints": "sum(increase(cpg_scheduler_missed_hints_total{@}[1h]))",
             },
         ),
     ),

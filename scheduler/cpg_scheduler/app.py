@@ -409,7 +409,7 @@ async def _drain(parts: _Parts) -> NoReturn:
 def _measured(metrics: Metrics, census: PendingCollector, rest: str) -> ProbeResponse:
     """Return the page of metrics; who waits is counted first, a little at a time."""
     page = (metrics.page(rest).body for _ in range(1))
-    return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(census.counting(), page))
+    return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(census.count_in_slices(), page))
 
 
 def _known(kinds: dict[str, dict[type, Resource]], state: ClusterCache, group: Group) -> tuple[Group, Resource] | None:

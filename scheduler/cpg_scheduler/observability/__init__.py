@@ -1,1 +1,1 @@
-"""Metrics."""
+"""Metrics, and what is measured for them."""

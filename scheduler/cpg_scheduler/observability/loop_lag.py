@@ -1,33 +1,33 @@
-"""For how long nothing else could run: probes, watches, binds and leases all wait while one part of us computes."""
+"""How long one piece of work holds up the event loop: probes, watches, binds and the lease all wait meanwhile."""
 
 import asyncio
 from collections.abc import Callable
 
-TICK = 0.02
-"""Seconds between two looks, and so the most by which a stall is longer than it is told to be."""
-WINDOW = 60.0
-"""Seconds for which the longest stall is told at the least; twice as long at the most."""
+SECONDS_BETWEEN_CHECKS = 0.02
+"""The measured lag is too short by this much at most."""
+WINDOW_SECONDS = 60.0
+"""The longest lag is reported for at least one window, and at most two."""
 
 
 class LoopLag:
-    """Looks at the clock again and again, and remembers when that came latest."""
+    """Wakes up regularly and remembers by how much it was late."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Know of no stall."""
+        """Start without any lag."""
         self._clock = clock
-        self._began = clock()
-        self._before = self._now = 0.0
+        self._window_began = clock()
+        self._last_window = self._this_window = 0.0
 
     def longest(self) -> float:
-        """Return the seconds of the longest stall of the last minute or two."""
-        return max(self._before, self._now)
+        """Return the longest lag of the last one to two windows, in seconds."""
+        return max(self._last_window, self._this_window)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Measure until cancelled."""
         while True:
-            asleep = self._clock()
-            await asyncio.sleep(TICK)
-            awake = self._clock()
-            if awake - self._began >= WINDOW:
-                self._began, self._before, self._now = awake, self._now, 0.0
-            self._now = max(self._now, awake - asleep - TICK)
+            before = self._clock()
+            await asyncio.sleep(SECONDS_BETWEEN_CHECKS)
+            now = self._clock()
+            if now - self._window_began >= WINDOW_SECONDS:
+                self._window_began, self._last_window, self._this_window = now, self._this_window, 0.0
+            self._this_window = max(self._this_window, now - before - SECONDS_BETWEEN_CHECKS)

@@ -1,4 +1,4 @@
-"""Metrics, by the names of kube-scheduler wherever it has the same thing, so that boards and alerts carry over."""
+"""The scheduler's metrics; what kube-scheduler has too has its name, so that dashboards and alerts carry over."""
 
 import datetime as dt
 import time
@@ -31,12 +31,12 @@ RESULTS = {
     Finding.CONTRADICTION: "error",
 }
 BINDS = ("success", "error", "gone")
-"""What becomes of a bind."""
+"""The results of a bind."""
 
 
-NO_TRIES = PlacementCounts()
+NO_PLACEMENTS = PlacementCounts()
 LONG = tuple(0.01 * 4**power for power in range(12))
-"""From ten milliseconds to half a day."""
+"""Seconds, from ten milliseconds to half a day."""
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATUSES = {
@@ -48,7 +48,7 @@ STATUSES = {
 
 
 def age_of(created: str, now: float) -> float:
-    """Return for how long something has been there, by the time that the API server wrote; 0 where it wrote none."""
+    """Return the age of an object in seconds, by its creation timestamp; 0 without one."""
     try:
         return max(now - dt.datetime.fromisoformat(created).timestamp(), 0.0)
     except ValueError:
@@ -56,60 +56,62 @@ def age_of(created: str, now: float) -> float:
 
 
 class PreemptionMetrics:
-    """What is counted of plans and evictions; the preemptor is pod, podgroup or compositepodgroup."""
+    """Metrics of plans and evictions; a preemptor is a pod, podgroup or compositepodgroup."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Count from zero."""
         self._single_attempts = Counter(
-            "scheduler_preemption_attempts", "Plans made for pods of no group.", registry=registry
+            "scheduler_preemption_attempts", "Plans made for single pods.", registry=registry
         )
         self._single_victims = Histogram(
             "scheduler_preemption_victims",
-            "Pods evicted by a plan for a pod of no group.",
+            "Pods evicted by a plan for a single pod.",
             buckets=COUNTS,
             registry=registry,
         )
         self._attempts = Counter(
             "scheduler_workload_preemption_attempts",
-            "Plans made for groups, by result.",
+            "Plans made for trees of groups, by result.",
             ("result",),
             registry=registry,
         )
         self._victims = Histogram(
             "scheduler_workload_preemption_victims",
-            "Pods evicted by a plan for a group.",
+            "Pods evicted by a plan for a tree of groups.",
             buckets=COUNTS,
             registry=registry,
         )
         self._disruptions = Histogram(
             "scheduler_preemption_workload_disruptions",
-            "Units evicted by a plan: single pods, and groups that go as a whole.",
+            "Victim units of a plan: single pods, and groups that are evicted as a whole.",
             ("preemptor",),
             buckets=COUNTS,
             registry=registry,
         )
         self._evaluation = Histogram(
             "scheduler_preemption_evaluation_duration_seconds",
-            "Time to plan; a tree of groups counts as a podgroup, as in kube-scheduler.",
+            "Time to make a plan; a tree of groups counts as a podgroup, as in kube-scheduler.",
             ("preemptor", "result"),
             buckets=BUCKETS,
             registry=registry,
         )
         self._execution = Histogram(
             "scheduler_preemption_execution_duration_seconds",
-            "Time to perform a plan, up to the last request.",
+            "Time to carry out a plan, until its last request.",
             ("preemptor", "result"),
             buckets=BUCKETS,
             registry=registry,
         )
         self._violations = Counter(
             "scheduler_preemption_pdb_violations",
-            "Units evicted against a PodDisruptionBudget.",
+            "Victim units evicted in violation of a PodDisruptionBudget.",
             ("preemptor",),
             registry=registry,
         )
         self._reprieved = Counter(
-            "cpg_scheduler_preemption_reprieved", "Units that plans could have evicted and did not.", registry=registry
+            "cpg_scheduler_preemption_reprieved",
+            "Victim units that plans considered and spared.",
+            registry=registry,
         )
 
     def planned(self, preemptor: str, plan: PreemptionPlan, seconds: float) -> None:
@@ -128,64 +130,64 @@ class PreemptionMetrics:
             self._reprieved.inc(max(plan.considered - len(plan.evictions), 0))
 
     def executed(self, preemptor: str, seconds: float, *, worked: bool) -> None:
-        """Count a plan that was performed, or dropped on the way."""
+        """Count a plan that was carried out, or dropped before its end."""
         self._execution.labels(preemptor, "success" if worked else "error").observe(seconds)
 
 
 class AttemptMetrics:
-    """What is counted of attempts, each with what became of it."""
+    """Metrics of attempts, each with its result."""
 
     def __init__(self, registry: CollectorRegistry, profile: str) -> None:
         """Count from zero."""
         self._profile = profile
         self._attempts = Counter(
             "scheduler_podgroup_schedule_attempts",
-            "Attempts to place a root unit, by result.",
+            "Attempts to schedule a unit, by result.",
             ("result", "profile"),
             registry=registry,
         )
         self._seconds = Histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
-            "Time to decide about a root unit.",
+            "Time of the engine to decide about a unit.",
             ("result", "profile"),
             buckets=BUCKETS,
             registry=registry,
         )
         self._whole_seconds = Histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
-            "Seconds that an attempt at a root took as a whole: deciding, preemption, words; not binding.",
+            "Time of a whole attempt at a unit: decision, preemption and status, without binding.",
             ("result", "profile"),
             buckets=BUCKETS,
             registry=registry,
         )
         self._pods = Counter(
             "scheduler_schedule_attempts",
-            "Attempts to place a pod, by result: each pod of a tree counts with every attempt at the tree.",
+            "Attempts to schedule a pod, by result; every attempt at a tree counts for each of its pods.",
             ("result", "profile"),
             registry=registry,
         )
         self._generated = Counter(
             "scheduler_generated_placements",
-            "Domains that groups with a topology had to choose from.",
+            "Candidate domains of groups with a topology constraint.",
             ("profile",),
             registry=registry,
         )
         self._evaluations = Counter(
             "scheduler_placement_evaluations",
-            "Domains that were tried, by whether the group could be placed in them; where the room is too little by"
-            " itself, they are not.",
+            "Domains that were tried, by whether the group fits; domains whose room is obviously too small are not"
+            " tried.",
             ("result", "profile"),
             registry=registry,
         )
         self._findings = Counter(
-            "cpg_scheduler_tree_findings", "Attempts by how the search ended.", ("finding",), registry=registry
+            "cpg_scheduler_tree_findings", "Attempts by the finding of the search.", ("finding",), registry=registry
         )
         self._held = Counter(
-            "cpg_scheduler_held", "Roots that could not be tried, by reason.", ("reason",), registry=registry
+            "cpg_scheduler_held", "Attempts at inadmissible units, by reason.", ("reason",), registry=registry
         )
         self._mistakes = Counter(
             "cpg_scheduler_mistakes",
-            "Attempts that failed in our own code; any is a defect: report it.",
+            "Attempts that failed in the scheduler's own code; each is a defect, please report.",
             registry=registry,
         )
 
@@ -202,54 +204,58 @@ class AttemptMetrics:
         return result
 
     def tried(self, tries: PlacementCounts) -> None:
-        """Count the domains that a search looked at."""
+        """Count the domains that a search tried."""
         self._generated.labels(self._profile).inc(tries.offered)
         for result, number in (("feasible", tries.feasible), ("infeasible", tries.infeasible)):
             self._evaluations.labels(result, self._profile).inc(number)
 
     def ended(self, result: str, seconds: float) -> None:
-        """Count an attempt as a whole."""
+        """Count the time of a whole attempt."""
         self._whole_seconds.labels(result, self._profile).observe(seconds)
 
     def held(self, reason: str) -> None:
-        """Count a root that could not be tried."""
+        """Count an attempt at an inadmissible unit."""
         self._held.labels(reason).inc()
 
     def mistaken(self) -> None:
-        """Count an attempt that failed in our own code."""
+        """Count an attempt that failed in the scheduler's own code."""
         self._mistakes.inc()
 
 
 class BindMetrics:
-    """What is counted of binds, one by one and by tree."""
+    """Metrics of binds, by pod and by unit."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Count from zero."""
         self._binds = Counter(
             "cpg_scheduler_binds",
-            "Binds sent, by result: success, error, or gone where the pod was deleted meanwhile.",
+            "Binds by result: success, error, or gone if the pod was deleted meanwhile.",
             ("result",),
             registry=registry,
         )
-        # A series that begins with its first event hides that event from every rate.
+        # A counter that starts with its first increment hides that increment from rate().
         for result in BINDS:
             self._binds.labels(result)
         self._placing = Histogram(
             "cpg_scheduler_tree_placement_duration_seconds",
-            "Seconds from the creation of a root to the last bind of the attempt that placed it.",
+            "Time from the creation of a unit to the last bind of the attempt that placed it.",
             ("type",),
             buckets=LONG,
             registry=registry,
         )
         self._binding = Histogram(
             "cpg_scheduler_tree_bind_duration_seconds",
-            "Seconds from a decision until all its binds were confirmed by the API server.",
+            "Time from a decision until the API server has confirmed all its binds.",
             ("type",),
             buckets=BUCKETS,
             registry=registry,
         )
         self._sizes = Histogram(
-            "cpg_scheduler_tree_binds", "Pods bound by one decision.", ("type",), buckets=COUNTS, registry=registry
+            "cpg_scheduler_tree_binds",
+            "Pods bound by one decision.",
+            ("type",),
+            buckets=COUNTS,
+            registry=registry,
         )
 
     def sent(self, result: str) -> None:
@@ -257,14 +263,14 @@ class BindMetrics:
         self._binds.labels(result).inc()
 
     def placed(self, kind: str, pods: int, *, seconds: float, age: float) -> None:
-        """Count a root whose binds have all worked, by what it took and how old it is."""
+        """Count a unit all of whose binds have worked, by the time that took and the age of the unit."""
         self._binding.labels(kind).observe(seconds)
         self._placing.labels(kind).observe(age)
         self._sizes.labels(kind).observe(pods)
 
 
 class Metrics:
-    """Everything that is counted."""
+    """All metrics of the scheduler."""
 
     def __init__(
         self,
@@ -276,12 +282,12 @@ class Metrics:
         wall: Callable[[], float] = time.time,
         size: Callable[[UnitKey], int] = lambda _: 1,
     ) -> None:
-        """Count from zero; the age of the news and stalls are asked for when somebody looks.
+        """Count from zero; ages and lags are computed when Prometheus asks.
 
-        ``size`` tells how many pods wait at a root.
+        ``size`` returns the number of pending pods of a unit.
         """
-        # Else each counter has a second series, which nobody asks for.
-        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has forgotten it
+        # Otherwise each counter has a second series with its creation time.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no annotation
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.preemption = PreemptionMetrics(registry)
@@ -293,35 +299,37 @@ class Metrics:
         self._size = size
         self._incoming_pods = Counter(
             "scheduler_queue_incoming_pods",
-            "Pods of the roots that came into a queue, by queue and the event that brought them there.",
+            "Pending pods of the units that entered a queue, by queue and event.",
             ("queue", "event"),
             registry=registry,
         )
         self._incoming = Counter(
             "scheduler_queue_incoming_entities",
-            "Roots that came into a queue, by queue, the event that brought them there, and type.",
+            "Units that entered a queue, by queue, event and type.",
             ("queue", "event", "type"),
             registry=registry,
         )
         pending.entered = self._entered
         Gauge(
             "cpg_scheduler_build_info",
-            "Always 1; the labels tell what runs here.",
+            "Always 1; the labels are the versions.",
             ("version", "python"),
             registry=registry,
         ).labels(version("kube-cpg"), python_version()).set(1)
         self._crowds = Gauge(
             "cpg_scheduler_overcommitted_nodes",
-            "Nodes with pods of ours that hold more than they have.",
+            "Nodes with pods of this scheduler whose pods request more than the node has.",
             registry=registry,
         )
         self._age = Gauge(
-            "cpg_scheduler_watch_age_seconds", "Seconds since the quietest watch was heard of.", registry=registry
+            "cpg_scheduler_watch_age_seconds",
+            "Seconds since the last sign of life of the most silent watch.",
+            registry=registry,
         )
 
         self._stall = Gauge(
             "cpg_scheduler_longest_stall_seconds",
-            "Longest time of the last minute or two for which one piece of work held up all else in the process.",
+            "Longest time in the last one to two minutes for which one piece of work blocked the event loop.",
             registry=registry,
         )
 
@@ -331,7 +339,7 @@ class Metrics:
         self._incoming_pods.labels(queue, event).inc(self._size(root))
 
     def crowded(self, nodes: int) -> None:
-        """Note how many nodes are over-committed."""
+        """Set the number of over-committed nodes."""
         self._crowds.set(nodes)
 
     def attempted(
@@ -342,37 +350,37 @@ class Metrics:
         waits: bool = False,
         placed: int = 0,
         left: int = 0,
-        tries: PlacementCounts = NO_TRIES,
+        tries: PlacementCounts = NO_PLACEMENTS,
     ) -> str:
-        """Count an attempt that placed and left so many pods; ``waits`` says that these wait for victims to go.
+        """Count an attempt that placed some pods and left others; ``waits`` says that these wait for victims.
 
-        Return its result, by which the attempt as a whole is to be counted when it is over.
+        Return the result, to be passed to ``ended``.
         """
         self._attempts.tried(tries)
         return self._attempts.count(finding, seconds, waits=waits, placed=placed, left=left)
 
     def ended(self, result: str, seconds: float) -> None:
-        """Count an attempt as a whole."""
+        """Count the time of a whole attempt."""
         self._attempts.ended(result, seconds)
 
     def placed(self, kind: str, pods: int, *, seconds: float, created: str | None) -> None:
-        """Count a root whose binds have all worked, so many seconds after the decision."""
+        """Count a unit all of whose binds have worked, and the seconds since the decision."""
         self._binds.placed(kind, pods, seconds=seconds, age=age_of(created or "", self._wall()))
 
     def held(self, reason: str) -> None:
-        """Count a root that could not be tried."""
+        """Count an attempt at an inadmissible unit."""
         self._attempts.held(reason)
 
     def mistaken(self) -> None:
-        """Count an attempt that failed in our own code."""
+        """Count an attempt that failed in the scheduler's own code."""
         self._attempts.mistaken()
 
     def bound(self, result: str) -> None:
-        """Count a bind by what has become of it."""
+        """Count a bind by its result."""
         self._binds.sent(result)
 
     def page(self, _: str) -> ProbeResponse:
-        """Return all metrics as Prometheus reads them."""
+        """Return all metrics in Prometheus's format."""
         self._age.set(self._unheard())
         self._stall.set(self._stalled())
         return ProbeResponse(generate_latest(self.registry), content_type=METRICS_CONTENT_TYPE)

@@ -1,7 +1,7 @@
-"""Who waits, where and for what, counted when somebody looks: metrics that are the state of this moment.
+"""Pending pods and units by queue and reason, counted when Prometheus asks.
 
-With ten thousand trees that takes a while, in which nobody would be scheduled: so it is done a little at a time, and
-what was counted is good for others who ask soon after.
+Counting ten thousand units takes a while, during which nothing would be scheduled. So it is done in slices, and a count
+is good for a few seconds.
 """
 
 from collections import Counter
@@ -29,157 +29,155 @@ from cpg_scheduler.units import is_incomplete, pending_pods
 GATED, INCOMPLETE = "gated", "incomplete"
 QUEUES = (ACTIVE, WAITING, PARKED, GATED, INCOMPLETE)
 NEW, HELD = "new", "held"
-SLICE = 200
-"""Roots and pods that are counted in one go."""
-FRESH = 5.0
-"""Seconds for which what was counted is good enough."""
-LAST = "9999"
-"""Later than any time that an API server writes, all of which begin with a year."""
+OBJECTS_PER_SLICE = 200
+"""Units and pods that are counted between two turns of the event loop."""
+SECONDS_A_COUNT_IS_GOOD = 5.0
+AFTER_ALL_TIMES = "9999"
+"""Sorts after every time that an API server writes, since these begin with a year."""
+FAMILIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "scheduler_pending_pods",
+        "Pending pods of this scheduler by queue: active, backoff, unschedulable, gated, incomplete (lacks a group).",
+        ("queue",),
+    ),
+    (
+        "scheduler_queued_entities",
+        "Units by queue and type: a single pod, or a podgroup for a whole tree.",
+        ("queue", "type"),
+    ),
+    (
+        "cpg_scheduler_waiting_pods",
+        "Pending pods by the last attempt: the finding of its search, held (inadmissible), or new (no attempt yet).",
+        ("reason",),
+    ),
+    (
+        "cpg_scheduler_oldest_waiting_seconds",
+        "Age of the oldest pending pod, by the reasons of cpg_scheduler_waiting_pods, without gated pods.",
+        ("reason",),
+    ),
+    ("cpg_scheduler_assumed_binds", "Assumed pods: their bind is decided and not confirmed by the watch.", ()),
+    ("cpg_scheduler_nodes", "Nodes in the cache.", ()),
+    ("cpg_scheduler_pods", "Pods in the cache, of all schedulers.", ()),
+    ("cpg_scheduler_pod_classes", "Classes of pods that are equal for scheduling.", ()),
+    (
+        "cpg_scheduler_watch_silence_seconds",
+        "Seconds since the last sign of life of a watch, by resource; a healthy watch gives one at least every minute.",
+        ("resource",),
+    ),
+)
+MISSED_HINTS = "Units that were placed though no event had hinted that they could be; each is a defect, please report."
 
 
-class _Tally(Struct):
-    """What has been counted: pods and roots by queue, pods by reason, and the creation of the oldest of each."""
+class _Counts(Struct):
+    """Pods and units by queue, pods by reason, and the creation time of the oldest pod by reason."""
 
     pods: Counter[str] = field(default_factory=Counter)
     entities: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     oldest: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: QueuePosition, waiting: Collection[Pod], *, incomplete: bool) -> None:
-        """Count a root and the pods that wait at it, be it for an object that is missing."""
-        gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
-        queue = ACTIVE if place.queue == POPPED else place.queue
+    def add(self, position: QueuePosition, pods: Collection[Pod], *, incomplete: bool) -> None:
+        """Count a unit and its pending pods."""
+        gated = sum(bool(pod.spec.scheduling_gates) for pod in pods)
+        queue = ACTIVE if position.queue == POPPED else position.queue
         if incomplete and queue != BINDING:
             queue = INCOMPLETE
-        self.entities[queue, _kind(place)] += 1
-        self.pods[queue] += len(waiting) - gated
+        self.entities[queue, _type_of(position)] += 1
+        self.pods[queue] += len(pods) - gated
         self.pods[GATED] += gated
         if queue != BINDING:
-            reason = _reason(place)
-            self.reasons[reason] += len(waiting)
-            self.oldest[reason] = min((self.oldest.get(reason, LAST), *(() if gated else _created(waiting))))
+            reason = _reason_of(position)
+            self.reasons[reason] += len(pods)
+            created = () if gated else _creation_times(pods)
+            self.oldest[reason] = min((self.oldest.get(reason, AFTER_ALL_TIMES), *created))
 
 
 class PendingCollector(Collector):
-    """Counts the waiting when it is asked; labels name queues, kinds and reasons, never an object."""
+    """Counts pending pods; labels name queues, types and reasons, never an object."""
 
     def __init__(
         self,
-        state: ClusterCache,
-        pending: SchedulingQueue,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
         *,
         wall: Callable[[], float],
         ages: Callable[[], Mapping[str, float]],
     ) -> None:
-        """Count in this state and queue; ``wall`` is the time of day, ``ages`` for how long each watch was silent."""
-        self._state = state
-        self._pending = pending
+        """Count in this cache and queue; ``wall`` is the time of day, ``ages`` the silence of each watch in seconds."""
+        self._cache = cache
+        self._queue = queue
         self._wall = wall
         self._ages = ages
-        self._tally = _Tally()
-        self._counted: float | None = None
+        self._counts = _Counts()
+        self._counted_at: float | None = None
 
-    def counting(self) -> Iterator[bytes]:
-        """Count those who wait, unless that has just been done; yield nothing, at moments at which others may work."""
-        if self._is_fresh():
+    def count_in_slices(self) -> Iterator[bytes]:
+        """Count, unless the last count is still good; yield an empty piece of the response after each slice."""
+        if self._is_good():
             return
-        tally, weight = _Tally(), 0
-        for place in self._pending.places():
-            root = place.order.key
-            waiting = pending_pods(self._state, root)
-            tally.add(place, waiting, incomplete=is_incomplete(self._state, root))
-            weight += 1 + len(waiting)
-            if weight >= SLICE:
-                weight = 0
+        counts, size = _Counts(), 0
+        for position in self._queue.places():
+            unit = position.order.key
+            pods = pending_pods(self._cache, unit)
+            counts.add(position, pods, incomplete=is_incomplete(self._cache, unit))
+            size += 1 + len(pods)
+            if size >= OBJECTS_PER_SLICE:
+                size = 0
                 yield b""
-        self._tally, self._counted = tally, self._wall()
+        self._counts, self._counted_at = counts, self._wall()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what was counted a moment ago, or is counted now."""
-        for _ in self.counting():
+        """Yield the last count, or count now."""
+        for _ in self.count_in_slices():
             pass
-        families, tally = _families(), self._tally
-        pods, entities, reasons, oldest = tally.pods, tally.entities, tally.reasons, tally.oldest
+        families, counts, cache = _families(), self._counts, self._cache
         for queue in QUEUES:
-            families["scheduler_pending_pods"].add_metric((queue,), pods[queue])
-        for (queue, kind), number in entities.items():
+            families["scheduler_pending_pods"].add_metric((queue,), counts.pods[queue])
+        for (queue, kind), number in counts.entities.items():
             families["scheduler_queued_entities"].add_metric((queue, kind), number)
-        for reason, number in reasons.items():
+        for reason, number in counts.reasons.items():
             families["cpg_scheduler_waiting_pods"].add_metric((reason,), number)
-        for reason, created in oldest.items():
+        for reason, created in counts.oldest.items():
             families["cpg_scheduler_oldest_waiting_seconds"].add_metric((reason,), age_of(created, self._wall()))
-        families["cpg_scheduler_assumed_binds"].add_metric((), len(self._state.assumed))
-        families["cpg_scheduler_nodes"].add_metric((), len(self._state.snapshot.ledger.cluster.row_of))
-        families["cpg_scheduler_pods"].add_metric((), len(self._state.pods))
-        families["cpg_scheduler_pod_classes"].add_metric((), self._state.snapshot.ledger.class_count)
+        families["cpg_scheduler_assumed_binds"].add_metric((), len(cache.assumed))
+        families["cpg_scheduler_nodes"].add_metric((), len(cache.snapshot.ledger.cluster.row_of))
+        families["cpg_scheduler_pods"].add_metric((), len(cache.pods))
+        families["cpg_scheduler_pod_classes"].add_metric((), cache.snapshot.ledger.class_count)
         for resource, age in self._ages().items():
             families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
         yield from families.values()
-        yield _surprises(self._pending.surprises)
-
-    def _is_fresh(self) -> bool:
-        return self._counted is not None and 0.0 <= self._wall() - self._counted < FRESH
+        yield _missed_hints(self._queue.surprises)
 
     def describe(self) -> Iterator[Metric]:
-        """Yield what there is to count, without counting."""
+        """Yield the families, without counting."""
         yield from _families().values()
-        yield _surprises()
+        yield _missed_hints()
+
+    def _is_good(self) -> bool:
+        return self._counted_at is not None and 0.0 <= self._wall() - self._counted_at < SECONDS_A_COUNT_IS_GOOD
 
 
-def _created(pods: Iterable[Pod]) -> Iterator[str]:
-    """Yield when pods were created: a tree may be old, and the pod of it that waits new."""
+def _creation_times(pods: Iterable[Pod]) -> Iterator[str]:
+    """Yield the creation times of pods; they may be younger than their group."""
     return (pod.metadata.creation_timestamp for pod in pods if pod.metadata.creation_timestamp)
 
 
-def _kind(place: QueuePosition) -> str:
-    """Return the type of an entity as kube-scheduler has it, for which a tree is one podgroup."""
-    return "pod" if place.order.key.key.kind == POD else "podgroup"
+def _type_of(position: QueuePosition) -> str:
+    """Return the type of a unit as kube-scheduler names it; a tree is one podgroup."""
+    return "pod" if position.order.key.key.kind == POD else "podgroup"
 
 
-def _reason(place: QueuePosition) -> str:
-    if place.failure is None:
+def _reason_of(position: QueuePosition) -> str:
+    if position.failure is None:
         return NEW
-    explanation = place.failure.explanation
+    explanation = position.failure.explanation
     return HELD if explanation is None else explanation.finding.value
 
 
-def _surprises(number: int | None = None) -> CounterMetricFamily:
-    """Return how often a root was placed that no news had helped."""
-    text = "Roots placed though no news seemed to help them; any is a defect: report it."
-    return CounterMetricFamily("cpg_scheduler_surprises", text, value=number)
+def _missed_hints(number: int | None = None) -> CounterMetricFamily:
+    return CounterMetricFamily("cpg_scheduler_missed_hints", MISSED_HINTS, value=number)
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    """Return the families, still empty."""
-    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        (
-            "scheduler_pending_pods",
-            "Pods of ours without a node, by queue: active, backoff, unschedulable, gated, incomplete (lacks a group).",
-            ("queue",),
-        ),
-        (
-            "scheduler_queued_entities",
-            "Roots, which are attempted as one, by queue and type: a pod alone, or a podgroup with its whole tree.",
-            ("queue", "type"),
-        ),
-        (
-            "cpg_scheduler_waiting_pods",
-            "Pods that wait, by how the last attempt ended: what the search found, held (not tried), or new (none).",
-            ("reason",),
-        ),
-        (
-            "cpg_scheduler_oldest_waiting_seconds",
-            "Seconds since the oldest pod that waits was created, by the reasons above; who is gated is left aside.",
-            ("reason",),
-        ),
-        ("cpg_scheduler_assumed_binds", "Binds that were decided and are not confirmed by the watch yet.", ()),
-        ("cpg_scheduler_nodes", "Nodes known.", ()),
-        ("cpg_scheduler_pods", "Pods known, of all schedulers.", ()),
-        ("cpg_scheduler_pod_classes", "Kinds of pods known that scheduling can tell apart.", ()),
-        (
-            "cpg_scheduler_watch_silence_seconds",
-            "Seconds since a watch was last heard of, by resource; a healthy one is heard of every minute.",
-            ("resource",),
-        ),
-    )
-    return {name: GaugeMetricFamily(name, text, labels=labels) for name, text, labels in told}
+    """Return the gauges, still empty."""
+    return {name: GaugeMetricFamily(name, text, labels=labels) for name, text, labels in FAMILIES}

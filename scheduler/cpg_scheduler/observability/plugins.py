@@ -1,4 +1,4 @@
-"""Why pods wait, by the plugin of kube-scheduler that would be to blame: what its boards ask for."""
+"""Unschedulable pods by the kube-scheduler plugin that rejects them, as its dashboards show them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -48,69 +48,69 @@ PLUGINS = {
     "Too many pods": FIT,
 }
 SHORT = node_resources.REASON.partition("{")[0]
-"""How a reason begins that names the resource there is too little of."""
+"""Begins the reason that names an insufficient resource."""
 
 
 class PluginsCollector(Collector):
-    """Counts pods by plugin when it is asked; one that several keep waiting counts for each."""
+    """Counts pods by plugin; a pod that several plugins reject counts for each of them."""
 
-    def __init__(self, state: ClusterCache, pending: SchedulingQueue, profile: str) -> None:
-        """Count in this state and queue."""
-        self._state = state
-        self._pending = pending
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, profile: str) -> None:
+        """Count in this cache and queue."""
+        self._cache = cache
+        self._queue = queue
         self._profile = profile
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is counted."""
+        """Yield the number of pods of each plugin."""
         family = _family()
         pods, known = Counter[str](), dict[int, frozenset[str]]()
-        for place in self._pending.places():
-            if place.failure is None:
+        for position in self._queue.places():
+            if position.failure is None:
                 continue
-            explanation = place.failure.explanation
+            explanation = position.failure.explanation
             if id(explanation) not in known:
-                known[id(explanation)] = blamed(explanation)
-            self._count(place, known[id(explanation)], pods)
+                known[id(explanation)] = rejecting_plugins(explanation)
+            self._count(position, known[id(explanation)], pods)
         for plugin, number in (+pods).items():
             family.add_metric((plugin, self._profile), number)
         yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Yield what there is to count, without counting."""
+        """Yield the family, without counting."""
         yield _family()
 
-    def _count(self, place: QueuePosition, plugins: frozenset[str], pods: Counter[str]) -> None:
-        root = place.order.key
-        if root.key.kind == POD and plugins:
+    def _count(self, position: QueuePosition, plugins: frozenset[str], pods: Counter[str]) -> None:
+        unit = position.order.key
+        if unit.key.kind == POD and plugins:
             pods.update(plugins)
             return
-        waiting = pending_pods(self._state, root)
+        waiting = pending_pods(self._cache, unit)
         gated = sum(bool(pod.spec.scheduling_gates) for pod in waiting)
         pods[GATES] += gated
-        for plugin in plugins or ({GANG} if root.key.kind != POD else ()):
+        for plugin in plugins or ({GANG} if unit.key.kind != POD else ()):
             pods[plugin] += len(waiting) - gated
 
 
 def _family() -> GaugeMetricFamily:
-    """Return what there is to count, still empty."""
+    """Return the gauge, still empty."""
     text = (
-        "Pods that wait, by the plugin of kube-scheduler that would be to blame; a pod counts for each plugin that"
-        " turned down any part of its tree."
+        "Unschedulable pods by the kube-scheduler plugin that rejects them; a pod counts for each plugin that rejects"
+        " any part of its tree."
     )
     return GaugeMetricFamily("scheduler_unschedulable_pods", text, labels=("plugin", "profile"))
 
 
-def blamed(explanation: Explanation | None) -> frozenset[str]:
-    """Return who is to blame for an attempt that failed: all that is told of its groups, and of the closest domains."""
+def rejecting_plugins(explanation: Explanation | None) -> frozenset[str]:
+    """Return the plugins behind a failed attempt: behind the reasons of its groups and of the closest domains."""
     if explanation is None:
         return frozenset()
     closest = [report.candidates[0].reasons for report in explanation.reports if report.candidates]
-    told = [
+    texts = [
         reason.text for reasons in (*(report.reasons for report in explanation.reports), *closest) for reason in reasons
     ]
-    return frozenset(map(plugin_of, told))
+    return frozenset(map(plugin_of, texts))
 
 
 def plugin_of(reason: str) -> str:
-    """Return the plugin that a reason is known by."""
+    """Return the plugin that a reason comes from."""
     return FIT if reason.startswith(SHORT) else PLUGINS.get(reason, PLACEMENT)

@@ -1,6 +1,6 @@
-"""What goes over the wire: requests by the names of Kubernetes' own client, and what the watches have brought.
+"""Requests to the API server, by the metric names of client-go, and the work of the reflectors.
 
-Requests are counted in a table and become metrics when somebody looks, since every bind comes by here.
+Requests are counted in plain tables and become metrics when Prometheus asks, because every bind is counted here.
 """
 
 from bisect import bisect_left
@@ -14,73 +14,71 @@ from cpg_client.observer import RequestObserver
 from cpg_client.reflector import ReflectorCounts
 
 BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-"""Seconds, as Kubernetes' own client has them."""
+"""Seconds, as in client-go."""
 BOUNDS = (*map(str, BUCKETS), "+Inf")
-NO_ANSWER = "<error>"
-REFLECTED = {
-    "lists": "Lists that were read from the beginning: one at the start, and one whenever a watch was lost.",
+NO_RESPONSE = "<error>"
+REFLECTOR_COUNTS = {
+    "lists": "LIST requests: one at the start, and one whenever a watch cannot be resumed.",
     "watches": "Watches that the API server has accepted; a healthy one is renewed about every minute.",
-    "events": "Changes that watches have told of.",
-    "failures": "Lists and watches that failed, and were tried again.",
+    "events": "Events that watches have delivered.",
+    "failures": "LIST requests and watches that failed; each is retried.",
 }
 
 
 class RequestMetrics(RequestObserver, Collector):
-    """Counts the requests of a connection; ``counts`` tells what each reflector has seen, by what it reflects."""
+    """Counts the requests of a connection; ``counts`` returns the work of each reflector, by resource path."""
 
     def __init__(self, counts: Callable[[], Mapping[str, ReflectorCounts]]) -> None:
         """Count from zero."""
         self._counts = counts
-        self._answers = Counter[tuple[str, int]]()
-        self._repeats = Counter[tuple[str, int]]()
-        self._lasted: dict[str, list[int]] = {}
+        self._responses = Counter[tuple[str, int]]()
+        self._retries = Counter[tuple[str, int]]()
+        self._buckets_of: dict[str, list[int]] = {}
         self._seconds = Counter[str]()
 
     def on_response(self, method: str, status: int, seconds: float) -> None:
-        """Count an answer."""
-        self._answers[method, status] += 1
-        lasted = self._lasted.get(method)
-        if lasted is None:
-            lasted = self._lasted[method] = [0] * len(BOUNDS)
-        lasted[bisect_left(BUCKETS, seconds)] += 1
-        self._seconds[method] += seconds  # type: ignore[assignment] # a counter of floats counts as well
+        """Count a response."""
+        self._responses[method, status] += 1
+        buckets = self._buckets_of.get(method)
+        if buckets is None:
+            buckets = self._buckets_of[method] = [0] * len(BOUNDS)
+        buckets[bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[method] += seconds  # type: ignore[assignment] # a Counter adds floats as well
 
     def on_retry(self, method: str, status: int) -> None:
-        """Count a request that is sent again."""
-        self._repeats[method, status] += 1
+        """Count a request that is repeated."""
+        self._retries[method, status] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what has been counted."""
+        """Yield the counts so far."""
         requests, retries, durations = _families()
-        for (method, status), number in self._answers.items():
+        for (method, status), number in self._responses.items():
             requests.add_metric((_code(status), method), number)
-        for (method, status), number in self._repeats.items():
+        for (method, status), number in self._retries.items():
             retries.add_metric((_code(status), method), number)
-        for method, lasted in self._lasted.items():
-            upto = [(bound, float(sum(lasted[: place + 1]))) for place, bound in enumerate(BOUNDS)]
-            durations.add_metric((method,), upto, self._seconds[method])
-        reflected = _reflected()
+        for method, buckets in self._buckets_of.items():
+            cumulative = [(bound, float(sum(buckets[: index + 1]))) for index, bound in enumerate(BOUNDS)]
+            durations.add_metric((method,), cumulative, self._seconds[method])
+        reflectors = _reflector_families()
         for resource, counts in self._counts().items():
-            for name, family in reflected.items():
+            for name, family in reflectors.items():
                 family.add_metric((resource,), getattr(counts, name))
-        yield from (requests, retries, durations, *reflected.values())
+        yield from (requests, retries, durations, *reflectors.values())
 
     def describe(self) -> Iterator[Metric]:
-        """Yield what there is to count, without counting."""
-        yield from (*_families(), *_reflected().values())
+        """Yield the families, without counting."""
+        yield from (*_families(), *_reflector_families().values())
 
 
 def _code(status: int) -> str:
-    return str(status) if status else NO_ANSWER
+    return str(status) if status else NO_RESPONSE
 
 
 def _families() -> tuple[CounterMetricFamily, CounterMetricFamily, HistogramMetricFamily]:
-    """Return the families of requests, still empty."""
-    requests = (
-        f"Requests to the API server, by method and the status of the answer; `{NO_ANSWER}` where there was no such."
-    )
-    retries = "Requests that were sent again because the API server asked for it or was not there, by its answer."
-    durations = "Time from asking, the wait for a free socket included, to the head of the answer, by method."
+    """Return the metrics of requests, still empty."""
+    requests = f"Requests to the API server, by method and status code; `{NO_RESPONSE}` without a response."
+    retries = "Requests that were repeated, because the API server asked for it or was not reached, by its response."
+    durations = "Time from the request, including the wait for a free connection, to the response headers, by method."
     return (
         CounterMetricFamily("rest_client_requests", requests, labels=("code", "method")),
         CounterMetricFamily("rest_client_request_retries", retries, labels=("code", "verb")),
@@ -88,9 +86,9 @@ def _families() -> tuple[CounterMetricFamily, CounterMetricFamily, HistogramMetr
     )
 
 
-def _reflected() -> dict[str, CounterMetricFamily]:
-    """Return the families of what is reflected, still empty, by what is counted."""
+def _reflector_families() -> dict[str, CounterMetricFamily]:
+    """Return the metrics of the reflectors, still empty, by what they count."""
     return {
         name: CounterMetricFamily(f"cpg_scheduler_watch_{name}", text, labels=("resource",))
-        for name, text in REFLECTED.items()
+        for name, text in REFLECTOR_COUNTS.items()
     }

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cpg_scheduler.observability.loop_lag import WINDOW, LoopLag
+from cpg_scheduler.observability.loop_lag import WINDOW_SECONDS, LoopLag
 
 
 class Clock:
@@ -47,9 +47,9 @@ async def test_a_stall_is_forgotten_after_a_while(looked: tuple[Clock, LoopLag])
     clock, stalls = looked
     clock.ahead += 7.0
     await asyncio.sleep(0.1)
-    stalls._began = clock() - WINDOW
+    stalls._window_began = clock() - WINDOW_SECONDS
     await asyncio.sleep(0.1)
     assert stalls.longest() > 6.0
-    stalls._began = clock() - WINDOW
+    stalls._window_began = clock() - WINDOW_SECONDS
     await asyncio.sleep(0.1)
     assert stalls.longest() < 6.0

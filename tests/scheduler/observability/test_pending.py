@@ -47,7 +47,7 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
         "cpg_scheduler_nodes 1.0",
         "cpg_scheduler_pods 7.0",
         f"cpg_scheduler_pod_classes {stage.state.snapshot.ledger.class_count}.0",
-        "cpg_scheduler_surprises_total 0.0",
+        "cpg_scheduler_missed_hints_total 0.0",
         'cpg_scheduler_watch_silence_seconds{resource="/api/v1/pods"} 2.5',
     }
 
@@ -75,7 +75,7 @@ def test_a_crowd_is_counted_a_little_at_a_time() -> None:
     stage = Stage(*(pod(f"p{number}") for number in range(1000)))
     stage.driver._rouser.absorb(0.0)
     census = PendingCollector(stage.state, stage.pending, wall=lambda: 0.0, ages=dict)
-    counting = census.counting()
+    counting = census.count_in_slices()
     assert next(counting) == b""
     stage.delete(*(stage.pod(f"p{number}") for number in range(500, 900)))
     assert 1 < sum(piece == b"" for piece in counting) < 100
