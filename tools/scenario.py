@@ -23,7 +23,7 @@ from cpg_engine.testing.scenario_forms import Forms
 from cpg_engine.testing.scenarios import Scenario, ScenarioObjects, ScenarioStep, happen
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.verdicts import Finding
-from cpg_scheduler.status.messages import group_messages
+from cpg_scheduler.status.messages import contradiction_message, eviction_message, group_messages
 
 FOLDER = Path(__file__).parents[1] / "tests" / "scenarios"
 SUGGESTED = 8
@@ -119,7 +119,8 @@ def outcome(simulator: ClusterSimulator) -> Iterator[str]:
 
 def _decision(root: str, decision: Decision) -> Iterator[str]:
     explanation = decision.explanation
-    yield f"{root}: {explanation.finding}{f': {explanation.detail}' if explanation.detail else ''}"
+    contradiction = explanation.contradiction
+    yield f"{root}: {explanation.finding}{f': {contradiction_message(contradiction)}' if contradiction else ''}"
     messages = group_messages(explanation)
     for report in explanation.reports:
         counts = msgspec.to_builtins(report.counts)
@@ -134,7 +135,7 @@ def _plan(root: str, plan: PreemptionPlan, simulator: ClusterSimulator) -> Itera
     yield f"{root}: preemption: {plan.outcome} ({considered})"
     for eviction in plan.evictions:
         violated = f"; violates {', '.join(eviction.violates)}" if eviction.violates else ""
-        yield f"  evicts {eviction.unit.key}: {eviction.reason}{violated}"
+        yield f"  evicts {eviction.unit.key}: {eviction_message(eviction.reason)}{violated}"
     pods = {pod.metadata.uid: name for name, pod in simulator.pods.items()}
     for nomination in plan.nominations:
         yield f"  nominates {pods.get(nomination.uid, nomination.uid)} to {nomination.node}"

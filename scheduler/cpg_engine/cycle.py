@@ -14,7 +14,7 @@ from cpg_engine.gangs.next_step import next_step
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.snapshot import Snapshot
-from cpg_engine.verdicts import Explanation, Finding
+from cpg_engine.verdicts import Contradiction, Explanation, Finding
 
 
 def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> Decision:
@@ -28,7 +28,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
     try:
         ledger.ignore(ignored)
         search = PlacementSearch(snapshot, unit, options)
-        finding, detail = _run(search)
+        finding, contradiction = _run(search)
         seats = search.assignments() if finding is Finding.PLACED else ()
         binds = tuple(
             Bind(member.uid, ledger.cluster.name(row), ledger.allocators.allocations(member.pod_class, row))
@@ -39,12 +39,12 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
     finally:
         ledger.rollback(mark)
     step = next_step(finding, reports)
-    return Decision(binds=binds, explanation=Explanation(finding, reports, step, detail), placements=tries)
+    return Decision(binds=binds, explanation=Explanation(finding, reports, step, contradiction), placements=tries)
 
 
-def _run(search: PlacementSearch) -> tuple[Finding, str]:
-    """Return what the search found, and, of members that contradict their tree, what contradicts it."""
+def _run(search: PlacementSearch) -> tuple[Finding, Contradiction | None]:
+    """Return what the search found, and the contradiction where running members contradict their tree."""
     try:
-        return search.run(), ""
+        return search.run(), None
     except ContradictionError as error:
-        return Finding.CONTRADICTION, str(error)
+        return Finding.CONTRADICTION, error.contradiction

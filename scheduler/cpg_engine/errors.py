@@ -1,13 +1,12 @@
-"""What a tree may be that no search can help."""
+"""What a search raises when a tree cannot be searched for."""
 
-from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.verdicts import Contradiction
 
 
 class ContradictionError(Exception):
-    """Members that run already contradict what their tree asks for."""
+    """Running members contradict the required topology of their tree."""
 
-    def __init__(self, key: GroupKey, detail: str) -> None:
-        """Keep the group at which it shows."""
-        super().__init__(f"{key}: {detail}")
-        self.key = key
-        self.detail = detail
+    def __init__(self, contradiction: Contradiction) -> None:
+        """Carry the contradiction."""
+        super().__init__(contradiction)
+        self.contradiction = contradiction

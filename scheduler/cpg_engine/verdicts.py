@@ -133,10 +133,22 @@ class NextStep(Struct, frozen=True):
     domain: Domain | None = None
 
 
+class Contradiction(Struct, frozen=True):
+    """Running members that contradict the required topology of a group.
+
+    ``domains`` are the domains of the label ``key`` that members run in. Without any, a member runs on a node that does
+    not have the label.
+    """
+
+    group: GroupKey
+    key: str
+    domains: tuple[str, ...] = ()
+
+
 class Explanation(Struct, frozen=True):
-    """Why a tree was placed, or was not, group by group in the order of the tree."""
+    """Why a tree was placed or not, group by group in the order of the tree."""
 
     finding: Finding
     reports: tuple[GroupReport, ...]
     next_step: NextStep | None = None
-    detail: str = ""
+    contradiction: Contradiction | None = None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.scheduling.forest import Forest, Group, key_of
+from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision, PlacementCounts
@@ -16,7 +16,7 @@ from cpg_engine.gangs.unit import GroupPods, pod_unit, tree_unit
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_engine.testing.decision_case import DecisionCase
-from cpg_engine.verdicts import Finding, Remedy, Status, StatusCounts
+from cpg_engine.verdicts import Contradiction, Finding, Remedy, Status, StatusCounts
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_members_that_contradict_their_group_are_told(snapshot: Snapshot) -> Non
     group = pod_group("g", gang=3, key="rack")
     decision = decided(snapshot, [group], {"g": 1}, {"r": "a", "s": "b"})
     assert Finding.CONTRADICTION is decision.explanation.finding
-    assert "more than one domain of rack: 1, 2" in decision.explanation.detail
+    assert decision.explanation.contradiction == Contradiction(key_of(group), "rack", ("1", "2"))
     assert snapshot.ledger.mark() == 0
 
 
@@ -202,8 +202,8 @@ def test_a_contradiction_names_the_group_and_where_its_members_run() -> None:
     """The tree is told what is wrong, the next step whose members are to be moved; siblings count as they are."""
     groups = {"root": {"children": {"pg1": {"gang": 2, "key": "rack"}, "pg2": None}}}
     found = DecisionCase(["n1 2 rack=a", "n2 2 rack=b"], groups, ["1@pg1 on n1", "1@pg1 on n2", "1@pg2"]).decide()
-    text = "PodGroup default/pg1: its members run in more than one domain of rack: a, b"
-    assert text == found.decision.explanation.detail
+    expected = Contradiction(GroupKey("PodGroup", "default", "pg1"), "rack", ("a", "b"))
+    assert found.decision.explanation.contradiction == expected
     assert found.step is not None
     assert (found.step.remedy, found.step.group.name) == (Remedy.MOVE_MEMBERS, "pg1")
     assert [found.report(name).status for name in ("pg1", "pg2")] == [Status.UNRESOLVABLE, Status.WAIT]

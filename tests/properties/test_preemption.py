@@ -80,7 +80,7 @@ def test_only_lesser_units_go_and_only_whole(crowd: PreemptionSetup) -> None:
         assert eviction.unit.priority < PRIORITY
         assert eviction.unit in known
         assert own.isdisjoint(eviction.unit.pods)
-        assert eviction.reason
+        assert eviction.reason.node
     assert len(gone(found)) == sum(len(eviction.unit.pods) for eviction in found.evictions)
     assert found.nominations or not found.evictions
 

@@ -14,6 +14,7 @@ from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Partition, Scope
 from cpg_engine.topology.placement import placement_scores
+from cpg_engine.verdicts import Contradiction
 from cpg_engine.weights import Weights
 
 
@@ -66,13 +67,11 @@ class DomainChoice:
                 continue
             values = self._homes(index, node.required)
             if None in values:
-                raise ContradictionError(node.key, f"a member runs on a node that has no label {node.required}")
-            if len(values) > 1:
-                listed = ", ".join(sorted(value for value in values if value is not None))
-                raise ContradictionError(
-                    node.key, f"its members run in more than one domain of {node.required}: {listed}"
-                )
-            self._pins.update((index, value) for value in values if value is not None)
+                raise ContradictionError(Contradiction(node.key, node.required))
+            domains = tuple(sorted(value for value in values if value is not None))
+            if len(domains) > 1:
+                raise ContradictionError(Contradiction(node.key, node.required, domains))
+            self._pins.update((index, value) for value in domains)
 
     def required(self, index: int, scope: Scope) -> DomainOffer:
         """Return the required domains that could hold a node's minimum, or the scope where none is required."""

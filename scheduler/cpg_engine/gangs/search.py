@@ -109,7 +109,7 @@ class PlacementSearch:
         try:
             self._choices.pin()
         except ContradictionError as error:
-            self._notes.contradict(error.key)
+            self._notes.contradict(error.contradiction.group)
             raise
 
     def _outcomes(self, places: range) -> dict[int, GroupPlacement]:

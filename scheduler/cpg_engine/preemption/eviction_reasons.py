@@ -1,57 +1,59 @@
-"""Why units have to be evicted, in a sentence each for their owners."""
+"""What the preemptor needs of each victim."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from cpg_api.quantity import format_quantity
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.preemption.reprieve import AssignedRoom
 from cpg_engine.preemption.simulation import PreemptionCandidate, preempted
+from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.preemption.victims import PotentialVictim
 from cpg_engine.snapshot import Snapshot
+from cpg_engine.verdicts import Domain
 
-WORDS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
 
-
-def eviction_reasons(snapshot: Snapshot, unit: Unit, candidate: PreemptionCandidate) -> list[str]:
-    """Return for each victim what the preemptor needs of it, and where.
-
-    The reason names the first node by name, and the first resource that is short there.
-    """
+def eviction_reasons(snapshot: Snapshot, unit: Unit, candidate: PreemptionCandidate) -> list[EvictionReason]:
+    """Return for each victim what the preemptor needs of it: the first node by name, and the first resource there."""
     assignments, victims = candidate.assignments, candidate.victims
     with preempted(snapshot, assignments, victims):
         room = AssignedRoom(snapshot, assignments)
         shortages = [room.shortage(found) for found in victims]
-    taken = {row for _, row in assignments}
-    first = _first(snapshot, taken)
+    rows = {row for _, row in assignments}
     return [
-        f"{unit.nodes[0].key} {_need(snapshot, short) if short else _conflict(snapshot, found, taken, first)}"
-        f"{_domain(snapshot, unit, short[0] if short else first)}"
-        for found, short in zip(victims, shortages, strict=True)
+        _conflict(snapshot, unit, rows, victim) if short is None else _need(snapshot, unit, *short)
+        for victim, short in zip(victims, shortages, strict=True)
     ]
 
 
-def _need(snapshot: Snapshot, short: tuple[int, str, int]) -> str:
-    row, resource, number = short
-    words = WORDS.get(resource, "{} " + resource).format(format_quantity(resource, number))
-    return f"needs its {words} on {snapshot.ledger.cluster.name(row)}"
+def _need(snapshot: Snapshot, unit: Unit, row: int, resource: str, amount: int) -> EvictionReason:
+    return EvictionReason(
+        preemptor=unit.nodes[0].key,
+        node=snapshot.ledger.cluster.name(row),
+        resource=resource,
+        amount=amount,
+        domain=_domain(snapshot, unit, row),
+    )
 
 
-def _conflict(snapshot: Snapshot, found: PotentialVictim, taken: set[int], first: int) -> str:
-    """Return which node cannot be shared, not for want of room but because of what the pods require of each other."""
-    shared = taken.intersection(found.rows)
-    if shared:
-        return f"cannot run beside it on {snapshot.ledger.cluster.name(_first(snapshot, shared))}"
-    names = snapshot.ledger.cluster.name
-    return f"cannot run on {names(first)} while it runs on {names(_first(snapshot, found.rows))}"
+def _conflict(snapshot: Snapshot, unit: Unit, rows: set[int], victim: PotentialVictim) -> EvictionReason:
+    """Return the reason where there is room for the victim, but the pods may not run beside each other."""
+    shared = rows.intersection(victim.rows)
+    name = snapshot.ledger.cluster.name
+    first = _first(snapshot, rows)
+    return EvictionReason(
+        preemptor=unit.nodes[0].key,
+        node=name(_first(snapshot, shared or rows)),
+        victim_node="" if shared else name(_first(snapshot, victim.rows)),
+        domain=_domain(snapshot, unit, first),
+    )
 
 
-def _first(snapshot: Snapshot, rows: set[int] | Sequence[int]) -> int:
+def _first(snapshot: Snapshot, rows: Iterable[int]) -> int:
     return min(rows, key=snapshot.ledger.cluster.name)
 
 
-def _domain(snapshot: Snapshot, unit: Unit, row: int) -> str:
+def _domain(snapshot: Snapshot, unit: Unit, row: int) -> Domain | None:
     key = unit.nodes[0].required
     if key is None:
-        return ""
+        return None
     column = snapshot.ledger.cluster.label(key)
-    return f" ({key} {column.values[column.codes[row]]})"
+    return Domain(key, column.values[column.codes[row]])

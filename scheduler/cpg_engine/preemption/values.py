@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.verdicts import Explanation
+from cpg_engine.verdicts import Domain, Explanation
 
 
 class VictimUnit(Struct, frozen=True, kw_only=True):
@@ -28,11 +28,27 @@ class DisruptionBudget(Struct, frozen=True):
     pods: frozenset[str]
 
 
+class EvictionReason(Struct, frozen=True, kw_only=True):
+    """What the preemptor needs of a victim.
+
+    With a ``resource``, it needs the ``amount`` of it that the victim holds on ``node``. Without one, its pods cannot
+    run on ``node`` beside the victim, which runs on ``victim_node`` where that is another node. ``domain`` is the one
+    that the preemptor is placed in, where it requires one.
+    """
+
+    preemptor: GroupKey
+    node: str
+    resource: str = ""
+    amount: int = 0
+    victim_node: str = ""
+    domain: Domain | None = None
+
+
 class Eviction(Struct, frozen=True):
-    """A unit to evict; ``violates`` names the budgets that forbid it, ``reason`` says what the preemptor needs."""
+    """A unit to evict, what the preemptor needs of it, and the names of the budgets that forbid it."""
 
     unit: VictimUnit
-    reason: str
+    reason: EvictionReason
     violates: tuple[str, ...] = ()
 
 

@@ -10,6 +10,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Forest
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.testing.scenario_wording import contradiction_text
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.verdicts import GroupReport
 
@@ -133,7 +134,8 @@ def _told(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
             yield f"finding: {name}: expected {finding}, found {found}"
     for name, text in expected.detail.items():
         decision = stage.decisions.get(name)
-        detail = decision.explanation.detail if decision else "no decision"
+        contradiction = decision.explanation.contradiction if decision else None
+        detail = contradiction_text(contradiction) if contradiction else "no contradiction"
         if text not in detail:
             yield f"detail: {name}: {text!r} is not in {detail!r}"
 

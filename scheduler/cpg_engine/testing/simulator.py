@@ -26,6 +26,7 @@ from cpg_engine.preemption.values import PreemptionPlan
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.oracle import Situation, violations
 from cpg_engine.testing.scenario_forms import BudgetForm
+from cpg_engine.testing.scenario_wording import eviction_text
 from cpg_engine.testing.victim_units import budgets_of, never_preempts, units_of
 
 NOBODY = ValidationContext(workloads={}, classes=PriorityClasses({}))
@@ -221,7 +222,7 @@ class ClusterSimulator:
         if never_preempts(root.pods) or not any(_is_pending(self.pods[pod.metadata.name]) for pod in root.pods):
             return 0
         found = self.plans[root.name] = self.plan(root)
-        reasons = {uid: eviction.reason for eviction in found.evictions for uid in eviction.unit.pods}
+        reasons = {uid: eviction_text(eviction.reason) for eviction in found.evictions for uid in eviction.unit.pods}
         gone = {
             pod.metadata.name: reasons[pod.metadata.uid] for pod in self.pods.values() if pod.metadata.uid in reasons
         }

@@ -32,7 +32,7 @@ from cpg_scheduler.queueing.scheduling_queue import (
     QueuePosition,
     SchedulingQueue,
 )
-from cpg_scheduler.status.messages import group_messages, pod_messages
+from cpg_scheduler.status.messages import eviction_message, group_messages, pod_messages
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, queue_key_of
 
 USAGE = (
@@ -180,7 +180,7 @@ class Explainer:
                     "unit": str(eviction.unit.key),
                     "priority": eviction.unit.priority,
                     "pods": [pods[uid].metadata.key for uid in eviction.unit.pods if uid in pods],
-                    "reason": eviction.reason,
+                    "reason": eviction_message(eviction.reason),
                     "violates": eviction.violates,
                 }
                 for eviction in evictions

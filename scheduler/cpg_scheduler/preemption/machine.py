@@ -67,7 +67,7 @@ from cpg_scheduler.preemption.validate import (
     who_stays,
 )
 from cpg_scheduler.queueing.hints import UNPROVEN
-from cpg_scheduler.status.messages import forbidden_preemption, vain_preemption
+from cpg_scheduler.status.messages import eviction_message, forbidden_preemption, vain_preemption
 from cpg_scheduler.units import SchedulableUnit, build_unit, pending_pods, queue_key_of
 
 GRUDGE = 300.0
@@ -323,7 +323,10 @@ class Preemption:
             "preempting",
             root=str(root.key),
             flavour=root.flavour,
-            victims=[in_log(self._state.pods, eviction.unit, eviction.reason) for eviction in plan.evictions],
+            victims=[
+                in_log(self._state.pods, eviction.unit, eviction_message(eviction.reason))
+                for eviction in plan.evictions
+            ],
             violated=sorted({name for eviction in plan.evictions for name in eviction.violates}),
             nominated={self._state.pods[uid].metadata.key: node for uid, node in record.nominations.items()},
             considered=plan.considered,
@@ -360,7 +363,11 @@ class Preemption:
         self._order(
             record,
             victims=[
-                Victim([state.pods[uid] for uid in one.unit.pods], one.reason, state.victims.groups_of(one.unit))
+                Victim(
+                    [state.pods[uid] for uid in one.unit.pods],
+                    eviction_message(one.reason),
+                    state.victims.groups_of(one.unit),
+                )
                 for one in plan.evictions
             ],
             nominations=[(left[uid], node) for uid, node in record.nominations.items()],

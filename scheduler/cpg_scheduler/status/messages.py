@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from cpg_api.quantity import format_quantity
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import (
     CandidateDomain,
+    Contradiction,
     Explanation,
     FilterReason,
     Finding,
@@ -27,6 +29,7 @@ from cpg_engine.verdicts import (
 
 REASONS_TOLD = 4
 LONGEST_VAIN = 300
+_AMOUNTS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
 LONGEST = 1000
 """Characters of a sentence: an event takes a little more, and nobody reads so much."""
 
@@ -71,6 +74,25 @@ def ongoing_preemption(kind: str, victims: int | None) -> str:
     return _preempting(kind, f"found a placement for {what}, preempting {victims} victims")
 
 
+def eviction_message(reason: EvictionReason) -> str:
+    """Return why a pod is evicted: what the preemptor needs of it, and where."""
+    where = f" ({reason.domain.key} {reason.domain.value})" if reason.domain else ""
+    if reason.resource:
+        amount = format_quantity(reason.resource, reason.amount)
+        words = _AMOUNTS.get(reason.resource, "{} " + reason.resource).format(amount)
+        return f"{reason.preemptor} needs its {words} on {reason.node}{where}"
+    if reason.victim_node:
+        return f"{reason.preemptor} cannot run on {reason.node} while it runs on {reason.victim_node}{where}"
+    return f"{reason.preemptor} cannot run beside it on {reason.node}{where}"
+
+
+def contradiction_message(found: Contradiction) -> str:
+    """Return how running members contradict the required topology of their tree."""
+    if not found.domains:
+        return f"{found.group}: a member runs on a node that has no label {found.key}"
+    return f"{found.group}: its members run in more than one domain of {found.key}: {', '.join(found.domains)}"
+
+
 def forbidden_preemption(kind: str) -> str:
     """Say that nobody is evicted because the root does not want that."""
     return _preempting(kind, "not eligible due to preemptionPolicy=Never.")
@@ -110,8 +132,8 @@ class _Sentences:
                 for key, report in self._reports.items()
             }
         advice = _advice(explanation.next_step)
-        if explanation.detail:
-            return dict.fromkeys(self._reports, _cut(explanation.detail, advice))
+        if explanation.contradiction:
+            return dict.fromkeys(self._reports, _cut(contradiction_message(explanation.contradiction), advice))
         return {key: _cut(self._failed(report), self._outlook + advice) for key, report in self._reports.items()}
 
     def causes(self) -> dict[GroupKey, str]:
@@ -120,8 +142,8 @@ class _Sentences:
         What became of the tree is no cause: a gang that gathers does so before and after a sibling of it is placed.
         """
         explanation = self._explanation
-        if explanation.detail:
-            return dict.fromkeys(self._reports, explanation.detail)
+        if explanation.contradiction:
+            return dict.fromkeys(self._reports, contradiction_message(explanation.contradiction))
         found = ((key, self._culprit(report)) for key, report in self._reports.items())
         return {key: f"{self._cause(report)}{self._outlook}" for key, report in found}
 

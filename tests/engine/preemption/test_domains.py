@@ -4,6 +4,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.domains import cheapest_domain
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.testing.preemption_case import PreemptionCase, names
+from cpg_engine.testing.scenario_wording import eviction_text
 
 GROUPS = {"high": {"gang": 2, "key": "rack"}}
 
@@ -94,5 +95,8 @@ def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
     case = PreemptionCase(["a 2 rack=a zone=z", "out 1 rack=b zone=z"], pods, GROUPS)
     found = case.plan()
     assert (found.outcome, [eviction.unit.key.name for eviction in found.evictions]) == (PlanOutcome.PLANNED, ["rival"])
-    assert found.evictions[0].reason == "PodGroup default/high cannot run on a while it runs on out (rack a)"
+    assert (
+        eviction_text(found.evictions[0].reason)
+        == "PodGroup default/high cannot run on a while it runs on out (rack a)"
+    )
     assert names(case.potential_victims()) == ["rival"]

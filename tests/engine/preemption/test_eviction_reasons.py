@@ -3,6 +3,7 @@
 import pytest
 
 from cpg_engine.testing.preemption_case import PreemptionCase
+from cpg_engine.testing.scenario_wording import eviction_text
 
 
 @pytest.mark.parametrize(
@@ -23,20 +24,22 @@ def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high:
     victim = {"priority": 1, **(low if isinstance(low, dict) else {"pod": low})}
     case = PreemptionCase([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
     (eviction,) = case.plan().evictions
-    assert expected in eviction.reason
+    assert expected in eviction_text(eviction.reason)
 
 
 def test_room_for_a_pod_is_room() -> None:
     """Where it is the number of pods that is short."""
     case = PreemptionCase([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
-    assert case.plan().evictions[0].reason == "Pod default/high needs its room on a"
+    assert eviction_text(case.plan().evictions[0].reason) == "Pod default/high needs its room on a"
 
 
 def test_the_domain_is_named_where_one_is_required() -> None:
     """So that it is clear why it had to be this node."""
     pods = [{"pod": "low=2x1 on b", "priority": 1}, "1x1@high on b", "1x1@high"]
     found = PreemptionCase(["b 3 rack=r1", "a 2 rack=r2"], pods, {"high": {"gang": 2, "key": "rack"}}).plan()
-    assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on b (rack r1)"]
+    assert [eviction_text(eviction.reason) for eviction in found.evictions] == [
+        "PodGroup default/high needs its 1 CPU on b (rack r1)"
+    ]
 
 
 def test_of_a_unit_on_several_nodes_the_first_is_named() -> None:
@@ -44,4 +47,6 @@ def test_of_a_unit_on_several_nodes_the_first_is_named() -> None:
     pods = [{"pod": f"w{name}=1@whole on {name}", "priority": 1} for name in "cba"]
     groups = {"high": {"gang": 2}, "whole": {"gang": 1, "whole": True, "priority": 1}}
     found = PreemptionCase(["c 1", "b 1", "a 1"], [*pods, {"pod": "2x1@high", "nodeSelector": {}}], groups).plan()
-    assert [eviction.reason for eviction in found.evictions] == ["PodGroup default/high needs its 1 CPU on a"]
+    assert [eviction_text(eviction.reason) for eviction in found.evictions] == [
+        "PodGroup default/high needs its 1 CPU on a"
+    ]

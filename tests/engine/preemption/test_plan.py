@@ -9,6 +9,7 @@ from cpg_engine.testing.builders import pod
 from cpg_engine.testing.call_counts import count_calls
 from cpg_engine.testing.preemption_case import PRIORITY, PreemptionCase, names
 from cpg_engine.testing.scenario_forms import BudgetForm
+from cpg_engine.testing.scenario_wording import eviction_text
 
 LOW = {"pod": "low=2x1 on a", "priority": 1}
 
@@ -19,7 +20,7 @@ def test_a_plan_says_who_goes_and_who_comes() -> None:
     assert (found.outcome, found.considered, found.domains, found.exhausted) == (PlanOutcome.PLANNED, 2, 1, False)
     (eviction,), (nomination,) = found.evictions, found.nominations
     assert (eviction.unit.key.name, eviction.violates) == ("low-2", ())
-    assert eviction.reason == "PodGroup default/high needs its 1 CPU on a"
+    assert eviction_text(eviction.reason) == "PodGroup default/high needs its 1 CPU on a"
     assert (nomination.uid, nomination.node) == ("uid-default-high-1", "a")
 
 

@@ -16,6 +16,7 @@ from cpg_engine.preemption.single_pod import (
 from cpg_engine.preemption.values import DisruptionBudget, PlanOutcome, PreemptionPlan
 from cpg_engine.testing.preemption_case import PreemptionCase
 from cpg_engine.testing.scenario_forms import BudgetForm
+from cpg_engine.testing.scenario_wording import eviction_text
 from cpg_engine.testing.victim_units import units_of
 
 AWAY = {
@@ -99,7 +100,7 @@ def test_where_no_node_can_be_cleared_for_it_others_go_elsewhere() -> None:
     ]
     found = PreemptionCase(["a 2 host=a zone=z", "b 2 host=b zone=z"], pods).plan()
     assert node_and_victims(found) == ("a", ["rival"])
-    assert found.evictions[0].reason == "Pod default/high cannot run on a while it runs on b"
+    assert eviction_text(found.evictions[0].reason) == "Pod default/high cannot run on a while it runs on b"
 
 
 def test_a_pod_that_needs_nobody_to_go_is_nominated() -> None:

@@ -1,7 +1,7 @@
 """What is counted."""
 
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.values import Eviction, PlanOutcome, PreemptionPlan, VictimUnit
+from cpg_engine.preemption.values import Eviction, EvictionReason, PlanOutcome, PreemptionPlan, VictimUnit
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import QueueKey, UnitKey
@@ -110,7 +110,8 @@ def test_plans_are_counted_by_upstreams_names() -> None:
     units = [
         VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")
     ]
-    evictions = (Eviction(units[0], "why"), Eviction(units[1], "why", violates=("default/pdb",)))
+    why = EvictionReason(preemptor=GroupKey("Pod", "default", "high"), node="n")
+    evictions = (Eviction(units[0], why), Eviction(units[1], why, violates=("default/pdb",)))
     metrics.preemption.planned(
         "podgroup", PreemptionPlan(outcome=PlanOutcome.PLANNED, evictions=evictions, considered=5), 0.01
     )

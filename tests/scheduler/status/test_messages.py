@@ -5,9 +5,11 @@ from msgspec.structs import replace
 
 from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
+from cpg_engine.testing.scenario_wording import contradiction_text, eviction_text
 from cpg_engine.verdicts import (
     CandidateDomain,
+    Contradiction,
     Domain,
     Explanation,
     FilterReason,
@@ -21,6 +23,8 @@ from cpg_engine.verdicts import (
 from cpg_scheduler.status.messages import (
     LONGEST,
     causes,
+    contradiction_message,
+    eviction_message,
     forbidden_preemption,
     group_messages,
     ongoing_preemption,
@@ -37,9 +41,9 @@ RACK = Domain("rack", "r1")
 WRONG = InvalidPod("u", (Problem("spec.containers[0]", "no amount"), Problem("spec.overhead", "no amount")))
 
 
-def explanation(finding: Finding, *reports: GroupReport, step: NextStep | None = None, detail: str = "") -> Explanation:
+def explanation(finding: Finding, *reports: GroupReport, step: NextStep | None = None) -> Explanation:
     """Return an explanation."""
-    return Explanation(finding, reports, step, detail)
+    return Explanation(finding, reports, step)
 
 
 def report(
@@ -249,7 +253,8 @@ def test_running_members_that_contradict_are_told_to_all() -> None:
     """No group of the tree can be placed before they are gone."""
     detail = "PodGroup ml/one: its members run in more than one domain of rack: r1, r2"
     reports = group(ROOT, 1, 0), report(ONE, 1)
-    found = explanation(Finding.CONTRADICTION, *reports, step=NextStep(Remedy.MOVE_MEMBERS, ROOT), detail=detail)
+    contradiction = Contradiction(ONE, "rack", ("r1", "r2"))
+    found = Explanation(Finding.CONTRADICTION, reports, NextStep(Remedy.MOVE_MEMBERS, ROOT), contradiction)
     expected = f"{detail}. Next: delete the members outside one of the domains"
     assert group_messages(found) == {ROOT: expected, ONE: expected}
 
@@ -329,8 +334,9 @@ def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
     extra = GroupReport(TWO, StatusCounts(2, 2, 0, 1), nodes=5, reasons=(CPU,))
     placed = explanation(Finding.PLACED, report(ROOT, 1, 1, u=1), full(ONE, 3, 1), extra)
     assert causes(placed)[TWO] == "Success, Insufficient cpu"
-    torn = explanation(Finding.CONTRADICTION, group(ROOT, 1, 0), report(ONE, 1), detail="torn")
-    assert causes(torn) == {ROOT: "torn", ONE: "torn"}
+    contradiction = Contradiction(ONE, "rack")
+    torn = Explanation(Finding.CONTRADICTION, (group(ROOT, 1, 0), report(ONE, 1)), contradiction=contradiction)
+    assert causes(torn) == dict.fromkeys((ROOT, ONE), f"{ONE}: a member runs on a node that has no label rack")
 
 
 def _full(scheduled: int) -> Explanation:
@@ -342,3 +348,26 @@ def test_the_order_of_counts_does_not_matter_to_the_words() -> None:
     found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
     assert group_messages(found) == group_messages(explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2)))
     assert pod_messages(found) == group_messages(found)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        EvictionReason(preemptor=ONE, node="n1", resource="cpu", amount=1500),
+        EvictionReason(preemptor=ONE, node="n1", resource="memory", amount=2**30, domain=Domain("rack", "r1")),
+        EvictionReason(preemptor=ONE, node="n1", resource="x.io/gpu", amount=2),
+        EvictionReason(preemptor=ONE, node="n1", resource="pods", amount=1),
+        EvictionReason(preemptor=ONE, node="n1", domain=Domain("rack", "r1")),
+        EvictionReason(preemptor=ONE, node="n1", victim_node="n2"),
+    ],
+)
+def test_scenarios_compare_the_message_of_an_eviction(reason: EvictionReason) -> None:
+    """The engine plays scenarios without a scheduler, and has to expect the same words."""
+    assert eviction_message(reason) == eviction_text(reason)
+
+
+@pytest.mark.parametrize("domains", [(), ("r1", "r2")])
+def test_scenarios_compare_the_message_of_a_contradiction(domains: tuple[str, ...]) -> None:
+    """The engine plays scenarios without a scheduler, and has to expect the same words."""
+    found = Contradiction(ONE, "rack", domains)
+    assert contradiction_message(found) == contradiction_text(found)
