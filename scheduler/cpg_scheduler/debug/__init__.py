@@ -1,1 +1,1 @@
-"""Answers for administrators: explanations, dumps, replay."""
+"""For operators of the scheduler: explanations, dumps, replay."""

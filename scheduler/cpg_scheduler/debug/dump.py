@@ -1,11 +1,9 @@
-"""The whole state as one JSON document, and back: any decision can be made again elsewhere, from what it was made of.
+"""``/debug/dump``: the cache as one JSON document, and back, so that any decision can be made again elsewhere.
 
-What is written is what our structs know of the objects, and of that only what a decision can depend on: no annotations
-but those that scheduling reads, no owners, no conditions. What a pod runs, with which arguments and environment, the
-structs do not even know.
+The document has what our structs decode, and of that only what a decision can depend on. Annotations that scheduling
+does not read, owners and most conditions are left out. Arguments and environment of containers are not even decoded.
 
-All objects are frozen, so a dump is consistent though it is encoded piece by piece, with the loop free in between: what
-it holds is settled when it is begun.
+All objects are frozen, so a dump is consistent although it is encoded in pieces while the event loop goes on.
 """
 
 import time
@@ -40,19 +38,19 @@ from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQue
 
 S = TypeVar("S", bound=Struct)
 FORMAT = 1
-"""Raised whenever an older reader would misread a dump."""
+"""Increased whenever an older version would misread a dump."""
 
-PIECE = 250
-"""Objects that are encoded at a time: some milliseconds."""
+OBJECTS_PER_PIECE = 250
+"""Objects that are encoded between two turns of the event loop: some milliseconds."""
 
 KEPT_ANNOTATIONS = READ_ANNOTATIONS | {POD_GROUP_LABEL, MIRROR}
 
 
 class UnreadableDumpError(ValueError):
-    """A document that is no dump, or one that this version cannot read."""
+    """A document is not a dump, or not one that this version can read."""
 
 
-class Groups(Struct, frozen=True, rename="camel"):
+class GroupsOfFlavour(Struct, frozen=True, rename="camel"):
     """The groups of one flavour."""
 
     pod_groups: Sequence[PodGroup] = ()
@@ -60,8 +58,8 @@ class Groups(Struct, frozen=True, rename="camel"):
     workloads: Sequence[Workload] = ()
 
 
-class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where a root stands in the queue."""
+class QueuedUnit(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The position of a unit in the scheduling queue."""
 
     flavour: str
     kind: str
@@ -74,15 +72,15 @@ class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
     seconds_left: float | None = None
 
 
-class Nomination(Struct, frozen=True, rename="camel"):
-    """Room that is kept for a pod, by UID."""
+class DumpedReservation(Struct, frozen=True, rename="camel"):
+    """The room reserved for a nominated pod, by UID."""
 
     uid: str
     nominated: Reservation
 
 
 class Dump(Struct, frozen=True, rename="camel"):
-    """Everything that a decision depends on, and the queue; the order of the fields is that of reading it back."""
+    """All that a decision depends on, and the queue; the fields are in the order in which a cache takes them."""
 
     format: int
     scheduler_name: str
@@ -95,88 +93,88 @@ class Dump(Struct, frozen=True, rename="camel"):
     csi_nodes: Sequence[CSINode]
     volumes: Sequence[PersistentVolume]
     claims: Sequence[PersistentVolumeClaim]
-    groups: Mapping[str, Groups]
+    groups: Mapping[str, GroupsOfFlavour]
     pods: Sequence[Pod]
     assumed: Sequence[Bind]
-    nominations: Sequence[Nomination]
-    queue: Sequence[Waiting]
+    nominations: Sequence[DumpedReservation]
+    queue: Sequence[QueuedUnit]
     scope: tuple[str, ...] = ()
-    """The namespaces that are ours to write in; none for all."""
+    """The namespaces in which the scheduler may act; none for all."""
     taken: float = 0.0
-    """When it was, by the time of day."""
+    """The time of day of the dump."""
 
 
-class Loaded(NamedTuple):
-    """What a dump is read as: a state that decides as the one did that was dumped, by which options, and its time."""
+class LoadedDump(NamedTuple):
+    """A cache that decides as the dumped one did, with its options and the time of the dump."""
 
-    state: ClusterCache
+    cache: ClusterCache
     options: SearchOptions
     taken: float
 
 
 class Dumper:
-    """Answers with a dump."""
+    """Serves dumps."""
 
     def __init__(
         self,
-        state: ClusterCache,
-        pending: SchedulingQueue,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
         options: SearchOptions,
         *,
         clock: Callable[[], float],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Dump this state and queue."""
+        """Dump this cache and queue."""
         self._wall = wall
-        self._state = state
-        self._pending = pending
+        self._cache = cache
+        self._queue = queue
         self._options = options
         self._clock = clock
 
     def page(self, _: str) -> ProbeResponse:
-        """Answer with everything as it is now."""
-        found = dump(self._state, self._options, self._pending.places(), self._clock(), taken=self._wall())
+        """Answer with a dump of this moment."""
+        found = dump(self._cache, self._options, self._queue.places(), self._clock(), taken=self._wall())
         return ProbeResponse(b"", content_type="application/json", chunks=encoded(found))
 
 
 def dump(
-    state: ClusterCache,
+    cache: ClusterCache,
     options: SearchOptions,
     queue: Sequence[QueuePosition] = (),
     now: float = 0.0,
     *,
     taken: float = 0.0,
 ) -> Dump:
-    """Take everything there is, as it is now, whole: what is not to be told is left out when it is encoded."""
-    cluster, stored = state.snapshot.ledger.cluster, state.storage.objects
+    """Return a dump of the cache and the queue; fields that must not be shown are left out when it is encoded."""
+    cluster, stored = cache.snapshot.ledger.cluster, cache.storage.objects
     return Dump(
         format=FORMAT,
-        scheduler_name=state.scheduler_name,
+        scheduler_name=cache.scheduler_name,
         options=options,
         nodes=[node for node in cluster.nodes if node is not None],
         namespaces=[
             Namespace(metadata=ObjectMeta(name=name, labels=dict(labels)))
-            for name, labels in state.snapshot.ledger.pod_index.namespaces.items()
+            for name, labels in cache.snapshot.ledger.pod_index.namespaces.items()
         ],
-        priority_classes=list(state.priority_classes.by_name.values()),
-        budgets=list(state.budgets),
+        priority_classes=list(cache.priority_classes.by_name.values()),
+        budgets=list(cache.budgets),
         storage_classes=[found for found in stored.values() if isinstance(found, StorageClass)],
         csi_nodes=[found for found in stored.values() if isinstance(found, CSINode)],
         volumes=[found for found in stored.values() if isinstance(found, PersistentVolume)],
         claims=[found for found in stored.values() if isinstance(found, PersistentVolumeClaim)],
         groups={
-            flavour: Groups(
+            flavour: GroupsOfFlavour(
                 pod_groups=[group for group in store if isinstance(group, PodGroup)],
                 composite_pod_groups=[group for group in store if isinstance(group, CompositePodGroup)],
-                workloads=list(state.workloads[flavour].values()),
+                workloads=list(cache.workloads[flavour].values()),
             )
-            for flavour, store in state.stores.items()
+            for flavour, store in cache.stores.items()
         },
-        pods=list(state.pods.values()),
-        assumed=list(state.assumed.values()),
-        nominations=[Nomination(uid, found) for uid, found in state.reservations.items()],
-        queue=[_waiting(place, now) for place in queue],
-        scope=tuple(sorted(state.namespaces)),
+        pods=list(cache.pods.values()),
+        assumed=list(cache.assumed.values()),
+        nominations=[DumpedReservation(uid, found) for uid, found in cache.reservations.items()],
+        queue=[_queued_unit(position, now) for position in queue],
+        scope=tuple(sorted(cache.namespaces)),
         taken=taken,
     )
 
@@ -191,92 +189,92 @@ def encoded(found: Dump) -> Iterator[bytes]:
         if isinstance(value, list):
             yield from _encoded_list(value)
         elif isinstance(value, dict):
-            yield msgspec.json.encode({name: _bare_groups(groups) for name, groups in value.items()})
+            yield msgspec.json.encode({name: _trimmed_groups(groups) for name, groups in value.items()})
         else:
             yield msgspec.json.encode(value)
     yield b"}\n"
 
 
-def load(data: bytes) -> Loaded:
+def load(data: bytes) -> LoadedDump:
     """Read a dump."""
     try:
         found = decode(data, Dump)
     except msgspec.DecodeError as error:
-        raise UnreadableDumpError(f"this is no dump of a scheduler: {error}") from error
+        raise UnreadableDumpError(f"not a dump of a scheduler: {error}") from error
     if found.format != FORMAT:
-        raise UnreadableDumpError(f"a dump of format {found.format}, and this version reads format {FORMAT}")
-    return Loaded(restored(found), found.options, found.taken)
+        raise UnreadableDumpError(f"the dump has format {found.format}, this version reads format {FORMAT}")
+    return LoadedDump(restored(found), found.options, found.taken)
 
 
 def restored(found: Dump) -> ClusterCache:
-    """Return a state that knows what is in a dump."""
-    state = ClusterCache(
+    """Return a cache with the objects of a dump."""
+    cache = ClusterCache(
         new_snapshot(found.options.weights), found.groups, found.scheduler_name, namespaces=found.scope
     )
-    takers: list[tuple[Sequence[Any], Any]] = [
-        (found.nodes, state.on_node),
-        (found.namespaces, state.on_namespace),
-        (found.priority_classes, state.on_priority_class),
-        (found.storage_classes, state.storage.on_storage_class),
-        (found.csi_nodes, state.storage.on_csi_node),
-        (found.volumes, state.storage.on_volume),
-        (found.claims, state.on_claim),
+    handlers: list[tuple[Sequence[Any], Any]] = [
+        (found.nodes, cache.on_node),
+        (found.namespaces, cache.on_namespace),
+        (found.priority_classes, cache.on_priority_class),
+        (found.storage_classes, cache.storage.on_storage_class),
+        (found.csi_nodes, cache.storage.on_csi_node),
+        (found.volumes, cache.storage.on_volume),
+        (found.claims, cache.on_claim),
     ]
     for flavour, groups in found.groups.items():
-        takers.append((groups.workloads, state.on_workload(flavour)))
-        takers.append(((*groups.pod_groups, *groups.composite_pod_groups), state.on_group(flavour)))
+        handlers.append((groups.workloads, cache.on_workload(flavour)))
+        handlers.append(((*groups.pod_groups, *groups.composite_pod_groups), cache.on_group(flavour)))
     binds = {bind.uid: bind for bind in found.assumed}
-    # A pod whose bind is assumed has its node already; it is to be assumed here as well.
-    takers.append(([_unbound(pod) if pod.metadata.uid in binds else pod for pod in found.pods], state.on_pod))
-    takers.append((found.budgets, state.on_budget))
-    for objects, take in takers:
+    # An assumed pod was dumped with its node; it is assumed again below.
+    handlers.append(([_unbound(pod) if pod.metadata.uid in binds else pod for pod in found.pods], cache.on_pod))
+    handlers.append((found.budgets, cache.on_budget))
+    for objects, handle in handlers:
         for one in objects:
-            take(Added(one.metadata.key, one))
+            handle(Added(one.metadata.key, one))
     for bind in binds.values():
-        if bind.uid in state.pods:
-            state.assume(bind.uid, bind.node, bind.allocations)
+        if bind.uid in cache.pods:
+            cache.assume(bind.uid, bind.node, bind.allocations)
     for nomination in found.nominations:
-        if nomination.uid in state.pods:
-            state.reservations.put(state.pods[nomination.uid], nomination.nominated)
-    return state
+        if nomination.uid in cache.pods:
+            cache.reservations.put(cache.pods[nomination.uid], nomination.nominated)
+    return cache
 
 
 def _encoded_list(values: list[Any]) -> Iterator[bytes]:
     yield b"["
-    for start in range(0, len(values), PIECE):
-        body = msgspec.json.encode([_bare(value) for value in values[start : start + PIECE]])
+    for start in range(0, len(values), OBJECTS_PER_PIECE):
+        body = msgspec.json.encode([_trimmed(value) for value in values[start : start + OBJECTS_PER_PIECE]])
         yield (b"," if start else b"") + body[1:-1]
     yield b"]"
 
 
-def _bare(found: Any) -> Any:  # noqa: ANN401 - whatever there is in a dump
-    """Return an object without what no decision depends on."""
+def _trimmed(found: Any) -> Any:  # noqa: ANN401 - any object of a dump
+    """Return an object with only what a decision can depend on."""
     match found:
         case Pod():
             status = replace(found.status, conditions=tuple(filter(_matters, found.status.conditions or ())) or None)
-            return replace(found, metadata=_bare_meta(found.metadata), status=status)
+            return replace(found, metadata=_trimmed_meta(found.metadata), status=status)
         case PodGroup() | CompositePodGroup():
-            return replace(found, metadata=_bare_meta(found.metadata), status=type(found.status)())
-        case Bind() | Nomination() | Waiting():
+            return replace(found, metadata=_trimmed_meta(found.metadata), status=type(found.status)())
+        case Bind() | DumpedReservation() | QueuedUnit():
             return found
         case _:
-            return replace(found, metadata=_bare_meta(found.metadata))
+            return replace(found, metadata=_trimmed_meta(found.metadata))
 
 
 def _matters(condition: Any) -> bool:  # noqa: ANN401 - any condition
-    """Tell whether scheduling reads a condition of a pod: whether it is being resized, or told to go."""
+    """Return whether scheduling reads a condition of a pod: that it is being resized or evicted."""
     return condition.type in {"PodResizePending", "DisruptionTarget"}
 
 
-def _bare_groups(groups: Groups) -> Groups:
-    return Groups(
-        pod_groups=[_bare(group) for group in groups.pod_groups],
-        composite_pod_groups=[_bare(group) for group in groups.composite_pod_groups],
-        workloads=[_bare(workload) for workload in groups.workloads],
+def _trimmed_groups(groups: GroupsOfFlavour) -> GroupsOfFlavour:
+    return GroupsOfFlavour(
+        pod_groups=[_trimmed(group) for group in groups.pod_groups],
+        composite_pod_groups=[_trimmed(group) for group in groups.composite_pod_groups],
+        workloads=[_trimmed(workload) for workload in groups.workloads],
     )
 
 
-def _bare_meta(meta: ObjectMeta) -> ObjectMeta:
+def _trimmed_meta(meta: ObjectMeta) -> ObjectMeta:
     annotations = {name: value for name, value in meta.annotations.items() if name in KEPT_ANNOTATIONS}
     return replace(meta, annotations=annotations, owner_references=(), finalizers=())
 
@@ -285,16 +283,16 @@ def _unbound(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=""))
 
 
-def _waiting(place: QueuePosition, now: float) -> Waiting:
-    flavour, key = place.order.key
-    return Waiting(
+def _queued_unit(position: QueuePosition, now: float) -> QueuedUnit:
+    flavour, key = position.order.key
+    return QueuedUnit(
         flavour=flavour,
         kind=key.kind,
         namespace=key.namespace,
         name=key.name,
-        queue=place.queue,
-        importance=place.order.importance,
-        created=place.order.created,
-        attempts=place.attempts,
-        seconds_left=None if place.until is None else max(place.until - now, 0.0),
+        queue=position.queue,
+        importance=position.order.importance,
+        created=position.order.created,
+        attempts=position.attempts,
+        seconds_left=None if position.until is None else max(position.until - now, 0.0),
     )

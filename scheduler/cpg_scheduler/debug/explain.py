@@ -1,13 +1,11 @@
-"""Answers to "why?": the attempt that would be made now, made on the spot, with every reason looked up.
+"""``/debug/explain``: why a unit is pending, by an attempt at it that binds nothing.
 
-A decision is a pure function of the state, so the explanation is not kept but computed again, in full detail, when
-somebody asks. Nothing is bound, and the ledger is afterwards what it was.
+A decision is a pure function of the cache, so explanations are not stored. The attempt is made when a request comes,
+with all details, and the ledger is left as it was.
 """
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
-from itertools import islice, takewhile
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -20,6 +18,7 @@ from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.debug.similar_names import similar_names
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.machine import Preemption
 from cpg_scheduler.preemption.states import is_due
@@ -36,122 +35,118 @@ from cpg_scheduler.status.messages import eviction_message, group_messages, pod_
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, queue_key_of
 
 USAGE = (
-    b"ask for /debug/explain/<flavour>/<namespace>/<name of a group>, or /debug/explain/pod/<namespace>/<name>,\n"
-    b"or for all who wait: /debug/explain/\n"
+    b"usage: /debug/explain/                              all pending units, in queue order\n"
+    b"       /debug/explain/<flavour>/<namespace>/<name>  a tree, by any group of it; flavours are crd and native\n"
+    b"       /debug/explain/pod/<namespace>/<name>        a pod\n"
 )
 JSON = "application/json"
-LISTED = 500
-"""Roots on the page of all who wait; the others are counted."""
-CANDIDATES = 10
-"""Domains explained per group."""
-SIMILAR = 2000
-"""Names of which those that begin or end most like one that is not there are looked for."""
-COMPARED = 50
-"""Of these, names that are compared with it letter by letter: that takes the square of their length."""
-LETTERS = 64
-"""Letters of a name that are looked at, from its beginning and from its end."""
+MAX_UNITS_LISTED = 500
+"""Pending units on the page of all; the others are only counted."""
+MAX_DOMAINS_EXPLAINED = 10
+"""Per group."""
+MAX_NAMES_SEARCHED = 2000
+"""Names of a namespace among which similar ones to an unknown name are searched."""
 
 
 class Explainer:
-    """Explains roots of a state."""
+    """Explains the units of a cache."""
 
     def __init__(
         self,
-        state: ClusterCache,
-        pending: SchedulingQueue,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
         preemption: Preemption,
         *,
         options: SearchOptions,
         clock: Callable[[], float],
     ) -> None:
-        """Explain by these options, always in detail."""
-        self._state = state
-        self._pending = pending
+        """Decide by these options, but always in detail."""
+        self._cache = cache
+        self._queue = queue
         self._clock = clock
         self._preemption = preemption
-        self._options = msgspec.structs.replace(options, detail=True, candidates=CANDIDATES)
+        self._options = msgspec.structs.replace(options, detail=True, candidates=MAX_DOMAINS_EXPLAINED)
 
     def page(self, path: str) -> ProbeResponse:
-        """Answer for ``flavour/namespace/name``, or, without any of it, for all who wait."""
+        """Answer for ``flavour/namespace/name``, or for all pending units if that is empty."""
         if not path:
-            return ProbeResponse(b"", content_type=JSON, chunks=self._waiting())
+            return ProbeResponse(b"", content_type=JSON, chunks=self._all_pending())
         parts = path.split("/")
         if len(parts) != len(("flavour", "namespace", "name")):
             return ProbeResponse(USAGE, status=404)
-        root = self.root_of(*parts)
-        if root is None:
-            similar = _similar(parts[-1], self._names(*parts[:-1]))
-            instead = f"; there is {', '.join(similar)}" if similar else ""
-            return ProbeResponse(f"there is no {'/'.join(parts)}{instead}\n".encode(), status=404)
-        told = self.explain(root)
+        unit = self.unit_of(*parts)
+        if unit is None:
+            similar = similar_names(parts[-1], self._names(*parts[:-1]))
+            instead = f"; similar names: {', '.join(similar)}" if similar else ""
+            return ProbeResponse(f"{'/'.join(parts)} not found{instead}\n".encode(), status=404)
+        answer = self.explain(unit)
         pod = self._pod(*parts[1:]) if parts[0] == "pod" else None
         if pod is not None and pod.spec.node_name:
-            doing = "being bound" if pod.metadata.uid in self._state.assumed else "bound"
-            told["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
-        return _json(told)
+            doing = "being bound" if pod.metadata.uid in self._cache.assumed else "bound"
+            answer["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
+        return _json(answer)
 
-    def _waiting(self) -> Iterator[bytes]:
-        """Yield who waits, in the order of the queue, and for what; and before that nothing, while it is looked up."""
-        roots: list[dict[str, object]] = []
-        told = {"waiting": len(self._pending), "counts": self._pending.counts(), "roots": roots}
-        for place in self._pending.foremost(LISTED):
-            roots.append(self._told(place, len(roots) + 1))
+    def _all_pending(self) -> Iterator[bytes]:
+        """Yield an empty piece of the response after each unit, then the whole answer."""
+        units: list[dict[str, object]] = []
+        answer = {"waiting": len(self._queue), "counts": self._queue.counts(), "roots": units}
+        for position in self._queue.foremost(MAX_UNITS_LISTED):
+            units.append(self._row(position, len(units) + 1))
             yield b""
-        yield _encoded(told)
+        yield _encoded(answer)
 
-    def _told(self, place: QueuePosition, number: int) -> dict[str, object]:
-        root = place.order.key
+    def _row(self, position: QueuePosition, number: int) -> dict[str, object]:
+        unit = position.order.key
         return {
-            "root": str(root.key),
-            "flavour": root.flavour,
+            "root": str(unit.key),
+            "flavour": unit.flavour,
             "place": number,
-            "queue": place.queue,
-            "priority": -place.order.importance,
-            "since": place.order.created,
-            "attempts": place.attempts,
-            "nextAttempt": _next_attempt(place, self._clock()),
-            "why": self._why(place),
+            "queue": position.queue,
+            "priority": -position.order.importance,
+            "since": position.order.created,
+            "attempts": position.attempts,
+            "nextAttempt": _next_attempt(position, self._clock()),
+            "why": self._why(position),
         }
 
-    def _why(self, place: QueuePosition) -> str:
-        """Return what was wrong at the last attempt; empty where there was none."""
-        root = place.order.key
-        if place.failure is None or queue_key_of(self._state, root) is None:
+    def _why(self, position: QueuePosition) -> str:
+        """Return why the last attempt failed; empty if there was none."""
+        unit = position.order.key
+        if position.failure is None or queue_key_of(self._cache, unit) is None:
             return ""
-        attempt = build_unit(self._state, root)
+        attempt = build_unit(self._cache, unit)
         if isinstance(attempt, Inadmissible):
             return attempt.message
-        explanation = (
-            place.failure.explained_for(attempt.unit) if attempt.signature == place.failure.signature else None
-        )
-        explanation = explanation or place.failure.explanation
+        failure = position.failure
+        explanation = failure.explained_for(attempt.unit) if attempt.signature == failure.signature else None
+        explanation = explanation or failure.explanation
         return next(iter(pod_messages(explanation).values())) if explanation is not None else ""
 
-    def explain(self, root: UnitKey) -> dict[str, object]:
-        """Return what an attempt at a root would come to now."""
-        told: dict[str, object] = {"root": str(root.key), "flavour": root.flavour}
-        if queue_key_of(self._state, root) is None:
-            return told | {"waiting": False}
-        attempt = build_unit(self._state, root)
+    def explain(self, unit: UnitKey) -> dict[str, object]:
+        """Return the result of an attempt at a unit."""
+        answer: dict[str, object] = {"root": str(unit.key), "flavour": unit.flavour}
+        if queue_key_of(self._cache, unit) is None:
+            return answer | {"waiting": False}
+        attempt = build_unit(self._cache, unit)
         if isinstance(attempt, Inadmissible):
-            return told | {"waiting": True, "reason": attempt.reason, "message": attempt.message}
-        ignored = self._preemption.ignored_by(root, attempt)
-        decision = decide(self._state.snapshot, attempt.unit, self._options, ignored=ignored)
+            return answer | {"waiting": True, "reason": attempt.reason, "message": attempt.message}
+        ignored = self._preemption.ignored_by(unit, attempt)
+        decision = decide(self._cache.snapshot, attempt.unit, self._options, ignored=ignored)
         names = {uid: pod.metadata.key for uid, pod in attempt.pods.items()}
-        return told | {
+        return answer | {
             "waiting": True,
             "explanation": decision.explanation,
             "messages": {str(key): message for key, message in group_messages(decision.explanation).items()},
             "binds": {names[bind.uid]: bind.node for bind in decision.binds},
-            "preemption": self._plan(root, attempt, decision),
+            "preemption": self._plan(unit, attempt, decision),
         }
 
-    def root_of(self, flavour: str, namespace: str, name: str) -> UnitKey | None:
-        """Return the root of what is asked for: a pod, or a group by its name, the composite one first."""
+    def unit_of(self, flavour: str, namespace: str, name: str) -> UnitKey | None:
+        """Return the unit of a pod, or of a group by its name; a CompositePodGroup comes before a PodGroup."""
         if flavour == "pod":
             pod = self._pod(namespace, name)
-            return self._state.unit_of(pod) if pod is not None else None
-        store = self._state.stores.get(flavour)
+            return self._cache.unit_of(pod) if pod is not None else None
+        store = self._cache.stores.get(flavour)
         for kind in (CompositePodGroup.kind, PodGroup.kind):
             key = GroupKey(kind, namespace, name)
             if store is not None and key in store:
@@ -159,12 +154,12 @@ class Explainer:
         return None
 
     def _plan(self, root: UnitKey, attempt: SchedulableUnit, decision: Decision) -> dict[str, object]:
-        """Return the plan that is under way for a root, or the one that would be made now."""
+        """Return the active plan of a unit, or the one that preemption would make now."""
         record = self._preemption.record(root)
         plan = record.plan if record is not None else None
         if record is None and attempt.preempts and is_due(decision, attempt.pods):
             plan = self._preemption.explain(root, attempt)
-        pods = self._state.pods
+        pods = self._cache.pods
         evictions = plan.evictions if plan is not None else ()
         nominated = record.nominations if record is not None else {}
         return {
@@ -188,49 +183,34 @@ class Explainer:
         }
 
     def _pod(self, namespace: str, name: str) -> Pod | None:
-        pods = self._state.pods.values()
+        pods = self._cache.pods.values()
         return next((pod for pod in pods if (pod.metadata.namespace, pod.metadata.name) == (namespace, name)), None)
 
     def _names(self, flavour: str, namespace: str) -> list[str]:
-        """Return the names that there are where one was asked for that there is not."""
-        store = self._state.stores.get(flavour)
-        found = self._state.pods.values() if flavour == "pod" else store if store is not None else ()
-        return list(islice((one.metadata.name for one in found if one.metadata.namespace == namespace), SIMILAR))
+        """Return the names of a namespace that an unknown name may have meant."""
+        store = self._cache.stores.get(flavour)
+        found = self._cache.pods.values() if flavour == "pod" else store if store is not None else ()
+        return list(
+            islice((one.metadata.name for one in found if one.metadata.namespace == namespace), MAX_NAMES_SEARCHED)
+        )
 
 
-def _similar(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that come nearest to one, in a time that does not depend on what they are like."""
-    nearest = heapq.nlargest(COMPARED, dict.fromkeys(names), key=lambda other: _ends_alike(name, other))
-    by_beginning = {other[:LETTERS]: other for other in reversed(nearest)}
-    return [by_beginning[found] for found in get_close_matches(name[:LETTERS], by_beginning)]
-
-
-def _ends_alike(name: str, other: str) -> int:
-    """Return how many letters two names have in common at their beginning and at their end."""
-    ends = name[: -LETTERS - 1 : -1], other[: -LETTERS - 1 : -1]
-    return _begin_alike(name[:LETTERS], other[:LETTERS]) + _begin_alike(*ends)
-
-
-def _begin_alike(name: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
-
-
-def _next_attempt(place: QueuePosition, now: float) -> str:
-    """Say when a root will be attempted."""
-    if place.until is not None:
-        return f"in {max(place.until - now, 0.0):.1f} s"
+def _next_attempt(position: QueuePosition, now: float) -> str:
+    """Return when a unit is attempted next."""
+    if position.until is not None:
+        return f"in {max(position.until - now, 0.0):.1f} s"
     return {
-        ACTIVE: "as soon as it is its turn",
+        ACTIVE: "when it is first in the queue",
         POPPED: "now",
         BINDING: "none: it is being bound",
         WAITING: "now",
-        PARKED: "when something happens that may help it",
-    }[place.queue]
+        PARKED: "when an event may make it schedulable",
+    }[position.queue]
 
 
-def _json(told: object) -> ProbeResponse:
-    return ProbeResponse(_encoded(told), content_type=JSON)
+def _json(answer: object) -> ProbeResponse:
+    return ProbeResponse(_encoded(answer), content_type=JSON)
 
 
-def _encoded(told: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"
+def _encoded(answer: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(answer)) + b"\n"

@@ -1,8 +1,8 @@
-"""A dump decided again, with no cluster: ``cpg-scheduler --replay FILE``.
+"""``cpg-scheduler --replay FILE``: decides again from a dump, without a cluster.
 
-All parts are those of a scheduler at work but for the one that evicts, which does nothing, and the time of day is that
-of the dump: so an explanation says what the scheduler would have said then. Of a plan under way it says what a new
-leader would know, which is who goes for whom, and not why.
+All parts are those of a running scheduler except the executor, which does nothing. The time of day is that of the dump,
+so an explanation says what the scheduler would have said then. Of an active plan it knows what a new leader would know:
+the victims and their preemptor, and not the reasons.
 """
 
 import time
@@ -25,58 +25,58 @@ from cpg_scheduler.units import queue_key_of
 
 
 class ReplayError(Exception):
-    """What was asked for cannot be replayed."""
+    """The dump cannot be read, or has no such unit."""
 
 
 class _Idle:
-    """Evicts nobody."""
+    """Evicts no pods."""
 
     def start(self, order: EvictionJob) -> None:
-        """Leave an order alone."""
+        """Ignore a job."""
 
     def clear(self, pods: Iterable[Pod]) -> None:
         """Leave pods nominated."""
 
     def retract(self, pods: Iterable[Pod]) -> None:
-        """Leave pods with what they were told."""
+        """Leave the conditions of pods."""
 
 
 def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
-    """Yield the explanation of whoever waits in a dump, in the order of the queue, or of one root, group or pod."""
+    """Yield the explanations of all pending units of a dump, in queue order, or of one root, group or pod."""
     try:
         loaded = load(file.read_bytes())
     except (OSError, UnreadableDumpError) as error:
         raise ReplayError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
-    state = loaded.state
+    cache = loaded.cache
     pending = SchedulingQueue(RequeueBackoff())
     preemption = Preemption(
-        state,
+        cache,
         cast("Evictor", _Idle()),
-        metrics=Metrics(state.scheduler_name, pending, lambda: 0.0),
+        metrics=Metrics(cache.scheduler_name, pending, lambda: 0.0),
         options=loaded.options,
         clock=time.monotonic,
         wall=lambda: loaded.taken,
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
-    explainer = Explainer(state, pending, preemption, options=loaded.options, clock=time.monotonic)
-    roots = _named(explainer, state, root) if root else _waiting(state)
+    explainer = Explainer(cache, pending, preemption, options=loaded.options, clock=time.monotonic)
+    units = _named(explainer, cache, root) if root else _pending(cache)
     preemption.recover()
-    return map(explainer.explain, roots)
+    return map(explainer.explain, units)
 
 
-def _waiting(state: ClusterCache) -> list[UnitKey]:
-    """Return who waits, the first in the queue first."""
-    orders = (queue_key_of(state, root) for root in {state.unit_of(pod) for pod in state.pods.values()})
-    return [order.key for order in sorted(order for order in orders if order is not None)]
+def _pending(cache: ClusterCache) -> list[UnitKey]:
+    """Return the pending units in queue order."""
+    keys = (queue_key_of(cache, unit) for unit in {cache.unit_of(pod) for pod in cache.pods.values()})
+    return [key.key for key in sorted(key for key in keys if key is not None)]
 
 
-def _named(explainer: Explainer, state: ClusterCache, name: str) -> list[UnitKey]:
-    """Return what has a name, in all flavours, by the root that it belongs to."""
+def _named(explainer: Explainer, cache: ClusterCache, name: str) -> list[UnitKey]:
+    """Return the units, in all flavours, that have a group or pod of a name."""
     namespace, slash, rest = name.partition("/")
     if not (namespace and slash and rest):
         raise ReplayError(f"{name!r} is not NAMESPACE/NAME")
-    found = {explainer.root_of(kind, namespace, rest): None for kind in (*state.stores, "pod")}
-    roots = [root for root in found if root is not None]
-    if not roots:
-        raise ReplayError(f"there is no group and no pod {name} in this dump")
-    return roots
+    found = {explainer.unit_of(kind, namespace, rest): None for kind in (*cache.stores, "pod")}
+    units = [unit for unit in found if unit is not None]
+    if not units:
+        raise ReplayError(f"no group or pod {name} in this dump")
+    return units

@@ -79,7 +79,7 @@ def test_all_who_wait_are_listed_with_their_reasons(stage: Stage) -> None:
     assert [one["nextAttempt"] for one in ask(stage, "")["roots"]] == []
     stage.put(pod("late", cpu=9))
     stage.driver._rouser.absorb(0.0)
-    assert {one["nextAttempt"] for one in ask(stage, "")["roots"]} == {"as soon as it is its turn"}
+    assert {one["nextAttempt"] for one in ask(stage, "")["roots"]} == {"when it is first in the queue"}
     stage.cycles()
     stage.put(node("n2", cpu=9, labels={"new": "yes"}))
     stage.driver._rouser.absorb(0.5)
@@ -90,7 +90,7 @@ def test_all_who_wait_are_listed_with_their_reasons(stage: Stage) -> None:
         ("CompositePodGroup default/root", "binding", "none: it is being bound", ""),
         ("Pod default/big", "backoff", "in 1.2 s", why),
         ("Pod default/late", "backoff", "in 1.2 s", why),
-        ("PodGroup default/nobody", "unschedulable", "when something happens that may help it", held),
+        ("PodGroup default/nobody", "unschedulable", "when an event may make it schedulable", held),
     ]
     assert (told["waiting"], told["counts"]["backoff"], told["roots"][1]["attempts"]) == (4, 2, 1)
 
@@ -118,7 +118,7 @@ def test_who_asks_badly_is_told_how(stage: Stage, path: str) -> None:
 def test_what_is_not_there_is_not_found(stage: Stage, path: str) -> None:
     """Neither pods, nor groups, nor flavours."""
     answer = explainer(stage).page(path)
-    assert (answer.status, answer.body) == (404, f"there is no {path}\n".encode())
+    assert (answer.status, answer.body) == (404, f"{path} not found\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_not_found(stage: Stage, path: str) -> None:
 )
 def test_who_mistypes_is_told_what_there_is(stage: Stage, path: str, instead: str) -> None:
     """By the names that come nearest."""
-    assert explainer(stage).page(path).body.decode() == f"there is no {path}; there is {instead}\n"
+    assert explainer(stage).page(path).body.decode() == f"{path} not found; similar names: {instead}\n"
 
 
 def test_who_mistypes_among_many_is_told_the_nearest(stage: Stage) -> None:
@@ -135,7 +135,7 @@ def test_who_mistypes_among_many_is_told_the_nearest(stage: Stage) -> None:
     stage.put(*(pod(f"{'very-' * number}long-{number}-{digit}x") for number in (1, 40) for digit in range(300)))
     for path in ("pod/default/long-1-142x", f"pod/default/{'very-' * 40}lang-40-142x"):
         answer = explainer(stage).page(path).body.decode()
-        assert "-142x" in answer.partition("; there is ")[2].partition(", ")[0]
+        assert "-142x" in answer.partition("; similar names: ")[2].partition(", ")[0]
 
 
 def test_names_that_are_hard_to_compare_hold_up_nobody(stage: Stage) -> None:

@@ -107,10 +107,10 @@ def test_nobody_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ("text", "says"),
     [
         ("", "No such file or directory"),
-        ("{", "this is no dump of a scheduler: Input data was truncated"),
-        ("root: tree\n", "this is no dump of a scheduler: JSON is malformed"),
-        ("{}", "this is no dump of a scheduler: Object missing required field `format`"),
-        ('{"format": 9}', "this is no dump of a scheduler: Object missing required field `schedulerName`"),
+        ("{", "not a dump of a scheduler: Input data was truncated"),
+        ("root: tree\n", "not a dump of a scheduler: JSON is malformed"),
+        ("{}", "not a dump of a scheduler: Object missing required field `format`"),
+        ('{"format": 9}', "not a dump of a scheduler: Object missing required field `schedulerName`"),
     ],
 )
 def test_a_file_that_is_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("root", "says"),
     [
-        ("default/none", "there is no group and no pod default/none in this dump"),
+        ("default/none", "no group or pod default/none in this dump"),
         ("tree", "'tree' is not NAMESPACE/NAME"),
         ("/tree", "'/tree' is not NAMESPACE/NAME"),
     ],
