@@ -51,7 +51,7 @@ ELECTED = """\
 def rendered() -> str:
     """Return the expected content of the file."""
     pending = SchedulingQueue(RequeueBackoff())
-    scheduler, state = Metrics("", pending, lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
+    scheduler, state = Metrics("", lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
     for collector in (
         PendingCollector(state, pending, wall=lambda: 0.0, ages=dict),
         PluginsCollector(state, pending, ""),

@@ -1,389 +1,432 @@
-"""The cycle driver: take the news, pop a root, let the engine decide, have it performed.
+"""The scheduling loop.
 
-Cycles follow each other on one task, so that every decision sees all decisions before it: binds are assumed before
-they are sent, and sending never holds up the next cycle.
+One pass of it:
+
+1. **Outcomes.** Take the events of binder and evictor from the inbox.
+2. **Requeue.** Take the changes of the cluster from the cache; units that they may help become active.
+3. **Pop.** Take the next unit from the queue.
+4. **Build.** Build the unit from its groups and pods, or find out why it is inadmissible.
+5. **Decide.** The engine places its pods, as far as it can.
+6. **Preempt.** Where pods are left, preemption may plan to evict others.
+7. **Perform.** Instructions are performed: pods are assumed and bound, others nominated or evicted.
+8. **Status.** What was found is reported. When no unit is active, the status of other trees is brought up to date.
+
+All passes run on one task, so every decision sees all decisions before it: pods are assumed before their binds are
+sent, and no request delays the next pass.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
-from cpg_engine.verdicts import Explanation, Finding
-from cpg_scheduler.binding.binder import REASON_WAITING, BindBatch, Binder, BindFailure
+from cpg_engine.verdicts import Finding
+from cpg_scheduler.binding.batch import BindBatch, BindDelayed, BindFailed, BindFailure, BindSucceeded
+from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.machine import Preemption
-from cpg_scheduler.preemption.states import NOTHING, PreemptionResult
+from cpg_scheduler.preemption.states import PreemptionResult
 from cpg_scheduler.preemption.terminating import SLACK
 from cpg_scheduler.queueing.hints import ANYTHING, FailedAttempt
 from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
-from cpg_scheduler.status.messages import causes, group_messages, pod_messages, refusals
+from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import bound_of, is_theirs, recovered, standing_of
+from cpg_scheduler.status.updates import (
+    GroupRecovered,
+    GroupStatusUpdate,
+    StatusUpdate,
+    attempt_updates,
+    bind_updates,
+    error_updates,
+    inadmissible_groups,
+    inadmissible_updates,
+)
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, pending_pods, queue_key_of
 
-BREATH = 0.02
-"""Seconds of cycles after which the watches and the binds get their turn."""
-LULL = 0.005
-"""Seconds for which news are gathered when the last were about nobody who could be attempted: while thousands leave."""
+MAX_SECONDS_PER_TURN = 0.02
+"""Seconds of passes after which the watches and the binds get their turn."""
+GATHERING_SECONDS = 0.005
+"""Seconds for which changes are gathered after a pass without an attempt: thousands of pods may be terminating."""
+
+
+class Attempt(Struct, frozen=True):
+    """A decision about a unit, and when it was begun."""
+
+    root: UnitKey
+    unit: SchedulableUnit
+    decision: Decision
+    began: float
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """Return the nodes of the pods that were placed, by UID."""
+        return {bind.uid: bind.node for bind in self.decision.binds}
 
 
 class SchedulingLoop:
-    """Runs cycles for as long as there is somebody to attempt, and sleeps until there is."""
+    """Attempts units for as long as there are active ones, and sleeps until there are."""
 
     def __init__(  # noqa: PLR0913 - it is where all parts come together, each by its name
         self,
         state: ClusterCache,
-        pending: SchedulingQueue,
+        queue: SchedulingQueue,
+        inbox: EventInbox,
         *,
         binder: Binder,
         preemption: Preemption,
-        reporter: StatusWriter,
+        status: StatusWriter,
+        events: EventWriter,
         metrics: Metrics,
         options: SearchOptions,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
-        announce: Callable[[Pod, str], None] = lambda *_: None,
     ) -> None:
-        """Wire up; nothing runs yet. ``announce`` is told of every pod that has been bound, and to which node."""
-        self._announce = announce
-        self._state = state
-        self._pending = pending
-        self._rouser = Requeuer(state, pending)
+        """Wire up; nothing runs yet."""
+        self._cache = state
+        self._queue = queue
+        self._inbox = inbox
+        self._requeuer = Requeuer(state, queue)
         self._binder = binder
         self._preemption = preemption
-        preemption.again = self._again
-        preemption.woken = self.wake
-        self._reporter = reporter
+        preemption.again = self._requeue_later
+        preemption.woken = inbox.wake
+        self._status = status
+        self._events = events
         self._metrics = metrics
         self._options = options
         self._clock = clock
         self._log = log
-        self._news = asyncio.Event()
-        self._under_way: dict[str, SchedulableUnit] = {}
-        """Of the pods, by UID, of which it is not known yet whether they are bound: by which attempt they are to be."""
-
-    def wake(self) -> None:
-        """Tell that the state has changed."""
-        self._news.set()
-
-    def waits(self, pod: Pod, reason: str) -> bool:
-        """Tell whether it is still true that a pod has no node for this reason."""
-        uid, known = pod.metadata.uid, self._state.pods.get(pod.metadata.uid)
-        if known is None or not known.spec.node_name:
-            return known is not None
-        return reason == REASON_WAITING and uid in self._under_way
+        self._batch_ids = itertools.count()
+        self._binding: dict[int, Attempt] = {}
+        """The attempts whose binds are in flight, by the id of their batch."""
+        self._is_ending = False
 
     async def run(self) -> None:
-        """Drive until cancelled."""
-        self._preemption.recover()
-        while True:
-            began, cycles = self._clock(), 0
-            while self._cycle():
-                cycles += 1
-                if self._clock() - began > BREATH:
+        """Run passes, and when attempts have been stopped handle outcomes, until cancelled."""
+        if not self._is_ending:
+            self._preemption.recover()
+        while not self._is_ending:
+            began, attempts = self._clock(), 0
+            while self.run_pass():
+                attempts += 1
+                if self._clock() - began > MAX_SECONDS_PER_TURN:
                     await asyncio.sleep(0)
                     began = self._clock()
-            await self._sleep(0.0 if cycles else LULL)
+            await self._sleep(0.0 if attempts else GATHERING_SECONDS)
+        await self._handle_outcomes_as_they_come()
 
-    async def _sleep(self, lull: float = 0.0) -> None:
-        """Wait for news, and for more to come with them, or for the first backoff to end."""
-        wake = self._pending.next_wake()
+    def stop_attempts(self) -> None:
+        """Attempt no more units; the outcomes of what was begun are still handled."""
+        self._is_ending = True
+        self._inbox.wake()
+
+    def run_pass(self) -> bool:
+        """Run one pass; return whether there was anything to do."""
+        self._handle_outcomes()
+        if self._is_ending:
+            return False
+        now = self._clock()
+        self._requeue(now)
+        root = self._requeuer.next(now)
+        if root is None:
+            return self._report_shared() or self._resync()
+        self._guard(root, self._schedule)
+        return True
+
+    async def _sleep(self, gathering: float = 0.0) -> None:
+        """Sleep until there are events, and more have been gathered, or until a unit's backoff has ended."""
+        wake = self._queue.next_wake()
         timeout = None if wake is None else max(wake - self._clock(), 0.0)
         try:
             async with asyncio.timeout(timeout):
-                await self._news.wait()
+                await self._inbox.wait()
         except TimeoutError:
             return
-        if lull:
-            await asyncio.sleep(lull)
-        self._news.clear()
-
-    def _cycle(self) -> bool:
-        """Run one cycle; return whether there was anybody to attempt, or to be told."""
-        now = self._clock()
-        for freed in self._preemption.absorb(self._rouser.absorb(now)):
-            self._put(freed)
-        root = self._rouser.next(now)
-        if root is None:
-            return self._retell() or self._speak()
-        self._guard(root, self._try)
-        return True
+        if gathering:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(gathering):
+                    await self._handle_outcomes_as_they_come()
+        self._inbox.clear()
 
     def _guard(self, root: UnitKey, act: Callable[[UnitKey], None]) -> None:
-        """Do something about a root; a mistake of ours about one tree must not stop all others."""
+        """Do something about a unit; a defect of ours in one tree must not stop all others."""
         try:
             act(root)
         except Exception as error:  # noqa: BLE001 - whatever it is
-            self._broken(root, error)
+            self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
+            self._queue.fail(root, 1, self._clock(), FailedAttempt(hope=ANYTHING))
+            self._metrics.held(REASON_SCHEDULER_ERROR)
+            self._metrics.mistaken()
+            self._perform(error_updates(pending_pods(self._cache, root), error))
 
-    def _try(self, root: UnitKey) -> None:
-        """Attempt a root, unless that is not to be or the answer is known already."""
-        attempt = build_unit(self._state, root)
-        if isinstance(attempt, Inadmissible):
-            self._refuse(root, attempt)
-        elif self._preemption.record(root) is not None or not self._pending.share(root, attempt.signature):
-            self._attempt(root, attempt)
-            self._retell()
+    # 1. Outcomes.
 
-    def _attempt(self, root: UnitKey, ready: SchedulableUnit) -> None:
-        """Let the engine decide about a root, and see to it."""
-        began = self._clock()
-        ignored = self._preemption.ignored_by(root, ready)
-        decision = decide(self._state.snapshot, ready.unit, self._options, ignored=ignored)
-        finding = decision.explanation.finding
-        seconds = self._clock() - began
-        nodes = {bind.uid: bind.node for bind in decision.binds}
-        left = {uid: pod for uid, pod in ready.pods.items() if uid not in nodes}
-        self._preemption.placed(root, nodes)
-        answer = self._preemption.answer(root, ready, decision, left)
-        result = self._metrics.attempted(
-            finding, seconds, waits=answer.waits, placed=len(nodes), left=len(left), tries=decision.placements
-        )
-        self._log_attempt(root, ready, decision, seconds=seconds, answer=answer)
-        if left:
-            failure = _failure(ready, ready.failure(self._state.snapshot, decision, left), answer)
-            if ready.preempts:
-                self._rouser.below = max(self._rouser.below or ready.priority, ready.priority)
-            self._pending.fail(root, len(ready.pods), self._clock(), failure)
+    async def _handle_outcomes_as_they_come(self) -> None:
+        """Handle outcomes until cancelled: each may make room for the next eviction."""
+        while True:
+            await self._inbox.wait_for_event()
+            self._handle_outcomes()
+
+    def _handle_outcomes(self) -> None:
+        for event in self._inbox.take():
+            match event:
+                case BindSucceeded(batch=batch):
+                    self._on_bound(self._binding.pop(batch.id))
+                case BindFailed(batch=batch, failure=failure):
+                    self._on_bind_failed(self._binding.pop(batch.id), failure)
+                case BindDelayed(batch=batch, failure=failure) if batch.id in self._binding:
+                    self._report_unbound(self._binding[batch.id], failure, while_binding=True)
+
+    def _on_bound(self, attempt: Attempt) -> None:
+        """Report the groups whose minimum is bound now."""
+        root, unit, binds = attempt.root, attempt.unit, attempt.decision.binds
+        self._queue.bound(root)
+        top = unit.groups[0] if unit.groups else next(iter(unit.pods.values()))
+        kind, created = "podgroup" if unit.groups else "pod", top.metadata.creation_timestamp
+        self._metrics.placed(kind, len(binds), seconds=self._clock() - attempt.began, created=created)
+        self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(binds))
+        for bind in binds:
+            self._events.placed(unit.pods[bind.uid], bind.node)
+        self._report_placed(root)
+        if len(binds) < len(unit.pods) and self._preemption.could_help(unit):
+            # The pods left may preempt, now that no pod of the tree is to be bound in the same pass.
+            self._requeue_now(root)
+
+    def _on_bind_failed(self, attempt: Attempt, failure: BindFailure) -> None:
+        """Attempt a unit again after some of its binds failed; those that worked pin its domains."""
+        root, nodes = attempt.root, attempt.nodes
+        self._preemption.unplaced(root, {uid: nodes[uid] for uid in failure.uids})
+        key = queue_key_of(self._cache, root)
+        if key is None:
+            self._queue.bound(root)
+        elif failure.is_outdated:
+            self._queue.put(key)
         else:
-            self._pending.bind(root)
-        self._tell(ready, decision.explanation, left, answer)
-        self._metrics.ended(result, self._clock() - began)
-        # From here on nothing may go wrong: what is assumed has to be bound, or its room is lost.
-        for bind in decision.binds:
-            self._state.assume(bind.uid, bind.node, bind.allocations)
-            self._under_way[bind.uid] = ready
+            self._queue.retry(key, len(failure.uids), self._clock())
+        self._report_unbound(attempt, failure, while_binding=False)
+
+    # 2. Requeue.
+
+    def _requeue(self, now: float) -> None:
+        """Let the changes of the cluster activate the units that they may help."""
+        for root in self._preemption.absorb(self._requeuer.absorb(now)):
+            self._requeue_now(root)
+
+    def _requeue_now(self, root: UnitKey) -> None:
+        """Have a unit attempted at once, if it has pending pods."""
+        key = queue_key_of(self._cache, root)
+        if key is not None:
+            self._queue.put(key)
+
+    def _requeue_later(self, root: UnitKey) -> None:
+        """Have a unit attempted after a backoff, if it has pending pods."""
+        key = queue_key_of(self._cache, root)
+        if key is not None:
+            self._queue.retry(key, 1, self._clock())
+            self._inbox.wake()
+
+    # 3 to 7. An attempt.
+
+    def _schedule(self, root: UnitKey) -> None:
+        """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
+        unit = build_unit(self._cache, root)
+        if isinstance(unit, Inadmissible):
+            self._hold(root, unit)
+        elif self._preemption.record(root) is not None or not self._queue.share(root, unit.signature):
+            self._attempt(root, unit)
+            self._report_shared()
+
+    def _hold(self, root: UnitKey, unit: Inadmissible) -> None:
+        """Park a unit that cannot be attempted, and report why."""
+        self._preemption.end(root)
+        self._queue.fail(root, len(unit.pods), self._clock(), FailedAttempt())
+        self._metrics.held(unit.reason)
+        self._log.info("held", root=str(root.key), flavour=root.flavour, reason=unit.reason, why=unit.message)
+        self._perform(inadmissible_updates(unit))
+
+    def _attempt(self, root: UnitKey, unit: SchedulableUnit) -> None:
+        """Decide about a unit, ask preemption about the pods left, and perform what comes of both."""
+        began = self._clock()
+        ignored = self._preemption.ignored_by(root, unit)
+        decision = decide(self._cache.snapshot, unit.unit, self._options, ignored=ignored)
+        attempt, seconds = Attempt(root, unit, decision, began), self._clock() - began
+        nodes = attempt.nodes
+        left = {uid: pod for uid, pod in unit.pods.items() if uid not in nodes}
+        self._preemption.placed(root, nodes)
+        result = self._preemption.answer(root, unit, decision, left)
+        counted = self._metrics.attempted(
+            decision.explanation.finding,
+            seconds,
+            waits=result.waits,
+            placed=len(nodes),
+            left=len(left),
+            tries=decision.placements,
+        )
+        self._log_attempt(attempt, result, seconds)
+        self._note_result(attempt, left, result)
+        self._perform(self._updates(attempt, left, result))
+        self._metrics.ended(counted, self._clock() - began)
+        # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if nodes:
-            self._binder.start(
-                BindBatch(
-                    root=root,
-                    pods={uid: ready.pods[uid] for uid in nodes},
-                    nodes=nodes,
-                    placed=lambda: self._tell_placed(root, ready, decision, began),
-                    failed=lambda trouble: self._failed(root, ready, decision, trouble),
-                    waits=lambda trouble: self._tell_unbound(root, ready, decision.explanation, trouble),
-                    allocations=tuple(found for bind in decision.binds for found in bind.allocations),
-                )
-            )
-        elif finding is Finding.PLACED:
-            # Nobody is to be bound, but an earlier leader may have bound them and not come to say so.
-            self._tell_met(root)
+            self._perform((self._batch(attempt),))
+        elif decision.explanation.finding is Finding.PLACED:
+            # No pod is to be bound; an earlier leader may have bound them and not have reported it.
+            self._report_placed(root)
         self._preemption.seated(root)
 
-    def _log_attempt(
-        self, root: UnitKey, ready: SchedulableUnit, decision: Decision, *, seconds: float, answer: PreemptionResult
-    ) -> None:
-        preemption = {"preemption": answer.outcome, "victims": answer.victims} if answer.outcome else {}
+    def _note_result(self, attempt: Attempt, left: Collection[str], result: PreemptionResult) -> None:
+        """Tell the queue the result of an attempt."""
+        root, unit = attempt.root, attempt.unit
+        if not left:
+            self._queue.bind(root)
+            return
+        failure = _failure(unit, unit.failure(self._cache.snapshot, attempt.decision, left), result)
+        if unit.preempts:
+            self._requeuer.below = max(self._requeuer.below or unit.priority, unit.priority)
+        self._queue.fail(root, len(unit.pods), self._clock(), failure)
+
+    def _updates(self, attempt: Attempt, left: Iterable[str], result: PreemptionResult) -> Iterable[StatusUpdate]:
+        """Return the status updates of an attempt."""
+        unit = attempt.unit
+        unplaced = {uid: self._cache.group_of(unit.pods[uid]) for uid in left}
+        explanation = attempt.decision.explanation
+        return attempt_updates(unit, explanation, unplaced, outlook=result.outlook, nominated=result.nominated)
+
+    def _batch(self, attempt: Attempt) -> BindBatch:
+        """Return the binds of an attempt as a batch, for which the attempt is remembered."""
+        batch = BindBatch(
+            id=next(self._batch_ids),
+            root=attempt.root,
+            pods={bind.uid: attempt.unit.pods[bind.uid] for bind in attempt.decision.binds},
+            nodes=attempt.nodes,
+            allocations={bind.uid: bind.allocations for bind in attempt.decision.binds if bind.allocations},
+        )
+        self._binding[batch.id] = attempt
+        return batch
+
+    def _log_attempt(self, attempt: Attempt, result: PreemptionResult, seconds: float) -> None:
+        preemption = {"preemption": result.outcome, "victims": result.victims} if result.outcome else {}
         self._log.info(
             "attempt",
-            root=str(root.key),
-            flavour=root.flavour,
-            finding=decision.explanation.finding.value,
-            pods=len(ready.pods),
-            binds=len(decision.binds),
+            root=str(attempt.root.key),
+            flavour=attempt.root.flavour,
+            finding=attempt.decision.explanation.finding.value,
+            pods=len(attempt.unit.pods),
+            binds=len(attempt.decision.binds),
             milliseconds=round(seconds * 1000, 3),
             **preemption,
         )
 
-    def _tell(
-        self, ready: SchedulableUnit, explanation: Explanation, left: Mapping[str, Pod], answer: PreemptionResult
-    ) -> None:
-        """Report what was not placed: to each pod that waits, and to each group below its minimum."""
-        is_contradiction = explanation.finding is Finding.CONTRADICTION
-        reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
-        told, refused = pod_messages(explanation, answer.outlook), refusals(explanation)
-        why = causes(explanation, answer.outlook)
-        for pod in left.values():
-            # A pod that is alone is the one that there is a sentence for.
-            key = self._state.group_of(pod) or explanation.reports[0].key
-            say = self._reporter.nominated if pod.metadata.uid in answer.nominated else self._reporter.pod
-            own = refused.get(pod.metadata.uid)
-            say(pod, reason, own or told[key], cause=own or why[key])
-        messages = group_messages(explanation, answer.outlook)
-        for group in ready.groups:
-            key = key_of(group)
-            if messages.get(key):
-                self._reporter.group(group, scheduled=False, reason=reason, message=messages[key], cause=why[key])
+    def _perform(self, instructions: Iterable[BindBatch | StatusUpdate]) -> None:
+        """Perform instructions, in order."""
+        for instruction in instructions:
+            match instruction:
+                case BindBatch():
+                    self._bind(instruction)
+                case _:
+                    self._status.write(instruction)
 
-    def _retell(self) -> bool:
-        """Tell one root what was found for another that is alike; return whether there was one to be told.
+    def _bind(self, batch: BindBatch) -> None:
+        """Assume the pods of a batch, and have them bound."""
+        for uid, node in batch.nodes.items():
+            self._cache.assume(uid, node, batch.allocations.get(uid, ()))
+        self._cache.binds_in_flight.begin(batch.id, batch.nodes)
+        self._binder.start(batch)
 
-        This is what is done when there is nothing else to do, and after each attempt, so that it is never put off
-        for ever.
+    # 8. Status.
+
+    def _report_shared(self) -> bool:
+        """Report to one unit what was found for an equivalent one; return whether there was one.
+
+        One after each attempt, and the others when no unit is active: so reporting is never postponed for ever.
         """
-        found = self._pending.untold()
+        found = self._queue.untold()
         if found is None:
             return False
-        root, shared = found
-        self._guard(root, lambda known: self._tell_shared(known, shared))
+        root, failure = found
+        self._guard(root, lambda known: self._report_failure(known, failure))
         return True
 
-    def _tell_shared(self, root: UnitKey, shared: FailedAttempt) -> None:
-        attempt = build_unit(self._state, root)
-        explanation = shared.explained_for(attempt.unit) if isinstance(attempt, SchedulableUnit) else None
-        if isinstance(attempt, SchedulableUnit) and explanation is not None:
-            self._tell(attempt, explanation, attempt.pods, PreemptionResult(outlook=shared.outlook))
+    def _report_failure(self, root: UnitKey, failure: FailedAttempt) -> None:
+        unit = build_unit(self._cache, root)
+        explanation = failure.explained_for(unit.unit) if isinstance(unit, SchedulableUnit) else None
+        if isinstance(unit, SchedulableUnit) and explanation is not None:
+            unplaced = {uid: self._cache.group_of(pod) for uid, pod in unit.pods.items()}
+            self._perform(attempt_updates(unit, explanation, unplaced, outlook=failure.outlook))
 
-    def _speak(self) -> bool:
-        """Look at a tree in which nobody waits: what its groups say may not be true any more, or not be said yet."""
-        root = self._rouser.quiet()
+    def _resync(self) -> bool:
+        """Bring the status of one tree without pending pods up to date; return whether there was one."""
+        root = self._requeuer.quiet()
         if root is None:
             return False
-        self._guard(root, self._tell_standing)
+        self._guard(root, self._resync_tree)
         return True
 
-    def _tell_standing(self, root: UnitKey) -> None:
-        if is_theirs(self._state, root):
-            self._tell_back(root)
+    def _resync_tree(self, root: UnitKey) -> None:
+        if is_theirs(self._cache, root):
+            self._report_recovered(root)
             return
-        standing = standing_of(self._state, root)
-        if isinstance(standing, Inadmissible):
-            self._tell_refused(standing)
-        elif standing is not None:
-            explanation = decide(self._state.snapshot, standing.unit, self._options).explanation
-            self._tell(standing, explanation, {}, NOTHING)
+        unit = standing_of(self._cache, root)
+        if isinstance(unit, Inadmissible):
+            self._perform(inadmissible_groups(unit))
+        elif unit is not None:
+            explanation = decide(self._cache.snapshot, unit.unit, self._options).explanation
+            self._perform(attempt_updates(unit, explanation, {}))
             if explanation.finding is Finding.PLACED:
-                self._tell_met(root)
+                self._report_placed(root)
 
-    def _tell_placed(self, root: UnitKey, ready: SchedulableUnit, decision: Decision, began: float) -> None:
-        """Report the groups whose minimum is bound now."""
-        self._pending.bound(root)
-        self._land(ready, decision)
-        top = ready.groups[0] if ready.groups else next(iter(ready.pods.values()))
-        kind, created = "podgroup" if ready.groups else "pod", top.metadata.creation_timestamp
-        self._metrics.placed(kind, len(decision.binds), seconds=self._clock() - began, created=created)
-        self._log.info("bound", root=str(root.key), flavour=root.flavour, binds=len(decision.binds))
-        for bind in decision.binds:
-            self._announce(ready.pods[bind.uid], bind.node)
-        self._tell_met(root)
-        if len(decision.binds) < len(ready.pods) and self._preemption.could_help(ready):
-            # Who was left may evict others, now that nobody of the tree is to be bound in the same cycle.
-            self._put(root)
+    def _report_placed(self, root: UnitKey) -> Collection[GroupKey]:
+        """Report the groups whose minimum is bound, as they are by now, and return their keys."""
+        placed = bound_of(self._cache, root, self._cache.binds_in_flight)
+        self._perform(GroupStatusUpdate(group, scheduled=True) for group in placed.values())
+        self._report_recovered(root)
+        return placed.keys()
 
-    def _land(self, ready: SchedulableUnit, decision: Decision) -> None:
-        """Note that it is known of all binds of an attempt what has become of them."""
-        for bind in decision.binds:
-            if self._under_way.get(bind.uid) is ready:
-                del self._under_way[bind.uid]
+    def _report_recovered(self, root: UnitKey) -> None:
+        """Report the groups that were evicted as a whole and have their minimum again."""
+        groups = self._recovered(root)
+        self._perform(GroupRecovered(group, partial(self._has_recovered, root, key)) for key, group in groups.items())
 
-    def _tell_met(self, root: UnitKey) -> Collection[GroupKey]:
-        """Report the groups whose minimum is bound, as they are by now, and return which these are."""
-        bound = bound_of(self._state, root, self._under_way)
-        for group in bound.values():
-            self._reporter.group(group, scheduled=True, reason="", message="")
-        self._tell_back(root)
-        return bound
+    def _recovered(self, root: UnitKey) -> dict[GroupKey, Group]:
+        """Return the groups whose condition says that they are evicted as a whole, and that have their minimum."""
+        found = {key_of(group): group for group in recovered(self._cache, root, self._preemption.awaits)}
+        placed = bound_of(self._cache, root, self._cache.binds_in_flight) if found else {}
+        return {key: group for key, group in found.items() if key in placed}
 
-    def _tell_back(self, root: UnitKey) -> None:
-        """Report the groups that went as a whole and have their minimum again."""
-        for key, group in self._back(root).items():
-            self._reporter.recovered(group, partial(self._is_back, root, key))
+    def _has_recovered(self, root: UnitKey, key: GroupKey) -> bool:
+        return key in self._recovered(root)
 
-    def _back(self, root: UnitKey) -> dict[GroupKey, Group]:
-        """Return the groups that say that they go as a whole, and have their minimum again."""
-        found = {key_of(group): group for group in recovered(self._state, root, self._preemption.awaits)}
-        bound = bound_of(self._state, root, self._under_way) if found else {}
-        return {key: group for key, group in found.items() if key in bound}
-
-    def _is_back(self, root: UnitKey, key: GroupKey) -> bool:
-        return key in self._back(root)
-
-    def _failed(self, root: UnitKey, ready: SchedulableUnit, decision: Decision, trouble: BindFailure) -> None:
-        """Attempt a root again after some of its binds failed; those that did not fail hold their domains."""
-        self._land(ready, decision)
-        nodes = {bind.uid: bind.node for bind in decision.binds}
-        self._preemption.unplaced(root, {uid: nodes[uid] for uid in trouble.uids})
-        order = queue_key_of(self._state, root)
-        if order is None:
-            self._pending.bound(root)
-        elif trouble.at_once:
-            self._pending.put(order)
-        else:
-            self._pending.retry(order, len(trouble.uids), self._clock())
-        self._tell_unbound(root, ready, decision.explanation, trouble)
-        self.wake()
-
-    def _tell_unbound(
-        self, root: UnitKey, ready: SchedulableUnit, explanation: Explanation, trouble: BindFailure
-    ) -> None:
-        """Report why pods that have been given a node are not bound to it, or not yet.
-
-        And so to the groups that would have their minimum with them; what keeps others from it, these have been told.
-        """
-        bound = self._tell_met(root)
-        if not trouble.message:
-            return
-        cause = trouble.message.partition(": ")[2]  # after what is said of pods and nodes
-        for uid in trouble.uids:
-            self._reporter.pod(ready.pods[uid], trouble.reason, trouble.message, cause=cause)
-        reason = REASON_SCHEDULER_ERROR if trouble.reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
-        messages = group_messages(explanation)
-        for group in ready.groups:
-            key = key_of(group)
-            if key not in bound and not messages.get(key, "failed"):
-                self._reporter.group(group, scheduled=False, reason=reason, message=trouble.message, cause=cause)
-
-    def _put(self, root: UnitKey) -> None:
-        """Have a root attempted at once, if anybody waits in it."""
-        order = queue_key_of(self._state, root)
-        if order is not None:
-            self._pending.put(order)
-            self.wake()
-
-    def _again(self, root: UnitKey) -> None:
-        """Attempt a root after a while: its plan has fallen."""
-        order = queue_key_of(self._state, root)
-        if order is not None:
-            self._pending.retry(order, 1, self._clock())
-            self.wake()
-
-    def _broken(self, root: UnitKey, error: Exception) -> None:
-        """Say that a root made the scheduler fail, and leave it alone for a while."""
-        self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
-        self._pending.fail(root, 1, self._clock(), FailedAttempt(hope=ANYTHING))
-        self._metrics.held(REASON_SCHEDULER_ERROR)
-        self._metrics.mistaken()
-        for pod in pending_pods(self._state, root):
-            self._reporter.pod(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
-
-    def _refuse(self, root: UnitKey, refused: Inadmissible) -> None:
-        """Report why a root cannot be tried."""
-        self._preemption.end(root)
-        self._pending.fail(root, len(refused.pods), self._clock(), FailedAttempt())
-        self._metrics.held(refused.reason)
-        self._log.info("held", root=str(root.key), flavour=root.flavour, reason=refused.reason, why=refused.message)
-        for pod in refused.pods:
-            if not pod.spec.scheduling_gates:
-                pod_reason = REASON_UNSCHEDULABLE if refused.reason != REASON_SCHEDULER_ERROR else refused.reason
-                self._reporter.pod(pod, pod_reason, refused.told or refused.message, cause=refused.cause)
-        self._tell_refused(refused)
-
-    def _tell_refused(self, refused: Inadmissible) -> None:
-        reason, message, cause = refused.reason, refused.message, refused.cause
-        for group in refused.groups:
-            self._reporter.group(group, scheduled=False, reason=reason, message=message, cause=cause)
+    def _report_unbound(self, attempt: Attempt, failure: BindFailure, *, while_binding: bool) -> None:
+        """Report why pods that have been given a node are not bound to it, or not yet."""
+        placed = self._report_placed(attempt.root)
+        explanation = attempt.decision.explanation
+        self._perform(bind_updates(attempt.unit, explanation, failure, placed, while_binding=while_binding))
 
 
-def _failure(ready: SchedulableUnit, failure: FailedAttempt, answer: PreemptionResult) -> FailedAttempt:
-    """Return what is to be remembered of a failure that preemption has been asked about.
+def _failure(unit: SchedulableUnit, failure: FailedAttempt, result: PreemptionResult) -> FailedAttempt:
+    """Return a failure with what preemption does about it.
 
-    Who waits for a plan is like nobody else, and anything at all may help: room elsewhere as well as its victims' end.
+    A unit that waits for its victims is equivalent to no other, and any change may help it: room elsewhere as well as
+    the end of its victims.
     """
-    if answer.waits:
-        return replace(failure, hope=ANYTHING, signature=None, outlook=answer.outlook, review=SLACK)
-    if answer.hopes:
-        return replace(failure, hope=ANYTHING, outlook=answer.outlook)
-    hope = replace(failure.hope, below=ready.priority) if failure.hope is not None and ready.preempts else failure.hope
-    return replace(failure, hope=hope, outlook=answer.outlook)
+    if result.waits:
+        return replace(failure, hope=ANYTHING, signature=None, outlook=result.outlook, review=SLACK)
+    if result.hopes:
+        return replace(failure, hope=ANYTHING, outlook=result.outlook)
+    hope = replace(failure.hope, below=unit.priority) if failure.hope is not None and unit.preempts else failure.hope
+    return replace(failure, hope=hope, outlook=result.outlook)

@@ -1,4 +1,4 @@
-"""The inbox of the scheduling loop: the outcomes of writes arrive here, as values, beside the events of the watches.
+"""The inbox of the scheduling loop: the outcomes of writes arrive here, as values, beside the changes of the watches.
 
 A component that performs instructions never calls back. It puts a frozen event into the inbox it was built with, and
 the loop takes all events at the beginning of its next pass, in the order of arrival.
@@ -6,6 +6,7 @@ the loop takes all events at the beginning of its next pass, in the order of arr
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -15,26 +16,35 @@ class EventInbox:
     def __init__(self) -> None:
         """Start empty."""
         self._events: deque[Any] = deque()
+        self._arrival = asyncio.Event()
         self._wakeup = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
 
     def put(self, event: object) -> None:
         """Add an outcome and wake the loop."""
         self._events.append(event)
+        self._arrival.set()
         self._wakeup.set()
 
     def wake(self) -> None:
         """Wake the loop: the cache has changed."""
         self._wakeup.set()
 
-    def take(self) -> list[Any]:
-        """Return the events that have arrived since the last call, the oldest first."""
-        events = list(self._events)
-        self._events.clear()
-        return events
+    def take(self) -> Iterator[Any]:
+        """Yield the events that have arrived, the oldest first, and those that arrive meanwhile."""
+        while self._events:
+            yield self._events.popleft()
+        self._arrival.clear()
 
     async def wait(self) -> None:
         """Wait until the loop is woken."""
         await self._wakeup.wait()
+
+    async def wait_for_event(self) -> None:
+        """Wait until there is an event to take."""
+        await self._arrival.wait()
 
     def clear(self) -> None:
         """Sleep again at the next ``wait``, unless events are left to take."""

@@ -86,11 +86,11 @@ def members(draw: st.DrawFn) -> list[Pod]:
 def refusals(*there: Group | Pod | Workload | PriorityClass) -> list[tuple[UnitKey, Inadmissible | None]]:
     """Return what the scheduler has against each root at which a pod of its own waits."""
     stage = Stage(*there)
-    roots = {stage.state.unit_of(one) for one in there if isinstance(one, Pod)}
+    roots = {stage.cache.unit_of(one) for one in there if isinstance(one, Pod)}
     found = []
     for root in sorted(roots, key=str):
-        if queue_key_of(stage.state, root) is not None:
-            attempt = build_unit(stage.state, root)
+        if queue_key_of(stage.cache, root) is not None:
+            attempt = build_unit(stage.cache, root)
             found.append((root, attempt if isinstance(attempt, Inadmissible) else None))
     return found
 

@@ -56,7 +56,7 @@ def test_lesser_pods_make_room_for_both(name: str) -> None:
     stage.patient = True
     stage.settle()
     assert {stage.pod(found).status.nominated_node_name for found in (name, "web")} == {"a1", "a2"}
-    assert "preempting 2 victims" in stage.notebook.pods[name][1]
+    assert "preempting 2 victims" in stage.status.pods[name][1]
     stage.delete(stage.pod("old-1"))
     stage.settle(30)
     assert stage.bound() == {"old-2": "a2"}
@@ -84,7 +84,7 @@ def test_a_circle_waits_and_is_told_why(lesser: bool) -> None:  # noqa: FBT001 -
     stage.settle(600)
     assert (stage.evicted, list(stage.bound())) == ([], ["old-1"] if lesser else [])
     for found in members:
-        reason, message = stage.notebook.pods[found.metadata.name]
+        reason, message = stage.status.pods[found.metadata.name]
         assert (reason, AFFINITY_RULES in message, "no eviction can help" in message) == ("Unschedulable", True, True)
 
 

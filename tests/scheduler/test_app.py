@@ -14,7 +14,8 @@ from cpg_client.process import ProcessContext
 from cpg_client.stores import Added, Deleted
 from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
-from cpg_scheduler import app
+from cpg_scheduler import app, reflectors
+from cpg_scheduler.reflectors import ReflectedCluster
 from cpg_scheduler.settings import Settings
 from cpg_scheduler.testing.wire import Wire
 
@@ -39,10 +40,10 @@ class House:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.wire = Wire()
         self.shell = ProcessContext(settings=Settings(), log=structlog.get_logger(), identity="me")
-        self.scene: app._Scene | None = None
+        self.cluster: ReflectedCluster | None = None
         self.watch = Watch()
-        patch.setattr(app, "_flavours", self._flavours)
-        patch.setattr(app, "_reflectors", self._reflectors)
+        patch.setattr(app, "discover", self._discover)
+        patch.setattr(app, "reflectors", self._reflectors)
         self.block = app._standing_by(cast("Connection", self.wire), self.shell)
 
     async def learnt(self) -> None:
@@ -50,21 +51,21 @@ class House:
         while self.shell.readiness.informers is None:  # noqa: ASYNC110  # another task's doing
             await asyncio.sleep(0)
 
-    async def _flavours(self, *_: object) -> dict[str, dict[type, Any]]:
+    async def _discover(self, *_: object) -> dict[str, dict[type, Any]]:
         return {}
 
-    def _reflectors(self, _: object, scene: app._Scene, __: object) -> list[Any]:
-        self.scene = scene
+    def _reflectors(self, _: object, cluster: ReflectedCluster, __: object) -> list[Any]:
+        self.cluster = cluster
         return [self.watch]
 
     def put(self, *things: Pod | Node) -> None:
         """Let a watch bring something new."""
-        assert self.scene is not None
+        assert self.cluster is not None
         for thing in things:
-            take = self.scene.state.on_pod if isinstance(thing, Pod) else self.scene.state.on_node
+            take = self.cluster.cache.on_pod if isinstance(thing, Pod) else self.cluster.cache.on_node
             change = cast("Any", Added(thing.metadata.key, thing))
             take(change)
-            self.scene.saw(change, type(thing))
+            self.cluster.on_change(change, type(thing))
 
     async def sent(self) -> list[str]:
         """Return where something was written to, after a while."""
@@ -94,19 +95,19 @@ async def test_who_stands_by_knows_all_and_writes_nothing(monkeypatch: pytest.Mo
 
 async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who stands by for weeks remembers what is there, and not all that has ever happened."""
-    monkeypatch.setattr(app, "UNREAD", 10)
+    monkeypatch.setattr(reflectors, "MAX_EVENTS_ON_STANDBY", 10)
     house = House(monkeypatch)
     async with house.block as work:
         await house.learnt()
-        assert house.scene is not None
-        state = house.scene.state
+        assert house.cluster is not None
+        state = house.cluster.cache
         house.put(node("n1", cpu=2))
         for number in range(100):
             gone = pod(f"p{number}", cpu=1, node_name="n1")
             house.put(gone)
             change = Deleted(gone.metadata.key, gone)
             state.on_pod(change)
-            house.scene.saw(change, Pod)
+            house.cluster.on_change(change, Pod)
         assert len(state.events.pending.removed_pods) <= 10
         house.put(pod("a", cpu=1))
         state.take_events()
@@ -118,7 +119,7 @@ async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPat
 
 async def test_who_stood_by_through_an_outage_catches_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it knows is from before; it decides a moment after its watches are well again."""
-    monkeypatch.setattr(app, "SETTLE", 0.2)
+    monkeypatch.setattr(app, "SECONDS_TO_CATCH_UP", 0.2)
     house = House(monkeypatch)
     house.watch.health.failing_since = 0.0
     async with house.block as work:
@@ -145,7 +146,7 @@ async def test_the_end_may_come_before_anything_is_known(monkeypatch: pytest.Mon
     async def never(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(app, "_flavours", never)
+    monkeypatch.setattr(app, "discover", never)
     async with house.block as work:
         await work()
-    assert (house.scene, house.wire.writes) == (None, [])
+    assert (house.cluster, house.wire.writes) == (None, [])

@@ -16,9 +16,9 @@ from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.storage_builders import claim, storage_class, using, volume
 from cpg_scheduler import cycle as scheduling_cycle
-from cpg_scheduler.binding.binder import BindFailure
+from cpg_scheduler.binding.batch import BindDelayed, BindFailed, BindFailure, PreBindPending
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.testing.stage import Stage
+from cpg_scheduler.testing.stage import DENIED, Stage
 
 NO_VICTIMS = "pod group preemption: No preemption victims found for incoming preemptor"
 FULL = "0/1 nodes are available: 1 Insufficient cpu"
@@ -41,10 +41,10 @@ def test_a_gang_is_placed_and_told_so_when_it_is_bound() -> None:
     """Not before: a bind may fail."""
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
-    assert (len(stage.hands.orders), stage.notebook.groups) == (1, {})
+    assert (len(stage.binder.batches), stage.status.groups) == (1, {})
     stage.perform()
-    assert stage.notebook.groups == {"pg": (True, "", "")}
-    assert (stage.bound(), len(stage.pending)) == ({"pg-0": "n1", "pg-1": "n1"}, 0)
+    assert stage.status.groups == {"pg": (True, "", "")}
+    assert (stage.bound(), len(stage.queue)) == ({"pg-0": "n1", "pg-1": "n1"}, 0)
 
 
 def test_every_pod_of_a_gang_that_failed_is_told() -> None:
@@ -52,27 +52,27 @@ def test_every_pod_of_a_gang_that_failed_is_told() -> None:
     stage = Stage(node("n1", cpu=1), *gang("pg"))
     stage.settle()
     said = f"minCount (2) cannot be satisfied: room for 1 of 2 pods; {FULL}; {NO_VICTIMS}"
-    assert stage.notebook.pods == {"pg-0": ("Unschedulable", said), "pg-1": ("Unschedulable", said)}
-    assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
+    assert stage.status.pods == {"pg-0": ("Unschedulable", said), "pg-1": ("Unschedulable", said)}
+    assert stage.status.groups == {"pg": (False, "Unschedulable", said)}
 
 
 def test_extra_pods_are_told_that_the_minimum_is_placed() -> None:
     """The group has what it needs, and they go on waiting."""
     stage = Stage(node("n1", cpu=2), *gang("pg", size=3))
     stage.settle()
-    assert stage.notebook.groups == {"pg": (True, "", "")}
+    assert stage.status.groups == {"pg": (True, "", "")}
     said = "the minimum of PodGroup default/pg is placed, there is no room for more: "
-    assert stage.notebook.pods == {"pg-2": ("Unschedulable", said + FULL)}
+    assert stage.status.pods == {"pg-2": ("Unschedulable", said + FULL)}
 
 
 def test_a_group_whose_members_run_is_told_so_though_nobody_is_bound() -> None:
     """An earlier leader bound them and died before it could say so; an extra pod waits."""
     stage = Stage(node("n1", cpu=2), *gang("pg", size=3))
     stage.settle()
-    stage.notebook.groups.clear()
+    stage.status.groups.clear()
     stage.put(pod("extra", group="pg", cpu=1))
     stage.settle()
-    assert stage.notebook.groups == {"pg": (True, "", "")}
+    assert stage.status.groups == {"pg": (True, "", "")}
 
 
 def test_a_child_that_was_left_out_is_told_why() -> None:
@@ -82,12 +82,12 @@ def test_a_child_that_was_left_out_is_told_why() -> None:
         stage.put(pod_group(name, gang=2, parent="root"))
         stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
     stage.settle()
-    assert {name: placed for name, (placed, _, _) in stage.notebook.groups.items()} == {
+    assert {name: placed for name, (placed, _, _) in stage.status.groups.items()} == {
         "root": True,
         "one": True,
         "two": False,
     }
-    assert sorted(stage.notebook.pods) == ["two-0", "two-1"]
+    assert sorted(stage.status.pods) == ["two-0", "two-1"]
 
 
 def test_members_that_contradict_each_other_are_an_error() -> None:
@@ -96,7 +96,7 @@ def test_members_that_contradict_each_other_are_an_error() -> None:
     for name in "ab":
         stage.put(node(name, labels={"rack": name}), pod(f"runs-{name}", group="pg", node_name=name))
     stage.settle()
-    assert stage.notebook.pods["p"][0] == stage.notebook.groups["pg"][1] == "SchedulerError"
+    assert stage.status.pods["p"][0] == stage.status.groups["pg"][1] == "SchedulerError"
 
 
 def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
@@ -104,7 +104,7 @@ def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
     stage = Stage(node("n1"), *gang("pg", size=2), pod("bad", cpu="much", group="pg"))
     stage.settle()
     assert sorted(stage.bound()) == ["pg-0", "pg-1"]
-    assert stage.notebook.pods["bad"][1].startswith("it cannot be scheduled at all: spec.containers[0]")
+    assert stage.status.pods["bad"][1].startswith("it cannot be scheduled at all: spec.containers[0]")
 
 
 def test_gated_pods_are_told_by_the_api_server() -> None:
@@ -113,9 +113,9 @@ def test_gated_pods_are_told_by_the_api_server() -> None:
     stage = Stage(node("n1"), *gang("pg"), gated, replace(gated, metadata=metadata("alone")))
     stage.settle()
     told = "waiting for scheduling gates in its tree to be removed"
-    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", told))
+    assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", told))
     said = "waiting for the scheduling gates of Pod default/gated to be removed"
-    assert stage.notebook.groups == {"pg": (False, "Unschedulable", said)}
+    assert stage.status.groups == {"pg": (False, "Unschedulable", said)}
 
 
 def test_gates_that_are_removed_one_by_one_are_not_counted_to_the_pods() -> None:
@@ -126,7 +126,7 @@ def test_gates_that_are_removed_one_by_one_are_not_counted_to_the_pods() -> None
     for found in gated[:29]:
         stage.put(replace(stage.pod(found.metadata.name), spec=replace(found.spec, scheduling_gates=())))
         stage.settle()
-    assert (stage.notebook.count, len(stage.notebook.causes["pg"])) == (29 + 30, 1)
+    assert (stage.status.count, len(stage.status.causes["pg"])) == (29 + 30, 1)
 
 
 def test_pods_that_make_a_tree_invalid_are_not_counted_to_the_others() -> None:
@@ -135,10 +135,10 @@ def test_pods_that_make_a_tree_invalid_are_not_counted_to_the_others() -> None:
     for number in range(9):
         stage.put(pod(f"x{number}", group="pg", priority=7))
         stage.settle()
-    assert stage.notebook.groups["pg"][2].endswith("(and 8 more problems)")
-    assert stage.notebook.causes["pg"] == {"PriorityDiverges"}
-    assert len({told for _, told in stage.notebook.pods.values()}) == 1
-    assert stage.notebook.count == len(stage.notebook.pods) + 9
+    assert stage.status.groups["pg"][2].endswith("(and 8 more problems)")
+    assert stage.status.causes["pg"] == {"PriorityDiverges"}
+    assert len({told for _, told in stage.status.pods.values()}) == 1
+    assert stage.status.count == len(stage.status.pods) + 9
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_an_invalid_tree_is_told_to_its_groups_and_its_pods(wrong: dict[str, Any
     """Pods know no reason Invalid."""
     stage = Stage(node("n1"), *gang("pg"), pod("odd", group="pg", **wrong))
     stage.settle()
-    assert {said for said, _ in stage.notebook.pods.values()} == {reason}
-    assert stage.notebook.groups["pg"][1] == ("Invalid" if reason == "Unschedulable" else reason)
+    assert {said for said, _ in stage.status.pods.values()} == {reason}
+    assert stage.status.groups["pg"][1] == ("Invalid" if reason == "Unschedulable" else reason)
 
 
 def test_the_more_important_and_the_older_go_first() -> None:
@@ -160,7 +160,7 @@ def test_the_more_important_and_the_older_go_first() -> None:
     stage.put(pod("vip", cpu=2, priority=9, meta=metadata("vip", created="2027")))
     stage.settle()
     assert [root for root, _ in attempts(stage)] == ["Pod default/vip", "PodGroup default/old"]
-    assert sorted(stage.notebook.pods) == ["new-0", "new-1", "old-0", "old-1"]
+    assert sorted(stage.status.pods) == ["new-0", "new-1", "old-0", "old-1"]
 
 
 @pytest.mark.parametrize("parent", [None, "root"], ids=["gang", "tree"])
@@ -173,7 +173,7 @@ def test_a_gang_that_arrives_member_by_member_has_one_cause_to_wait(parent: str 
         stage.put(pod(f"p{number}", group="pg"))
         stage.settle()
     names = {"pg", "p0"} | ({"root", "o"} if parent else set())
-    assert {name: len(stage.notebook.causes[name]) for name in names} == dict.fromkeys(names, 1)
+    assert {name: len(stage.status.causes[name]) for name in names} == dict.fromkeys(names, 1)
 
 
 def test_nodes_that_come_and_go_are_no_other_cause() -> None:
@@ -182,7 +182,7 @@ def test_nodes_that_come_and_go_are_no_other_cause() -> None:
     for number in range(1, 9):
         stage.put(node(f"n{number}", cpu=1), pod("big", cpu=9 + number))
         stage.settle(60)
-    told = stage.notebook.causes
+    told = stage.status.causes
     assert {name: len(causes) for name, causes in told.items()} == dict.fromkeys(("pg", "pg-0", "pg-1", "big"), 1)
     stage.put(node("off", cpu=20, unschedulable=True), pod("big", cpu=8))
     stage.settle(60)
@@ -196,10 +196,10 @@ def test_a_root_is_not_attempted_again_because_of_its_own_report() -> None:
     """The condition that was written comes back as news of the pod."""
     stage = Stage(node("n1", cpu=1), *gang("pg"))
     stage.settle()
-    said = stage.notebook.count
+    said = stage.status.count
     for _ in range(4):
         stage.settle(60)
-    assert (len(attempts(stage)), stage.notebook.count) == (1, said)
+    assert (len(attempts(stage)), stage.status.count) == (1, said)
 
 
 def test_binds_that_always_fail_back_off() -> None:
@@ -220,33 +220,29 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     stage = Stage(*(node(f"{rack}{number}", cpu=1, labels={"rack": rack}) for rack in "ab" for number in range(2)))
     stage.put(pod_group("pg", gang=2, key="rack"), *(pod(f"p{number}", cpu=1, group="pg") for number in range(2)))
     stage.cycles()
-    order = stage.hands.orders.pop()
-    (works, where), (fails, _) = order.nodes.items()
-    bound = stage.pod(order.pods[works].metadata.name)
+    batch = stage.binder.batches.pop()
+    (works, where), (fails, _) = batch.nodes.items()
+    bound = stage.pod(batch.pods[works].metadata.name)
     stage.put(replace(bound, spec=replace(bound.spec, node_name=where)))
-    stage.state.forget(fails)
-    order.failed(BindFailure(frozenset({fails})))
+    stage.cache.forget(fails)
+    stage.end(batch, BindFailed(batch, BindFailure(frozenset({fails}))))
     stage.settle(60)
     assert {name[0] for name in stage.bound().values()} == {where[0]}
-    assert stage.notebook.groups["pg"][0]
+    assert stage.status.groups["pg"][0]
 
 
-def test_who_is_bound_does_not_wait() -> None:
-    """From the decision on, but for its volumes; not before the bind has failed is there a node to wait for again."""
+def test_a_bind_is_in_flight_until_its_batch_ends() -> None:
+    """It may still fail, so a condition about it may be true as long, and no longer."""
     stage = Stage(node("n1"), *gang("pg"))
-    waits, found = stage.driver.waits, stage.pod("pg-0")
-    assert waits(found, "Unschedulable")
     stage.cycles()
-    assert (waits(found, "Unschedulable"), waits(found, "WaitingForVolumes")) == (False, True)
+    uid = stage.pod("pg-0").metadata.uid
+    assert uid in stage.cache.binds_in_flight
     stage.refuse()
-    assert waits(found, "Unschedulable")
-    stage.settle(60)
-    assert not waits(found, "WaitingForVolumes")
-    stage.delete(stage.pod("pg-0"))
-    assert not waits(found, "Unschedulable")
+    assert uid not in stage.cache.binds_in_flight
 
 
-DENIED = (False, "SchedulerError", "denied")
+SAID = "Pod default/p cannot be bound to node n1: denied"
+REFUSED = (False, "SchedulerError", SAID)
 PLACED = (True, "", "")
 
 
@@ -257,11 +253,11 @@ def test_a_gang_that_has_its_minimum_says_so_though_one_more_is_refused() -> Non
         stage.now += 60
         stage.cycles()
         stage.perform(refused={"pg-2"})
-        assert stage.notebook.groups == {"pg": PLACED}
-    assert stage.notebook.pods == {"pg-2": ("SchedulerError", "denied")}
+        assert stage.status.groups == {"pg": PLACED}
+    assert stage.status.pods == {"pg-2": REFUSED[1:]}
 
 
-@pytest.mark.parametrize(("minimum", "root"), [(1, PLACED), (2, DENIED)])
+@pytest.mark.parametrize(("minimum", "root"), [(1, PLACED), (2, REFUSED)])
 def test_each_group_of_a_tree_is_told_of_the_binds_that_it_lacks(minimum: int, root: tuple[bool, str, str]) -> None:
     """Who has its minimum says so; who was left out for another reason has been told that one."""
     stage = Stage(node("n1"), composite("root", gang=minimum))
@@ -269,28 +265,28 @@ def test_each_group_of_a_tree_is_told_of_the_binds_that_it_lacks(minimum: int, r
         stage.put(pod_group(name, gang=2, parent="root"))
         stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
     stage.cycles()
-    big = stage.notebook.groups["big"]
+    big = stage.status.groups["big"]
     stage.perform(refused={"two-1"})
-    assert stage.notebook.groups == {"root": root, "one": PLACED, "two": DENIED, "big": big}
+    assert stage.status.groups == {"root": root, "one": PLACED, "two": REFUSED, "big": big}
     assert "room for 0 of 2 pods" in big[2]
     stage.settle(60)
-    assert stage.notebook.groups == {"root": PLACED, "one": PLACED, "two": PLACED, "big": big}
+    assert stage.status.groups == {"root": PLACED, "one": PLACED, "two": PLACED, "big": big}
 
 
 def test_binds_that_are_under_way_make_no_minimum() -> None:
     """A member that came late is bound before the others, and these are refused."""
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
-    first = stage.hands.orders.pop()
+    first = stage.binder.batches.pop()
     stage.put(pod("late", group="pg", cpu=1))
     stage.cycles()
     stage.perform()
-    assert (stage.bound(), stage.notebook.groups) == ({"late": "n1"}, {})
-    stage.hands.orders.append(first)
+    assert (stage.bound(), stage.status.groups) == ({"late": "n1"}, {})
+    stage.binder.batches.append(first)
     stage.perform(refused={"pg-0", "pg-1"})
-    assert stage.notebook.groups == {"pg": DENIED}
+    assert stage.status.groups == {"pg": REFUSED}
     stage.settle(60)
-    assert stage.notebook.groups == {"pg": PLACED}
+    assert stage.status.groups == {"pg": PLACED}
 
 
 def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
@@ -300,7 +296,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None
     stage.delete(stage.pod("p"))
     stage.refuse()
     stage.settle(60)
-    assert len(stage.pending) == 0
+    assert len(stage.queue) == 0
     stage.put(pod("q", cpu=1))
     stage.settle()
     assert stage.bound() == {"q": "n1"}
@@ -311,7 +307,7 @@ def test_a_member_that_comes_while_its_gang_is_bound_is_placed_with_it() -> None
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
     stage.put(pod("late", group="pg", cpu=1))
-    stage.driver._rouser.absorb(stage.now)
+    stage.loop._requeuer.absorb(stage.now)
     stage.perform()
     stage.settle()
     assert sorted(stage.bound()) == ["late", "pg-0", "pg-1"]
@@ -331,7 +327,7 @@ def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.Mon
     stage.settle()
     assert stage.bound() == {"good": "n1"}
     assert b"cpg_scheduler_mistakes_total 1.0" in stage.metrics.page("").body
-    assert stage.notebook.pods["bad"] == (
+    assert stage.status.pods["bad"] == (
         "SchedulerError",
         "the scheduler failed at it: ZeroDivisionError('by whom?')",
     )
@@ -357,7 +353,7 @@ def test_a_crowd_that_is_alike_costs_one_attempt() -> None:
     """Everybody is told all the same."""
     stage = crowd(500)
     assert len(attempts(stage)) == 1
-    assert len({stage.notebook.pods[f"big{place}"] for place in range(500)}) == 1
+    assert len({stage.status.pods[f"big{place}"] for place in range(500)}) == 1
 
 
 def test_a_crowd_that_cannot_be_placed_delays_nobody() -> None:
@@ -387,35 +383,35 @@ def test_gangs_that_are_alike_share_what_was_found() -> None:
     stage = Stage(node("n1", cpu=1), *gang("one"), *gang("two"))
     stage.settle()
     assert len(attempts(stage)) == 1
-    assert stage.notebook.groups["one"] == stage.notebook.groups["two"]
-    assert {"one-0", "one-1", "two-0", "two-1"} == stage.notebook.pods.keys()
+    assert stage.status.groups["one"] == stage.status.groups["two"]
+    assert {"one-0", "one-1", "two-0", "two-1"} == stage.status.pods.keys()
 
 
 def test_a_crowd_is_told_anew_when_the_cause_is_another() -> None:
     """Once; and not because there is one node more."""
     stage = crowd(5)
-    told = stage.notebook.count
+    told = stage.status.count
     stage.put(node("n9", cpu=3))
     stage.settle(60)
-    assert stage.notebook.count == told
+    assert stage.status.count == told
     stage.put(node("huge", cpu=9, labels={"gpu": "no"}), pod("guest", cpu=9, priority=1, node_selector={"gpu": "no"}))
     stage.settle(60)
     assert stage.bound()["guest"] == "huge"
-    assert stage.notebook.count <= told + 5
+    assert stage.status.count <= told + 5
 
 
 def test_who_was_to_be_told_and_is_gated_by_now_is_left_alone() -> None:
     """What was found for others is not about it any more."""
     stage = crowd(1)
     stage.put(pod("big9", cpu=9))
-    stage.driver._rouser.absorb(stage.now)
-    root = stage.pending.pop(stage.now)
+    stage.loop._requeuer.absorb(stage.now)
+    root = stage.queue.pop(stage.now)
     assert root is not None
-    stage.driver._try(root)
+    stage.loop._schedule(root)
     gated = pod("big9", cpu=9, scheduling_gates=(SchedulingGate(name="wait"),))
-    stage.state._pods.replace(None, gated)
-    assert stage.driver._retell()
-    assert "big9" not in stage.notebook.pods
+    stage.cache._pods.replace(None, gated)
+    assert stage.loop._report_shared()
+    assert "big9" not in stage.status.pods
 
 
 # The loop.
@@ -424,37 +420,37 @@ def test_who_was_to_be_told_and_is_gated_by_now_is_left_alone() -> None:
 async def test_the_driver_sleeps_until_there_is_news() -> None:
     """Then it runs until nobody is left to attempt."""
     stage = Stage(node("n1"))
-    running = asyncio.create_task(stage.driver.run())
+    running = asyncio.create_task(stage.loop.run())
     await asyncio.sleep(0)
     stage.put(pod("p"))
     await asyncio.sleep(0)
-    assert stage.hands.orders == []
-    stage.driver.wake()
-    await until(lambda: bool(stage.hands.orders))
+    assert stage.binder.batches == []
+    stage.inbox.wake()
+    await until(lambda: bool(stage.binder.batches))
     await end(running)
 
 
 async def test_news_that_help_nobody_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """While thousands of pods leave, not each of them has a cycle; what is to be attempted waits no longer."""
-    monkeypatch.setattr(scheduling_cycle, "LULL", 0.2)
+    monkeypatch.setattr(scheduling_cycle, "GATHERING_SECONDS", 0.2)
     stage = Stage(node("n1"))
     cycles: list[bool] = []
-    cycle = stage.driver._cycle
+    cycle = stage.loop.run_pass
 
     def counted() -> bool:
         cycles.append(cycle())
         return cycles[-1]
 
-    monkeypatch.setattr(stage.driver, "_cycle", counted)
-    running = asyncio.create_task(stage.driver.run())
+    monkeypatch.setattr(stage.loop, "run_pass", counted)
+    running = asyncio.create_task(stage.loop.run())
     await until(lambda: len(cycles) == 1)
     for number in range(20):
         stage.put(pod(f"theirs{number}", node_name="n1"))
-        stage.driver.wake()
+        stage.inbox.wake()
         await asyncio.sleep(0)
     assert cycles == [False]
     stage.put(pod("p"))
-    await until(lambda: bool(stage.hands.orders))
+    await until(lambda: bool(stage.binder.batches))
     assert cycles.count(False) <= 2
     await end(running)
 
@@ -466,21 +462,21 @@ async def test_a_sleep_lasts_no_longer_than_the_first_backoff() -> None:
     stage.put(node("n1", cpu=2))
     stage.cycles()
     stage.now = 1.24
-    await stage.driver._sleep()
+    await stage.loop._sleep()
     stage.now = 1.3
     assert stage.cycles() == 1
-    assert len(stage.hands.orders) == 1
+    assert len(stage.binder.batches) == 1
 
 
 async def test_long_work_lets_others_have_their_turn() -> None:
     """The watches and the binds share the loop with the driver."""
     stage = Stage(node("n1"), *(pod(f"p{number}") for number in range(20)))
     ticks = iter(range(10**6))
-    stage.driver._clock = lambda: float(next(ticks))
-    running = asyncio.create_task(stage.driver.run())
+    stage.loop._clock = lambda: float(next(ticks))
+    running = asyncio.create_task(stage.loop.run())
     await asyncio.sleep(0)
-    assert 0 < len(stage.hands.orders) < 20
-    await until(lambda: len(stage.hands.orders) == 20)
+    assert 0 < len(stage.binder.batches) < 20
+    await until(lambda: len(stage.binder.batches) == 20)
     await end(running)
 
 
@@ -505,7 +501,7 @@ def test_a_namesake_of_another_flavour_has_its_own_root() -> None:
     stage.put(other, flavour="native")
     stage.put(pod("o", group="other"))
     stage.settle()
-    assert isinstance(stage.state, ClusterCache)
+    assert isinstance(stage.cache, ClusterCache)
     assert sorted(stage.bound()) == ["o", "pg-0", "pg-1"]
 
 
@@ -513,25 +509,28 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
     """Without waiting for any backoff."""
     stage = Stage(node("n1"), storage_class(), volume("pv"), pod("p", volumes=using("x")))
     stage.settle()
-    assert 'persistentvolumeclaim "x" not found' in stage.notebook.pods["p"][1]
+    assert 'persistentvolumeclaim "x" not found' in stage.status.pods["p"][1]
     stage.put(claim("x"))
     stage.cycles()
-    (order,) = stage.hands.orders
-    assert order.allocations == (VolumeAllocation("default/x", "pv", "n1"),)
-    assert stage.state.snapshot.ledger.volume_allocator.chosen == {"default/x": order.allocations[0]}
+    (batch,) = stage.binder.batches
+    allocation = VolumeAllocation("default/x", "pv", "n1")
+    assert batch.allocations == {"uid-default-p": (allocation,)}
+    assert stage.cache.snapshot.ledger.volume_allocator.chosen == {"default/x": allocation}
 
 
 def test_what_stands_in_the_way_of_a_bind_is_told() -> None:
     """Of the pods concerned, by its own reason, and of the groups, by one that the API knows."""
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
-    (order,) = stage.hands.orders
-    order.waits(BindFailure(frozenset(order.nodes), "WaitingForVolumes", "slow"))
-    assert stage.notebook.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", "slow"))
-    assert stage.notebook.groups == {"pg": (False, "Unschedulable", "slow")}
-    stage.refuse("SchedulerError", "denied")
-    assert stage.notebook.pods["pg-0"] == ("SchedulerError", "denied")
-    assert stage.notebook.groups == {"pg": (False, "SchedulerError", "denied")}
+    (batch,) = stage.binder.batches
+    pending = PreBindPending("WaitingForVolumes", ("claim x",))
+    stage.report(BindDelayed(batch, BindFailure(frozenset(batch.nodes), pending)))
+    said = "waiting for claim x to be bound"
+    assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", said))
+    assert stage.status.groups == {"pg": (False, "Unschedulable", said)}
+    stage.refuse(DENIED)
+    assert stage.status.pods["pg-0"] == REFUSED[1:]
+    assert stage.status.groups == {"pg": REFUSED}
 
 
 def test_an_order_that_was_outdated_is_attempted_again_at_once() -> None:
@@ -539,7 +538,7 @@ def test_an_order_that_was_outdated_is_attempted_again_at_once() -> None:
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
     stage.put(node("n1", unschedulable=True), node("n2"))
-    stage.refuse(at_once=True)
-    assert stage.notebook.pods == {}
+    stage.refuse(is_outdated=True)
+    assert stage.status.pods == {}
     stage.settle()
     assert stage.bound() == {"pg-0": "n2", "pg-1": "n2"}

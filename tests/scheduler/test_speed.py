@@ -90,8 +90,8 @@ class Races:
         pods = [pod(f"{name}-{n}", cpu=1, group=name) for n in range(SIZE)]
         stage.put(group, *pods)
         began = time.process_time()
-        while not any(pods[0].metadata.uid in order.nodes for order in stage.hands.orders):
-            assert stage.driver._cycle()
+        while not any(pods[0].metadata.uid in order.nodes for order in stage.binder.batches):
+            assert stage.loop.run_pass()
         seconds = time.process_time() - began
         stage.settle()
         stage.delete(*pods, group)

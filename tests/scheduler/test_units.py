@@ -33,7 +33,7 @@ UNSCHEDULABLE, INVALID, ERROR = "Unschedulable", "Invalid", "SchedulerError"
 
 def attempt(stage: Stage, name: str) -> SchedulableUnit | Inadmissible:
     """Return what there is to attempt at the root of a pod."""
-    return build_unit(stage.state, stage.state.unit_of(stage.pod(name)))
+    return build_unit(stage.cache, stage.cache.unit_of(stage.pod(name)))
 
 
 def refused(stage: Stage, name: str) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def test_a_root_stands_by_priority_then_age() -> None:
     stage = Stage(
         pod_group("pg", priority=7, meta=early), pod("m", group="pg", priority=1), pod("p", priority=3, meta=late)
     )
-    orders = [queue_key_of(stage.state, stage.state.unit_of(stage.pod(name))) for name in ("m", "p")]
+    orders = [queue_key_of(stage.cache, stage.cache.unit_of(stage.pod(name))) for name in ("m", "p")]
     assert [found and found[:2] for found in orders] == [(-7, "2025"), (-3, "2026")]
 
 
@@ -73,12 +73,12 @@ def test_a_group_without_a_number_stands_by_its_class() -> None:
     """Also by the default one; by none, it stands at zero."""
     group = pod_group("pg", priority=None)
     stage = Stage(group, pod("m", group="pg"))
-    root = stage.state.unit_of(stage.pod("m"))
-    assert (queue_key_of(stage.state, root) or (1,))[0] == 0
+    root = stage.cache.unit_of(stage.pod("m"))
+    assert (queue_key_of(stage.cache, root) or (1,))[0] == 0
     stage.put(priority_class("usual", 5, default=True))
-    assert (queue_key_of(stage.state, root) or (1,))[0] == -5
+    assert (queue_key_of(stage.cache, root) or (1,))[0] == -5
     stage.put(replace(group, spec=replace(group.spec, priority_class_name="unknown")))
-    assert (queue_key_of(stage.state, root) or (1,))[0] == 0
+    assert (queue_key_of(stage.cache, root) or (1,))[0] == 0
 
 
 def test_where_nobody_waits_there_is_no_root() -> None:
@@ -87,20 +87,20 @@ def test_where_nobody_waits_there_is_no_root() -> None:
     stage.put(*(pod(f"{name}-{number}", group=name, node_name="n1") for name in ("one", "two") for number in range(2)))
     stage.put(pod("alone", node_name="n1"), foreign(pod("foreign")))
     for name in ("one-0", "alone", "foreign"):
-        root = stage.state.unit_of(stage.pod(name))
-        assert queue_key_of(stage.state, root) is None
-        assert pending_pods(stage.state, root) == []
-    gone = stage.state.unit_of(pod("gone"))
-    assert queue_key_of(stage.state, gone) is None
-    assert pending_pods(stage.state, gone) == []
+        root = stage.cache.unit_of(stage.pod(name))
+        assert queue_key_of(stage.cache, root) is None
+        assert pending_pods(stage.cache, root) == []
+    gone = stage.cache.unit_of(pod("gone"))
+    assert queue_key_of(stage.cache, gone) is None
+    assert pending_pods(stage.cache, gone) == []
 
 
 def test_who_waits_at_a_root_is_known() -> None:
     """The pod itself, or all that wait in the tree."""
     stage = tree()
     stage.put(pod("alone"), pod("one-0", group="one", node_name="n1"))
-    assert pending_pods(stage.state, stage.state.unit_of(stage.pod("alone"))) == [stage.pod("alone")]
-    names = [found.metadata.name for found in pending_pods(stage.state, stage.state.unit_of(stage.pod("two-0")))]
+    assert pending_pods(stage.cache, stage.cache.unit_of(stage.pod("alone"))) == [stage.pod("alone")]
+    names = [found.metadata.name for found in pending_pods(stage.cache, stage.cache.unit_of(stage.pod("two-0")))]
     assert names == ["one-1", "two-0", "two-1"]
 
 
@@ -118,9 +118,9 @@ def test_a_pod_that_is_alone_is_ready() -> None:
 def test_a_pod_that_is_gone_is_not_attempted() -> None:
     """It was there when the news came."""
     stage = Stage(pod("p"))
-    root = stage.state.unit_of(stage.pod("p"))
+    root = stage.cache.unit_of(stage.pod("p"))
     stage.delete(stage.pod("p"))
-    assert build_unit(stage.state, root) == Inadmissible(UNSCHEDULABLE, "Pod default/p is gone", (), ())
+    assert build_unit(stage.cache, root) == Inadmissible(UNSCHEDULABLE, "Pod default/p is gone", (), ())
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_a_tree_is_placed_when_its_root_comes() -> None:
     stage.put(*(pod(name, cpu=2, group="pg1") for name in ("p1", "p2")))
     stage.settle()
     said = "waiting for CompositePodGroup default/root, which does not exist"
-    assert stage.notebook.pods == {"p1": (UNSCHEDULABLE, said), "p2": (UNSCHEDULABLE, said)}
+    assert stage.status.pods == {"p1": (UNSCHEDULABLE, said), "p2": (UNSCHEDULABLE, said)}
     stage.put(composite("root"))
     stage.settle()
     assert stage.bound() == {"p1": "n1", "p2": "n1"}
@@ -350,7 +350,7 @@ def test_a_tree_is_placed_when_a_node_comes() -> None:
     stage = tree()
     stage.delete(node("n1"))
     stage.settle()
-    assert all("no nodes available" in message for _, message in stage.notebook.pods.values())
+    assert all("no nodes available" in message for _, message in stage.status.pods.values())
     stage.put(node("n2", cpu=8))
     stage.settle(60)
     assert len(stage.bound()) == 4
@@ -361,8 +361,8 @@ def test_a_tree_is_placed_when_its_second_child_comes() -> None:
     stage = tree()
     stage.delete(pod_group("two", gang=2, parent="root"))
     stage.settle()
-    assert stage.notebook.pods["two-0"][1] == "waiting for PodGroup default/two, which does not exist"
-    assert stage.notebook.pods["one-0"][1] == (
+    assert stage.status.pods["two-0"][1] == "waiting for PodGroup default/two, which does not exist"
+    assert stage.status.pods["one-0"][1] == (
         "CompositePodGroup default/root cannot be placed: waiting for more child groups: minGroupCount is 2"
     )
     stage.put(pod_group("two", gang=2, parent="root"))
@@ -377,8 +377,8 @@ def test_a_tree_is_placed_when_its_last_pod_comes() -> None:
     stage.delete(last)
     stage.settle()
     assert stage.bound() == {}
-    assert stage.notebook.pods["two-0"][1] == "waiting for more pods: minCount is 2"
-    assert stage.notebook.groups["two"][2] == "waiting for 1 more pod: minCount is 2, there is 1"
+    assert stage.status.pods["two-0"][1] == "waiting for more pods: minCount is 2"
+    assert stage.status.groups["two"][2] == "waiting for 1 more pod: minCount is 2, there is 1"
     stage.put(last)
     stage.settle()
     assert len(stage.bound()) == 4

@@ -1,273 +1,274 @@
-"""The binder: decided binds become bound pods, many at a time, while the next cycle runs.
+"""The binder: sends the binds of decided batches while the loop schedules the next units.
 
-1. **Volumes first.** An order with claims waits until all of them are bound, and later orders of its root wait for it;
-   nobody else does. One volume that cannot be had ends the order before anybody is bound.
-2. **One more look.** What has arrived since the decision may speak against it; then the whole order is given back, and
-   its root is attempted again at once. So are later orders of the root, which were decided because this one was.
-3. **No guesses.** A bind without an answer may have worked. The pod is read until it says so, for as long as it takes,
-   and counts as bound meanwhile. Only a refusal ends it. It holds up nobody, and is told of when it takes long.
-4. **No undoing.** Binding the pods of a tree is not one transaction in Kubernetes. Who is bound stays; the rest is
-   given back, and the root is attempted again after a while. Its bound members then pin the tree's domains, and
-   the rest is placed beside them.
+1. **PreBind.** A batch waits until everything that its pods need is ready, such as their volumes. Only later batches of
+   the same unit wait with it. One volume that cannot be had ends the batch before any of its pods is bound.
+2. **Validation.** The batch is validated against what has arrived since the decision. If it is outdated, none of its
+   pods is bound, and the unit is attempted again at once. Later batches of the unit were decided because of this one,
+   so they end as well.
+3. **An unanswered bind is never guessed about.** It may have worked, so the pod is read until it shows its node or can
+   have none, and stays assumed meanwhile. Only a refusal ends it. Other binds do not wait for it; after a while the pod
+   says that it is in doubt.
+4. **Nothing is undone.** Binding the pods of a tree is not one transaction in Kubernetes. Bound pods stay bound; the
+   others are forgotten, and the unit is attempted again after a while. Its bound members pin the domains of the tree,
+   and the rest is placed beside them.
+
+Outcomes are events in the inbox of the loop, one for each batch.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
 from cpg_api.parsing import Rejected, parse_object
-from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
 from cpg_client.retrying import WatchBackoff
-from cpg_engine.decisions import Allocation
+from cpg_scheduler.binding.batch import (
+    BindBatch,
+    BindDelayed,
+    BindFailed,
+    BindFailure,
+    BindInDoubt,
+    BindRefused,
+    BindSucceeded,
+    PreBindFailed,
+    PreBindPending,
+)
+from cpg_scheduler.binding.prebind import PreBind
 from cpg_scheduler.binding.validate import KnownViolations, known_violations, validate_binds
-from cpg_scheduler.binding.volumes import BACKOFF, VolumeBinder, is_final, named
+from cpg_scheduler.binding.volumes import BACKOFF, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.write_gate import WriteGate
 
-REASON_WAITING = "WaitingForVolumes"
-"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
-REASON_IN_DOUBT = "BindInDoubt"
-"""A pod has been given a node, and the API server does not say what has become of the bind; it is asked on."""
-GONE = "it is gone, or about to go"
-ALWAYS = -1
-"""A count of disturbances that is never up to date."""
+GONE = "the pod is gone or terminating"
+ALWAYS_VALIDATE = -1
+"""A count of disturbances that the cache never has, so that the batch is validated whatever has happened."""
 INTERNAL_ERROR = 500
-FAILURES = 2
-"""Times that an internal error has to come again before it counts as an answer: some are of the moment."""
-SLOW = 5.0
-"""Seconds of waiting for volumes, or for an answer, after which it is worth a word."""
+MAX_INTERNAL_ERRORS = 2
+"""How many times a bind is repeated after an internal error, which may be transient, before that is the answer."""
+SLOW_SECONDS = 5.0
+"""Seconds of waiting, for PreBind or for an answer, after which a batch is reported as delayed."""
 
 
-class BindFailure(Struct, frozen=True):
-    """Why an order came to nothing, or not to all: who was not bound, by UID, and what to say about it, if anything.
+class _ActiveBatch(Struct, eq=False):
+    """A batch that has not ended; ``refused`` has the answer for each pod that was not bound.
 
-    Where the decision itself has become outdated, the root is to be attempted again at once.
+    ``before`` is the batch of the same unit that was active when this one began, until it is known how that one ends.
+    ``known`` are the rules that the pods break already as they were decided. ``left`` binds have no outcome yet.
     """
 
-    uids: frozenset[str]
-    reason: str = REASON_SCHEDULER_ERROR
-    message: str = ""
-    at_once: bool = False
-
-
-class BindBatch(Struct, frozen=True):
-    """Pods of a root to bind, to which nodes and with which volumes, and whom to tell what comes of it."""
-
-    root: UnitKey
-    pods: Mapping[str, Pod]
-    nodes: Mapping[str, str]
-    placed: Callable[[], None]
-    failed: Callable[[BindFailure], None]
-    waits: Callable[[BindFailure], None] = lambda _: None
-    allocations: tuple[Allocation, ...] = ()
-
-
-class _Flight(Struct, eq=False):
-    """An order under way; ``refused`` says why of each pod that was not bound.
-
-    ``before`` is the one that its root had under way when it came, until it is known what becomes of that. ``borne`` is
-    what its pods had against their places from the beginning.
-    """
-
-    order: BindBatch
+    batch: BindBatch
     disturbances: int
-    borne: KnownViolations
+    known: KnownViolations
     left: int
-    before: "_Flight | None"
-    furnishing: asyncio.Task[None] | None = None
+    before: "_ActiveBatch | None"
+    prebinding: asyncio.Task[None] | None = None
     refused: dict[str, str] = field(default_factory=dict)
-    is_checked: bool = False
-    is_over: bool = False
+    is_validated: bool = False
+    has_failed: bool = False
 
 
-class _Job(Struct, eq=False):
-    """A bind to make, and since when; it is in doubt once it has been sent, until there is an answer to go by."""
+class _BindRequest(Struct, eq=False):
+    """The bind of one pod, and when it was begun; ``is_sent`` until there is a conclusive answer."""
 
-    flight: _Flight
+    active: _ActiveBatch
     uid: str
     failures: int = 0
     since: float = 0.0
-    in_doubt: bool = False
-    is_told: bool = False
+    is_sent: bool = False
+    is_reported: bool = False
+
+    @property
+    def pod(self) -> Pod:
+        """Return the pod."""
+        return self.active.batch.pods[self.uid]
+
+    @property
+    def node(self) -> str:
+        """Return the node that it is to have."""
+        return self.active.batch.nodes[self.uid]
 
 
 class Binder:
-    """Performs orders: a few workers share all their binds."""
+    """Binds batches; a few workers share all their binds."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         connection: Connection,
         state: ClusterCache,
         tasks: asyncio.TaskGroup,
         *,
-        furnisher: VolumeBinder,
+        inbox: EventInbox,
+        gate: WriteGate,
+        prebinds: Sequence[PreBind],
         metrics: Metrics,
         log: FilteringBoundLogger,
         in_flight: int,
         backoff: WatchBackoff = BACKOFF,
     ) -> None:
-        """Bind with so many requests in flight at the most."""
+        """Bind with at most so many requests in flight."""
         self._connection = connection
-        self._state = state
+        self._cache = state
         self._tasks = tasks
-        self._furnisher = furnisher
+        self._inbox = inbox
+        self._gate = gate
+        self._prebinds = prebinds
         self._metrics = metrics
         self._log = log
-        self._free = in_flight
+        self._free_workers = in_flight
         self._backoff = backoff
-        self._jobs: deque[_Job] = deque()
-        self._latest: dict[UnitKey, _Flight] = {}
-        self.under_way = 0
-        self._busy = 0
-        """Binds that are lined up or being made."""
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._binds: deque[_BindRequest] = deque()
+        self._latest: dict[UnitKey, _ActiveBatch] = {}
+        self.active = 0
+        """Batches that have not ended."""
 
-    def start(self, order: BindBatch) -> None:
-        """Begin to bind; who waits for the outcome is told by the order's callbacks."""
-        self.under_way += 1
-        before = self._latest.get(order.root)
-        borne = known_violations(self._state, order.nodes)
-        flight = _Flight(order, self._state.placement_changes, borne, len(order.nodes), before)
-        self._latest[order.root] = flight
-        if self._furnisher.unbound(order.pods.values()) or (before is not None and before.furnishing is not None):
-            flight.furnishing = self._tasks.create_task(self._furnish(flight))
+    def start(self, batch: BindBatch) -> None:
+        """Begin to bind the pods of a batch, which are assumed already."""
+        self.active += 1
+        before = self._latest.get(batch.root)
+        known = known_violations(self._cache, batch.nodes)
+        active = _ActiveBatch(batch, self._cache.placement_changes, known, len(batch.nodes), before)
+        self._latest[batch.root] = active
+        is_unready = any(plugin.unready(batch.pods.values()) for plugin in self._prebinds)
+        if is_unready or (before is not None and before.prebinding is not None):
+            active.prebinding = self._tasks.create_task(self._prebind(active))
         else:
-            self._launch(flight)
+            self._enqueue(*(_BindRequest(active, uid) for uid in batch.nodes))
 
-    async def drained(self) -> None:
-        """Wait until no binds are to be made now; who waits for volumes or answers can be left to the next leader."""
-        await self._idle.wait()
+    # 1. PreBind.
 
-    # Before the binds.
-
-    async def _furnish(self, flight: _Flight) -> None:
-        """See to the volumes of an order, after those of an earlier one of its root."""
-        order, before = flight.order, flight.before
-        slow = asyncio.get_running_loop().call_later(SLOW, self._tell_slow, order)
+    async def _prebind(self, active: _ActiveBatch) -> None:
+        """Run the PreBind plugins for a batch, after those for an earlier batch of its unit."""
+        batch, before = active.batch, active.before
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._report_pending, active)
         try:
-            if before is not None and before.furnishing is not None:
-                await before.furnishing
-            is_vain = before is not None and before.is_over
-            problem = "" if is_vain else await self._furnisher.furnish(order.pods.values(), order.allocations)
+            if before is not None and before.prebinding is not None:
+                await before.prebinding
+            is_outdated = before is not None and before.has_failed
+            problem = None if is_outdated else await self._run_plugins(batch)
         finally:
             slow.cancel()
-        if problem:
-            self._abandon(flight, f"volumes: {problem}", blame=True)
+        if problem is not None:
+            self._end_unbound(active, f"{problem.plugin}: {problem.problem}", problem)
         else:
-            flight.disturbances = ALWAYS
-            self._launch(flight)
+            active.disturbances = ALWAYS_VALIDATE
+            self._enqueue(*(_BindRequest(active, uid) for uid in batch.nodes))
 
-    def _tell_slow(self, order: BindBatch) -> None:
-        waited_for = named(self._furnisher.unbound(order.pods.values()))
-        order.waits(BindFailure(frozenset(order.nodes), REASON_WAITING, f"waiting for {waited_for} to be bound"))
+    async def _run_plugins(self, batch: BindBatch) -> PreBindFailed | None:
+        """Run the PreBind plugins one after the other; return the first problem."""
+        allocations = [one for several in batch.allocations.values() for one in several]
+        for plugin in self._prebinds:
+            problem = await plugin.prebind(batch.pods.values(), allocations)
+            if problem:
+                return PreBindFailed(plugin.name, problem)
+        return None
 
-    def _abandon(self, flight: _Flight, why: str, *, blame: bool = False) -> None:
-        """Give a whole order back; where nothing is to blame but time, its root is tried again at once."""
-        order, flight.is_over = flight.order, True
-        self._log.info("order given back", root=str(order.root.key), pods=len(order.nodes), why=why)
-        for uid in order.nodes:
-            self._state.forget(uid)
-        self._end(flight)
-        message = why if blame else ""
-        order.failed(BindFailure(frozenset(order.nodes), REASON_UNSCHEDULABLE, message, at_once=not blame))
+    def _report_pending(self, active: _ActiveBatch) -> None:
+        """Report the objects that a batch waits for, or that an earlier batch of its unit does."""
+        pending = self._pending(active) or (self._pending(active.before) if active.before is not None else None)
+        if pending is not None:
+            self._inbox.put(BindDelayed(active.batch, BindFailure(frozenset(active.batch.nodes), pending)))
 
-    # The binds.
+    def _pending(self, active: _ActiveBatch) -> PreBindPending | None:
+        """Return the first PreBind plugin for which objects of a batch are not ready, and these."""
+        pods = active.batch.pods.values()
+        waiting = ((plugin.reason, tuple(plugin.unready(pods))) for plugin in self._prebinds)
+        return next((PreBindPending(reason, objects) for reason, objects in waiting if objects), None)
 
-    def _launch(self, flight: _Flight) -> None:
-        """Line up the binds of an order, and put workers to work on them."""
-        self._line_up(*(_Job(flight, uid) for uid in flight.order.nodes))
+    def _end_unbound(self, active: _ActiveBatch, why: str, problem: PreBindFailed | None = None) -> None:
+        """End a batch before its first bind; without a problem it is outdated."""
+        batch, active.has_failed = active.batch, True
+        self._log.info("binds dropped", root=str(batch.root.key), pods=len(batch.nodes), why=why)
+        for uid in batch.nodes:
+            self._cache.forget(uid)
+        self._end(active)
+        failure = BindFailure(frozenset(batch.nodes), problem, is_outdated=problem is None)
+        self._inbox.put(BindFailed(batch, failure))
 
-    def _line_up(self, *jobs: _Job) -> None:
-        self._busy += len(jobs)
-        self._idle.clear()
-        self._jobs.extend(jobs)
-        for _ in range(min(len(jobs), self._free)):
-            self._employ()
+    # 2. Validation.
 
-    def _end(self, flight: _Flight) -> None:
-        """Note that an order is under way no more."""
-        self.under_way -= 1
-        if self._latest.get(flight.order.root) is flight:
-            del self._latest[flight.order.root]
+    def _may_bind(self, active: _ActiveBatch) -> bool:
+        """Return whether a batch goes on; it is validated before its first bind."""
+        if not active.is_validated:
+            active.is_validated = True
+            problem = self._validate(active)
+            active.before = None
+            if problem:
+                self._end_unbound(active, problem)
+        return not active.has_failed
 
-    def _employ(self) -> None:
-        self._free -= 1
-        self._tasks.create_task(self._work())
+    def _validate(self, active: _ActiveBatch) -> str:
+        """Return why a batch is outdated, or an empty string."""
+        if active.before is not None and active.before.has_failed:
+            return "an earlier batch of this unit has failed"
+        if self._cache.placement_changes == active.disturbances:
+            return ""
+        return validate_binds(self._cache, active.batch.nodes, active.known)
+
+    # 3. Binds.
+
+    def _enqueue(self, *binds: _BindRequest) -> None:
+        """Queue binds, and start workers for them."""
+        self._gate.enter(len(binds))
+        self._binds.extend(binds)
+        for _ in range(min(len(binds), self._free_workers)):
+            self._free_workers -= 1
+            self._tasks.create_task(self._work())
 
     async def _work(self) -> None:
-        """Make binds for as long as there are any."""
-        while self._jobs:
-            job = self._jobs.popleft()
-            if self._stands(job.flight):
-                await self._serve(job)
-            self._busy -= 1
-            if not self._busy:
-                self._idle.set()
-        self._free += 1
+        """Send binds for as long as there are any."""
+        while self._binds:
+            request = self._binds.popleft()
+            if self._may_bind(request.active):
+                await self._bind(request)
+            self._gate.leave()
+        self._free_workers += 1
 
-    def _stands(self, flight: _Flight) -> bool:
-        """Tell whether an order still stands; before its first bind it is looked at once more."""
-        if not flight.is_checked:
-            flight.is_checked = True
-            why = self._objection(flight)
-            flight.before = None
-            if why:
-                self._abandon(flight, why)
-        return not flight.is_over
-
-    def _objection(self, flight: _Flight) -> str:
-        if flight.before is not None and flight.before.is_over:
-            return "an earlier order of this tree came to nothing"
-        if self._state.placement_changes == flight.disturbances:
-            return ""
-        return validate_binds(self._state, flight.order.nodes, flight.borne)
-
-    async def _serve(self, job: _Job) -> None:
-        """Make a bind, or put it off for as long as nobody can say what has become of it."""
-        job.since = job.since or self._connection.timing.clock()
+    async def _bind(self, request: _BindRequest) -> None:
+        """Send a bind; where its outcome is unknown, queue it again after a while."""
+        request.since = request.since or self._connection.timing.clock()
         try:
-            why = await self._outcome(job)
+            refusal = await self._send(request)
         except ClientError as error:
-            job.failures += 1
-            wait = self._backoff.wait(job.failures, error)
-            tell = self._log.warning if job.failures == 1 else self._log.debug
-            tell("bind in doubt", pod=self._pod(job).metadata.key, error=str(error), retry_in=wait)
-            self._tell_in_doubt(job, error)
-            self._tasks.create_task(self._put_off(job, wait))
+            request.failures += 1
+            wait = self._backoff.wait(request.failures, error)
+            log = self._log.warning if request.failures == 1 else self._log.debug
+            log("bind in doubt", pod=request.pod.metadata.key, error=str(error), retry_in=wait)
+            self._report_in_doubt(request, error)
+            self._tasks.create_task(self._enqueue_after(wait, request))
         else:
-            self._settle(job, why)
+            self._note_outcome(request, refusal)
 
-    async def _put_off(self, job: _Job, wait: float) -> None:
-        """Line a bind up again after a while, in which its place is another's."""
-        await self._connection.timing.sleep(wait)
-        self._line_up(job)
+    async def _enqueue_after(self, seconds: float, request: _BindRequest) -> None:
+        """Queue a bind again after a while, in which its worker serves others."""
+        await self._connection.timing.sleep(seconds)
+        self._enqueue(request)
 
-    def _tell_in_doubt(self, job: _Job, error: ClientError) -> None:
-        """Say once that there has been no answer to go by for long."""
-        if job.is_told or self._connection.timing.clock() - job.since < SLOW:
+    def _report_in_doubt(self, request: _BindRequest, error: ClientError) -> None:
+        """Report once that a bind has had no conclusive answer for long."""
+        if request.is_reported or self._connection.timing.clock() - request.since < SLOW_SECONDS:
             return
-        job.is_told, order = True, job.flight.order
-        message = f"not known yet whether the bind to node {order.nodes[job.uid]} has worked: {_said(error)}"
-        order.waits(BindFailure(frozenset({job.uid}), REASON_IN_DOUBT, message))
+        request.is_reported = True
+        failure = BindFailure(frozenset({request.uid}), BindInDoubt(request.node, _answer(error)))
+        self._inbox.put(BindDelayed(request.active.batch, failure))
 
-    async def _outcome(self, job: _Job) -> str:
-        """Return why a pod is not bound, empty if it is; raise while that cannot be told."""
-        pod, node = self._pod(job), job.flight.order.nodes[job.uid]
-        if job.in_doubt:
-            known = await self._look(pod, node)
+    async def _send(self, request: _BindRequest) -> str:
+        """Bind a pod; return why it is refused, or an empty string. Raise while the outcome is unknown."""
+        pod, node = request.pod, request.node
+        if request.is_sent:
+            known = await self._read_outcome(pod, node)
             if known is not None:
                 return known
-        job.in_doubt = True
+        request.is_sent = True
         try:
             await bind(self._connection, pod.metadata, node)
         except ApiError as error:
@@ -275,14 +276,14 @@ class Binder:
                 return GONE
             if is_final(error):
                 return str(error)
-            if error.is_conflict or (error.status == INTERNAL_ERROR and job.failures >= FAILURES):
-                known = await self._look(pod, node)
+            if error.is_conflict or (error.status == INTERNAL_ERROR and request.failures >= MAX_INTERNAL_ERRORS):
+                known = await self._read_outcome(pod, node)
                 return str(error) if known is None else known
             raise
         return ""
 
-    async def _look(self, pod: Pod, node: str) -> str | None:
-        """Return why a pod is not bound to a node and never will be, empty if it is, None if it may be yet."""
+    async def _read_outcome(self, pod: Pod, node: str) -> str | None:
+        """Read why a pod can never be bound to a node; empty if it is bound to it, None if it may still be."""
         meta = pod.metadata
         try:
             found = parse_object(await self._connection.get(PODS.path(meta.namespace, meta.name)), Pod)
@@ -298,41 +299,47 @@ class Binder:
             return "" if found.spec.node_name == node else f"it is bound to node {found.spec.node_name}"
         return GONE if found.is_terminating or found.is_terminal else None
 
-    def _settle(self, job: _Job, why: str) -> None:
-        """Note what has become of a bind; who placed the order is told with the last of them."""
-        flight = job.flight
-        self._metrics.bound("gone" if why is GONE else "error" if why else "success")
-        if why:
-            self._log.warning("bind failed", pod=self._pod(job).metadata.key, why=why)
-            self._state.forget(job.uid)
-            flight.refused[job.uid] = why
-        flight.left -= 1
-        if flight.left:
+    # 4. Outcomes.
+
+    def _note_outcome(self, request: _BindRequest, refusal: str) -> None:
+        """Note the outcome of a bind; with the last of a batch, report that of the batch."""
+        active = request.active
+        self._metrics.bound("gone" if refusal is GONE else "error" if refusal else "success")
+        if refusal:
+            self._log.warning("bind failed", pod=request.pod.metadata.key, why=refusal)
+            self._cache.forget(request.uid)
+            active.refused[request.uid] = refusal
+        active.left -= 1
+        if active.left:
             return
-        self._end(flight)
-        if flight.refused:
-            flight.order.failed(_trouble(flight))
+        self._end(active)
+        if active.refused:
+            self._inbox.put(BindFailed(active.batch, _failure(active)))
         else:
-            flight.order.placed()
+            self._inbox.put(BindSucceeded(active.batch))
 
-    def _pod(self, job: _Job) -> Pod:
-        return job.flight.order.pods[job.uid]
+    def _end(self, active: _ActiveBatch) -> None:
+        """Note that the outcome of a batch is known."""
+        batch = active.batch
+        self.active -= 1
+        self._cache.binds_in_flight.end(batch.id, batch.nodes)
+        if self._latest.get(batch.root) is active:
+            del self._latest[batch.root]
 
 
-def _said(error: ClientError) -> str:
-    """Return what was answered, if anything, without what was asked: that would differ from pod to pod."""
+def _answer(error: ClientError) -> str:
+    """Return the answer without the request, which would differ from pod to pod."""
     if isinstance(error, ConnectionFailedError):
         return error.why
     return str(error).removeprefix(f"{error.request}: ") if isinstance(error, ApiError) else str(error)
 
 
-def _trouble(flight: _Flight) -> BindFailure:
-    """Say which binds were refused; about pods that are gone there is nothing to say."""
-    order = flight.order
-    there = {uid: why for uid, why in flight.refused.items() if why is not GONE}
-    if not there:
+def _failure(active: _ActiveBatch) -> BindFailure:
+    """Return which binds of a batch were refused; pods that are gone are left out."""
+    batch = active.batch
+    refused = {uid: why for uid, why in active.refused.items() if why is not GONE}
+    if not refused:
         return BindFailure(frozenset())
-    uid, why = min(there.items(), key=lambda item: order.pods[item[0]].metadata.key)
-    more = f" (and {len(there) - 1} more)" if len(there) > 1 else ""
-    message = f"Pod {order.pods[uid].metadata.key}{more} cannot be bound to node {order.nodes[uid]}: {why}"
-    return BindFailure(frozenset(there), message=message)
+    uid, answer = min(refused.items(), key=lambda item: batch.pods[item[0]].metadata.key)
+    problem = BindRefused(batch.pods[uid].metadata.key, len(refused) - 1, batch.nodes[uid], answer)
+    return BindFailure(frozenset(refused), problem)

@@ -1,10 +1,11 @@
-"""Volumes before binds: what was chosen for claims is carried out, and nobody is bound until all of them are there.
+"""The PreBind plugin for volumes: carries out what was chosen for claims, and waits until all of them are bound.
 
-A volume that exists is set aside for its claim, and Kubernetes' own controller binds the two; for a volume that is yet
-to be made, the claim is told the node, and its provisioner makes it and binds it, or takes the node back to say no.
+An existing volume is reserved for its claim, and Kubernetes' own controller binds the two. For a volume that has to be
+provisioned, the claim is annotated with the node; its provisioner makes the volume and binds it, or removes the
+annotation to refuse.
 
-Whatever was begun stays when something else fails: it shows in the API, and the next attempt reckons with it. So does
-the next leader, who finds claims that have a node and no volume yet and waits for them like for its own.
+What was begun stays when something else fails: it shows in the API, and the next attempt uses it. So does the next
+leader, which finds claims with a node and without a volume, and waits for them like for its own.
 """
 
 import asyncio
@@ -19,109 +20,119 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import WatchBackoff
 from cpg_engine.cluster.volumes import NODE_ANNOTATION, Claim, Volume
-from cpg_engine.decisions import VolumeAllocation
+from cpg_engine.decisions import Allocation, VolumeAllocation
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import claims_of, version_of
 
 BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""Says that no person has set a volume aside, so that the controller may let it go with its claim."""
+"""The annotation of a volume that no user has reserved, so that the controller may release it with its claim."""
 BACKOFF = WatchBackoff()
-AT_ONCE = 32
-"""Requests about storage in flight; they do not take the places of binds."""
+MAX_REQUESTS_IN_FLIGHT = 32
+"""Requests about storage; they do not count among the binds in flight."""
+REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
+"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 Patch: TypeAlias = dict[str, Any]
 
 
 class VolumeBindingError(Exception):
-    """What was chosen for a claim cannot be had."""
+    """A claim cannot have the volume that was chosen for it."""
 
 
 class VolumeBinder:
-    """Carries out choices, and waits for what comes of them."""
+    """Binds claims to the volumes that were chosen for them."""
+
+    name = "volumes"
+    reason = REASON_WAITING_FOR_VOLUMES
 
     def __init__(
-        self, connection: Connection, state: ClusterCache, *, patience: float, backoff: WatchBackoff = BACKOFF
+        self, connection: Connection, state: ClusterCache, *, timeout: float, backoff: WatchBackoff = BACKOFF
     ) -> None:
-        """Give the volumes of an order so many seconds."""
+        """Wait for the volumes of a batch at most ``timeout`` seconds."""
         self._connection = connection
-        self._state = state
+        self._cache = state
         self._catalogue = state.snapshot.ledger.storage
-        self._patience = patience
+        self._timeout = timeout
         self._backoff = backoff
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
 
-    def unbound(self, pods: Iterable[Pod]) -> list[str]:
-        """Return the claims of some pods that are not bound yet."""
+    def unready(self, pods: Iterable[Pod]) -> list[str]:
+        """Return the claims of some pods that are not bound yet, by kind and name."""
+        return list(map(_named, self._unbound(pods)))
+
+    def _unbound(self, pods: Iterable[Pod]) -> list[str]:
         keys = {key for pod in pods if pod.spec.volumes for key in claims_of(pod)}
         return sorted(key for key in keys if (claim := self._catalogue.claims.get(key)) is None or not claim.bound)
 
-    async def furnish(self, pods: Collection[Pod], choices: Iterable[VolumeAllocation]) -> str:
-        """Return as soon as all claims of the pods are bound, or with what stands in the way of that."""
-        chosen = {choice.claim: choice for choice in choices}
-        claims = self.unbound(pods)
+    async def prebind(self, pods: Collection[Pod], allocations: Iterable[Allocation]) -> str:
+        """Return as soon as all claims of the pods are bound, or the problem that prevents it."""
+        chosen = {one.claim: one for one in allocations}
+        claims = self._unbound(pods)
         problem = ""
         if not claims:
             return problem
         try:
-            async with asyncio.timeout(self._patience), asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._watch([pod.metadata.uid for pod in pods]))
-                await asyncio.wait([tasks.create_task(self._see_to(key, chosen.get(key))) for key in claims])
+            async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(self._watch_pods([pod.metadata.uid for pod in pods]))
+                await asyncio.wait([tasks.create_task(self._bind_claim(key, chosen.get(key))) for key in claims])
                 watching.cancel()
         except* VolumeBindingError as group:
             problem = str(group.exceptions[0])
         except* TimeoutError:
-            problem = f"{named(self.unbound(pods))} not bound within {self._patience:g} s"
+            problem = f"{_first_of(self._unbound(pods))} not bound within {self._timeout:g} s"
         return problem
 
-    async def _watch(self, uids: Sequence[str]) -> None:
-        """Raise as soon as one of these pods is not to be bound any more."""
-        with self._state.storage.watching(uids) as news:
-            while all(uid in self._state.assumed for uid in uids):
-                news.clear()
-                await news.wait()
-        raise VolumeBindingError("one of its pods is gone, or about to go")
+    async def _watch_pods(self, uids: Sequence[str]) -> None:
+        """Raise as soon as one of these pods is no longer assumed."""
+        with self._cache.storage.watching(uids) as change:
+            while all(uid in self._cache.assumed for uid in uids):
+                change.clear()
+                await change.wait()
+        raise VolumeBindingError("one of its pods is gone or terminating")
 
-    async def _see_to(self, key: str, choice: VolumeAllocation | None) -> None:
-        """Carry out what was chosen for a claim, if anything, and wait until it is bound."""
-        version = 0 if choice is None else await self._carry_out(choice)
-        volume = choice.volume if choice is not None else None
-        with self._state.storage.watching((key,) if volume is None else (key, volume)) as news:
+    async def _bind_claim(self, key: str, allocation: VolumeAllocation | None) -> None:
+        """Write what is allocated to a claim, if there is one, and wait until the claim is bound."""
+        version = 0 if allocation is None else await self._write_allocation(allocation)
+        volume = allocation.volume if allocation is not None else None
+        with self._cache.storage.watching((key,) if volume is None else (key, volume)) as change:
             while not self._is_bound(key, volume, version):
-                news.clear()
-                await news.wait()
+                change.clear()
+                await change.wait()
 
     def _is_bound(self, key: str, volume: str | None, version: int) -> bool:
-        """Tell whether a claim is bound; raise where it will not be.
+        """Return whether a claim is bound; raise where it will not be.
 
-        What is known from before the version, at which we wrote to the claim or to its volume, says nothing.
+        A state from before ``version``, which our write to the claim or its volume has made, says nothing.
         """
         claim = self._catalogue.claims.get(key)
         if claim is None or claim.leaving:
-            raise VolumeBindingError(f"{named([key])} is gone, or about to go")
+            raise VolumeBindingError(f"{_named(key)} is gone or terminating")
         if claim.bound:
             return True
-        is_news = self._state.storage.is_seen(volume or key, version)
+        is_current = self._cache.storage.is_seen(volume or key, version)
         if volume is None:
-            if is_news and claim.selected_node is None and not claim.volume_name:
-                raise VolumeBindingError(f"no volume could be made for {named([key])}: its events say why")
-        elif (found := self._catalogue.volumes.get(volume)) is None or (is_news and not found.is_for(claim)):
-            raise VolumeBindingError(f"{named([key])} has lost persistentvolume {volume!r}")
+            if is_current and claim.selected_node is None and not claim.volume_name:
+                raise VolumeBindingError(f"no volume could be made for {_named(key)}: its events say why")
+        elif (found := self._catalogue.volumes.get(volume)) is None or (is_current and not found.is_for(claim)):
+            raise VolumeBindingError(f"{_named(key)} has lost persistentvolume {volume!r}")
         return False
 
-    async def _carry_out(self, choice: VolumeAllocation) -> int:
-        """Write down what was chosen for a claim; return the version of what was written to."""
-        claim = self._catalogue.claims.get(choice.claim)
+    async def _write_allocation(self, allocation: VolumeAllocation) -> int:
+        """Write what is allocated to a claim; return the version of the written object."""
+        claim = self._catalogue.claims.get(allocation.claim)
         if claim is None:
-            raise VolumeBindingError(f"{named([choice.claim])} is gone, or about to go")
-        if choice.volume is not None:
-            path = PERSISTENT_VOLUMES.path(name=choice.volume)
-            return await self._write(path, PersistentVolume, lambda volume: _set_aside(volume, claim))
-        path = PERSISTENT_VOLUME_CLAIMS.path(*choice.claim.split("/"))
-        return await self._write(path, PersistentVolumeClaim, lambda found: _placed(found, claim, choice.node))
+            raise VolumeBindingError(f"{_named(allocation.claim)} is gone or terminating")
+        if allocation.volume is not None:
+            path = PERSISTENT_VOLUMES.path(name=allocation.volume)
+            return await self._write(path, PersistentVolume, lambda volume: _reservation(volume, claim))
+        path = PERSISTENT_VOLUME_CLAIMS.path(*allocation.claim.split("/"))
+        return await self._write(
+            path, PersistentVolumeClaim, lambda found: _node_annotation(found, claim, allocation.node)
+        )
 
     async def _write(self, path: str, kind: type[T], patch_for: Callable[[T], Patch | None]) -> int:
-        """Bring an object to where it has to be, for as long as it takes; return its version then."""
+        """Patch an object until that works or is not needed; return its version then."""
         failures = 0
         while True:
             try:
@@ -140,16 +151,18 @@ class VolumeBinder:
 
 
 def is_final(error: ApiError) -> bool:
-    """Tell whether an answer would be the same if asked again: a refusal, and no conflict or trouble on the way."""
+    """Return whether repeating the request would give the same answer: a refusal, no conflict and no outage."""
     return 400 <= error.status < 500 and error.status not in {408, 409, 429}
 
 
-def named(claims: Sequence[str]) -> str:
-    """Name some claims: the first, and how many more there are."""
-    if not claims:
-        return "no claim"
+def _named(claim: str) -> str:
+    return f'persistentvolumeclaim "{claim}"'
+
+
+def _first_of(claims: Sequence[str]) -> str:
+    """Return the first of some claims, and how many more there are."""
     more = f" and {len(claims) - 1} more" if len(claims) > 1 else ""
-    return f'persistentvolumeclaim "{claims[0]}"{more}'
+    return f"{_named(claims[0])}{more}" if claims else "no claim"
 
 
 def _read(data: bytes, kind: type[T]) -> T:
@@ -159,11 +172,11 @@ def _read(data: bytes, kind: type[T]) -> T:
     return found
 
 
-def _set_aside(found: PersistentVolume, claim: Claim) -> Patch | None:
-    """Return what makes a volume a claim's, or None if it is."""
+def _reservation(found: PersistentVolume, claim: Claim) -> Patch | None:
+    """Return the patch that reserves a volume for a claim, or None if it is reserved."""
     volume = Volume.compile(found)
     if volume.leaving or (volume.claim is not None and not volume.is_for(claim)):
-        raise VolumeBindingError(f"persistentvolume {volume.name!r} went to somebody else, or is about to go")
+        raise VolumeBindingError(f"persistentvolume {volume.name!r} belongs to another claim or is being deleted")
     if volume.claim_uid:
         return None
     namespace, name = claim.key.split("/")
@@ -178,13 +191,13 @@ def _set_aside(found: PersistentVolume, claim: Claim) -> Patch | None:
     return {"metadata": {"annotations": annotations}, "spec": {"claimRef": reference}}
 
 
-def _placed(found: PersistentVolumeClaim, claim: Claim, node: str) -> Patch | None:
-    """Return what asks for a claim's volume at a node, or None if that has been done or needs no doing any more."""
+def _node_annotation(found: PersistentVolumeClaim, claim: Claim, node: str) -> Patch | None:
+    """Return the patch that asks for a claim's volume at a node, or None if it is not needed (any more)."""
     now = Claim.compile(found)
     if now.uid != claim.uid or now.leaving:
-        raise VolumeBindingError(f"{named([claim.key])} is gone, or about to go")
+        raise VolumeBindingError(f"{_named(claim.key)} is gone or terminating")
     if now.volume_name or now.selected_node == node:
         return None
     if now.selected_node is not None:
-        raise VolumeBindingError(f"the volume of {named([claim.key])} is being made at node {now.selected_node}")
+        raise VolumeBindingError(f"the volume of {_named(claim.key)} is being made at node {now.selected_node}")
     return {"metadata": {"annotations": {NODE_ANNOTATION: node}}}

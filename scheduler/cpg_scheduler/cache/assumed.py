@@ -61,3 +61,28 @@ class AssumedPods:
             needed = {found for other in self._binds.values() for found in other.allocations}
             self._allocators.forget(found for found in bind.allocations if found not in needed)
         self._storage.notify(uid)
+
+
+class BindsInFlight:
+    """The pods, by UID, that are part of a batch of binds that has not ended.
+
+    A pod that the watch shows with its node stays listed until its whole batch has ended: until then its group does not
+    count as placed.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._batch_of: dict[str, int] = {}
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._batch_of
+
+    def begin(self, batch: int, uids: Iterable[str]) -> None:
+        """List the pods of a batch."""
+        self._batch_of.update(dict.fromkeys(uids, batch))
+
+    def end(self, batch: int, uids: Iterable[str]) -> None:
+        """Remove the pods of a batch, except those that are part of a later one by now."""
+        for uid in uids:
+            if self._batch_of.get(uid) == batch:
+                del self._batch_of[uid]

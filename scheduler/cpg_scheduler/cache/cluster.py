@@ -30,7 +30,7 @@ from cpg_engine.cluster.requests import RequestError
 from cpg_engine.decisions import Allocation, Bind
 from cpg_engine.gangs.unit import POD
 from cpg_engine.snapshot import Snapshot
-from cpg_scheduler.cache.assumed import AssumedPods
+from cpg_scheduler.cache.assumed import AssumedPods, BindsInFlight
 from cpg_scheduler.cache.budgets import Budgets
 from cpg_scheduler.cache.events import ClusterEvents, EventCollector
 from cpg_scheduler.cache.groups import GroupIndex
@@ -66,6 +66,7 @@ class ClusterCache:
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)
         self.storage = StorageCache(snapshot.ledger.storage, self.events)
         self.assumed = AssumedPods(snapshot.ledger.allocators, self.storage)
+        self.binds_in_flight = BindsInFlight()
         self.placement_changes = 0
         """Counts the changes after which a placement that was decided before may be wrong."""
 

@@ -52,7 +52,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
     preemption = Preemption(
         cache,
         cast("Evictor", _Idle()),
-        metrics=Metrics(cache.scheduler_name, pending, lambda: 0.0),
+        metrics=Metrics(cache.scheduler_name, lambda: 0.0),
         options=loaded.options,
         clock=time.monotonic,
         wall=lambda: loaded.taken,

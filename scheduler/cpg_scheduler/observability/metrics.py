@@ -23,7 +23,6 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 
 BUCKETS = tuple(0.001 * 2**power for power in range(15))
 RESULTS = {
@@ -275,7 +274,6 @@ class Metrics:
     def __init__(
         self,
         profile: str,
-        pending: SchedulingQueue,
         unheard: Callable[[], float],
         *,
         stalled: Callable[[], float] = lambda: 0.0,
@@ -309,7 +307,6 @@ class Metrics:
             ("queue", "event", "type"),
             registry=registry,
         )
-        pending.entered = self._entered
         Gauge(
             "cpg_scheduler_build_info",
             "Always 1; the labels are the versions.",
@@ -333,7 +330,7 @@ class Metrics:
             registry=registry,
         )
 
-    def _entered(self, queue: str, event: str, root: UnitKey) -> None:
+    def count_incoming(self, queue: str, event: str, root: UnitKey) -> None:
         """Count a root that came into a queue."""
         self._incoming.labels(queue, event, "pod" if root.key.kind == POD else "podgroup").inc()
         self._incoming_pods.labels(queue, event).inc(self._size(root))

@@ -38,7 +38,9 @@ from cpg_client.retrying import WatchBackoff
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.ports import EventSink, Nominator
 from cpg_scheduler.status.conditions import EVICTION_MANAGER
+from cpg_scheduler.write_gate import WriteGate
 
 CONTROLLER = "cpg-scheduler"
 BACKOFF = WatchBackoff(first=0.25, longest=10.0)
@@ -131,7 +133,7 @@ class Turn:
 class Evictor:
     """Performs orders, each on a task of its own."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         connection: Connection,
         resources: Callable[[Group], Resource | None],
@@ -142,12 +144,14 @@ class Evictor:
         metrics: Metrics,
         log: FilteringBoundLogger,
         in_flight: int,
+        gate: WriteGate,
+        nominator: Nominator | None = None,
+        events: EventSink | None = None,
     ) -> None:
         """Evict with so many requests in flight at the most."""
-        self.later: Callable[[Callable[[], Awaitable[None]]], None] = self._put_off
-        """Called with what can wait until all that matters has been done, which are the events."""
-        self.nominate: Callable[[Pod, str], Awaitable[None]] = self._nominate
-        """How a pod is nominated to a node: who has something to say about it may do so in the same write."""
+        self.later = events.later if events is not None else self._put_off
+        self.nominate = nominator.nominate if nominator is not None else self._nominate
+        self._gate = gate
         self._connection = connection
         self._resources = resources
         self._tasks = tasks
@@ -195,7 +199,8 @@ class Evictor:
 
     def _spawn(self, work: Awaitable[object]) -> asyncio.Task[None]:
         async def run() -> None:
-            await work
+            with self._gate.urgent():
+                await work
 
         task = self._tasks.create_task(run())
         self._running.add(task)

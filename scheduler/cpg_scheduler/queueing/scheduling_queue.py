@@ -96,9 +96,12 @@ class _Entry:
 class SchedulingQueue:
     """The root units that have pods without a node."""
 
-    def __init__(self, backoff: RequeueBackoff) -> None:
-        """Start with nobody waiting."""
+    def __init__(
+        self, backoff: RequeueBackoff, on_enter: Callable[[str, str, UnitKey], None] = lambda *_: None
+    ) -> None:
+        """Start empty; ``on_enter`` is called with the name of a queue, the event and the unit that enters it."""
         self._backoff = backoff
+        self._on_enter = on_enter
         self._entries: dict[UnitKey, _Entry] = {}
         self._active: list[Rank] = []
         self._called: list[Rank] = []
@@ -111,8 +114,6 @@ class SchedulingQueue:
         self.stirs = 0
         """How often there have been news so far, by which a lot knows which of them came after its failure."""
         self.surprises = 0
-        self.entered: Callable[[str, str, UnitKey], None] = lambda *_: None
-        """Told whenever a root comes into a queue: into which, by which event, and which root."""
         self._untold: dict[Hashable, EquivalenceClass] = {}
 
     def __len__(self) -> int:
@@ -155,7 +156,7 @@ class SchedulingQueue:
             entry.lot.leave(order.key)
         entry.order, entry.called = order, ""
         self._activate(entry)
-        self.entered(ACTIVE, CHANGED, order.key)
+        self._on_enter(ACTIVE, CHANGED, order.key)
 
     def drop(self, key: UnitKey) -> None:
         """Forget a root: it has nothing left to place, or is gone."""
@@ -240,7 +241,7 @@ class SchedulingQueue:
             self._untold[lot.key] = lot
         lot.failure = failure
         self._park(lot)
-        self.entered(PARKED, FAILED, key)
+        self._on_enter(PARKED, FAILED, key)
 
     def bind(self, key: UnitKey) -> None:
         """Keep a root in mind all of whose pods have been placed: it may have to be retried."""
@@ -373,7 +374,7 @@ class SchedulingQueue:
         lot.leader = order.key if order is not None else None
         if order is not None:
             self._entries[order.key].called = called
-            self.entered(ACTIVE, called, order.key)
+            self._on_enter(ACTIVE, called, order.key)
             self._activate(self._entries[order.key])
 
     def _park(self, lot: EquivalenceClass) -> None:
@@ -394,7 +395,7 @@ class SchedulingQueue:
         else:
             lot.place = WAITING
             self._waiting.put(lot.not_before, lot)
-            self.entered(WAITING, HOPE, next(iter(lot.members), NO_UNIT))
+            self._on_enter(WAITING, HOPE, next(iter(lot.members), NO_UNIT))
 
 
 def _place_of(entry: _Entry) -> str:

@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -37,7 +38,9 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.patching import Event, apply_status, record_event, set_pod_status
 from cpg_client.resources import NODES, PODS, Resource
+from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.ports import EventSink
+from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 
 MANAGER = "cpg-scheduler"
@@ -71,6 +74,7 @@ class StatusWriter:
         connection: Connection,
         current: Callable[[Group], tuple[Group, Resource] | None],
         *,
+        cache: ClusterCache,
         queue: WriteQueue,
         events: EventSink,
         now: Callable[[], str],
@@ -79,12 +83,11 @@ class StatusWriter:
         """Write nothing yet; ``current`` returns the present state of a group and its resource, None if it is gone."""
         self._connection = connection
         self._current = current
+        self._cache = cache
         self._queue = queue
         self._events = events
         self._now = now
         self._instance = instance
-        self.waits: Callable[[Pod, str], bool] = lambda *_: True
-        """Asked before a pod is reported unscheduled for a reason: it may have been given a node meanwhile."""
         self._reported: dict[str, ReportedCondition] = {}
         """The conditions that the watch has not shown yet, by UID."""
         self._scheduled_groups: set[str] = set()
@@ -94,7 +97,19 @@ class StatusWriter:
         self._with_nomination: dict[str, tuple[ReportedCondition, str]] = {}
         """The conditions, with their causes, that are written when their pod is nominated, by UID."""
 
-    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
+    def write(self, update: StatusUpdate) -> None:
+        """Write an update as soon as there is time."""
+        match update:
+            case PodStatusUpdate(pod=pod, reason=reason, message=message, cause=cause, is_nominated=True):
+                self.nominated(pod, reason, message, cause=cause)
+            case PodStatusUpdate(pod=pod, reason=reason, message=message, cause=cause):
+                self.pod(pod, reason, message, cause=cause, while_binding=update.while_binding)
+            case GroupStatusUpdate(group=group, reason=reason, message=message, cause=cause):
+                self.group(group, scheduled=update.scheduled, reason=reason, message=message, cause=cause)
+            case GroupRecovered(group=group):
+                self.recovered(group, update.still)
+
+    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "", while_binding: bool = False) -> None:
         """Report why a pod is not scheduled; without a cause, the message is the cause."""
         uid, condition = pod.metadata.uid, ReportedCondition("False", reason, message)
         self._with_nomination.pop(uid, None)
@@ -103,7 +118,8 @@ class StatusWriter:
             return
         self._reported[uid] = condition
         settles = self._differs_in_numbers(uid, condition, before, cause)
-        self._put(uid, lambda: self._write_pod(pod, condition, cause), order=PODS_AFTER_GROUPS, settles=settles)
+        write = partial(self._write_pod, pod, condition, cause, while_binding=while_binding)
+        self._put(uid, write, order=PODS_AFTER_GROUPS, settles=settles)
 
     def nominated(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
         """Report why a pod is not scheduled when it is nominated, and not at all if it has been nominated."""
@@ -201,13 +217,20 @@ class StatusWriter:
 
         self._queue.put(key, QueuedWrite(send_unless_gone, order, settles))
 
-    async def _write_pod(self, pod: Pod, condition: ReportedCondition, cause: str) -> None:
-        if not self.waits(pod, condition.reason):
+    async def _write_pod(self, pod: Pod, condition: ReportedCondition, cause: str, *, while_binding: bool) -> None:
+        if not self._still_holds(pod, while_binding=while_binding):
             if self._reported.get(pod.metadata.uid) is condition:
                 del self._reported[pod.metadata.uid]
             return
         await set_pod_status(self._connection, pod.metadata, self._pod_condition(condition))
         await self._record(PODS, pod.metadata, condition, cause)
+
+    def _still_holds(self, pod: Pod, *, while_binding: bool) -> bool:
+        """Return whether a pod still lacks its node: it may have been given one meanwhile."""
+        uid, known = pod.metadata.uid, self._cache.pods.get(pod.metadata.uid)
+        if known is None:
+            return False
+        return not known.spec.node_name or (while_binding and uid in self._cache.binds_in_flight)
 
     def _pod_condition(self, condition: ReportedCondition) -> PodCondition:
         return PodCondition(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from cpg_api.quantity import format_quantity
 from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
@@ -25,6 +26,14 @@ from cpg_engine.verdicts import (
     NextStep,
     Remedy,
     Status,
+)
+from cpg_scheduler.binding.batch import (
+    REASON_BIND_IN_DOUBT,
+    BindInDoubt,
+    BindProblem,
+    BindRefused,
+    PreBindFailed,
+    PreBindPending,
 )
 
 REASONS_TOLD = 4
@@ -289,3 +298,21 @@ def _cut(text: str, advice: str = "") -> str:
     if len(text) <= room:
         return text + advice
     return text[: room - 1].rsplit(" ", 1)[0].rstrip(",;:.") + "…" + advice
+
+
+def bind_problem(problem: BindProblem) -> tuple[str, str, str]:
+    """Return reason, message and cause of the condition of a pod that is not bound to the node that it was given."""
+    match problem:
+        case PreBindFailed():
+            return REASON_UNSCHEDULABLE, f"{problem.plugin}: {problem.problem}", problem.problem
+        case PreBindPending():
+            more = f" and {len(problem.objects) - 1} more" if len(problem.objects) > 1 else ""
+            message = f"waiting for {problem.objects[0]}{more} to be bound"
+            return problem.reason, message, ""
+        case BindRefused():
+            more = f" (and {problem.more} more)" if problem.more else ""
+            message = f"Pod {problem.pod}{more} cannot be bound to node {problem.node}: {problem.answer}"
+            return REASON_SCHEDULER_ERROR, message, problem.answer
+        case BindInDoubt():
+            message = f"not known yet whether the bind to node {problem.node} has worked: {problem.error}"
+            return REASON_BIND_IN_DOUBT, message, problem.error

@@ -49,7 +49,7 @@ def plans(stage: Stage) -> list[dict[str, Any]]:
 
 def messages(stage: Stage, name: str = "pg") -> str:
     """Return what is said of a group."""
-    return stage.notebook.groups[name][2]
+    return stage.status.groups[name][2]
 
 
 def patient(*more: Any, **given: Any) -> Stage:

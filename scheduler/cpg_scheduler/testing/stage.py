@@ -24,33 +24,58 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
-from cpg_scheduler.binding.binder import BindBatch, Binder, BindFailure
+from cpg_scheduler.binding.batch import (
+    BindBatch,
+    BindEvent,
+    BindFailed,
+    BindFailure,
+    BindProblem,
+    BindRefused,
+    BindSucceeded,
+)
+from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import Stored
 from cpg_scheduler.cycle import SchedulingLoop
+from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.executor import EvictionJob, Evictor, Victim, told
 from cpg_scheduler.preemption.machine import Preemption
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
+from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
 TOLD = "2026-01-01T12:00:00Z"
+DENIED = BindRefused("default/p", 0, "n1", "denied")
 DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 """When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
 
 
 class FakeBinder:
-    """A binder that notes its orders; whoever holds the stage performs them."""
+    """A binder that keeps its batches; the stage performs them."""
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self.orders: list[BindBatch] = []
+        self.batches: list[BindBatch] = []
 
-    def start(self, order: BindBatch) -> None:
-        """Note an order."""
-        self.orders.append(order)
+    def start(self, batch: BindBatch) -> None:
+        """Keep a batch."""
+        self.batches.append(batch)
+
+
+class FakeEventWriter:
+    """An event writer that keeps which pods were bound."""
+
+    def __init__(self) -> None:
+        """Begin with nothing written."""
+        self.bound: list[tuple[str, str]] = []
+
+    def placed(self, pod: Pod, node: str) -> None:
+        """Keep a pod and its node."""
+        self.bound.append((pod.metadata.name, node))
 
 
 class FakeStatusWriter:
@@ -67,29 +92,28 @@ class FakeStatusWriter:
         self.count = 0
         self.written: Callable[[Pod, str, str], None] = lambda *_: None
 
-    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
-        """Note why a pod has no node."""
-        self.causes.setdefault(pod.metadata.name, set()).add(cause or message)
-        if self.pods.get(pod.metadata.name) != (reason, message):
-            self.count += 1
-            self.pods[pod.metadata.name] = (reason, message)
-            self.written(pod, reason, message)
+    def write(self, update: StatusUpdate) -> None:
+        """Keep an update."""
+        match update:
+            case PodStatusUpdate(pod=pod):
+                self._keep_cause(pod.metadata.name, update.cause or update.message)
+                said = update.reason, update.message
+                if self.pods.get(pod.metadata.name) != said:
+                    self.count += 1
+                    self.pods[pod.metadata.name] = said
+                    self.written(pod, *said)
+            case GroupStatusUpdate(group=group):
+                self._keep_cause(group.metadata.name, update.cause or update.message)
+                state = update.scheduled, update.reason, update.message
+                if self.groups.get(group.metadata.name) != state:
+                    self.count += 1
+                    self.groups[group.metadata.name] = state
+            case GroupRecovered(group=group):
+                if update.still():
+                    self.back.append(group.metadata.name)
 
-    def nominated(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
-        """Note why a pod has no node, once it is nominated."""
-        self.pod(pod, reason, message, cause=cause)
-
-    def group(self, group: Group, *, scheduled: bool, reason: str, message: str, cause: str = "") -> None:
-        """Note how it stands with a group."""
-        self.causes.setdefault(group.metadata.name, set()).add(cause or message)
-        if self.groups.get(group.metadata.name) != (scheduled, reason, message):
-            self.count += 1
-            self.groups[group.metadata.name] = (scheduled, reason, message)
-
-    def recovered(self, group: Group, still: Callable[[], bool]) -> None:
-        """Note that a group is back."""
-        if still():
-            self.back.append(group.metadata.name)
+    def _keep_cause(self, name: str, cause: str) -> None:
+        self.causes.setdefault(name, set()).add(cause)
 
 
 class FakeEvictor:
@@ -130,30 +154,34 @@ class Stage:
     ) -> None:
         """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
         self.now = 0.0
-        self.state = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
-        self.pending = SchedulingQueue(RequeueBackoff())
-        self.hands, self.bailiff, self.notebook = FakeBinder(), FakeEvictor(), FakeStatusWriter()
+        self.cache = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
+        self.metrics = Metrics(SCHEDULER_NAME, lambda: 0.0)
+        self.queue = SchedulingQueue(RequeueBackoff(), self.metrics.count_incoming)
+        self.inbox = EventInbox()
+        self.binder, self.executor, self.status = FakeBinder(), FakeEvictor(), FakeStatusWriter()
+        self.events = FakeEventWriter()
         self.evicted: list[str] = []
         self.patient = False
         """Whether victims that are told to go take their time, until the test has them end."""
-        self.notebook.written = self._condition
+        self.status.written = self._condition
         self.log = structlog.testing.CapturingLogger()
-        self.metrics = Metrics(SCHEDULER_NAME, self.pending, lambda: 0.0)
         self.preemption = Preemption(
-            self.state,
-            cast("Evictor", self.bailiff),
+            self.cache,
+            cast("Evictor", self.executor),
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
             wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
-        self.driver = SchedulingLoop(
-            self.state,
-            self.pending,
-            binder=cast("Binder", self.hands),
+        self.loop = SchedulingLoop(
+            self.cache,
+            self.queue,
+            self.inbox,
+            binder=cast("Binder", self.binder),
             preemption=self.preemption,
-            reporter=cast("StatusWriter", self.notebook),
+            status=cast("StatusWriter", self.status),
+            events=cast("EventWriter", self.events),
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
@@ -186,46 +214,53 @@ class Stage:
         return list(self._things.values())
 
     def cycles(self) -> int:
-        """Run cycles until nobody is left to attempt; return how many there were."""
+        """Run passes until no unit is left to attempt; return how many there were."""
         count = 0
-        while self.driver._cycle():  # noqa: SLF001 - a cycle by itself is what a test wants to see
+        while self.loop.run_pass():
             count += 1
         return count
 
     def perform(self, refused: Collection[str] = ()) -> None:
-        """Let the binds under way work, but for those of the pods of these names, and the watch confirm them."""
-        orders, self.hands.orders = self.hands.orders, []
-        for order in orders:
-            failed = frozenset(uid for uid, pod in order.pods.items() if pod.metadata.name in refused)
-            for uid, node in order.nodes.items():
+        """Let the binds in flight work, except those of the pods of these names, and the watch confirm them."""
+        batches, self.binder.batches = self.binder.batches, []
+        for batch in batches:
+            failed = frozenset(uid for uid, pod in batch.pods.items() if pod.metadata.name in refused)
+            for uid, node in batch.nodes.items():
                 if uid in failed:
-                    self.state.forget(uid)
+                    self.cache.forget(uid)
                     continue
-                pod = self.pod(order.pods[uid].metadata.name, order.pods[uid].metadata.namespace)
+                pod = self.pod(batch.pods[uid].metadata.name, batch.pods[uid].metadata.namespace)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
-            if failed:
-                order.failed(BindFailure(failed, message="denied"))
-            else:
-                order.placed()
+            self.end(batch, BindFailed(batch, BindFailure(failed, DENIED)) if failed else BindSucceeded(batch))
 
-    def refuse(self, reason: str = "", message: str = "", *, at_once: bool = False) -> None:
-        """Let all binds under way fail, with something to be said about it, or outdated."""
-        orders, self.hands.orders = self.hands.orders, []
-        for order in orders:
-            for uid in order.nodes:
-                self.state.forget(uid)
-            order.failed(BindFailure(frozenset(order.nodes), reason, message, at_once))
+    def refuse(self, problem: BindProblem | None = None, *, is_outdated: bool = False) -> None:
+        """Let all binds in flight fail, with a problem to be reported, or because they are outdated."""
+        batches, self.binder.batches = self.binder.batches, []
+        for batch in batches:
+            for uid in batch.nodes:
+                self.cache.forget(uid)
+            self.end(batch, BindFailed(batch, BindFailure(frozenset(batch.nodes), problem, is_outdated)))
+
+    def end(self, batch: BindBatch, outcome: BindEvent) -> None:
+        """Let a batch end, and the loop handle its outcome."""
+        self.cache.binds_in_flight.end(batch.id, batch.nodes)
+        self.report(outcome)
+
+    def report(self, outcome: object) -> None:
+        """Let the loop handle an outcome."""
+        self.inbox.put(outcome)
+        self.loop._handle_outcomes()  # noqa: SLF001 - without a pass
 
     def evict(self) -> None:
         """Perform the evictions under way, as the evictor does: nominations, one more look, words, deletions."""
-        for pod in self.bailiff.cleared:
+        for pod in self.executor.cleared:
             self._nominate(pod, "")
-        for pod in self.bailiff.retracted:
+        for pod in self.executor.retracted:
             self._say(pod, "False", "")
-        for pod, node in self.bailiff.moved:
+        for pod, node in self.executor.moved:
             self._nominate(pod, node)
-        self.bailiff.moved = []
-        orders, self.bailiff.orders, self.bailiff.cleared, self.bailiff.retracted = self.bailiff.orders, [], [], []
+        self.executor.moved = []
+        orders, self.executor.orders, self.executor.cleared, self.executor.retracted = self.executor.orders, [], [], []
         for order in orders:
             self.nominate(order)
             if not order.commit():
@@ -264,11 +299,11 @@ class Stage:
         self.now += seconds
         while (
             self.cycles()
-            or self.hands.orders
-            or self.bailiff.orders
-            or self.bailiff.cleared
-            or self.bailiff.retracted
-            or self.bailiff.moved
+            or self.binder.batches
+            or self.executor.orders
+            or self.executor.cleared
+            or self.executor.retracted
+            or self.executor.moved
         ):
             self.perform()
             self.evict()
@@ -281,25 +316,25 @@ class Stage:
     def _tell(self, thing: Thing, change: Change[Thing], flavour: str) -> None:
         match thing:
             case Pod():
-                self.state.on_pod(cast("Change[Pod]", change))
+                self.cache.on_pod(cast("Change[Pod]", change))
             case Node():
-                self.state.on_node(cast("Change[Node]", change))
+                self.cache.on_node(cast("Change[Node]", change))
             case PodGroup() | CompositePodGroup():
-                self.state.on_group(flavour)(cast("Change[Group]", change))
+                self.cache.on_group(flavour)(cast("Change[Group]", change))
             case PodDisruptionBudget():
-                self.state.on_budget(cast("Change[PodDisruptionBudget]", change))
+                self.cache.on_budget(cast("Change[PodDisruptionBudget]", change))
             case Workload():
-                self.state.on_workload(flavour)(cast("Change[Workload]", change))
+                self.cache.on_workload(flavour)(cast("Change[Workload]", change))
             case PersistentVolumeClaim():
-                self.state.on_claim(cast("Change[PersistentVolumeClaim]", change))
+                self.cache.on_claim(cast("Change[PersistentVolumeClaim]", change))
             case PersistentVolume():
-                self.state.storage.on_volume(cast("Change[PersistentVolume]", change))
+                self.cache.storage.on_volume(cast("Change[PersistentVolume]", change))
             case StorageClass():
-                self.state.storage.on_storage_class(cast("Change[StorageClass]", change))
+                self.cache.storage.on_storage_class(cast("Change[StorageClass]", change))
             case CSINode():
-                self.state.storage.on_csi_node(cast("Change[CSINode]", change))
+                self.cache.storage.on_csi_node(cast("Change[CSINode]", change))
             case _:
-                self.state.on_priority_class(cast("Change[PriorityClass]", change))
+                self.cache.on_priority_class(cast("Change[PriorityClass]", change))
 
     def _say(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
         condition = PodCondition(

@@ -1,6 +1,7 @@
 """Binding: everything that was decided is tried, nothing is guessed, and what is refused is given back."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -19,38 +20,53 @@ from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding import binder
-from cpg_scheduler.binding.binder import REASON_IN_DOUBT, REASON_WAITING, BindBatch, Binder, BindFailure
+from cpg_scheduler.binding.batch import (
+    BindBatch,
+    BindDelayed,
+    BindEvent,
+    BindFailed,
+    BindFailure,
+    BindInDoubt,
+    BindRefused,
+    BindSucceeded,
+    PreBindFailed,
+    PreBindPending,
+)
+from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
+from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.testing.wire import Wire
+from cpg_scheduler.write_gate import WriteGate
 
 SILENCE = ConnectionFailedError("server", "POST", "no answer")
 DENIED = ApiError(403, "Forbidden", "by a webhook")
 
 
-class Office:
-    """A binder with three pods to bind, whoever waits for the outcome, and an API server that has the pods."""
+class BinderBench:
+    """A binder with three pods to bind, the inbox for its outcomes, and an API server that has the pods."""
 
     def __init__(self, tasks: asyncio.TaskGroup, *, in_flight: int = 9) -> None:
         self.waits: list[float] = []
         self.wire = Wire(Timing(sleep=self._sleep))
         self.stage = Stage(node("n1"), *(pod(name, cpu=1) for name in "abcd"))
-        self.told: list[str] = []
-        self.trouble = BindFailure(frozenset())
-        self.said: list[BindFailure] = []
+        self.inbox, self.gate, self.ids = EventInbox(), WriteGate(), itertools.count()
         for name in "abcd":
             self.show(name)
         connection = cast("Connection", self.wire)
         self.binder = Binder(
             connection,
-            self.stage.state,
+            self.stage.cache,
             tasks,
-            furnisher=VolumeBinder(connection, self.stage.state, patience=5),
+            inbox=self.inbox,
+            gate=self.gate,
+            prebinds=[VolumeBinder(connection, self.stage.cache, timeout=5)],
             metrics=self.stage.metrics,
             log=structlog.wrap_logger(self.stage.log, processors=[]),
             in_flight=in_flight,
             backoff=WatchBackoff(first=1, longest=8),
         )
+        self._events: list[BindEvent] = []
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -61,25 +77,46 @@ class Office:
         meta = {"name": name, "namespace": "default", "uid": f"uid-default-{name}", **fields.pop("metadata", {})}
         self.wire.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
 
-    def start(self, names: str = "abc", *choices: VolumeAllocation, root: str = "") -> None:
-        """Begin to bind these pods, as members of one root."""
+    def start(self, names: str = "abc", *allocations: VolumeAllocation, root: str = "") -> None:
+        """Begin to bind these pods, as members of one unit."""
         pods = {found.metadata.uid: found for found in map(self.stage.pod, names)}
         for uid in pods:
-            self.stage.state.assume(uid, "n1", choices)
-        order = BindBatch(
-            root=self.stage.state.unit_of(self.stage.pod(root or names[0])),
+            self.stage.cache.assume(uid, "n1", allocations)
+        batch = BindBatch(
+            id=next(self.ids),
+            root=self.stage.cache.unit_of(self.stage.pod(root or names[0])),
             pods=pods,
             nodes=dict.fromkeys(pods, "n1"),
-            placed=lambda: self.told.append(f"placed {names}"),
-            failed=lambda trouble: self._failed(names, trouble),
-            waits=self.said.append,
-            allocations=choices,
+            allocations={next(iter(pods)): allocations},
         )
-        self.binder.start(order)
+        self.stage.cache.binds_in_flight.begin(batch.id, pods)
+        self.binder.start(batch)
 
-    def _failed(self, names: str, trouble: BindFailure) -> None:
-        self.told.append(f"failed {names}")
-        self.trouble = trouble
+    @property
+    def events(self) -> list[BindEvent]:
+        """Return all events that the binder has put into the inbox."""
+        self._events.extend(self.inbox.take())
+        return self._events
+
+    @property
+    def outcomes(self) -> list[str]:
+        """Return how batches have ended, each with the names of its pods."""
+        words = {BindSucceeded: "bound", BindFailed: "failed"}
+        ended = [event for event in self.events if not isinstance(event, BindDelayed)]
+        return [
+            f"{words[type(event)]} {''.join(found.metadata.name for found in event.batch.pods.values())}"
+            for event in ended
+        ]
+
+    @property
+    def failure(self) -> BindFailure:
+        """Return how the last batch failed."""
+        return [event.failure for event in self.events if isinstance(event, BindFailed)][-1]
+
+    @property
+    def delays(self) -> list[BindFailure]:
+        """Return the delays that were reported."""
+        return [event.failure for event in self.events if isinstance(event, BindDelayed)]
 
     def fail(self, name: str, *errors: Exception) -> None:
         """Let the first binds of a pod fail in these ways."""
@@ -88,7 +125,7 @@ class Office:
 
     def assumed(self) -> list[str]:
         """Return the pods that count as bound."""
-        pods = self.stage.state.pods.values()
+        pods = self.stage.cache.pods.values()
         return sorted(found.metadata.name for found in pods if found.spec.node_name)
 
     def sent(self, name: str) -> int:
@@ -97,12 +134,12 @@ class Office:
 
 
 @asynccontextmanager
-async def opened(**options: Any) -> AsyncIterator[Office]:
-    """Return an office; wait until everything in it is done."""
+async def opened(**options: Any) -> AsyncIterator[BinderBench]:
+    """Return an bench; wait until everything in it is done."""
     async with asyncio.TaskGroup() as tasks:
-        office = Office(tasks, **options)
-        yield office
-        await until(lambda: not office.binder.under_way)
+        bench = BinderBench(tasks, **options)
+        yield bench
+        await until(lambda: not bench.binder.active)
 
 
 async def turns(count: int = 20) -> None:
@@ -125,38 +162,38 @@ async def until(holds: Callable[[], object]) -> None:
 
 async def test_all_pods_of_an_order_are_bound() -> None:
     """Each by its own request, and who waits is told once."""
-    async with opened() as office:
-        office.start()
-    assert sorted(write.path for write in office.wire.writes) == [
+    async with opened() as bench:
+        bench.start()
+    assert sorted(write.path for write in bench.wire.writes) == [
         f"/api/v1/namespaces/default/pods/{name}/binding" for name in "abc"
     ]
-    assert {write.body["target"]["name"] for write in office.wire.writes} == {"n1"}
-    assert (office.told, office.assumed(), office.binder.under_way) == (["placed abc"], ["a", "b", "c"], 0)
+    assert {write.body["target"]["name"] for write in bench.wire.writes} == {"n1"}
+    assert (bench.outcomes, bench.assumed(), bench.binder.active) == (["bound abc"], ["a", "b", "c"], 0)
 
 
 async def test_what_is_under_way_is_counted_by_orders() -> None:
     """Nothing is, only when the last of them is done."""
-    async with opened() as office:
-        office.start("ab")
-        office.start("c")
-        assert office.binder.under_way == 2
-        await office.binder.drained()
-        assert office.binder.under_way == 0
-    assert sorted(office.told) == ["placed ab", "placed c"]
+    async with opened() as bench:
+        bench.start("ab")
+        bench.start("c")
+        assert bench.binder.active == 2
+        await bench.gate.wait_open()
+        assert bench.binder.active == 0
+    assert sorted(bench.outcomes) == ["bound ab", "bound c"]
 
 
 async def test_no_more_requests_are_in_flight_than_allowed() -> None:
     """The API server serves others, too; what is under way is known until the last has come back."""
-    async with opened(in_flight=2) as office:
-        office.wire.open.clear()
-        office.start()
+    async with opened(in_flight=2) as bench:
+        bench.wire.open.clear()
+        bench.start()
         await turns()
-        assert (office.binder.under_way, office.wire.in_flight) == (1, 2)
-        office.start("d")
+        assert (bench.binder.active, bench.wire.in_flight) == (1, 2)
+        bench.start("d")
         await turns()
-        assert office.wire.in_flight == 2
-        office.wire.open.set()
-    assert (len(office.wire.writes), office.wire.most_in_flight, office.binder.under_way) == (4, 2, 0)
+        assert bench.wire.in_flight == 2
+        bench.wire.open.set()
+    assert (len(bench.wire.writes), bench.wire.most_in_flight, bench.binder.active) == (4, 2, 0)
 
 
 # What is refused.
@@ -173,23 +210,22 @@ async def test_no_more_requests_are_in_flight_than_allowed() -> None:
 )
 async def test_a_bind_that_is_refused_is_given_back(error: ApiError, there: dict[str, Any], why: str) -> None:
     """The others are bound all the same, and the reason is told of the pod that was refused."""
-    async with opened() as office:
-        office.show("b", **there)
-        office.fail("b", error)
-        office.start()
-    assert (office.told, office.assumed()) == (["failed abc"], ["a", "c"])
-    expected = f"Pod default/b cannot be bound to node n1: {why}"
-    assert office.trouble == BindFailure(frozenset({"uid-default-b"}), "SchedulerError", expected)
-    assert office.waits == []
+    async with opened() as bench:
+        bench.show("b", **there)
+        bench.fail("b", error)
+        bench.start()
+    assert (bench.outcomes, bench.assumed()) == (["failed abc"], ["a", "c"])
+    assert bench.failure == BindFailure(frozenset({"uid-default-b"}), BindRefused("default/b", 0, "n1", why))
+    assert bench.waits == []
 
 
 async def test_of_several_refusals_the_first_is_told() -> None:
     """With how many more there are."""
-    async with opened() as office:
-        office.wire.error = lambda _: DENIED
-        office.start()
-    assert office.trouble.uids == {"uid-default-a", "uid-default-b", "uid-default-c"}
-    assert office.trouble.message.startswith("Pod default/a (and 2 more) cannot be bound")
+    async with opened() as bench:
+        bench.wire.error = lambda _: DENIED
+        bench.start()
+    assert bench.failure.uids == {"uid-default-a", "uid-default-b", "uid-default-c"}
+    assert bench.failure.problem == BindRefused("default/a", 2, "n1", "403 Forbidden: by a webhook")
 
 
 @pytest.mark.parametrize(
@@ -205,25 +241,25 @@ async def test_of_several_refusals_the_first_is_told() -> None:
 )
 async def test_nothing_is_said_about_a_pod_that_is_gone(there: dict[str, Any] | None) -> None:
     """Whether the bind was not found, or in conflict with what has become of the pod."""
-    async with opened() as office:
-        office.show("b", **(there or {}))
+    async with opened() as bench:
+        bench.show("b", **(there or {}))
         if there == {}:
-            office.wire.objects.clear()
-        office.fail("b", ApiError(404, "NotFound", "") if there is None else ApiError(409, "Conflict", ""))
-        office.start()
-    assert (office.assumed(), office.trouble) == (["a", "c"], BindFailure(frozenset()))
-    counted = office.stage.metrics.page("").body
+            bench.wire.objects.clear()
+        bench.fail("b", ApiError(404, "NotFound", "") if there is None else ApiError(409, "Conflict", ""))
+        bench.start()
+    assert (bench.assumed(), bench.failure) == (["a", "c"], BindFailure(frozenset()))
+    counted = bench.stage.metrics.page("").body
     assert b'binds_total{result="gone"} 1.0' in counted
     assert b'binds_total{result="error"} 0.0' in counted
 
 
 async def test_a_conflict_with_our_own_bind_is_none() -> None:
     """The pod has the node that it was to have."""
-    async with opened() as office:
-        office.show("b", spec={"nodeName": "n1"})
-        office.fail("b", ApiError(409, "Conflict", "already assigned"))
-        office.start()
-    assert (office.told, office.assumed()) == (["placed abc"], ["a", "b", "c"])
+    async with opened() as bench:
+        bench.show("b", spec={"nodeName": "n1"})
+        bench.fail("b", ApiError(409, "Conflict", "already assigned"))
+        bench.start()
+    assert (bench.outcomes, bench.assumed()) == (["bound abc"], ["a", "b", "c"])
 
 
 # What nobody can say.
@@ -232,101 +268,101 @@ async def test_a_conflict_with_our_own_bind_is_none() -> None:
 @pytest.mark.parametrize("error", [SILENCE, ApiError(504, "Timeout", ""), ApiError(503, "ServiceUnavailable", "")])
 async def test_a_bind_without_an_answer_that_has_worked_is_not_sent_again(error: Exception) -> None:
     """The pod is read, and has its node."""
-    async with opened() as office:
-        office.show("b", spec={"nodeName": "n1"})
-        office.fail("b", error)
-        office.start()
-    assert (office.told, office.sent("b"), office.waits) == (["placed abc"], 0, [1.0])
+    async with opened() as bench:
+        bench.show("b", spec={"nodeName": "n1"})
+        bench.fail("b", error)
+        bench.start()
+    assert (bench.outcomes, bench.sent("b"), bench.waits) == (["bound abc"], 0, [1.0])
 
 
 async def test_a_bind_without_an_answer_that_has_not_worked_is_sent_again() -> None:
     """As often as it takes, less and less often, and the pod counts as bound meanwhile."""
-    async with opened() as office:
+    async with opened() as bench:
         assumed = []
-        office.fail("b", *[SILENCE] * 4)
-        office.stage.log.calls.clear()
-        office.start()
-        while not office.told:
-            assumed.append(office.assumed())
+        bench.fail("b", *[SILENCE] * 4)
+        bench.stage.log.calls.clear()
+        bench.start()
+        while not bench.outcomes:
+            assumed.append(bench.assumed())
             await asyncio.sleep(0)
-    assert (office.told, office.sent("b"), office.waits) == (["placed abc"], 1, [1, 2, 4, 8])
+    assert (bench.outcomes, bench.sent("b"), bench.waits) == (["bound abc"], 1, [1, 2, 4, 8])
     assert all(found == ["a", "b", "c"] for found in assumed)
-    assert len(office.wire.reads) == 4
+    assert len(bench.wire.reads) == 4
 
 
 async def test_a_pod_that_cannot_be_read_stays_in_doubt() -> None:
     """An outage says nothing about the bind before it, nor does an answer that cannot be read."""
-    async with opened() as office:
-        office.show("b", spec=["odd"])
+    async with opened() as bench:
+        bench.show("b", spec=["odd"])
         answers = iter([SILENCE, ApiError(403, "Forbidden", "not for you"), None, None])
-        office.wire.error = lambda write: next(answers) if "/pods/b" in write.path else None
-        office.start()
-        await until(lambda: len(office.waits) == 3)
-        assert office.assumed() == ["a", "b", "c"]
-        office.show("b", spec={"nodeName": "n1"})
-    assert office.told == ["placed abc"]
+        bench.wire.error = lambda write: next(answers) if "/pods/b" in write.path else None
+        bench.start()
+        await until(lambda: len(bench.waits) == 3)
+        assert bench.assumed() == ["a", "b", "c"]
+        bench.show("b", spec={"nodeName": "n1"})
+    assert bench.outcomes == ["bound abc"]
 
 
 async def test_an_internal_error_that_stays_is_an_answer() -> None:
     """A webhook that is not there answers like this; one that comes back in time does no harm."""
     error = ApiError(500, "InternalError", "failed calling webhook")
-    async with opened() as office:
-        office.fail("b", *[error] * 3)
-        office.start()
-    assert (office.told, office.waits) == (["failed abc"], [1, 2])
-    assert "failed calling webhook" in office.trouble.message
-    async with opened() as office:
-        office.fail("b", *[error] * 2)
-        office.start()
-    assert office.told == ["placed abc"]
+    async with opened() as bench:
+        bench.fail("b", *[error] * 3)
+        bench.start()
+    assert (bench.outcomes, bench.waits) == (["failed abc"], [1, 2])
+    assert "failed calling webhook" in str(bench.failure.problem)
+    async with opened() as bench:
+        bench.fail("b", *[error] * 2)
+        bench.start()
+    assert bench.outcomes == ["bound abc"]
 
 
 async def test_a_bind_that_stays_in_doubt_is_told_of_and_holds_up_nobody() -> None:
     """In what was answered last, once for a pod, when it takes long; who waits for the binder does not wait for it."""
-    async with opened() as office:
+    async with opened() as bench:
         now, gate = [100.0], asyncio.Event()
 
         async def sleep(seconds: float) -> None:
             now[0] += seconds
-            office.waits.append(seconds)
-            if len(office.waits) == 5:
+            bench.waits.append(seconds)
+            if len(bench.waits) == 5:
                 await gate.wait()
 
-        office.wire.timing = Timing(sleep=sleep, clock=lambda: now[0])
+        bench.wire.timing = Timing(sleep=sleep, clock=lambda: now[0])
         asked = "POST /api/v1/namespaces/default/pods/b/binding"
-        office.fail("b", SILENCE, *[ApiError(503, "ServiceUnavailable", "overloaded", request=asked)] * 6)
-        office.start()
-        await until(lambda: len(office.waits) == 5)
-        message = "not known yet whether the bind to node n1 has worked: 503 ServiceUnavailable: overloaded"
-        assert office.said == [BindFailure(frozenset({"uid-default-b"}), REASON_IN_DOUBT, message)]
+        bench.fail("b", SILENCE, *[ApiError(503, "ServiceUnavailable", "overloaded", request=asked)] * 6)
+        bench.start()
+        await until(lambda: len(bench.waits) == 5)
+        problem = BindInDoubt("n1", "503 ServiceUnavailable: overloaded")
+        assert bench.delays == [BindFailure(frozenset({"uid-default-b"}), problem)]
         async with asyncio.timeout(1):
-            await office.binder.drained()
-        assert (office.told, office.assumed(), office.binder.under_way) == ([], ["a", "b", "c"], 1)
+            await bench.gate.wait_open()
+        assert (bench.outcomes, bench.assumed(), bench.binder.active) == ([], ["a", "b", "c"], 1)
         gate.set()
-    assert (office.told, len(office.said)) == (["placed abc"], 1)
+    assert (bench.outcomes, len(bench.delays)) == (["bound abc"], 1)
 
 
 async def test_a_bind_in_doubt_takes_no_place() -> None:
     """Others are bound while it waits to be looked at, and it finds a place again when nobody else does."""
-    async with opened(in_flight=1) as office:
+    async with opened(in_flight=1) as bench:
         silent = asyncio.Event()
 
         async def sleep(_: float) -> None:
             await silent.wait()
 
-        office.wire.timing = Timing(sleep=sleep)
-        office.fail("a", SILENCE)
-        office.start("ab")
+        bench.wire.timing = Timing(sleep=sleep)
+        bench.fail("a", SILENCE)
+        bench.start("ab")
         await turns()
-        assert (office.sent("a"), office.sent("b")) == (0, 1)
-        office.wire.open.clear()
-        office.start("c")
+        assert (bench.sent("a"), bench.sent("b")) == (0, 1)
+        bench.wire.open.clear()
+        bench.start("c")
         await turns()
         silent.set()
         await turns()
-        assert (office.told, office.wire.in_flight) == ([], 1)
-        office.wire.open.set()
-    assert office.told == ["placed c", "placed ab"]
+        assert (bench.outcomes, bench.wire.in_flight) == ([], 1)
+        bench.wire.open.set()
+    assert bench.outcomes == ["bound c", "bound ab"]
 
 
 # What has arrived meanwhile.
@@ -343,31 +379,31 @@ def _delete(stage: Stage) -> None:
 @pytest.mark.parametrize("happens", [_cordon, _delete])
 async def test_an_order_that_is_outdated_is_given_back_before_its_first_bind(happens: Callable[[Stage], None]) -> None:
     """As a whole, nothing is sent, and the root is tried again at once."""
-    async with opened() as office:
-        office.start()
-        happens(office.stage)
-    assert (office.wire.writes, office.assumed()) == ([], [])
-    assert (office.told, office.trouble.at_once, office.trouble.message) == (["failed abc"], True, "")
-    assert office.binder.under_way == 0
+    async with opened() as bench:
+        bench.start()
+        happens(bench.stage)
+    assert (bench.wire.writes, bench.assumed()) == ([], [])
+    assert (bench.outcomes, bench.failure.is_outdated, bench.failure.problem) == (["failed abc"], True, None)
+    assert bench.binder.active == 0
 
 
 async def test_an_order_goes_where_an_earlier_one_of_its_root_goes() -> None:
     """What was added to a gang is not bound without it, whatever comes of others."""
-    async with opened() as office:
-        office.start("ab")
-        office.start("c", root="a")
-        office.start("d")
-        _delete(office.stage)
-    assert (office.told, office.assumed()) == (["failed ab", "failed c", "placed d"], ["d"])
-    assert office.trouble.at_once
+    async with opened() as bench:
+        bench.start("ab")
+        bench.start("c", root="a")
+        bench.start("d")
+        _delete(bench.stage)
+    assert (bench.outcomes, bench.assumed()) == (["failed ab", "failed c", "bound d"], ["d"])
+    assert bench.failure.is_outdated
 
 
 async def test_an_order_with_which_nothing_is_wrong_goes_on() -> None:
     """What has arrived does not concern it."""
-    async with opened() as office:
-        office.start()
-        office.stage.put(node("n2"), pod("running", cpu=1, node_name="n1"))
-    assert office.told == ["placed abc"]
+    async with opened() as bench:
+        bench.start()
+        bench.stage.put(node("n2"), pod("running", cpu=1, node_name="n1"))
+    assert bench.outcomes == ["bound abc"]
 
 
 async def test_pods_that_never_quite_suited_each_other_are_bound_all_the_same() -> None:
@@ -377,29 +413,29 @@ async def test_pods_that_never_quite_suited_each_other_are_bound_all_the_same() 
         when_unsatisfiable="DoNotSchedule",
         label_selector=LabelSelector({"app": "web"}),
     )
-    async with opened() as office:
+    async with opened() as bench:
         hosts = (node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2"))
         first, second = (metadata(name, app="web") for name in "ab")
-        office.stage.put(*hosts, pod("a", meta=first, topology_spread_constraints=(rule,)), pod("b", meta=second))
-        office.start("ab")
-        office.stage.put(pod("running", node_name="n2"))
-    assert office.told == ["placed ab"]
+        bench.stage.put(*hosts, pod("a", meta=first, topology_spread_constraints=(rule,)), pod("b", meta=second))
+        bench.start("ab")
+        bench.stage.put(pod("running", node_name="n2"))
+    assert bench.outcomes == ["bound ab"]
 
 
 async def test_an_order_is_not_looked_at_again_after_its_first_bind() -> None:
     """Half a gang is worse than a gang on a node that has just been cordoned."""
-    async with opened(in_flight=1) as office:
-        office.start()
-        await until(lambda: office.wire.writes)
-        _cordon(office.stage)
-    assert office.told == ["placed abc"]
+    async with opened(in_flight=1) as bench:
+        bench.start()
+        await until(lambda: bench.wire.writes)
+        _cordon(bench.stage)
+    assert bench.outcomes == ["bound abc"]
 
 
 # Volumes first.
 
 
-class Storehouse(Office):
-    """An office in which the pods a and b have claims of their own, to be made at the node."""
+class Storehouse(BinderBench):
+    """An bench in which the pods a and b have claims of their own, to be made at the node."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         super().__init__(tasks)
@@ -428,75 +464,77 @@ class Storehouse(Office):
 async def stored() -> AsyncIterator[Storehouse]:
     """Return a storehouse whose order has begun; wait until everything in it is done."""
     async with asyncio.TaskGroup() as tasks:
-        office = Storehouse(tasks)
-        office.start("ab", *(VolumeAllocation(f"default/{name}", None, "n1") for name in "xy"))
+        bench = Storehouse(tasks)
+        bench.start("ab", *(VolumeAllocation(f"default/{name}", None, "n1") for name in "xy"))
         await turns()
-        yield office
-        await until(lambda: not office.binder.under_way)
+        yield bench
+        await until(lambda: not bench.binder.active)
 
 
 async def test_nobody_is_bound_before_all_volumes_are_there() -> None:
     """The claims are told their node at once, and others are bound meanwhile."""
-    async with stored() as office:
-        assert [write.method for write in office.wire.writes] == ["PATCH", "PATCH"]
-        office.stage.put(pod("other", cpu=1))
-        office.bind_claim("x")
+    async with stored() as bench:
+        assert [write.method for write in bench.wire.writes] == ["PATCH", "PATCH"]
+        bench.stage.put(pod("other", cpu=1))
+        bench.bind_claim("x")
         await turns()
-        assert (len(office.wire.writes), office.told, office.binder.under_way) == (2, [], 1)
-        await office.binder.drained()
-        office.bind_claim("y")
-    assert (office.told, office.sent("a"), office.sent("b")) == (["placed ab"], 1, 1)
+        assert (len(bench.wire.writes), bench.outcomes, bench.binder.active) == (2, [], 1)
+        await bench.gate.wait_open()
+        bench.bind_claim("y")
+    assert (bench.outcomes, bench.sent("a"), bench.sent("b")) == (["bound ab"], 1, 1)
 
 
 async def test_one_volume_that_cannot_be_had_ends_the_order() -> None:
     """Everybody in it is told which, and what was chosen is given up."""
-    async with stored() as office:
-        office.bind_claim("x")
-        office.show_claim("y")
-    assert (office.told, office.assumed(), office.sent("a")) == (["failed ab"], [], 0)
-    message = 'volumes: no volume could be made for persistentvolumeclaim "default/y": its events say why'
-    assert office.trouble == BindFailure(frozenset({"uid-default-a", "uid-default-b"}), "Unschedulable", message)
-    assert office.stage.state.snapshot.ledger.volume_allocator.chosen == {}
+    async with stored() as bench:
+        bench.bind_claim("x")
+        bench.show_claim("y")
+    assert (bench.outcomes, bench.assumed(), bench.sent("a")) == (["failed ab"], [], 0)
+    problem = 'no volume could be made for persistentvolumeclaim "default/y": its events say why'
+    uids = frozenset({"uid-default-a", "uid-default-b"})
+    assert bench.failure == BindFailure(uids, PreBindFailed("volumes", problem))
+    assert bench.stage.cache.snapshot.ledger.volume_allocator.chosen == {}
 
 
 async def test_a_later_order_of_the_same_root_waits_for_the_volumes_of_the_earlier() -> None:
     """A member that comes late is not bound to a gang that comes to nothing."""
-    async with stored() as office:
-        office.stage.put(claim("z"), pod("c", cpu=1, volumes=using("z")))
-        office.start("c", root="a")
-        office.start("d")
+    async with stored() as bench:
+        bench.stage.put(claim("z"), pod("c", cpu=1, volumes=using("z")))
+        bench.start("c", root="a")
+        bench.start("d")
         await turns()
-        assert office.told == ["placed d"]
-        office.show_claim("y")
-    assert office.told == ["placed d", "failed ab", "failed c"]
-    assert (office.trouble.at_once, office.sent("c")) == (True, 0)
+        assert bench.outcomes == ["bound d"]
+        bench.show_claim("y")
+    assert bench.outcomes == ["bound d", "failed ab", "failed c"]
+    assert (bench.failure.is_outdated, bench.sent("c")) == (True, 0)
 
 
 async def test_a_later_order_is_bound_when_the_earlier_has_its_volumes() -> None:
     """Nothing remains to be waited for afterwards."""
-    async with stored() as office:
-        office.start("c", root="a")
-        office.bind_claim("x")
-        office.bind_claim("y")
-    assert sorted(office.told) == ["placed ab", "placed c"]
-    assert office.binder._latest == {}
+    async with stored() as bench:
+        bench.start("c", root="a")
+        bench.bind_claim("x")
+        bench.bind_claim("y")
+    assert sorted(bench.outcomes) == ["bound ab", "bound c"]
+    assert bench.binder._latest == {}
 
 
 async def test_volumes_that_turn_out_to_be_elsewhere_are_noticed() -> None:
     """A claim may have been bound to another volume than was thought; the order is decided anew."""
-    async with stored() as office:
-        office.stage.put(volume("pv-x", at={"zone": ["far"]}))
-        office.show_claim("x", bound_to="pv-x")
-        office.bind_claim("y")
-    assert (office.told, office.trouble.at_once, office.sent("a")) == (["failed ab"], True, 0)
+    async with stored() as bench:
+        bench.stage.put(volume("pv-x", at={"zone": ["far"]}))
+        bench.show_claim("x", bound_to="pv-x")
+        bench.bind_claim("y")
+    assert (bench.outcomes, bench.failure.is_outdated, bench.sent("a")) == (["failed ab"], True, 0)
 
 
 async def test_waiting_for_volumes_is_told_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a name of its own, because no new node would help."""
-    monkeypatch.setattr(binder, "SLOW", 0.0)
-    async with stored() as office:
+    monkeypatch.setattr(binder, "SLOW_SECONDS", 0.0)
+    async with stored() as bench:
         await asyncio.sleep(0.01)
-        office.bind_claim("x")
-        office.bind_claim("y")
-    message = 'waiting for persistentvolumeclaim "default/x" and 1 more to be bound'
-    assert office.said == [BindFailure(frozenset({"uid-default-a", "uid-default-b"}), REASON_WAITING, message)]
+        bench.bind_claim("x")
+        bench.bind_claim("y")
+    claims = ('persistentvolumeclaim "default/x"', 'persistentvolumeclaim "default/y"')
+    uids = frozenset({"uid-default-a", "uid-default-b"})
+    assert bench.delays == [BindFailure(uids, PreBindPending("WaitingForVolumes", claims))]

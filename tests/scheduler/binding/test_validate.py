@@ -21,16 +21,16 @@ def decided() -> Stage:
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), claim("x", bound_to="pv"), volume("pv"))
     stage.put(pod("a", cpu=1), pod("b", cpu=1), pod("c", cpu=1, volumes=using("x")))
     for name, where in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-        stage.state.assume(f"uid-default-{name}", where)
+        stage.cache.assume(f"uid-default-{name}", where)
     return stage
 
 
 def look(stage: Stage) -> str:
     """Look at the decision once more; the ledger stays as it is."""
-    ledger = stage.state.snapshot.ledger
+    ledger = stage.cache.snapshot.ledger
     before = ledger.used.tolist()
     found = validate_binds(
-        stage.state, {f"uid-default-{name}": node for name, node in zip("abc", ("n1", "n1", "n2"), strict=True)}
+        stage.cache, {f"uid-default-{name}": node for name, node in zip("abc", ("n1", "n1", "n2"), strict=True)}
     )
     assert ledger.used.tolist() == before
     return found
@@ -42,7 +42,7 @@ TAINT = Taint(key="bad", effect="NoSchedule")
 @pytest.mark.parametrize(
     ("happens", "expected"),
     [
-        (lambda stage: stage.delete(stage.pod("b")), "one of its pods is gone, or about to go"),
+        (lambda stage: stage.delete(stage.pod("b")), "one of its pods is gone or terminating"),
         (lambda stage: stage.delete(node("n1")), "node n1 is gone"),
         (lambda stage: stage.put(node("n1", cpu=1)), "node n1 has become too small or too full"),
         (lambda stage: stage.put(pod("z", cpu=2, node_name="n2")), "node n2 has become too small or too full"),
@@ -84,8 +84,8 @@ def test_room_that_is_kept_for_others_is_not_taken() -> None:
     stage = decided()
     waiting = pod("z", cpu=2)
     stage.put(waiting)
-    root = stage.state.unit_of(stage.pod("z"))
-    stage.state.reservations.put(waiting, Reservation("n1", root, 0))
+    root = stage.cache.unit_of(stage.pod("z"))
+    stage.cache.reservations.put(waiting, Reservation("n1", root, 0))
     assert look(stage) == ""
 
 
@@ -165,11 +165,11 @@ def test_pods_of_others_may_speak_against_a_bind(ours: Pod, happens: Callable[[S
     """Whatever another scheduler has bound meanwhile: each filter that looks at pods is asked."""
     stage = Stage(*NODES, *STORE, NEEDED, ours)
     where = {ours.metadata.uid: "n1"}
-    stage.state.assume(ours.metadata.uid, "n1")
-    borne = known_violations(stage.state, where)
-    assert (borne, validate_binds(stage.state, where, borne)) == (frozenset(), "")
+    stage.cache.assume(ours.metadata.uid, "n1")
+    borne = known_violations(stage.cache, where)
+    assert (borne, validate_binds(stage.cache, where, borne)) == (frozenset(), "")
     happens(stage)
-    assert validate_binds(stage.state, where, borne) == f"pods have come or gone that speak against node n1 ({who})"
+    assert validate_binds(stage.cache, where, borne) == f"pods have come or gone that speak against node n1 ({who})"
 
 
 def test_what_pods_bear_from_the_beginning_is_no_objection() -> None:
@@ -177,20 +177,20 @@ def test_what_pods_bear_from_the_beginning_is_no_objection() -> None:
     stage = Stage(*NODES, spread("a"), app("b", "web"), port("c"))
     where = {f"uid-default-{name}": "n1" for name in "abc"}
     for uid in where:
-        stage.state.assume(uid, "n1")
-    borne = known_violations(stage.state, where)
+        stage.cache.assume(uid, "n1")
+    borne = known_violations(stage.cache, where)
     assert borne == {("uid-default-a", "PodTopologySpread")}
     stage.put(pod("z", node_name="n2"))
-    assert validate_binds(stage.state, where, borne) == ""
+    assert validate_binds(stage.cache, where, borne) == ""
     stage.put(port("other", node_name="n1"))
-    assert validate_binds(stage.state, where, borne).endswith("(NodePorts)")
+    assert validate_binds(stage.cache, where, borne).endswith("(NodePorts)")
 
 
 def test_nominated_pods_are_no_reason_to_be_discontent() -> None:
     """They were passed by when it was decided; when it is asked who stands where he could not come, too."""
     stage = Stage(*NODES, port("a"), port("z"))
-    root = stage.state.unit_of(stage.pod("z"))
-    stage.state.reservations.put(stage.pod("z"), Reservation("n1", root, 0))
-    stage.state.assume("uid-default-a", "n1")
-    assert known_violations(stage.state, ["uid-default-a"]) == frozenset()
-    assert validate_binds(stage.state, {"uid-default-a": "n1"}) == ""
+    root = stage.cache.unit_of(stage.pod("z"))
+    stage.cache.reservations.put(stage.pod("z"), Reservation("n1", root, 0))
+    stage.cache.assume("uid-default-a", "n1")
+    assert known_violations(stage.cache, ["uid-default-a"]) == frozenset()
+    assert validate_binds(stage.cache, {"uid-default-a": "n1"}) == ""

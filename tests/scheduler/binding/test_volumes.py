@@ -15,7 +15,7 @@ from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
-from cpg_scheduler.binding.volumes import VolumeBinder, is_final, named
+from cpg_scheduler.binding.volumes import VolumeBinder, is_final
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.testing.wire import Wire, Write
 
@@ -34,10 +34,10 @@ class Depot:
         self.stage = Stage(node("n1"), pod("p", volumes=using("x")), storage_class(provisioner=DRIVER))
         self.show(claim("x"), 5)
         self.show(volume("pv"), 5)
-        self.stage.state.assume("uid-default-p", "n1")
+        self.stage.cache.assume("uid-default-p", "n1")
         self.wire.objects[VOLUME] = self.volume()
         self.wire.objects[CLAIM] = self.claim()
-        self.furnisher = VolumeBinder(cast("Connection", self.wire), self.stage.state, patience=5)
+        self.plugin = VolumeBinder(cast("Connection", self.wire), self.stage.cache, timeout=5)
         self.outcome = WAITS
 
     async def _sleep(self, seconds: float) -> None:
@@ -58,7 +58,7 @@ class Depot:
 
     async def run(self, *choices: VolumeAllocation) -> None:
         """Furnish the pod."""
-        self.outcome = await self.furnisher.furnish([self.stage.pod("p")], choices)
+        self.outcome = await self.plugin.prebind([self.stage.pod("p")], choices)
 
 
 @asynccontextmanager
@@ -144,8 +144,8 @@ OTHER = {"namespace": "default", "name": "y", "uid": "uid-y"}
 @pytest.mark.parametrize(
     ("choice", "there", "why"),
     [
-        (STATIC, {"claimRef": OTHER}, "persistentvolume 'pv' went to somebody else, or is about to go"),
-        (MADE, {"uid": "another"}, 'persistentvolumeclaim "default/x" is gone, or about to go'),
+        (STATIC, {"claimRef": OTHER}, "persistentvolume 'pv' belongs to another claim or is being deleted"),
+        (MADE, {"uid": "another"}, 'persistentvolumeclaim "default/x" is gone or terminating'),
         (MADE, {"node": "n2"}, 'the volume of persistentvolumeclaim "default/x" is being made at node n2'),
         (MADE, {"accessModes": 3}, "default/x cannot be read: spec.accessModes"),
     ],
@@ -180,10 +180,10 @@ async def test_a_claim_that_goes_ends_it() -> None:
     depot.stage.delete(claim("x"))
     async with furnishing(MADE, depot=depot):
         pass
-    assert depot.outcome == 'persistentvolumeclaim "default/x" is gone, or about to go'
+    assert depot.outcome == 'persistentvolumeclaim "default/x" is gone or terminating'
     async with furnishing(MADE) as depot:
         depot.show(claim("x", node="n1", deleted="2026-01-01T00:00:00Z"), 8)
-    assert depot.outcome == 'persistentvolumeclaim "default/x" is gone, or about to go'
+    assert depot.outcome == 'persistentvolumeclaim "default/x" is gone or terminating'
 
 
 @pytest.mark.parametrize("taken", [False, True])
@@ -206,13 +206,13 @@ async def test_a_pod_that_goes_ends_it() -> None:
     """Its room is wanted by others."""
     async with furnishing(MADE) as depot:
         depot.stage.delete(depot.stage.pod("p"))
-    assert depot.outcome == "one of its pods is gone, or about to go"
+    assert depot.outcome == "one of its pods is gone or terminating"
 
 
 async def test_patience_ends_it() -> None:
     """Whoever has not answered by then is named."""
     depot = Depot()
-    depot.furnisher = VolumeBinder(cast("Connection", depot.wire), depot.stage.state, patience=0.01)
+    depot.plugin = VolumeBinder(cast("Connection", depot.wire), depot.stage.cache, timeout=0.01)
     async with furnishing(MADE, depot=depot):
         pass
     assert depot.outcome == 'persistentvolumeclaim "default/x" not bound within 0.01 s'
@@ -249,8 +249,9 @@ def test_some_answers_are_final(status: int, final: bool) -> None:  # noqa: FBT0
     assert is_final(ApiError(status, "", "")) == final
 
 
-def test_claims_are_named_briefly() -> None:
-    """The first, and how many more."""
-    assert named(["a/x"]) == 'persistentvolumeclaim "a/x"'
-    assert named(["a/x", "a/y", "a/z"]) == 'persistentvolumeclaim "a/x" and 2 more'
-    assert named([]) == "no claim"
+def test_the_claims_that_are_not_bound_are_named() -> None:
+    """By kind and name, so that a condition can say what a pod waits for."""
+    depot = Depot()
+    assert depot.plugin.unready([depot.stage.pod("p")]) == ['persistentvolumeclaim "default/x"']
+    depot.show(claim("x", bound_to="pv"), 8)
+    assert depot.plugin.unready([depot.stage.pod("p")]) == []

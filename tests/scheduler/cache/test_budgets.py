@@ -34,13 +34,13 @@ def budget(
 
 def covered(stage: Stage) -> dict[str, list[str]]:
     """Return the pods that each budget covers."""
-    found = stage.state.budgets.current()
+    found = stage.cache.budgets.current()
     return {one.name: sorted(uid.removeprefix("uid-default-") for uid in one.pods) for one in found}
 
 
 def allowed(stage: Stage) -> list[int]:
     """Return what the budgets allow."""
-    return [found.allowed for found in stage.state.budgets.current()]
+    return [found.allowed for found in stage.cache.budgets.current()]
 
 
 def labelled(name: str, **labels: str) -> Pod:
@@ -82,16 +82,16 @@ def test_cover_follows_labels_and_selectors() -> None:
     stage.put(labelled("b", app="bar"))
     assert covered(stage) == {"default/pdb": ["b"]}
     stage.delete(budget())
-    assert stage.state.budgets.current() == ()
+    assert stage.cache.budgets.current() == ()
 
 
 def test_only_pods_that_run_are_covered() -> None:
     """Nobody else can be evicted: neither who waits, nor who is on the way out, nor who has come to an end."""
     stage = Stage(node("n1"), budget(), labelled("a", app="foo"), pod("w", meta=metadata("w", app="foo")))
     assert covered(stage) == {"default/pdb": ["a"]}
-    stage.state.assume("uid-default-w", "n1")
+    stage.cache.assume("uid-default-w", "n1")
     assert covered(stage) == {"default/pdb": ["a", "w"]}
-    stage.state.forget("uid-default-w")
+    stage.cache.forget("uid-default-w")
     assert covered(stage) == {"default/pdb": ["a"]}
     stage.put(replace(stage.pod("a"), status=PodStatus(phase="Succeeded")))
     assert covered(stage) == {}
@@ -102,13 +102,13 @@ def test_of_budgets_that_cover_the_same_the_strictest_speaks() -> None:
     stage = Stage(node("n1"), *(labelled(name, app="foo") for name in "ab"))
     stage.put(*(budget(f"pdb{number}", allowed=9 - number % 5) for number in range(20)))
     stage.put(budget("all", LabelSelector(), allowed=7))
-    assert [(found.name, found.allowed) for found in stage.state.budgets.current()] == [("default/pdb14", 5)]
-    assert len(stage.state.budgets._covers) == 2
-    stage.state.budgets.spend([stage.pod("a")])
+    assert [(found.name, found.allowed) for found in stage.cache.budgets.current()] == [("default/pdb14", 5)]
+    assert len(stage.cache.budgets._covers) == 2
+    stage.cache.budgets.spend([stage.pod("a")])
     stage.delete(*(budget(f"pdb{number}") for number in range(20)))
-    assert [(found.name, found.allowed) for found in stage.state.budgets.current()] == [("default/all", 6)]
+    assert [(found.name, found.allowed) for found in stage.cache.budgets.current()] == [("default/all", 6)]
     stage.delete(budget("all"))
-    assert (stage.state.budgets._covers, stage.state.budgets._spent) == ({}, {})
+    assert (stage.cache.budgets._covers, stage.cache.budgets._spent) == ({}, {})
 
 
 def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
@@ -127,7 +127,7 @@ def test_whom_we_evict_is_taken_off() -> None:
     """Once, and never below nothing."""
     stage = both()
     for _ in range(2):
-        stage.state.budgets.spend([stage.pod("a")])
+        stage.cache.budgets.spend([stage.pod("a")])
         assert allowed(stage) == [2, 1]
     stage.put(budget(allowed=0))
     assert allowed(stage) == [2, 0]
@@ -136,8 +136,8 @@ def test_whom_we_evict_is_taken_off() -> None:
 def test_who_stays_after_all_is_put_back() -> None:
     """The plan was dropped."""
     stage = both()
-    stage.state.budgets.spend([stage.pod("a"), stage.pod("b")])
-    stage.state.budgets.refund([stage.pod("a").metadata.uid, "unknown"])
+    stage.cache.budgets.spend([stage.pod("a"), stage.pod("b")])
+    stage.cache.budgets.refund([stage.pod("a").metadata.uid, "unknown"])
     assert allowed(stage) == [2, 1]
 
 
@@ -146,7 +146,7 @@ def test_who_is_evicted_is_off_until_it_goes_and_the_budget_is_counted_anew(firs
     """Another that is counted later stays off, though the budget was written for the first one."""
     stage = both()
     stage.patient = True
-    stage.state.budgets.spend([stage.pod("a"), stage.pod("b")])
+    stage.cache.budgets.spend([stage.pod("a"), stage.pod("b")])
     if first == "pod":
         stage.terminate(stage.pod("a"))
     stage.put(budget(allowed=1))

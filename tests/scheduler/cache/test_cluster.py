@@ -46,14 +46,14 @@ def alone(name: str) -> UnitKey:
 
 def news(stage: Stage, *things: Any) -> ClusterEvents:
     """Return the news that some objects make, after all that was before."""
-    stage.state.take_events()
+    stage.cache.take_events()
     stage.put(*things)
-    return stage.state.take_events()
+    return stage.cache.take_events()
 
 
 def used(stage: Stage, name: str = "n1") -> dict[str, int]:
     """Return what is taken of a node."""
-    ledger = stage.state.snapshot.ledger
+    ledger = stage.cache.snapshot.ledger
     row = ledger.cluster.row_of[name]
     taken = dict(zip(ledger.axis.names, ledger.used[row].tolist(), strict=True))
     return {name: number for name, number in taken.items() if number}
@@ -156,15 +156,15 @@ def test_images_are_known_although_they_let_nobody_in(stage: Stage) -> None:
     """They are scored."""
     images = (ContainerImage(names=("i",), size_bytes=7),)
     stage.put(replace(node("n1"), status=NodeStatus(allocatable=node("n1").status.allocatable, images=images)))
-    ledger = stage.state.snapshot.ledger
+    ledger = stage.cache.snapshot.ledger
     assert ledger.cluster.image_sizes("i")[ledger.cluster.row_of["n1"]] == 7
 
 
 def test_a_node_that_goes_is_news(stage: Stage) -> None:
     """Who had members there may go elsewhere; a node that nobody knows is none."""
-    stage.state.take_events()
+    stage.cache.take_events()
     stage.delete(node("n1"))
-    assert stage.state.take_events() == ClusterEvents(freed_nodes={"n1"}, changed_nodes={"n1"}, any_change=True)
+    assert stage.cache.take_events() == ClusterEvents(freed_nodes={"n1"}, changed_nodes={"n1"}, any_change=True)
 
 
 def test_a_pod_that_comes_to_a_node_eases_nothing(stage: Stage) -> None:
@@ -182,7 +182,7 @@ def test_only_the_spec_of_a_group_touches_its_tree(stage: Stage) -> None:
     """Its status is what we and the operator write; the object is known by its new state all the same."""
     group = changed(pod_group("pg", gang=2), metadata__resource_version="2")
     assert news(stage, group) == ClusterEvents()
-    assert next(iter(stage.state.stores[CRD])).metadata.resource_version == "2"
+    assert next(iter(stage.cache.stores[CRD])).metadata.resource_version == "2"
     assert news(stage, pod_group("pg", gang=1)).changed_units == {root("pg")}
 
 
@@ -195,8 +195,8 @@ def test_a_workload_touches_the_trees_that_are_made_from_it(stage: Stage) -> Non
     assert news(stage, changed(made, metadata__resource_version="2")).changed_units == set()
     assert news(stage, workload([leaf_template("leaf", gang=3)])).changed_units == {top}
     stage.delete(made)
-    assert stage.state.take_events().changed_units == {top}
-    assert stage.state.workloads[CRD] == {}
+    assert stage.cache.take_events().changed_units == {top}
+    assert stage.cache.workloads[CRD] == {}
 
 
 def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> None:
@@ -213,16 +213,16 @@ def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> Non
     }
     assert news(stage, changed(replace(high, value=8), metadata__resource_version="3")).changed_units == set()
     stage.delete(usual)
-    assert stage.state.take_events().changed_units == {root("default")}
+    assert stage.cache.take_events().changed_units == {root("default")}
     stage.put(workload([replace(leaf_template("t"), priority_class_name="late")]), pod_group("late", priority=None))
     stage.put(pod_group("made", workload="w", template="t", priority=None))
     assert news(stage, priority_class("late", 3)).changed_units == {root("made")}
-    assert stage.state.priority_classes.resolve("high", None) == 8
+    assert stage.cache.priority_classes.resolve("high", None) == 8
 
 
 def test_what_is_no_change_of_an_object_is_no_news(stage: Stage) -> None:
     """The watch also says when it has told everything."""
-    state = stage.state
+    state = stage.cache
     state.take_events()
     takers: list[Callable[[Any], None]] = [state.on_pod, state.on_node, state.on_priority_class]
     for taker in (*takers, state.on_group(CRD), state.on_workload(CRD)):
@@ -237,16 +237,16 @@ def test_a_pod_that_changes_its_group_touches_both(stage: Stage) -> None:
     """The one it left and the one it joined."""
     stage.put(pod_group("other", gang=1))
     assert news(stage, pod("member", cpu=1, group="other")).changed_units == {root("pg"), root("other")}
-    assert [*stage.state.members(CRD, root("pg").key)] == []
-    assert [found.metadata.name for found in stage.state.members(CRD, root("other").key)] == ["member"]
+    assert [*stage.cache.members(CRD, root("pg").key)] == []
+    assert [found.metadata.name for found in stage.cache.members(CRD, root("other").key)] == ["member"]
 
 
 def test_a_pod_that_leaves_its_group_is_alone(stage: Stage) -> None:
     """And the other way round."""
     assert news(stage, pod("member", cpu=1)).changed_units == {root("pg"), alone("member")}
-    assert stage.state.single_pod(alone("member").key) == stage.pod("member")
+    assert stage.cache.single_pod(alone("member").key) == stage.pod("member")
     assert news(stage, pod("member", cpu=1, group="pg")).changed_units == {root("pg"), alone("member")}
-    assert stage.state.single_pod(alone("member").key) is None
+    assert stage.cache.single_pod(alone("member").key) is None
 
 
 def test_a_pod_that_says_two_groups_is_alone() -> None:
@@ -255,48 +255,48 @@ def test_a_pod_that_says_two_groups_is_alone() -> None:
         name="torn", namespace="default", uid="u", labels={POD_GROUP_LABEL: "a"}, annotations={POD_GROUP_LABEL: "b"}
     )
     stage = Stage(pod("torn", meta=meta))
-    assert stage.state.take_events().changed_units == {alone("torn")}
-    assert stage.state.group_of(stage.pod("torn")) is None
+    assert stage.cache.take_events().changed_units == {alone("torn")}
+    assert stage.cache.group_of(stage.pod("torn")) is None
 
 
 def test_a_namesake_that_comes_early_stays_when_the_other_goes() -> None:
     """A store tells of the end of the one first, but nothing would be lost if it did not."""
     stage = Stage(pod("p"))
     second = changed(pod("p"), metadata__uid="second")
-    stage.state.on_pod(Added("default/p", second))
-    stage.state.on_pod(Deleted("default/p", pod("p")))
-    assert stage.state.single_pod(alone("p").key) == second
+    stage.cache.on_pod(Added("default/p", second))
+    stage.cache.on_pod(Deleted("default/p", pod("p")))
+    assert stage.cache.single_pod(alone("p").key) == second
 
 
 def test_where_no_groups_are_served_all_pods_are_alone() -> None:
     """There is no tree that they could be part of."""
     stage = Stage(pod("member", group="pg"), flavours=())
-    assert stage.state.take_events().changed_units == {alone("member")}
-    assert stage.state.unit_of(stage.pod("member")) == alone("member")
+    assert stage.cache.take_events().changed_units == {alone("member")}
+    assert stage.cache.unit_of(stage.pod("member")) == alone("member")
     stage.delete(stage.pod("member"))
-    assert stage.state.single_pod(alone("member").key) is None
+    assert stage.cache.single_pod(alone("member").key) is None
 
 
 def test_a_group_of_both_flavours_has_its_pods_in_the_first(stage: Stage) -> None:
     """When that one goes, they are members of the other; either way both are touched."""
     native = pod_group("pg", gang=1, meta=metadata("pg", created="2025"))
-    stage.state.take_events()
+    stage.cache.take_events()
     stage.put(native, flavour=NATIVE)
-    assert stage.state.take_events().changed_units == {root("pg", NATIVE), root("pg")}
-    assert [*stage.state.members(CRD, root("pg").key)] == []
-    assert len([*stage.state.members(NATIVE, root("pg").key)]) == 1
+    assert stage.cache.take_events().changed_units == {root("pg", NATIVE), root("pg")}
+    assert [*stage.cache.members(CRD, root("pg").key)] == []
+    assert len([*stage.cache.members(NATIVE, root("pg").key)]) == 1
     stage.delete(native, flavour=NATIVE)
-    assert stage.state.take_events().changed_units == {root("pg", NATIVE), root("pg")}
-    assert stage.state.unit_of(stage.pod("member")) == root("pg")
+    assert stage.cache.take_events().changed_units == {root("pg", NATIVE), root("pg")}
+    assert stage.cache.unit_of(stage.pod("member")) == root("pg")
 
 
 def test_a_group_made_anew_has_its_members_again(stage: Stage) -> None:
     """They are told apart by name alone."""
     stage.delete(pod_group("pg", gang=2))
-    stage.state.take_events()
+    stage.cache.take_events()
     again = pod_group("pg", gang=1, meta=ObjectMeta(name="pg", namespace="default", uid="second"))
     assert news(stage, again).changed_units == {root("pg"), root("pg", NATIVE)}
-    assert len([*stage.state.members(CRD, root("pg").key)]) == 1
+    assert len([*stage.cache.members(CRD, root("pg").key)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_group_made_anew_has_its_members_again(stage: Stage) -> None:
 )
 def test_a_pod_is_ours_while_it_waits_for_us(found: Pod, *, expected: bool) -> None:
     """Until it has a node, comes to its end, or is to be deleted."""
-    assert Stage().state.is_pending(found) == expected
+    assert Stage().cache.is_pending(found) == expected
 
 
 # What takes room.
@@ -356,29 +356,29 @@ def test_a_bound_pod_that_asks_for_nonsense_stops_nothing(stage: Stage) -> None:
 def assume(stage: Stage, name: str = "alone") -> str:
     """Assume a pod to be bound; return its UID."""
     uid = stage.pod(name).metadata.uid
-    stage.state.assume(uid, "n1")
+    stage.cache.assume(uid, "n1")
     return uid
 
 
 def test_an_assumed_bind_counts_at_once_and_is_confirmed_in_silence(stage: Stage) -> None:
     """It touches nobody: it is our own decision."""
-    stage.state.take_events()
+    stage.cache.take_events()
     uid = assume(stage)
-    assert stage.state.take_events() == ClusterEvents(any_change=True)
+    assert stage.cache.take_events() == ClusterEvents(any_change=True)
     assert used(stage) == {"cpu": 2000, "pods": 2}
-    assert not stage.state.is_pending(stage.state.pods[uid])
+    assert not stage.cache.is_pending(stage.cache.pods[uid])
     assert news(stage, changed(stage.pod("alone"), spec__node_name="n1")) == ClusterEvents()
-    assert list(stage.state.assumed) == []
+    assert list(stage.cache.assumed) == []
 
 
 def test_a_bind_that_fails_gives_the_room_back_and_touches_nobody(stage: Stage) -> None:
     """The queue knows when to try again; twice is no mistake."""
     uid = assume(stage)
-    stage.state.take_events()
+    stage.cache.take_events()
     for _ in range(2):
-        stage.state.forget(uid)
-    assert stage.state.take_events() == ClusterEvents(freed_nodes={"n1"}, any_change=True, removed_pods={uid})
-    assert stage.state.is_pending(stage.state.pods[uid])
+        stage.cache.forget(uid)
+    assert stage.cache.take_events() == ClusterEvents(freed_nodes={"n1"}, any_change=True, removed_pods={uid})
+    assert stage.cache.is_pending(stage.cache.pods[uid])
 
 
 def test_news_of_a_pod_that_is_still_unbound_do_not_end_the_assumption(stage: Stage) -> None:
@@ -386,9 +386,9 @@ def test_news_of_a_pod_that_is_still_unbound_do_not_end_the_assumption(stage: St
     uid = assume(stage)
     condition = PodCondition(type="PodScheduled", status="False")
     assert news(stage, changed(stage.pod("alone"), status__conditions=(condition,))) == ClusterEvents()
-    assert stage.state.pods[uid].spec.node_name == "n1"
-    stage.state.forget(uid)
-    assert stage.state.pods[uid].status.conditions == (condition,)
+    assert stage.cache.pods[uid].spec.node_name == "n1"
+    stage.cache.forget(uid)
+    assert stage.cache.pods[uid].status.conditions == (condition,)
 
 
 @pytest.mark.parametrize(
@@ -397,11 +397,11 @@ def test_news_of_a_pod_that_is_still_unbound_do_not_end_the_assumption(stage: St
 def test_an_assumed_pod_that_ends_gives_the_room_back(stage: Stage, change: dict[str, Any]) -> None:
     """A bind that fails afterwards is no news."""
     uid = assume(stage)
-    stage.state.take_events()
+    stage.cache.take_events()
     told = news(stage, changed(stage.pod("alone"), **change))
     assert told.freed_nodes == {"n1"}
-    stage.state.forget(uid)
-    assert stage.state.take_events() == ClusterEvents()
+    stage.cache.forget(uid)
+    assert stage.cache.take_events() == ClusterEvents()
 
 
 def test_an_assumed_pod_that_is_deleted_is_forgotten(stage: Stage) -> None:
@@ -409,9 +409,9 @@ def test_an_assumed_pod_that_is_deleted_is_forgotten(stage: Stage) -> None:
     uid = assume(stage)
     stage.delete(stage.pod("alone"))
     assert used(stage) == {"cpu": 1000, "pods": 1}
-    stage.state.forget(uid)
+    stage.cache.forget(uid)
     stage.put(pod("alone", cpu=1, meta=ObjectMeta(name="alone", namespace="default", uid="second")))
-    assert stage.state.is_pending(stage.state.pods["second"])
+    assert stage.cache.is_pending(stage.cache.pods["second"])
 
 
 def test_the_watch_knows_better_where_a_pod_is(stage: Stage) -> None:
@@ -420,7 +420,7 @@ def test_the_watch_knows_better_where_a_pod_is(stage: Stage) -> None:
     uid = assume(stage)
     assert news(stage, changed(stage.pod("alone"), spec__node_name="n2")).freed_nodes == {"n1"}
     assert used(stage, "n2") == {"cpu": 1000, "pods": 1}
-    stage.state.forget(uid)
+    stage.cache.forget(uid)
     assert used(stage, "n2") == {"cpu": 1000, "pods": 1}
 
 
@@ -428,26 +428,26 @@ def test_an_assumed_member_that_changes_its_group_is_settled_in_the_other(stage:
     """It keeps its node."""
     uid = assume(stage, "member")
     stage.put(pod("member", cpu=1, group="other"))
-    assert [*stage.state.members(NATIVE, root("other").key)] == [stage.state.pods[uid]]
-    assert stage.state.pods[uid].spec.node_name == "n1"
+    assert [*stage.cache.members(NATIVE, root("other").key)] == [stage.cache.pods[uid]]
+    assert stage.cache.pods[uid].spec.node_name == "n1"
 
 
 def test_news_are_taken_once(stage: Stage) -> None:
     """Who asks again hears nothing."""
-    assert stage.state.take_events() != ClusterEvents()
-    assert stage.state.take_events() == ClusterEvents()
+    assert stage.cache.take_events() != ClusterEvents()
+    assert stage.cache.take_events() == ClusterEvents()
     assert issubclass(ClusterEvents, Struct)
 
 
 def test_the_labels_of_a_namespace_are_known_and_forgotten(stage: Stage) -> None:
     """Pods may want to be near those of namespaces with some label; whoever hopes for that is roused."""
     namespace = Namespace(metadata=ObjectMeta(name="team", labels={"tier": "gold"}))
-    stage.state.take_events()
-    stage.state.on_namespace(Added("team", namespace))
-    assert stage.state.take_events().any_change
-    stage.state.on_namespace(Deleted("team", namespace))
-    assert stage.state.take_events().any_change
-    stage.state.on_namespace(Synced())
+    stage.cache.take_events()
+    stage.cache.on_namespace(Added("team", namespace))
+    assert stage.cache.take_events().any_change
+    stage.cache.on_namespace(Deleted("team", namespace))
+    assert stage.cache.take_events().any_change
+    stage.cache.on_namespace(Synced())
 
 
 def elsewhere(name: str, **fields: Any) -> Pod:
@@ -460,10 +460,10 @@ def test_where_nothing_is_ours_pods_take_room_and_are_nothing_else() -> None:
     stage = Stage(node("n1", cpu=4), namespaces=["default"])
     stage.put(elsewhere("runs", node_name="n1", cpu=2), pod("ours", node_name="n1", cpu=1))
     assert used(stage)["cpu"] == 3000
-    assert [unit.key.name for unit in stage.state.victims.units(10)] == ["ours"]
-    assert stage.state.victims.uids_on(["n1"], 10) == [pod("ours").metadata.uid]
+    assert [unit.key.name for unit in stage.cache.victims.units(10)] == ["ours"]
+    assert stage.cache.victims.uids_on(["n1"], 10) == [pod("ours").metadata.uid]
     waits, waits_elsewhere = pod("waits", cpu=1), elsewhere("waits", cpu=1)
-    assert [stage.state.is_pending(one) for one in (waits, waits_elsewhere)] == [True, False]
+    assert [stage.cache.is_pending(one) for one in (waits, waits_elsewhere)] == [True, False]
     assert news(stage, waits_elsewhere).changed_units == set()
     assert news(stage, waits).changed_units == {alone("waits")}
 
@@ -473,7 +473,7 @@ def test_room_that_is_taken_elsewhere_is_not_given_away() -> None:
     stage = Stage(node("n1", cpu=2), elsewhere("runs", node_name="n1", cpu=2), namespaces=["default"])
     stage.put(pod("urgent", cpu=1, priority=1000))
     stage.settle()
-    assert (stage.hands.orders, stage.evicted) == ([], [])
+    assert (stage.binder.batches, stage.evicted) == ([], [])
     stage.delete(elsewhere("runs"))
     stage.settle(300)
     assert stage.bound() == {"urgent": "n1"}
@@ -485,7 +485,7 @@ def test_a_chain_of_groups_is_looked_at_once() -> None:
     def chain(length: int) -> int:
         parents = [None, *(f"c{number}" for number in range(length))]
         stage = Stage(*(composite(f"c{number}", parent=parents[number]) for number in range(length)))
-        return count_calls(stage.state.take_events)
+        return count_calls(stage.cache.take_events)
 
     assert chain(800) < 2.6 * chain(400)
 

@@ -136,8 +136,8 @@ def test_what_is_known_does_not_depend_on_the_way(pieces: list[Piece], chance: A
     chance.shuffle(rest)
     for thing, flavour in rest:
         again.put(thing, flavour=flavour)
-    assert summary(teller.stage.state) == summary(again.state)
-    assert taken(teller.stage.state) == taken(again.state)
+    assert summary(teller.stage.cache) == summary(again.cache)
+    assert taken(teller.stage.cache) == taken(again.cache)
 
 
 @settings(max_examples=150, deadline=None)
@@ -145,7 +145,7 @@ def test_what_is_known_does_not_depend_on_the_way(pieces: list[Piece], chance: A
 def test_every_root_that_changes_is_touched(chapters: list[list[Piece]]) -> None:
     """Between any two moments: who is attempted otherwise than before, or is no root any more, is in the news."""
     teller = Teller()
-    state = teller.stage.state
+    state = teller.stage.cache
     before: dict[UnitKey, object] = {}
     for chapter in chapters:
         for piece in chapter:
@@ -163,10 +163,10 @@ def test_room_that_appears_is_told(pods: list[Thing]) -> None:
     """A node that has more room than before, of anything, is named."""
     stage = Stage(node("n1"), node("n2"))
     for found in pods:
-        before = taken(stage.state)
-        stage.state.take_events()
+        before = taken(stage.cache)
+        stage.cache.take_events()
         stage.put(found)
-        eased = stage.state.take_events().freed_nodes
-        for name, used in taken(stage.state).items():
+        eased = stage.cache.take_events().freed_nodes
+        for name, used in taken(stage.cache).items():
             if any(used.get(key, 0) < number for key, number in before[name].items()):
                 assert name in eased

@@ -13,9 +13,9 @@ from cpg_scheduler.testing.stage import Stage, Thing
 
 def told(stage: Stage, *things: Thing) -> tuple[bool, set[str]]:
     """Return whether anything has moved, and the names of the roots that were touched."""
-    stage.state.take_events()
+    stage.cache.take_events()
     stage.put(*things)
-    news = stage.state.take_events()
+    news = stage.cache.take_events()
     return news.any_change, {root.key.name for root in news.changed_units}
 
 
@@ -61,20 +61,20 @@ def test_everything_in_storage_may_help_somebody() -> None:
     for thing in (storage_class(), csi_node("n1"), volume("pv"), claim("x")):
         assert told(stage, thing) == (True, set())
         assert told(stage, thing) == (False, set())
-        stage.state.take_events()
+        stage.cache.take_events()
         stage.delete(thing)
-        assert stage.state.take_events().any_change
-    storage = stage.state.snapshot.ledger.storage
+        assert stage.cache.take_events().any_change
+    storage = stage.cache.snapshot.ledger.storage
     assert (storage.claims, storage.volumes, storage.classes, storage.drivers) == ({}, {}, {}, {})
 
 
 def test_an_object_that_fits_nothing_is_no_news() -> None:
     """Nor is the end of the first list."""
     stage = Stage()
-    stage.state.on_claim(Rejection("default/x", ()))
-    stage.state.storage.on_volume(Rejection("pv", ()))
-    stage.state.on_claim(Synced())
-    assert not stage.state.take_events().any_change
+    stage.cache.on_claim(Rejection("default/x", ()))
+    stage.cache.storage.on_volume(Rejection("pv", ()))
+    stage.cache.on_claim(Synced())
+    assert not stage.cache.take_events().any_change
 
 
 def test_versions_are_numbers() -> None:
@@ -83,7 +83,7 @@ def test_versions_are_numbers() -> None:
     stage = Stage()
     found = claim("x")
     stage.put(replace(found, metadata=replace(found.metadata, resource_version="12")))
-    storage = stage.state.storage
+    storage = stage.cache.storage
     assert [storage.is_seen("default/x", version) for version in (11, 12, 13)] == [True, True, False]
     stage.delete(found)
     assert not storage.is_seen("default/x", 11)
@@ -92,7 +92,7 @@ def test_versions_are_numbers() -> None:
 def test_who_waits_is_woken_by_what_it_waits_for() -> None:
     """And leaves nothing behind."""
     stage = Stage()
-    storage = stage.state.storage
+    storage = stage.cache.storage
     with storage.watching(["default/x", "pv"]) as first, storage.watching(["default/x"]) as second:
         stage.put(claim("y"), volume("pv"))
         assert (first.is_set(), second.is_set()) == (True, False)
@@ -111,29 +111,29 @@ def chosen() -> Stage:
     stage = Stage(node("n1"), storage_class(provisioner=DRIVER), claim("x"))
     for name in "pq":
         stage.put(pod(name, volumes=using("x")))
-        stage.state.assume(f"uid-default-{name}", "n1", (CHOICE,))
+        stage.cache.assume(f"uid-default-{name}", "n1", (CHOICE,))
     return stage
 
 
 def test_a_choice_stands_until_the_last_of_its_pods_is_given_up() -> None:
     """Whether its bind fails or it is deleted."""
     stage = chosen()
-    bindings = stage.state.snapshot.ledger.volume_allocator
-    stage.state.forget("uid-default-p")
+    bindings = stage.cache.snapshot.ledger.volume_allocator
+    stage.cache.forget("uid-default-p")
     assert bindings.chosen == {"default/x": CHOICE}
     stage.delete(stage.pod("q"))
     assert bindings.chosen == {}
-    stage.state.forget("uid-default-q")
+    stage.cache.forget("uid-default-q")
 
 
 def test_a_pod_is_assumed_until_the_watch_says_more() -> None:
     """That it has its node, or that it is about to go."""
     stage = chosen()
-    assert "uid-default-p" in stage.state.assumed
-    with stage.state.storage.watching(["uid-default-p"]) as news:
+    assert "uid-default-p" in stage.cache.assumed
+    with stage.cache.storage.watching(["uid-default-p"]) as news:
         stage.put(pod("p", volumes=using("x"), node_name="n1"))
         assert news.is_set()
-    assert "uid-default-p" not in stage.state.assumed
+    assert "uid-default-p" not in stage.cache.assumed
     leaving = stage.pod("q")
     stage.put(replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
-    assert "uid-default-q" not in stage.state.assumed
+    assert "uid-default-q" not in stage.cache.assumed

@@ -25,7 +25,7 @@ EVERYBODY = 2**31
 
 def units(stage: Stage, below: int = EVERYBODY, *spared: str) -> dict[str, list[str]]:
     """Return the units by name, with the pods of each."""
-    found = stage.state.victims.units(below, {f"uid-default-{name}" for name in spared})
+    found = stage.cache.victims.units(below, {f"uid-default-{name}" for name in spared})
     return {str(unit.key): sorted(uid.removeprefix("uid-default-") for uid in unit.pods) for unit in found}
 
 
@@ -38,7 +38,7 @@ def test_a_pod_of_its_own_is_a_unit_by_its_own_priority() -> None:
     """Only what matters less counts."""
     stage = Stage(node("n1"), runs("a", priority=1), runs("b", priority=2), runs("c", priority=None))
     assert units(stage, 2) == {"Pod default/a": ["a"], "Pod default/c": ["c"]}
-    assert stage.state.victims.units(-1) == ()
+    assert stage.cache.victims.units(-1) == ()
 
 
 @pytest.mark.parametrize("state", ["waits", "terminates", "has ended", "is gone"])
@@ -79,9 +79,9 @@ def test_members_have_the_priority_of_their_root() -> None:
     """By its number, its class or the default class."""
     stage = Stage(node("n1"), composite("root", priority=None), pod_group("pg", parent="root", priority=7))
     stage.put(runs("a", "pg", priority=1), priority_class("some", 3, default=True))
-    assert {unit.priority for unit in stage.state.victims.units(EVERYBODY)} == {3}
+    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {3}
     stage.put(priority_class("some", 4, default=True))
-    assert {unit.priority for unit in stage.state.victims.units(EVERYBODY)} == {4}
+    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {4}
 
 
 def test_members_go_as_the_template_says() -> None:
@@ -91,7 +91,7 @@ def test_members_go_as_the_template_says() -> None:
     whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True), priority=4)
     stage.put(workload([whole]))
     assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
-    assert {unit.priority for unit in stage.state.victims.units(EVERYBODY)} == {4}
+    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {4}
 
 
 def test_a_unit_changes_with_what_is_above_it() -> None:
@@ -122,10 +122,10 @@ def test_a_unit_is_as_old_as_its_first_pod() -> None:
     started = runs("b", "one")
     stage.put(replace(started, status=replace(started.status, start_time="2026-02")))
     stage.put(runs("a", "one"), runs("c", "two"))
-    (unit,) = stage.state.victims.units(EVERYBODY)
+    (unit,) = stage.cache.victims.units(EVERYBODY)
     assert unit.since == "2026-02"
     stage.delete(started)
-    (unit,) = stage.state.victims.units(EVERYBODY)
+    (unit,) = stage.cache.victims.units(EVERYBODY)
     assert unit.since == ""
 
 
@@ -146,7 +146,7 @@ def test_nothing_is_kept_of_groups_that_are_gone() -> None:
         stage.settle()
         stage.delete(stage.pod("p"), stage.pod("q"), group)
         stage.settle()
-    victims = stage.state.victims
+    victims = stage.cache.victims
     assert [*victims._regrouped, *victims._stale, *victims._members] == []
 
 
@@ -157,9 +157,9 @@ def test_asking_is_quick_where_many_run() -> None:
         stage.put(pod_group(f"g{number}", all_=number % 2 == 0, priority=number % 10))
         stage.put(*(runs(f"g{number}-{member}", f"g{number}") for member in range(10)))
     stage.put(*(runs(f"p{number}", priority=number % 10) for number in range(1000)))
-    stage.state.victims.units(10)
+    stage.cache.victims.units(10)
     stage.put(runs("more", "g1"))
     began = time.perf_counter()
-    found: tuple[VictimUnit, ...] = stage.state.victims.units(10)
+    found: tuple[VictimUnit, ...] = stage.cache.victims.units(10)
     assert len(found) == 200 + 2001 + 1000
     assert time.perf_counter() - began < 0.02

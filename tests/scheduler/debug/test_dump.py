@@ -28,7 +28,7 @@ OPTIONS = SearchOptions(detail=True)
 
 def written(stage: Stage) -> bytes:
     """Return the dump of a stage."""
-    return b"".join(encoded(dump(stage.state, OPTIONS, stage.pending.places(), stage.now)))
+    return b"".join(encoded(dump(stage.cache, OPTIONS, stage.queue.places(), stage.now)))
 
 
 def answers(state: ClusterCache) -> dict[str, object]:
@@ -67,11 +67,11 @@ def test_every_decision_is_the_same_from_the_dump(
     for number, (cpu, group, priority) in enumerate(pods):
         stage.put(pod(f"p{number}", cpu=cpu, group=group or None, priority=priority))
     for _ in range(cycles):
-        stage.driver._cycle()
+        stage.loop.run_pass()
     if confirms:
         stage.perform()
     again, options, _ = load(written(stage))
-    assert (answers(again), options) == (answers(stage.state), OPTIONS)
+    assert (answers(again), options) == (answers(stage.cache), OPTIONS)
 
 
 def test_the_dump_of_what_was_loaded_is_the_same_document() -> None:
@@ -103,10 +103,10 @@ def everything() -> Stage:
         PersistentVolumeClaim(metadata=ObjectMeta(name="claim", namespace="default")),
     )
     space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
-    stage.state.on_namespace(Added("default", space))
+    stage.cache.on_namespace(Added("default", space))
     stage.cycles()
-    waits = stage.state.unit_of(stage.pod("waits"))
-    stage.state.reservations.put(stage.pod("waits"), Reservation("n1", waits, 0))
+    waits = stage.cache.unit_of(stage.pod("waits"))
+    stage.cache.reservations.put(stage.pod("waits"), Reservation("n1", waits, 0))
     return stage
 
 
@@ -130,7 +130,7 @@ def test_a_dump_tells_no_secrets() -> None:
 def test_a_large_dump_comes_in_pieces() -> None:
     """The loop has its turn between them."""
     stage = Stage(*(pod(f"p{number}") for number in range(600)))
-    assert max(map(len, encoded(dump(stage.state, OPTIONS)))) < len(written(stage)) / 2
+    assert max(map(len, encoded(dump(stage.cache, OPTIONS)))) < len(written(stage)) / 2
     assert len(load(written(stage))[0].pods) == 600
 
 

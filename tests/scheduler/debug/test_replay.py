@@ -29,14 +29,14 @@ def stage() -> Stage:
 def dumped(stage: Stage, folder: Path) -> str:
     """Write the dump of a stage; return where it is."""
     path = folder / "dump.json"
-    found = dump(stage.state, OPTIONS, stage.pending.places(), taken=DELETED.timestamp() + stage.now)
+    found = dump(stage.cache, OPTIONS, stage.queue.places(), taken=DELETED.timestamp() + stage.now)
     path.write_bytes(b"".join(encoded(found)))
     return str(path)
 
 
 def explained(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return what the scheduler itself answers."""
-    explainer = Explainer(stage.state, stage.pending, stage.preemption, options=OPTIONS, clock=lambda: stage.now)
+    explainer = Explainer(stage.cache, stage.queue, stage.preemption, options=OPTIONS, clock=lambda: stage.now)
     return json.loads(explainer.page(path).body)
 
 

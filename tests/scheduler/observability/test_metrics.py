@@ -17,7 +17,7 @@ def lines(metrics: Metrics) -> set[str]:
 
 def test_attempts_are_counted_by_result() -> None:
     """By upstream's names and words, and by how the search ended."""
-    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 2.5, stalled=lambda: 0.5)
+    metrics = Metrics("mine", lambda: 2.5, stalled=lambda: 0.5)
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
     metrics.held("Invalid")
@@ -43,7 +43,7 @@ def test_attempts_are_counted_by_result() -> None:
 
 def test_a_root_is_counted_from_its_creation_to_its_last_bind() -> None:
     """By type; a root that does not say when it was created is taken to be new."""
-    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0, wall=lambda: 1767225630.0)
+    metrics = Metrics("mine", lambda: 0.0, wall=lambda: 1767225630.0)
     metrics.placed("podgroup", 3, seconds=0.5, created="2026-01-01T00:00:00Z")
     metrics.placed("pod", 1, seconds=0.5, created=None)
     metrics.ended(metrics.attempted(Finding.PLACED, 0.001, placed=3, left=1), 0.002)
@@ -86,8 +86,8 @@ def test_what_comes_into_a_queue_is_counted() -> None:
 
 def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
     """As many as wait at its root."""
-    pending = SchedulingQueue(RequeueBackoff())
-    metrics = Metrics("mine", pending, lambda: 0.0, size=lambda root: len(root.key.name))
+    metrics = Metrics("mine", lambda: 0.0, size=lambda root: len(root.key.name))
+    pending = SchedulingQueue(RequeueBackoff(), metrics.count_incoming)
     pending.put(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
     pending.put(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))
     assert {
@@ -98,7 +98,7 @@ def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
 
 def test_every_metric_is_explained() -> None:
     """In a sentence, and none of them is labelled by the name of an object."""
-    for family in Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0).registry.collect():
+    for family in Metrics("mine", lambda: 0.0).registry.collect():
         assert family.documentation.endswith("."), family.name
         labels = {label for sample in family.samples for label in sample.labels}
         assert labels <= {"profile", "result", "le", "version", "python"}
@@ -106,7 +106,7 @@ def test_every_metric_is_explained() -> None:
 
 def test_plans_are_counted_by_upstreams_names() -> None:
     """Who preempts, how it ended, who had to go and who did not."""
-    metrics = Metrics("mine", SchedulingQueue(RequeueBackoff()), lambda: 0.0)
+    metrics = Metrics("mine", lambda: 0.0)
     units = [
         VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")
     ]

@@ -8,7 +8,7 @@ from cpg_api.scheduling.forest import GroupKey
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.gangs.unit import POD
 from cpg_engine.testing.builders import node, pod
-from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.cache.cluster import SINGLE_POD
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommitWatch
@@ -24,16 +24,11 @@ class Crowd:
         self.told: list[tuple[str, str]] = []
         self.counts: list[int] = []
         self.crowds = OvercommitWatch(
-            self.state,
+            self.stage.cache,
             tell=lambda name, message: self.told.append((name, message)),
             count=self.counts.append,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
-
-    @property
-    def state(self) -> ClusterCache:
-        """Return what is known."""
-        return self.stage.state
 
     def put(self, *things: Thing) -> None:
         """Create or change objects, and look."""
@@ -106,7 +101,7 @@ def test_room_that_is_kept_for_a_nominated_pod_crowds_nobody() -> None:
     """Its victims are there still, and it is not there yet."""
     crowd = Crowd(node("n1", cpu=1))
     nominated = Reservation("n1", UnitKey(SINGLE_POD, GroupKey(POD, "default", "urgent")), 5)
-    crowd.state.reservations.put(pod("urgent", cpu=1), nominated)
+    crowd.stage.cache.reservations.put(pod("urgent", cpu=1), nominated)
     crowd.put(pod("victim", cpu=1, node_name="n1"))
     assert crowd.told == []
     crowd.put(pod("more", cpu=1, node_name="n1"))

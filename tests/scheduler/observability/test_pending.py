@@ -14,7 +14,7 @@ def lines(stage: Stage) -> set[str]:
     """Return what is counted on a stage half a minute after everything was created."""
     registry = CollectorRegistry()
     ages = {"/api/v1/pods": 2.5}
-    registry.register(PendingCollector(stage.state, stage.pending, wall=lambda: 1767225630.0, ages=lambda: ages))
+    registry.register(PendingCollector(stage.cache, stage.queue, wall=lambda: 1767225630.0, ages=lambda: ages))
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
 
@@ -25,7 +25,7 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9), gated)
     stage.cycles()
     stage.put(pod("new", cpu=1))
-    stage.driver._rouser.absorb(0.0)
+    stage.loop._requeuer.absorb(0.0)
     assert lines(stage) == {
         'scheduler_pending_pods{queue="active"} 1.0',
         'scheduler_pending_pods{queue="backoff"} 0.0',
@@ -46,7 +46,7 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
         "cpg_scheduler_assumed_binds 1.0",
         "cpg_scheduler_nodes 1.0",
         "cpg_scheduler_pods 7.0",
-        f"cpg_scheduler_pod_classes {stage.state.snapshot.ledger.class_count}.0",
+        f"cpg_scheduler_pod_classes {stage.cache.snapshot.ledger.class_count}.0",
         "cpg_scheduler_missed_hints_total 0.0",
         'cpg_scheduler_watch_silence_seconds{resource="/api/v1/pods"} 2.5',
     }
@@ -73,8 +73,8 @@ def test_who_waits_is_as_old_as_its_pods_and_never_if_it_is_gated() -> None:
 def test_a_crowd_is_counted_a_little_at_a_time() -> None:
     """So that others have their turn in between, and whoever may be bound or gone meanwhile does no harm."""
     stage = Stage(*(pod(f"p{number}") for number in range(1000)))
-    stage.driver._rouser.absorb(0.0)
-    census = PendingCollector(stage.state, stage.pending, wall=lambda: 0.0, ages=dict)
+    stage.loop._requeuer.absorb(0.0)
+    census = PendingCollector(stage.cache, stage.queue, wall=lambda: 0.0, ages=dict)
     counting = census.count_in_slices()
     assert next(counting) == b""
     stage.delete(*(stage.pod(f"p{number}") for number in range(500, 900)))
@@ -86,7 +86,7 @@ def test_a_crowd_is_counted_a_little_at_a_time() -> None:
 def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
     """And not for longer; a clock that was set back counts as time that has passed."""
     stage, now = Stage(pod("p")), [1000.0]
-    census = PendingCollector(stage.state, stage.pending, wall=lambda: now[0], ages=dict)
+    census = PendingCollector(stage.cache, stage.queue, wall=lambda: now[0], ages=dict)
 
     def active() -> float:
         (pods,) = (family for family in census.collect() if family.name == "scheduler_pending_pods")
@@ -95,7 +95,7 @@ def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
     assert active() == 0
     for later, expected in ((4.0, 0), (6.0, 3), (-60.0, 4)):
         stage.put(pod(f"p{later}"))
-        stage.driver._rouser.absorb(0.0)
+        stage.loop._requeuer.absorb(0.0)
         now[0] += later
         assert active() == expected
 

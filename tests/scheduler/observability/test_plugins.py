@@ -13,7 +13,7 @@ from cpg_scheduler.testing.stage import Stage
 def counted(stage: Stage) -> dict[str, float]:
     """Return the number of pods by plugin."""
     registry = CollectorRegistry()
-    registry.register(PluginsCollector(stage.state, stage.pending, "mine"))
+    registry.register(PluginsCollector(stage.cache, stage.queue, "mine"))
     found = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert all('profile="mine"' in line for line in found)
     return {line.split('plugin="')[1].partition('"')[0]: float(line.split()[-1]) for line in found}
@@ -25,7 +25,7 @@ def test_pods_count_for_every_plugin_that_turned_them_down() -> None:
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9))
     stage.cycles()
     stage.put(pod("new", cpu=1))
-    stage.driver._rouser.absorb(0.0)
+    stage.loop._requeuer.absorb(0.0)
     assert counted(stage) == {"NodeResourcesFit": 3.0, "NodeUnschedulable": 3.0}
 
 

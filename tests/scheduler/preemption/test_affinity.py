@@ -47,7 +47,7 @@ def test_who_needs_a_pod_near_waits_until_it_is_there() -> None:
     stage.put(near())
     stage.settle(30)
     assert (stage.pod("web").status.nominated_node_name, stage.bound()) == ("a1", {"old": "a1"})
-    assert "pod affinity rules" in stage.notebook.pods["near"][1]
+    assert "pod affinity rules" in stage.status.pods["near"][1]
     stage.delete(stage.pod("old"))
     stage.settle(30)
     assert stage.bound() == {"web": "a1", "near": "a2"}

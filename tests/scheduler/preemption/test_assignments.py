@@ -4,7 +4,7 @@ import pytest
 
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.testing.rivals import gang, low, plans
-from cpg_scheduler.testing.stage import Stage
+from cpg_scheduler.testing.stage import DENIED, Stage
 
 
 def two(*, minimum: int = 1) -> Stage:
@@ -25,7 +25,7 @@ def seats(stage: Stage) -> dict[str, str]:
 
 def kept(stage: Stage) -> dict[str, str]:
     """Return where it is kept in fact."""
-    return {stage.state.pods[uid].metadata.name: found.node for uid, found in stage.state.reservations.items()}
+    return {stage.cache.pods[uid].metadata.name: found.node for uid, found in stage.cache.reservations.items()}
 
 
 def ends(stage: Stage, name: str) -> None:
@@ -63,7 +63,7 @@ def test_a_bind_that_fails_keeps_its_room_though_others_are_waited_for(minimum: 
         stage.delete(stage.pod(name))
     stage.now += 5
     stage.cycles()
-    stage.refuse("Unschedulable", "denied")
+    stage.refuse(DENIED)
     assert kept(stage) == {"pg-0": "n1", "pg-1": "n2"}
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle()
@@ -81,7 +81,7 @@ def test_a_bind_that_fails_elsewhere_keeps_the_room_there() -> None:
     stage.delete(stage.pod("v2"))
     stage.now += 5
     stage.cycles()
-    stage.refuse("Unschedulable", "denied")
+    stage.refuse(DENIED)
     stage.evict()
     assert kept(stage) == seats(stage) == {"pg-0": "n2", "pg-1": "n1"}
 
@@ -93,7 +93,7 @@ def test_a_bind_that_fails_keeps_no_room_on_a_node_that_takes_no_such_pods_any_m
     stage.now += 5
     stage.cycles()
     stage.delete(node("n1", cpu=1))
-    stage.refuse("Unschedulable", "denied")
+    stage.refuse(DENIED)
     assert "pg-0" not in kept(stage)
 
 
@@ -105,18 +105,18 @@ def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> N
         stage.put(pod_group(name, parent="top", priority=100), pod(f"{name}-0", cpu=1, priority=100, group=name))
     stage.patient = True
     stage.settle()
-    seat = stage.state.reservations.get("uid-default-a-0")
+    seat = stage.cache.reservations.get("uid-default-a-0")
     assert seat is not None
     stage.delete(stage.pod("v1" if seat.node == "n1" else "v2"))
     stage.now += 5
     stage.cycles()
-    ((uid, _),) = stage.hands.orders[0].nodes.items()
+    ((uid, _),) = stage.binder.batches[0].nodes.items()
     stage.delete(pod_group(uid.removeprefix("uid-default-").removesuffix("-0"), parent="top", priority=100))
     stage.cycles()
-    stage.refuse("Unschedulable", "denied")
+    stage.refuse(DENIED)
     stage.evict()
-    assert uid not in dict(stage.state.reservations.items())
-    assert stage.state.pods[uid].status.nominated_node_name == ""
+    assert uid not in dict(stage.cache.reservations.items())
+    assert stage.cache.pods[uid].status.nominated_node_name == ""
 
 
 def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() -> None:
@@ -129,8 +129,8 @@ def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() 
     stage.cycles()
     stage.put(pod("pg-1", group="pg", cpu=1, priority=100))
     stage.cycles()
-    assert len(stage.bailiff.orders) == 1
-    stage.refuse("Unschedulable", "denied")
+    assert len(stage.executor.orders) == 1
+    stage.refuse(DENIED)
     assert kept(stage) == {"pg-0": "n1"}
     stage.put(pod("quick", cpu=1, priority=1))
     for _ in range(4):

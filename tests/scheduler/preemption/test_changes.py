@@ -11,7 +11,7 @@ from cpg_engine.testing.builders import composite, metadata, node, pod, pod_grou
 from cpg_scheduler.preemption.executor import EvictionJob
 from cpg_scheduler.preemption.terminating import SKEW
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
-from cpg_scheduler.testing.stage import DELETED, Stage
+from cpg_scheduler.testing.stage import DELETED, DENIED, Stage
 
 
 def cordoned(stage: Stage, *, closed: bool) -> None:
@@ -58,10 +58,10 @@ def test_a_node_that_comes_back_is_waited_for_again() -> None:
     """All on it are about to leave, and nobody else is less important."""
     stage = patient()
     cordoned(stage, closed=True)
-    assert stage.state.reservations.reserved_uids() == ()
+    assert stage.cache.reservations.reserved_uids() == ()
     cordoned(stage, closed=False)
     stage.settle(3)
-    assert len(stage.state.reservations.reserved_uids()) == 2
+    assert len(stage.cache.reservations.reserved_uids()) == 2
     stage.put(pod("quick", cpu=1, priority=1))
     gone(stage, "low-0")
     gone(stage, "low-1")
@@ -73,21 +73,21 @@ def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
     stage = patient()
     stage.delete(*(stage.pod(f"low-{number}") for number in range(2)))
     stage.cycles()
-    stage.refuse("Unschedulable", "denied")
+    stage.refuse(DENIED)
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle()
     assert "quick" not in stage.bound()
     stage.settle(3)
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
-    assert (len(plans(stage)), stage.state.reservations.reserved_uids()) == (1, ())
+    assert (len(plans(stage)), stage.cache.reservations.reserved_uids()) == (1, ())
 
 
 def test_who_was_never_nominated_keeps_no_room() -> None:
     """A bind that fails is nobody's plan."""
     stage = Stage(node("n1", cpu=2), *gang())
     stage.cycles()
-    stage.refuse("Unschedulable", "denied")
-    assert stage.state.reservations.reserved_uids() == ()
+    stage.refuse(DENIED)
+    assert stage.cache.reservations.reserved_uids() == ()
 
 
 @pytest.mark.parametrize("least", [CRD, NATIVE])
@@ -111,7 +111,7 @@ def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> N
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
     stage.put(pod("high", cpu=1, priority=100))
     stage.cycles()
-    assert len(stage.bailiff.orders) == 1
+    assert len(stage.executor.orders) == 1
     stage.put(pod_group("w", all_=True, priority=priority))
     stage.settle()
     stage.settle(60)
@@ -142,7 +142,7 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     """The preemptor goes, or its node takes nobody any more, while the first of its victims goes; the plan is not."""
     stage = full()
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.nominate(order)
     assert order.commit()
     first, second = order.victims
@@ -155,21 +155,21 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     stage.cycles()
     assert not order.begins(second)
     assert order.stands()
-    stage.bailiff.orders = []
+    stage.executor.orders = []
     stage.delete(*first.pods)
     stage.settle(60)
     assert stage.evicted == []
-    assert [pod.metadata.name for pod in stage.bailiff.cleared] == []
+    assert [pod.metadata.name for pod in stage.executor.cleared] == []
 
 
 def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
     """Two gangs after one another; the first goes before all its victims have been told to."""
     stage = Stage(node("n1", cpu=4), *(low(f"low-{number}") for number in range(4)), *gang("first", priority=200))
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.nominate(order)
     assert order.commit()
-    stage.bailiff.orders = []
+    stage.executor.orders = []
     begun, left = order.victims
     assert order.begins(begun)
     stage.patient = True
@@ -178,7 +178,7 @@ def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
     stage.cycles()
     stage.put(*gang("second", size=4, minimum=4, priority=100))
     stage.cycles()
-    (later,) = stage.bailiff.orders
+    (later,) = stage.executor.orders
     evicted = {pod.metadata.name for victim in later.victims for pod in victim.pods}
     assert evicted == {f"low-{number}" for number in range(4)} - {begun.pods[0].metadata.name}
     assert left.pods[0].metadata.name in evicted
@@ -245,17 +245,17 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
     top = composite("c", all_=True, priority=None)
     stage = Stage(node("n1", cpu=3), top, pod_group("a", parent="c"), pod_group("b", parent="c"))
     stage.put(low("a-0", group="a"), low("b-0", group="b"))
-    assert [unit.priority for unit in stage.state.victims.units(100)] == [10]
+    assert [unit.priority for unit in stage.cache.victims.units(100)] == [10]
     stage.put(low("b-1", group="b", priority=1000))
-    assert stage.state.victims.units(100) == ()
+    assert stage.cache.victims.units(100) == ()
 
 
 def forgotten() -> tuple[Stage, EvictionJob]:
     """Return a stage on which the first is about to be deleted for somebody who has gone since, and for what order."""
     stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
     stage.cycles()
-    (order,) = stage.bailiff.orders
-    stage.bailiff.orders = []
+    (order,) = stage.executor.orders
+    stage.executor.orders = []
     stage.nominate(order)
     assert order.commit()
     assert [one.metadata.name for one in order.begins(order.victims[0]) or ()] == ["l0"]
@@ -268,7 +268,7 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
     stage, _ = forgotten()
     stage.put(pod("second", cpu=1, priority=100))
     stage.cycles()
-    assert stage.bailiff.orders[0].victims == []
+    assert stage.executor.orders[0].victims == []
     stage.settle()
     stage.delete(stage.pod("l0"))
     stage.settle(5)

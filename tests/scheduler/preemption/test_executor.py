@@ -17,8 +17,8 @@ from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod, pod_group
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.executor import DOUBTS, EvictionJob, Evictor, Preemptor, Victim, is_told, told, whom
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
 from cpg_scheduler.testing.wire import Wire, Write
+from cpg_scheduler.write_gate import WriteGate
 
 TREE = pod_group("train", meta=metadata("train", namespace="ml"))
 WHOLE = pod_group("whole", all_=True)
@@ -42,7 +42,7 @@ class Court:
 
     def __init__(self, wire: Wire | None = None, *, known: bool = False) -> None:
         self.wire = wire or Wire(Timing(sleep=no_time))
-        self.metrics = Metrics("", SchedulingQueue(RequeueBackoff()), lambda: 0.0)
+        self.metrics = Metrics("", lambda: 0.0)
         self.log = structlog.testing.CapturingLogger()
         self.falls = False
         self.commits = True
@@ -81,6 +81,7 @@ class Court:
                 metrics=self.metrics,
                 log=structlog.wrap_logger(self.log, processors=[]),
                 in_flight=IN_FLIGHT,
+                gate=WriteGate(),
             )
             (act or (lambda one: one.start(self.order)))(evictor)
             await evictor.drained()

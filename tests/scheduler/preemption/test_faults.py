@@ -82,7 +82,7 @@ class Watched(Stage):
     def cycles(self) -> int:
         """Run cycles, but not for ever."""
         before = self.spent
-        while self.driver._cycle():
+        while self.loop.run_pass():
             self.spent += 1
             assert self.spent <= CYCLES * (ROOTS + 1), "it runs hot"
         return self.spent - before
@@ -91,7 +91,7 @@ class Watched(Stage):
         """Perform what is under way, and look at it."""
         self.spent += 1
         assert self.spent <= CYCLES * (ROOTS + 1), "it evicts hot"
-        self.bailiff.orders = [self.looked_at(order) for order in self.bailiff.orders]
+        self.executor.orders = [self.looked_at(order) for order in self.executor.orders]
         super().evict()
 
     def looked_at(self, order: EvictionJob) -> EvictionJob:
@@ -279,7 +279,7 @@ class Faults(RuleBasedStateMachine):
         for _ in range(RESTING):
             self.stage.settle(60)
             self.stage.put(*self.stage.of(PodDisruptionBudget))
-        state, preemption = self.stage.state, self.stage.preemption
+        state, preemption = self.stage.cache, self.stage.preemption
         there = {one.metadata.uid for one in self.stage.of(Pod)}
         halves = [uids & there for uids in self.stage.begun if 0 < len(uids & there) < len(uids)]
         assert halves == [], "half a unit was left"
@@ -298,7 +298,7 @@ class Faults(RuleBasedStateMachine):
         self.stage.settle()
         self.come(root, priority)
         self.decide()
-        orders = self.stage.bailiff.orders
+        orders = self.stage.executor.orders
         return orders.pop(which % len(orders)) if orders else None
 
     def teardown(self) -> None:

@@ -22,7 +22,7 @@ def test_a_gang_takes_the_place_of_those_that_matter_less() -> None:
     stage.settle()
     assert sorted(stage.evicted) == ["low-0", "low-1"]
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
-    assert (len(plans(stage)), stage.state.reservations.reserved_uids()) == (1, ())
+    assert (len(plans(stage)), stage.cache.reservations.reserved_uids()) == (1, ())
 
 
 def test_the_group_says_what_is_wrong_and_what_is_done_about_it() -> None:
@@ -32,7 +32,7 @@ def test_the_group_says_what_is_wrong_and_what_is_done_about_it() -> None:
     stage.settle()
     assert "minCount (1) cannot be satisfied" in messages(stage)
     assert messages(stage).endswith(FOUND.format(1))
-    assert stage.notebook.pods["pg-0"][1].endswith(FOUND.format(1))
+    assert stage.status.pods["pg-0"][1].endswith(FOUND.format(1))
 
 
 @pytest.mark.parametrize("priority", [10, 9])
@@ -70,7 +70,7 @@ def test_nobody_is_evicted_when_that_is_not_enough() -> None:
     """F07: it says what would still be missing."""
     stage = Stage(node("n1", cpu=3), low("mid", priority=500), low("low-0"), low("low-1"), *gang(size=3, minimum=3))
     stage.settle(60)
-    assert (stage.evicted, stage.bailiff.orders) == ([], [])
+    assert (stage.evicted, stage.executor.orders) == ([], [])
     assert "would not help" in messages(stage)
 
 
@@ -159,7 +159,7 @@ def test_those_that_are_left_of_a_partly_placed_group_preempt_once_the_others_ar
     """F29, A11: never in the cycle in which others of the tree are bound."""
     stage = Stage(node("n1", cpu=4), low("low", cpu=2), *gang(size=4, minimum=1))
     stage.cycles()
-    assert (len(stage.hands.orders), stage.bailiff.orders) == (1, [])
+    assert (len(stage.binder.batches), stage.executor.orders) == (1, [])
     stage.perform()
     stage.settle()
     assert (stage.evicted, len(stage.bound())) == (["low"], 4)
@@ -181,7 +181,7 @@ def test_single_pods_preempt_each_for_itself() -> None:
     stage.settle()
     assert (len(stage.evicted), len(stage.bound()), len(plans(stage))) == (3, 3, 3)
     (left,) = {f"high-{number}" for number in range(4)} - stage.bound().keys()
-    said = stage.notebook.pods[left][1]
+    said = stage.status.pods[left][1]
     assert said.endswith("; preemption: No preemption victims found for incoming preemptor")
 
 
@@ -238,7 +238,7 @@ def test_room_elsewhere_is_taken_without_more_evictions() -> None:
     stage.put(node("n2", cpu=2))
     stage.settle(60)
     assert {stage.bound()[name] for name in ("pg-0", "pg-1")} == {"n2"}
-    assert (len(stage.evicted), stage.state.reservations.reserved_uids()) == (2, ())
+    assert (len(stage.evicted), stage.cache.reservations.reserved_uids()) == (2, ())
 
 
 @pytest.mark.parametrize(("priority", "gets"), [(50, False), (100, False), (200, True)])
@@ -248,7 +248,7 @@ def test_the_room_of_a_plan_is_kept_from_all_but_its_betters(priority: int, *, g
     stage.patient = True
     stage.settle()
     stage.put(pod("quick", cpu=1, priority=priority))
-    stage.driver._cycle()
+    stage.loop.run_pass()
     stage.delete(stage.pod("low-0"))
     stage.settle(60)
     assert ("quick" in stage.bound()) is gets
@@ -262,7 +262,7 @@ def test_a_plan_ends_with_its_preemptor() -> None:
     for name in ("pg-0", "pg-1"):
         stage.delete(stage.pod(name))
     stage.settle()
-    assert stage.state.reservations.reserved_uids() == ()
+    assert stage.cache.reservations.reserved_uids() == ()
     for name in ("low-0", "low-1"):
         stage.delete(stage.pod(name))
     stage.put(pod("other", cpu=2))
@@ -294,7 +294,7 @@ def test_a_plan_that_breaks_before_anybody_is_evicted_evicts_nobody() -> None:
         pass
     stage.put(node("n1", cpu=2, unschedulable=True))
     stage.settle(60)
-    assert (stage.evicted, stage.state.reservations.reserved_uids()) == ([], ())
+    assert (stage.evicted, stage.cache.reservations.reserved_uids()) == ([], ())
     assert stage.pod("pg-0").status.nominated_node_name == ""
 
 
@@ -329,9 +329,9 @@ def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> Non
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("guarded"), low("other", "n2", priority=20))
     stage.put(pod("high", cpu=1, priority=100))
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     assert [one.metadata.name for victim in order.victims for one in victim.pods] == ["guarded"]
-    stage.bailiff.orders = []
+    stage.executor.orders = []
     order.refused(order.victims[0].pods[0], ApiError(403, "Forbidden", "no"))
     assert not order.stands()
     stage.settle(60)
@@ -344,11 +344,11 @@ def test_a_refusal_after_another_plan_was_made_frees_who_counted_on_its_victims(
         node("n1", cpu=2), node("n2", cpu=1), low("x-0"), low("x-1"), low("other", "n2", priority=20), *gang()
     )
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.nominate(order)
     assert order.commit()
     assert all(map(order.begins, order.victims))
-    stage.bailiff.orders = []
+    stage.executor.orders = []
     stage.put(pod("pg-2", group="pg", cpu=1, priority=100))
     stage.cycles()
     guarded = stage.pod("x-0")
@@ -366,10 +366,10 @@ def test_who_counted_on_a_plan_that_falls_plans_anew() -> None:
     stage = Stage(node("n1", cpu=2), low("big", cpu=2))
     stage.put(pod("first", cpu=1, priority=100), pod("second", cpu=1, priority=100))
     stage.cycles()
-    first, second = stage.bailiff.orders
+    first, second = stage.executor.orders
     assert ([len(first.victims), len(second.victims)], first.stands(), second.stands()) == ([1, 0], True, True)
     stage.delete(stage.pod("first"))
-    stage.driver._cycle()
+    stage.loop.run_pass()
     assert (first.stands(), second.stands()) == (False, False)
     stage.settle(60)
     assert (stage.evicted, stage.bound()) == (["big"], {"second": "n1"})
@@ -397,7 +397,7 @@ def test_who_has_lost_the_only_node_that_would_do_holds_up_nobody(how: str) -> N
     before = attempts(stage, "pg")
     stage.settle(20)
     assert (stage.bound().get("lesser"), attempts(stage, "pg") - before < 5) == ("n2", True)
-    assert stage.state.reservations.reserved_uids() == ()
+    assert stage.cache.reservations.reserved_uids() == ()
 
 
 def test_a_plan_breaks_when_its_node_is_not_ready() -> None:
@@ -422,7 +422,7 @@ def test_victims_that_do_not_end_are_waited_for_until_others_can_go() -> None:
     stage.settle(40)
     assert sorted(stage.evicted) == ["low-0", "low-1", "other-0", "other-1"]
     assert {stage.pod(name).status.nominated_node_name for name in ("pg-0", "pg-1")} == {"n2"}
-    assert len(stage.state.reservations.reserved_uids()) == 2
+    assert len(stage.cache.reservations.reserved_uids()) == 2
 
 
 def test_a_stuck_victim_is_noticed_without_news() -> None:
@@ -467,7 +467,7 @@ def test_a_group_matters_as_much_as_its_workload_says_by_now() -> None:
     whole = pod_group("whole", priority=None, all_=True)
     whole = replace(whole, spec=replace(whole.spec, workload_ref=reference("w", "t")))
     stage = Stage(node("n1", cpu=1), whole, low("member", group="whole", priority=1000))
-    assert [unit.priority for unit in stage.state.victims.units(2000)] == [1000]
+    assert [unit.priority for unit in stage.cache.victims.units(2000)] == [1000]
     stage.put(workload([replace(leaf_template("t"), priority=1000)]))
     stage.put(pod("high", cpu=1, priority=50))
     stage.settle(60)
@@ -478,7 +478,7 @@ def test_a_member_matters_as_little_as_its_root() -> None:
     """Its own number is high, but it goes with its group: that is hope enough to try."""
     stage = Stage(node("n1", cpu=1), pod_group("group", priority=10), low("member", group="group", priority=500))
     uid = stage.pod("member").metadata.uid
-    assert (stage.state.victims.uids_on(["n1"], 100), stage.state.victims.uids_on(["n1"], 10)) == ([uid], [])
+    assert (stage.cache.victims.uids_on(["n1"], 100), stage.cache.victims.uids_on(["n1"], 10)) == ([uid], [])
 
 
 def theirs(priority: int) -> Pod:
@@ -544,13 +544,13 @@ def test_a_group_that_went_as_a_whole_says_when_it_is_back() -> None:
     stage.settle()
     stage.put(group)
     stage.settle()
-    assert (sorted(stage.evicted), stage.notebook.back) == (["old-0", "old-1"], [])
+    assert (sorted(stage.evicted), stage.status.back) == (["old-0", "old-1"], [])
     stage.put(node("n2", cpu=2), pod("new-0", group="whole", cpu=1, priority=10))
     stage.settle(60)
     stage.delete(stage.pod("old-0"))
     stage.put(pod("new-1", group="whole", cpu=1, priority=10))
     stage.settle(60)
-    assert stage.notebook.back == []
+    assert stage.status.back == []
     stage.delete(stage.pod("old-1"))
     stage.settle(60)
-    assert stage.notebook.back == ["whole"]
+    assert stage.status.back == ["whole"]

@@ -116,7 +116,7 @@ def test_a_closed_system_comes_to_rest(nodes: list[int], roots: list[Root]) -> N
         assert not closed.overdrawn()
     assert quiet > SETTLING // 2
     assert total <= 3 * len(closed.made) * len(roots)
-    assert closed.stage.state.reservations.reserved_uids() == ()
+    assert closed.stage.cache.reservations.reserved_uids() == ()
 
 
 @settings(deadline=None)

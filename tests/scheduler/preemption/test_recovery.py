@@ -39,7 +39,7 @@ def interrupted(*things: Any, told: int = 2, **given: Any) -> Stage:
     stage = full(**given)
     stage.put(*things)
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.nominate(order)
     stage.tell_victims(order, *order.victims[:told])
     return stage
@@ -50,7 +50,7 @@ def test_a_new_leader_ends_what_the_old_one_began() -> None:
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.nominate(order)
     stage.tell_victims(order, *order.victims)
     stage.delete(stage.pod("w-0"))
@@ -65,7 +65,7 @@ def whole(*, told: int) -> Stage:
     stage = Stage(node("n1", cpu=3), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(3)))
     stage.cycles()
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.tell_victims(order, Victim(order.victims[0].pods[:told], ""))
     for name in ("pg-0", "pg-1"):
         stage.delete(stage.pod(name))
@@ -104,7 +104,7 @@ def test_what_goes_already_is_left_to_go_where_the_preemptor_has_gone() -> None:
         stage.terminate(stage.pod(f"w-{number}"))
     after = restarted(stage)
     after.settle(20)
-    assert (after.evicted, after.bailiff.orders) == ([], [])
+    assert (after.evicted, after.executor.orders) == ([], [])
 
 
 def test_a_unit_of_which_nobody_can_have_gone_stays_where_the_preemptor_has_gone() -> None:
@@ -122,7 +122,7 @@ def test_a_group_that_stays_is_told_so_with_its_pods() -> None:
     said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="")
     group = pod_group("whole", priority=10, all_=True)
     stage.put(replace(group, status=PodGroupStatus(conditions=(said,))))
-    assert [one.metadata.name for one in restarted(stage).bailiff.stood_down] == ["whole"]
+    assert [one.metadata.name for one in restarted(stage).executor.stood_down] == ["whole"]
 
 
 def test_pods_by_themselves_stay_where_the_preemptor_has_gone() -> None:
@@ -162,7 +162,7 @@ def test_a_new_leader_evicts_nobody_from_a_node_that_has_been_closed() -> None:
     stage.put(node("n1", cpu=2, unschedulable=True))
     after = restarted(stage)
     after.settle(60)
-    assert (after.evicted, after.state.reservations.reserved_uids()) == ([], ())
+    assert (after.evicted, after.cache.reservations.reserved_uids()) == ([], ())
 
 
 def test_a_new_leader_evicts_nobody_for_a_plan_that_was_dropped() -> None:
@@ -186,4 +186,4 @@ def test_nominations_that_lead_nowhere_are_dropped() -> None:
     stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
     after = restarted(stage)
     after.settle(60)
-    assert (after.pod("lost").status.nominated_node_name, after.state.reservations.reserved_uids()) == ("", ())
+    assert (after.pod("lost").status.nominated_node_name, after.cache.reservations.reserved_uids()) == ("", ())

@@ -18,7 +18,7 @@ def planned(*things: Any) -> Stage:
     """Return a stage on which somebody is about to be evicted."""
     stage = Stage(*things)
     stage.cycles()
-    assert len(stage.bailiff.orders) == 1
+    assert len(stage.executor.orders) == 1
     return stage
 
 
@@ -32,8 +32,8 @@ def ended(stage: Stage) -> list[str]:
 def committed(*things: Any) -> tuple[Stage, EvictionJob]:
     """Return a stage on which the first unit is about to go."""
     stage = planned(*things)
-    (order,) = stage.bailiff.orders
-    stage.bailiff.orders = []
+    (order,) = stage.executor.orders
+    stage.executor.orders = []
     stage.nominate(order)
     assert order.commit()
     return stage, order
@@ -85,10 +85,10 @@ def test_no_room_is_kept_in_a_domain_that_has_come_apart() -> None:
     stage = Stage(*racks("r1"), *in_a_rack())
     stage.patient = True
     stage.settle()
-    assert len(stage.state.reservations.reserved_uids()) == 2
+    assert len(stage.cache.reservations.reserved_uids()) == 2
     stage.put(*racks("r2"))
     stage.settle(5)
-    assert stage.state.reservations.reserved_uids() == ()
+    assert stage.cache.reservations.reserved_uids() == ()
 
 
 def test_nobody_goes_where_a_node_has_become_smaller() -> None:
@@ -101,7 +101,7 @@ def test_nobody_goes_where_a_node_has_become_smaller() -> None:
 def test_nobody_goes_for_one_who_has_become_less_important() -> None:
     """The plan was made by another number."""
     stage = planned(node("n1", cpu=2), low("v0"), low("v1"), *gang(priority=100))
-    (order,) = stage.bailiff.orders
+    (order,) = stage.executor.orders
     stage.put(*gang(priority=5))
     assert not order.commit()
     assert ended(stage) == []
@@ -224,7 +224,7 @@ def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_ca
     stage.settle(40)
     stage.put(node("n1", cpu=2, labels={"new": "label"}))
     stage.settle(1)
-    assert len(stage.state.reservations.reserved_uids()) == 2
+    assert len(stage.cache.reservations.reserved_uids()) == 2
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
@@ -234,8 +234,8 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
         node("n1", cpu=2), low("v", cpu=2), pod("boss", cpu=1, priority=100), pod("second", cpu=1, priority=50)
     )
     stage.cycles()
-    first, second = stage.bailiff.orders
-    stage.bailiff.orders = []
+    first, second = stage.executor.orders
+    stage.executor.orders = []
     stage.nominate(first)
     stage.nominate(second)
     assert second.victims == []
@@ -252,8 +252,8 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
 def test_room_that_has_appeared_is_taken_before_lesser_ones_come() -> None:
     """Its root does not wait for a while first."""
     stage = planned(node("n1", cpu=1), low("v1"), pod("boss", cpu=1, priority=100))
-    (order,) = stage.bailiff.orders
-    stage.bailiff.orders = []
+    (order,) = stage.executor.orders
+    stage.executor.orders = []
     stage.put(node("n2", cpu=1))
     woken: list[bool] = []
     stage.preemption.woken = lambda: woken.append(True)

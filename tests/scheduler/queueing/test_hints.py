@@ -25,7 +25,7 @@ NEAR = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_duri
 
 def ready(stage: Stage, name: str) -> SchedulableUnit:
     """Return the attempt at the root of a pod."""
-    found = build_unit(stage.state, stage.state.unit_of(stage.pod(name)))
+    found = build_unit(stage.cache, stage.cache.unit_of(stage.pod(name)))
     assert isinstance(found, SchedulableUnit)
     return found
 
@@ -38,9 +38,9 @@ def gang(name: str, *, cpu: int = 1, size: int = 2, **spec: Any) -> list[Any]:
 def hope(stage: Stage, name: str) -> RequeueHint | None:
     """Return what the root of a pod hopes for after an attempt now."""
     attempt = ready(stage, name)
-    decision = decide(stage.state.snapshot, attempt.unit, SearchOptions())
+    decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions())
     left = attempt.pods.keys() - {bind.uid for bind in decision.binds}
-    return hint_for(stage.state.snapshot, attempt.unit, decision.explanation.finding, left)
+    return hint_for(stage.cache.snapshot, attempt.unit, decision.explanation.finding, left)
 
 
 def test_gangs_made_from_one_template_are_alike() -> None:
@@ -99,7 +99,7 @@ def test_who_needs_room_hopes_for_a_node_with_room() -> None:
 def test_what_is_not_proven_hopes_for_anything(finding: Finding) -> None:
     """The search might go another way next time."""
     stage = Stage(*gang("a"))
-    assert hint_for(stage.state.snapshot, ready(stage, "a-0").unit, finding, {"uid-default-a-0"}) == ANYTHING
+    assert hint_for(stage.cache.snapshot, ready(stage, "a-0").unit, finding, {"uid-default-a-0"}) == ANYTHING
 
 
 def test_who_looks_at_other_pods_hopes_for_anything() -> None:
@@ -151,7 +151,7 @@ def test_a_node_helps_whom_it_has_room_for(better: Node, expected: bool) -> None
     found = hope(stage, "a")
     stage.put(better)
     assert found is not None
-    assert fulfilled(stage.state.snapshot, found, {"n2"}) == expected
+    assert fulfilled(stage.cache.snapshot, found, {"n2"}) == expected
 
 
 def test_a_resource_that_is_overdrawn_matters_only_to_who_asks_for_it() -> None:
@@ -160,12 +160,12 @@ def test_a_resource_that_is_overdrawn_matters_only_to_who_asks_for_it() -> None:
     found = hope(stage, "a")
     stage.put(node("n1", cpu=1, memory="4Gi"))
     assert found is not None
-    assert fulfilled(stage.state.snapshot, found, {"n1"})
+    assert fulfilled(stage.cache.snapshot, found, {"n1"})
 
 
 def test_a_node_that_is_gone_helps_only_who_had_a_home_there() -> None:
     """A tree whose member is gone may go elsewhere."""
-    snapshot = Stage(node("n1")).state.snapshot
+    snapshot = Stage(node("n1")).cache.snapshot
     assert fulfilled(snapshot, RequeueHint(homes=frozenset({"gone"})), {"gone"})
     assert not fulfilled(snapshot, RequeueHint(homes=frozenset({"n1"})), {"gone"})
     assert fulfilled(snapshot, ANYTHING, {"gone"})
@@ -175,8 +175,8 @@ def test_a_failure_is_told_by_the_names_of_who_shares_it() -> None:
     """The same explanation, for another tree of the same shape."""
     stage = Stage(node("n1", cpu=1), *gang("a"), *gang("b"))
     first, second = ready(stage, "a-0"), ready(stage, "b-0")
-    decision = decide(stage.state.snapshot, first.unit, SearchOptions(detail=True))
-    told = first.failure(stage.state.snapshot, decision, first.pods).explained_for(second.unit)
+    decision = decide(stage.cache.snapshot, first.unit, SearchOptions(detail=True))
+    told = first.failure(stage.cache.snapshot, decision, first.pods).explained_for(second.unit)
     assert told is not None
     assert told.next_step is not None
     assert (told.reports[0].key.name, told.next_step.group.name, told.next_step.remedy) == ("b", "b", Remedy.MAKE_ROOM)
@@ -190,8 +190,8 @@ def test_blockers_are_renamed_with_their_groups() -> None:
         stage.put(composite(f"{name}-root", gang=1), pod_group(f"{name}-leaf", gang=1, parent=f"{name}-root"))
         stage.put(pod(name, group=f"{name}-leaf", cpu=2))
     first, second = ready(stage, "a"), ready(stage, "b")
-    decision = decide(stage.state.snapshot, first.unit, SearchOptions())
-    told = first.failure(stage.state.snapshot, decision, first.pods).explained_for(second.unit)
+    decision = decide(stage.cache.snapshot, first.unit, SearchOptions())
+    told = first.failure(stage.cache.snapshot, decision, first.pods).explained_for(second.unit)
     assert told is not None
     assert [blocker.name for blocker in told.reports[0].blockers] == ["b-leaf"]
 
@@ -209,8 +209,8 @@ def test_the_gist_is_the_causes_and_not_the_counts() -> None:
 
     def gist() -> object:
         attempt = ready(stage, "a")
-        decision = decide(stage.state.snapshot, attempt.unit, SearchOptions(detail=True))
-        return attempt.failure(stage.state.snapshot, decision, attempt.pods).gist
+        decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions(detail=True))
+        return attempt.failure(stage.cache.snapshot, decision, attempt.pods).gist
 
     first = gist()
     stage.put(node("n2", cpu=1))
@@ -223,8 +223,8 @@ def test_what_was_placed_is_not_shared() -> None:
     """The room has been taken by the one; that says nothing about the next."""
     stage = Stage(node("n1", cpu=2), *gang("a", size=3))
     attempt = ready(stage, "a-0")
-    decision: Decision = decide(stage.state.snapshot, attempt.unit, SearchOptions())
-    assert attempt.failure(stage.state.snapshot, decision, {"uid-default-a-2"}).signature is None
+    decision: Decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions())
+    assert attempt.failure(stage.cache.snapshot, decision, {"uid-default-a-2"}).signature is None
 
 
 def test_who_wants_a_host_port_hopes_for_anything() -> None:

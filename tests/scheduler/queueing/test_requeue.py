@@ -97,7 +97,7 @@ class _Uncompared(frozenset[str]):
 def test_labels_that_are_asked_for_cost_a_cycle_nothing() -> None:
     """There may be tens of thousands, of pods that are long gone."""
     stage = full()
-    stage.state.snapshot.ledger.asked_labels = _Uncompared({"app", "tier"})
+    stage.cache.snapshot.ledger.asked_labels = _Uncompared({"app", "tier"})
     stage.cycles()
     stage.put(pod_group("late", gang=1), pod("l1", group="late"))
     stage.settle()
@@ -108,11 +108,11 @@ def test_a_root_that_found_its_parent_is_a_root_no_more() -> None:
     """It is forgotten, and the tree that it is part of is attempted."""
     stage = Stage(node("n1"), pod_group("leaf", gang=1, parent="top"), pod("p", group="leaf"))
     stage.settle()
-    assert stage.pending.counts()["unschedulable"] == 1
+    assert stage.queue.counts()["unschedulable"] == 1
     stage.put(composite("top", gang=1))
     stage.settle()
     assert stage.bound() == {"p": "n1"}
-    assert len(stage.pending) == 0
+    assert len(stage.queue) == 0
 
 
 def test_a_root_whose_pods_are_gone_is_forgotten() -> None:
@@ -120,7 +120,7 @@ def test_a_root_whose_pods_are_gone_is_forgotten() -> None:
     stage = full()
     stage.delete(stage.pod("g1"), stage.pod("orphan"), stage.pod("wants"))
     stage.settle()
-    assert len(stage.pending) == 0
+    assert len(stage.queue) == 0
 
 
 def test_a_pod_that_joins_a_group_waits_alone_no_more() -> None:
@@ -129,16 +129,16 @@ def test_a_pod_that_joins_a_group_waits_alone_no_more() -> None:
     stage.put(pod("wants", cpu=1, group="gang"))
     stage.cycles()
     alone = UnitKey("", GroupKey("Pod", "default", "wants"))
-    assert alone not in stage.pending._entries
-    assert stage.pending.counts()["unschedulable"] == 2
+    assert alone not in stage.queue._entries
+    assert stage.queue.counts()["unschedulable"] == 2
 
 
 def test_the_flavour_that_a_group_is_found_in_is_where_its_pods_wait() -> None:
     """As long as neither has it, they wait in the first; nothing of that is left when the other has it."""
     stage = Stage(node("n1"), pod("p", group="late"))
     stage.settle()
-    assert [key.flavour for key in stage.pending._entries] == ["native"]
+    assert [key.flavour for key in stage.queue._entries] == ["native"]
     stage.put(pod_group("late", gang=1), flavour="crd")
     stage.settle()
     assert stage.bound() == {"p": "n1"}
-    assert len(stage.pending) == 0
+    assert len(stage.queue) == 0

@@ -56,7 +56,7 @@ class Cluster:
 
     def delete_node(self, name: str) -> None:
         """Delete a node, if it is there."""
-        if name in self.stage.state.snapshot.ledger.cluster.row_of:
+        if name in self.stage.cache.snapshot.ledger.cluster.row_of:
             self.stage.delete(node(name))
 
     def put_pod(self, name: str, cpu: int, *, group: str, look: str, app: str) -> None:
@@ -105,18 +105,18 @@ class Cluster:
         stage = self.stage
         for _ in range(8):
             stage.settle(60.0)
-        for found in [*stage.state.pods.values()]:
-            root = stage.state.unit_of(found)
-            if not stage.state.is_pending(found) or queue_key_of(stage.state, root) is None:
+        for found in [*stage.cache.pods.values()]:
+            root = stage.cache.unit_of(found)
+            if not stage.cache.is_pending(found) or queue_key_of(stage.cache, root) is None:
                 continue
-            assert stage.notebook.pods.get(found.metadata.name), f"{found.metadata.name} waits in silence"
-            attempt = build_unit(stage.state, root)
+            assert stage.status.pods.get(found.metadata.name), f"{found.metadata.name} waits in silence"
+            attempt = build_unit(stage.cache, root)
             if not isinstance(attempt, Inadmissible):
-                assert decide(stage.state.snapshot, attempt.unit, SearchOptions()).binds == (), root
+                assert decide(stage.cache.snapshot, attempt.unit, SearchOptions()).binds == (), root
 
     def known(self, name: str) -> Pod | None:
         """Return a pod that is there."""
-        pods = self.stage.state.pods.values()
+        pods = self.stage.cache.pods.values()
         return self.stage.pod(name) if name in {found.metadata.name for found in pods} else None
 
 

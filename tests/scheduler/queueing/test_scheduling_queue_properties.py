@@ -240,7 +240,8 @@ class Queue(RuleBasedStateMachine):
         self.model.wait(name, key)
         lot = self.model.lots[key]
         self.model.failures += 1
-        lot.review, lot.failed = self.now + REVIEW, self.model.failures
+        if lot.review != self.now + REVIEW:  # of those that are due at the same time, the first to fail is the first
+            lot.review, lot.failed = self.now + REVIEW, self.model.failures
         lot.attempts += 1
         lot.place, lot.leader, lot.hope = "parked", None, hope
         lot.until = self.now + BACKOFF.delay(lot.attempts, 1)

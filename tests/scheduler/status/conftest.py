@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,12 +15,23 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
+from cpg_engine.testing.builders import pod
+from cpg_scheduler.cache.assumed import BindsInFlight
+from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.write_queue import WriteQueue
 from cpg_scheduler.testing.wire import Wire, Write
 from cpg_scheduler.write_gate import WriteGate
 
 NOW = "2026-11-18T12:00:00Z"
+
+
+class PendingPods(dict[str, Pod]):
+    """Pods by UID, as in a cache; every pod is pending, except those that were put."""
+
+    def get(self, uid: str, default: Any = None) -> Any:  # noqa: ANN401 - as in dict
+        """Return a pod."""
+        return super().get(uid, default or pod(uid))
 
 
 class StatusFixture:
@@ -30,6 +42,7 @@ class StatusFixture:
         self.wire = Wire()
         self.log = structlog.testing.CapturingLogger()
         self.gate = WriteGate()
+        self.pods, self.binds_in_flight = PendingPods(), BindsInFlight()
         self.cached_groups: dict[str, Group] = {}
         self.deferred: list[Callable[[], Awaitable[None]]] = []
         """The writes of events that can wait."""
@@ -42,6 +55,7 @@ class StatusFixture:
         self.writer = StatusWriter(
             cast("Connection", self.wire),
             self._current,
+            cache=cast("ClusterCache", SimpleNamespace(pods=self.pods, binds_in_flight=self.binds_in_flight)),
             queue=self.queue,
             events=self,
             now=lambda: NOW,

@@ -9,6 +9,7 @@ from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_engine.testing.builders import composite, pod, pod_group
+from cpg_scheduler.status.updates import PodStatusUpdate
 
 if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
@@ -203,14 +204,28 @@ async def test_the_event_of_a_cause_has_one_name_across_processes(status: "Statu
 
 async def test_a_pod_that_has_got_its_node_is_not_reported_as_unscheduled(status: "StatusFixture") -> None:
     """The API server marks it as scheduled; if its bind fails, it is reported as if for the first time."""
-    status.writer.waits = lambda *_: False
+    status.pods["uid-default-p"] = pod("p", node_name="n1")
     status.report(pod("p"), "no room")
     await status.writer.drained()
     assert status.wire.writes == []
-    status.writer.waits = lambda *_: True
+    del status.pods["uid-default-p"]
     status.report(pod("p"), "no room")
     await status.writer.drained()
     assert status.messages() == ["no room"]
+
+
+async def test_a_pod_whose_bind_is_in_flight_says_what_it_waits_for(status: "StatusFixture") -> None:
+    """It counts as bound already, and once the outcome is known, there is nothing to wait for."""
+    status.pods["uid-default-p"] = pod("p", node_name="n1")
+    status.binds_in_flight.begin(1, ["uid-default-p"])
+    status.writer.write(PodStatusUpdate(pod("p"), "BindInDoubt", "no answer", while_binding=True))
+    status.writer.write(PodStatusUpdate(pod("q"), "Unschedulable", "no room"))
+    await status.writer.drained()
+    assert [condition["reason"] for condition in status.conditions()] == ["BindInDoubt", "Unschedulable"]
+    status.binds_in_flight.end(1, ["uid-default-p"])
+    status.writer.write(PodStatusUpdate(pod("p"), "BindInDoubt", "still no answer", while_binding=True))
+    await status.writer.drained()
+    assert len(status.conditions()) == 2
 
 
 async def test_a_group_that_was_deleted_is_not_written(status: "StatusFixture") -> None:

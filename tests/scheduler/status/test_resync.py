@@ -40,8 +40,8 @@ def test_a_death_between_the_last_bind_and_the_report_is_made_good() -> None:
     pods = [bound(member(f"a{number}", "a")) for number in range(2)] + [bound(member("b0", "b"))]
     stage = Stage(node("n1", cpu="4"), *tree, *pods)
     stage.settle()
-    assert stage.notebook.groups == dict.fromkeys(("root", "a", "b"), PLACED)
-    assert (stage.bound(), len(stage.pending)) == ({"a0": "n1", "a1": "n1", "b0": "n1"}, 0)
+    assert stage.status.groups == dict.fromkeys(("root", "a", "b"), PLACED)
+    assert (stage.bound(), len(stage.queue)) == ({"a0": "n1", "a1": "n1", "b0": "n1"}, 0)
 
 
 def test_a_bind_of_unknown_outcome_may_complete_a_tree() -> None:
@@ -52,7 +52,7 @@ def test_a_bind_of_unknown_outcome_may_complete_a_tree() -> None:
     for name in ("p", "q"):
         stage.put(bound(stage.pod(name)))
     stage.settle()
-    assert stage.notebook.groups["pg"] == PLACED
+    assert stage.status.groups["pg"] == PLACED
 
 
 def test_nothing_is_said_before_binds_have_worked() -> None:
@@ -62,31 +62,31 @@ def test_nothing_is_said_before_binds_have_worked() -> None:
     stage.put(pod_group("pg", gang=1, all_=True), member("late"))
     stage.delete(member("late"))
     stage.cycles()
-    assert "pg" not in stage.notebook.groups
+    assert "pg" not in stage.status.groups
     stage.perform()
-    assert stage.notebook.groups["pg"] == PLACED
+    assert stage.status.groups["pg"] == PLACED
 
 
 def test_words_about_members_that_are_gone_are_taken_back() -> None:
     """There is no lack of room any more, there is a lack of members."""
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"))
     stage.settle()
-    assert "room for" in stage.notebook.groups["pg"][2]
+    assert "room for" in stage.status.groups["pg"][2]
     stage.put(saying(pod_group("pg", gang=2), "False", "Unschedulable"))
     stage.delete(stage.pod("p"), stage.pod("q"))
     stage.settle()
-    assert stage.notebook.groups["pg"][2] == "waiting for 2 more pods: minCount is 2, there is none"
+    assert stage.status.groups["pg"][2] == "waiting for 2 more pods: minCount is 2, there is none"
 
 
 def test_a_wrong_tree_says_so_when_its_pods_run() -> None:
     """It had its nodes before it became wrong, or came without us."""
     stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=1, parent="nobody"), bound(member("p")))
     stage.settle()
-    assert "which does not exist" in stage.notebook.groups.pop("pg")[2]
+    assert "which does not exist" in stage.status.groups.pop("pg")[2]
     stage.put(pod_group("deep", gang=1, parent="deep0"), bound(member("q", "deep")))
     stage.put(*(composite(f"deep{n}", gang=1, parent=f"deep{n + 1}") for n in range(4)), composite("deep4", gang=1))
     stage.settle()
-    assert {reason for _, reason, _ in stage.notebook.groups.values()} == {"Invalid"}
+    assert {reason for _, reason, _ in stage.status.groups.values()} == {"Invalid"}
 
 
 def test_groups_that_nobody_has_joined_are_left_alone() -> None:
@@ -94,7 +94,7 @@ def test_groups_that_nobody_has_joined_are_left_alone() -> None:
     stage = Stage(node("n1", cpu="4"), pod_group("new", gang=3), saying(pod_group("old", gang=1), "True", "Scheduled"))
     stage.put(bound(member("p", "old")))
     stage.settle()
-    assert stage.notebook.groups == {}
+    assert stage.status.groups == {}
 
 
 @pytest.mark.parametrize("flavour", [CRD, NATIVE])
@@ -105,14 +105,14 @@ def test_nothing_is_said_of_trees_that_others_place(flavour: str, found: Pod) ->
     stage.put(pod_group("pg", gang=2, parent="nobody"), pod_group("other", gang=2), flavour=flavour)
     stage.put(theirs(found), theirs(member("u", "other")))
     stage.settle()
-    assert stage.notebook.groups == {}
+    assert stage.status.groups == {}
 
 
 def test_a_tree_of_two_schedulers_is_told_that_it_is_one() -> None:
     """Also where nobody of ours waits any more."""
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), theirs(member("t")), bound(member("p")))
     stage.settle()
-    assert "need one schedulerName: Pod default/t has default-scheduler" in stage.notebook.groups["pg"][2]
+    assert "need one schedulerName: Pod default/t has default-scheduler" in stage.status.groups["pg"][2]
 
 
 def test_pods_of_ours_that_end_make_no_tree_ours() -> None:
@@ -121,10 +121,10 @@ def test_pods_of_ours_that_end_make_no_tree_ours() -> None:
     other = theirs(member("t"))
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), bound(doomed), other)
     stage.settle()
-    assert stage.notebook.groups == {}
+    assert stage.status.groups == {}
     stage.delete(other)
     stage.settle()
-    assert "waiting for 2 more pods" in stage.notebook.groups["pg"][2]
+    assert "waiting for 2 more pods" in stage.status.groups["pg"][2]
 
 
 @pytest.mark.parametrize(("evictor", "back"), [("cpg-scheduler", ["whole"]), ("default-scheduler", [])])
@@ -137,16 +137,16 @@ def test_a_group_of_others_that_we_have_evicted_says_when_it_is_back(evictor: st
     stage.put(*(theirs(member(f"t{number}", "whole")) for number in range(2)))
     for number in range(2):
         stage.settle()
-        assert stage.notebook.back == []
+        assert stage.status.back == []
         stage.put(bound(stage.pod(f"t{number}")))
     stage.settle()
-    assert (stage.notebook.back, stage.notebook.groups) == (back, {})
+    assert (stage.status.back, stage.status.groups) == (back, {})
 
 
 def test_who_waits_is_spoken_of_by_others() -> None:
     """An attempt says more, and says it at its time; pods without a group have no group that could speak."""
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"), pod("alone", cpu="9"))
-    roots = {stage.state.unit_of(stage.pod(name)) for name in ("p", "alone")}
+    roots = {stage.cache.unit_of(stage.pod(name)) for name in ("p", "alone")}
     assert len(roots) == 2
-    assert [standing_of(stage.state, root) for root in roots] == [None, None]
+    assert [standing_of(stage.cache, root) for root in roots] == [None, None]
     assert CRD in {root.flavour for root in roots}

@@ -27,14 +27,14 @@ async def broken(*arguments, **named):
     raise LookupError("broken on purpose")
 """
 BROKEN = {
-    "driver": ("cpg_scheduler.cycle", "SchedulingLoop._cycle", False),
+    "loop": ("cpg_scheduler.cycle", "SchedulingLoop.run_pass", False),
     "binder": ("cpg_scheduler.binding.binder", "Binder._work", True),
     "writer": ("cpg_scheduler.status.write_queue", "WriteQueue._work", True),
-    "reflector": ("cpg_scheduler.app", "ClusterCache.on_node", False),
-    "kinds": ("cpg_scheduler.app", "_watch_flavours", True),
+    "reflector": ("cpg_scheduler.reflectors", "ClusterCache.on_node", False),
+    "kinds": ("cpg_scheduler.app", "watch_kinds", True),
     "probes": ("cpg_client.process", "ProbeServer.serve", True),
-    "renewal": ("cpg_client.process", "Elector._keep", True),
-    "start": ("cpg_scheduler.app", "flavours", True),
+    "renewal": ("cpg_client.process", "LeaderElector._keep", True),
+    "start": ("cpg_scheduler.reflectors", "served_flavours", True),
 }
 
 

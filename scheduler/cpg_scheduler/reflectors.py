@@ -1,0 +1,170 @@
+"""The watches: which kinds the API server serves, and how their changes come into the cache.
+
+The reflectors run from the beginning, also while another replica leads, so that the cache is complete when this one
+takes over.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from cpg_api.core.disruption import PodDisruptionBudget
+from cpg_api.core.namespace import Namespace
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.workload import Workload
+from cpg_client import resources
+from cpg_client.connection import Connection
+from cpg_client.errors import ClientError
+from cpg_client.flavours import FlavourNotServedError, served_flavours
+from cpg_client.reflector import Reflector, Source
+from cpg_client.resources import Resource
+from cpg_client.retrying import WatchBackoff
+from cpg_client.stores import Change, Rejection, keep_whole
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.storage import trimmed
+from cpg_scheduler.settings import Settings
+
+SECONDS_BETWEEN_DISCOVERIES = 60.0
+MAX_EVENTS_ON_STANDBY = 10_000
+"""Cluster events that are kept while no listener takes them; a new listener begins with everything that is known."""
+
+Kinds = dict[str, dict[type, Resource]]
+"""The group kinds that are served, by flavour."""
+
+
+class KindsChangedError(ClientError):
+    """The API server serves other kinds of groups than at the start."""
+
+
+class ChangeListener(Protocol):
+    """Acts on the changes of the cluster."""
+
+    def on_change(self, change: Change[Any], kind: type[Any]) -> None:
+        """Take a change that the cache has taken already."""
+
+
+class ReflectedCluster:
+    """The cache, the kinds it is filled from, and the listener that acts on its changes while this replica leads."""
+
+    def __init__(self, cache: ClusterCache, kinds: Kinds) -> None:
+        """Reflect these kinds of groups into this cache."""
+        self.cache = cache
+        self.kinds = kinds
+        self._listener: ChangeListener | None = None
+
+    @contextlib.contextmanager
+    def notify(self, listener: ChangeListener) -> Iterator[None]:
+        """Send all changes to a listener for as long as the block runs."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
+
+    def on_change(self, change: Change[Any], kind: type[Any]) -> None:
+        """Notify the listener of a change; without one, do not let the events pile up."""
+        if self._listener is not None:
+            self._listener.on_change(change, kind)
+            return
+        if self.cache.events.pending.size > MAX_EVENTS_ON_STANDBY:
+            self.cache.take_events()
+
+    def current(self, group: Group) -> tuple[Group, Resource] | None:
+        """Return a group as it is now and its resource, by the flavour that has it, or None if none has."""
+        flavour = next((name for name, store in self.cache.stores.items() if store.has_object(group)), None)
+        if flavour is None:
+            return None
+        return self.cache.stores[flavour].forest.groups[key_of(group)], self.kinds[flavour][type(group)]
+
+    def resource_of(self, group: Group) -> Resource | None:
+        """Return the resource of a group, or None if it is gone."""
+        found = self.current(group)
+        return found[1] if found is not None else None
+
+
+async def discover(connection: Connection, settings: Settings, log: FilteringBoundLogger) -> Kinds:
+    """Return the kinds that are served, as soon as the API server answers."""
+    backoff, failures = WatchBackoff(), 0
+    while True:
+        try:
+            return await served_flavours(connection, settings.api)
+        except FlavourNotServedError:
+            raise
+        except ClientError as error:
+            failures += 1
+            wait = backoff.wait(failures, error)
+            log.warning("API server not reached", error=str(error), retry_in=wait)
+            await asyncio.sleep(wait)
+
+
+async def watch_kinds(connection: Connection, settings: Settings, kinds: Kinds) -> None:
+    """Raise when other kinds are served: reflectors are chosen once, so the process has to start afresh."""
+    known = sorted(f"{one.api_version} {one.kind}" for served in kinds.values() for one in served.values())
+    while True:
+        await asyncio.sleep(SECONDS_BETWEEN_DISCOVERIES)
+        found = kinds
+        with contextlib.suppress(ClientError):
+            found = await served_flavours(connection, settings.api)
+        if found != kinds:
+            raise KindsChangedError(f"the API server no longer serves just {', '.join(known) or 'no groups at all'}")
+
+
+def reflectors(
+    connection: Connection, cluster: ReflectedCluster, log: FilteringBoundLogger
+) -> list[Reflector[Any, Any]]:
+    """Return the reflectors: of everything that takes room in all namespaces, of the rest in those of the settings."""
+    cache = cluster.cache
+    reflect = partial(_reflector, connection, cluster, log)
+    found = [
+        reflect(resources.NODES, Node, cache.on_node),
+        reflect(resources.NAMESPACES, Namespace, cache.on_namespace),
+        reflect(resources.PRIORITY_CLASSES, PriorityClass, cache.on_priority_class),
+        reflect(resources.STORAGE_CLASSES, StorageClass, cache.storage.on_storage_class, project=trimmed),
+        reflect(resources.CSI_NODES, CSINode, cache.storage.on_csi_node, project=trimmed),
+        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, cache.storage.on_volume, project=trimmed),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, cache.on_claim, project=trimmed),
+        reflect(resources.PODS, Pod, cache.on_pod),
+    ]
+    for namespace in sorted(cache.namespaces) or (None,):
+        found.append(
+            reflect(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, cache.on_budget, namespace=namespace)
+        )
+        for flavour, served in cluster.kinds.items():
+            for kind, resource in served.items():
+                take = cache.on_workload(flavour) if kind is Workload else cache.on_group(flavour)
+                found.append(reflect(resource, kind, take, namespace=namespace))
+    return found
+
+
+def _reflector(
+    connection: Connection,
+    cluster: ReflectedCluster,
+    log: FilteringBoundLogger,
+    resource: Resource,
+    kind: type[Any],
+    take: Callable[[Change[Any]], None],
+    *,
+    project: Callable[[Any], Any] = keep_whole,
+    namespace: str | None = None,
+) -> Reflector[Any, Any]:
+    """Return a reflector whose changes go into the cache first, and then to the listener."""
+
+    def on_change(change: Change[Any]) -> None:
+        if isinstance(change, Rejection):
+            log.warning("object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)])
+        take(change)
+        cluster.on_change(change, kind)
+
+    def on_failure(error: ClientError, wait: float) -> None:
+        log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
+
+    source = Source[Any, Any](resource=resource, kind=kind, project=project, namespace=namespace)
+    return Reflector(connection, source, on_change, on_failure=on_failure)

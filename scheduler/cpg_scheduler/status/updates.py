@@ -1,0 +1,129 @@
+"""What the scheduler reports about pods and groups, as values; the status writer turns them into conditions and events.
+
+An update names its cause beside its message. The message has the numbers of this moment, the cause stays the same while
+they change.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
+from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_engine.verdicts import Explanation, Finding
+from cpg_scheduler.binding.batch import BindFailure
+from cpg_scheduler.status.messages import bind_problem, causes, group_messages, pod_messages, refusals
+from cpg_scheduler.units import Inadmissible, SchedulableUnit
+
+
+class PodStatusUpdate(Struct, frozen=True):
+    """Why a pod is not scheduled.
+
+    The condition of a pod that ``is_nominated`` is written in the same request as its nomination. The update holds as
+    long as the pod has no node or, ``while_binding``, as long as its bind is in flight.
+    """
+
+    pod: Pod
+    reason: str
+    message: str
+    cause: str = ""
+    is_nominated: bool = False
+    while_binding: bool = False
+
+
+class GroupStatusUpdate(Struct, frozen=True):
+    """Whether the minimum of a group is placed, and if not, why."""
+
+    group: Group
+    scheduled: bool
+    reason: str = ""
+    message: str = ""
+    cause: str = ""
+
+
+class GroupRecovered(Struct, frozen=True):
+    """A group that was evicted as a whole has its minimum again, if it ``still`` has when that is written."""
+
+    group: Group
+    still: Callable[[], bool]
+
+
+StatusUpdate: TypeAlias = PodStatusUpdate | GroupStatusUpdate | GroupRecovered
+
+
+def attempt_updates(
+    unit: SchedulableUnit,
+    explanation: Explanation,
+    unplaced: Mapping[str, GroupKey | None],
+    *,
+    outlook: str = "",
+    nominated: Collection[str] = (),
+) -> Iterator[StatusUpdate]:
+    """Yield what an attempt has found: for each pod that was not placed, and each group below its minimum.
+
+    ``unplaced`` are pods by UID, each with its PodGroup. ``outlook`` is what preemption does about it.
+    """
+    is_contradiction = explanation.finding is Finding.CONTRADICTION
+    reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
+    messages, invalid = pod_messages(explanation, outlook), refusals(explanation)
+    why = causes(explanation, outlook)
+    for uid, group in unplaced.items():
+        key = group or explanation.reports[0].key  # of a pod without a group there is one report
+        own = invalid.get(uid)
+        yield PodStatusUpdate(
+            unit.pods[uid], reason, own or messages[key], cause=own or why[key], is_nominated=uid in nominated
+        )
+    about_groups = group_messages(explanation, outlook)
+    for found in unit.groups:
+        message = about_groups.get(key_of(found))
+        if message:
+            yield GroupStatusUpdate(found, scheduled=False, reason=reason, message=message, cause=why[key_of(found)])
+
+
+def bind_updates(
+    unit: SchedulableUnit,
+    explanation: Explanation,
+    failure: BindFailure,
+    placed: Collection[GroupKey],
+    *,
+    while_binding: bool,
+) -> Iterator[StatusUpdate]:
+    """Yield why pods that have been given a node are not bound to it, or not yet, and what that means for groups.
+
+    Groups are concerned that would have their minimum with these pods. The others are ``placed``, or lack something
+    else, which has been reported.
+    """
+    if failure.problem is None:
+        return
+    reason, message, cause = bind_problem(failure.problem)
+    for uid in failure.uids:
+        yield PodStatusUpdate(unit.pods[uid], reason, message, cause=cause, while_binding=while_binding)
+    group_reason = REASON_SCHEDULER_ERROR if reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
+    messages = group_messages(explanation)
+    for group in unit.groups:
+        key = key_of(group)
+        if key not in placed and not messages.get(key, "failed"):
+            yield GroupStatusUpdate(group, scheduled=False, reason=group_reason, message=message, cause=cause)
+
+
+def inadmissible_updates(unit: Inadmissible) -> Iterator[StatusUpdate]:
+    """Yield why a unit cannot be attempted, for its pods and groups; gated pods have a condition of the API server."""
+    reason = REASON_UNSCHEDULABLE if unit.reason != REASON_SCHEDULER_ERROR else unit.reason
+    for pod in unit.pods:
+        if not pod.spec.scheduling_gates:
+            yield PodStatusUpdate(pod, reason, unit.told or unit.message, cause=unit.cause)
+    yield from inadmissible_groups(unit)
+
+
+def inadmissible_groups(unit: Inadmissible) -> Iterator[StatusUpdate]:
+    """Yield why a unit cannot be attempted, for its groups alone."""
+    for group in unit.groups:
+        yield GroupStatusUpdate(group, scheduled=False, reason=unit.reason, message=unit.message, cause=unit.cause)
+
+
+def error_updates(pods: Iterable[Pod], error: Exception) -> Iterator[StatusUpdate]:
+    """Yield that the scheduler itself failed at a unit."""
+    for pod in pods:
+        yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
