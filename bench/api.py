@@ -1,7 +1,7 @@
-"""Measure decoding and the rules of trees, and hold each figure against its budget.
+"""Measure decoding and validation of trees, and compare each figure with its budget.
 
-``make bench`` runs it; ``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the
-best of some runs: what else the machine does makes them worse, never better.
+``make bench`` runs it; ``README.md`` describes how to compare two versions. Figures are CPU seconds of this process,
+the best of some runs, because other load makes them worse and never better.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from cpg_engine.testing.builders import composite, inner_template, leaf_template
 HERE = Path(__file__).parent
 
 Timed = Callable[[], object]
-"""What is measured; everything it needs has been made before."""
+"""The measured function; its inputs are prepared before."""
 
 
 def pod_list(count: int) -> bytes:
-    """Return the LIST of so many pods of a training job, as an API server writes it, of about 4 KB each."""
+    """Return a LIST of so many pods of a training job, of about 4 KB each, as an API server encodes it."""
     text = json.dumps(json.loads((HERE / "pod.json").read_bytes()), separators=(",", ":"))
     pods = (
         text.replace("NUMBER", str(number)).replace("GANG", str(number // 16)).replace("NODE", str(number % 5000))
@@ -42,7 +42,7 @@ def pod_list(count: int) -> bytes:
 
 
 def grown_tree(number: int) -> list[Group]:
-    """Return one root with two groups of two PodGroups each."""
+    """Return a tree: a root with two groups of two PodGroups each."""
     root = f"tree-{number}"
     groups: list[Group] = [composite(root, template="root", key="block")]
     for side in ("left", "right"):
@@ -67,7 +67,7 @@ def grow_trees() -> Timed:
 
 
 def validate_trees() -> Timed:
-    """Judge 1,000 trees of 7 groups, all of them valid."""
+    """Validate 1,000 valid trees of 7 groups."""
     trees = list(Forest.of(group for number in range(1000) for group in grown_tree(number)).trees())
     sides = [
         inner_template(side, [leaf_template(f"{side}-a"), leaf_template(f"{side}-b")]) for side in ("left", "right")
@@ -83,7 +83,7 @@ def validate_trees() -> Timed:
 
 
 def parse_quantities() -> Timed:
-    """Read 100,000 quantities, 200 different ones, all seen before."""
+    """Parse 100,000 quantities, 200 different ones, from the cache."""
     texts = [("cpu", f"{number}m") for number in range(100)] + [("memory", f"{number}Mi") for number in range(100)]
     quantities = texts * 500
 
@@ -95,7 +95,7 @@ def parse_quantities() -> Timed:
 
 
 def match_selectors() -> Timed:
-    """Ask a selector of one label and two expressions 100,000 times; half of the labels match."""
+    """Match a selector of one label and two expressions 100,000 times; half of the labels match."""
     expressions = (
         LabelSelectorRequirement(key="tier", operator="In", values=("web", "db")),
         LabelSelectorRequirement(key="retired", operator="DoesNotExist"),
@@ -117,7 +117,7 @@ MEASURES: Mapping[str, Callable[[], Timed]] = {
 
 
 def best(measure: Callable[[], Timed], runs: int) -> float:
-    """Return the CPU seconds of the best of so many runs."""
+    """Return the least CPU seconds of so many runs."""
     timed = measure()
     figures = []
     for _ in range(runs):
@@ -125,15 +125,15 @@ def best(measure: Callable[[], Timed], runs: int) -> float:
         start = process_time()
         made = timed()
         figures.append(process_time() - start)
-        del made  # what was made is taken down outside of the measured time
+        del made  # freed outside of the measured time
     return min(figures)
 
 
 def main() -> int:
-    """Print a line for each measure; return 1 where one of them is over its budget."""
+    """Print a line for each measure; return 1 if one of them is over its budget."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(MEASURES)} (default: all)")
-    parser.add_argument("--runs", type=int, default=5, help="of which the best counts (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="runs, of which the best counts (default: 5)")
     arguments = parser.parse_args()
     if unknown := set(arguments.measures) - MEASURES.keys():
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")

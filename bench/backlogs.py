@@ -1,6 +1,6 @@
-"""The cases of the side-by-side benchmark: what waits when a scheduler is started, on which nodes, and the goal.
+"""The cases of the side-by-side benchmark: the backlog at the start of a scheduler, the nodes, and the goal.
 
-Groups come before the pods that name them, so that no scheduler meets a pod whose group is not there.
+Groups are created before their pods, so that no scheduler sees a pod without its group.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,21 +12,21 @@ from cpg_lab.nodes import TOPOLOGY, NodePool
 
 Body = dict[str, Any]
 Item = tuple[str, Body]
-"""Where to create an object, and the object."""
+"""The path of a collection, and an object to create in it."""
 Backlog = Callable[[str], Iterator[Item]]
-"""What waits for the scheduler of that name."""
+"""The pods and groups for the scheduler of that name."""
 
 NAMESPACE = "default"
-FILLER = "nobody"
-"""The schedulerName of pods that have their node from the start."""
+FILLER_SCHEDULER = "none"
+"""The schedulerName of pods that are created with a node."""
 BLOCK, RACK = f"{TOPOLOGY}/block", f"{TOPOLOGY}/rack"
 URGENT = "urgent"
 SMALL = {"cpu": "100m", "memory": "64Mi"}
 
 
 @dataclass(frozen=True)
-class Size:
-    """The nodes of a case, and what waits."""
+class CaseSize:
+    """The nodes and the backlog of a case."""
 
     nodes: NodePool
     backlog: Backlog
@@ -34,16 +34,17 @@ class Size:
 
 @dataclass(frozen=True)
 class Case:
-    """A case by the name that it is chosen by; ``goal`` is how many times faster than the peer ours is to be.
+    """A case, which the command line selects by name.
 
-    ``share`` is how much of the limit of binds ours is to reach.
+    ``goal`` is the least ratio of kube-scheduler's time to ours, ``share`` the least share of the limit of binds that
+    ours has to reach.
     """
 
     name: str
     title: str
     goal: float
-    full: Size
-    quick: Size
+    full: CaseSize
+    quick: CaseSize
     share: float = 0.0
 
 
@@ -60,7 +61,7 @@ def member(group: str, index: int, scheduler: str) -> Item:
 
 
 def gang(resource: Resource, name: str, minimum: int, key: str | None = None, **spec: object) -> Item:
-    """Return a gang of pods or of groups, within one domain of the key if there is one."""
+    """Return a gang of pods or of groups, required in one domain of the key if one is given."""
     field = "minCount" if resource is NATIVE_POD_GROUPS else "minGroupCount"
     whole: Body = {"schedulingPolicy": {"gang": {field: minimum}}, **spec}
     if key is not None:
@@ -70,7 +71,7 @@ def gang(resource: Resource, name: str, minimum: int, key: str | None = None, **
 
 
 def plain(number: int) -> Backlog:
-    """Return pods of no group."""
+    """Return pods without a group."""
     return lambda scheduler: (pod(f"pod-{index}", scheduler, SMALL) for index in range(number))
 
 
@@ -86,7 +87,7 @@ def gangs(number: int, size: int, key: str | None = None) -> Backlog:
 
 
 def trees(number: int, size: int) -> Backlog:
-    """Return trees: a root in one block, over two composites, over two gangs each, every gang in one rack."""
+    """Return trees: a root in one block with two composite groups of two gangs each, every gang in one rack."""
     reference = {"workloadName": "bench", "templateName": "part"}
 
     def composite(name: str, key: str | None = None, **spec: object) -> Item:
@@ -108,9 +109,9 @@ def trees(number: int, size: int) -> Backlog:
 
 
 def evicting(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
-    """Return an urgent gang whose pods each need the place of so many fillers, all of which fill the nodes.
+    """Return a gang of high priority, and fillers that fill the nodes; each pod of the gang needs the room of ``each``.
 
-    Nobody plays the kubelet, so the fillers have no grace period: who evicts one sees it gone at once.
+    No kubelet is simulated, so the fillers have no grace period: an evicted pod is gone at once.
     """
 
     def backlog(scheduler: str) -> Iterator[Item]:
@@ -120,7 +121,13 @@ def evicting(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
         share = 4000 * len(names) // fillers
         for index in range(fillers):
             node = names[index % len(names)]
-            yield pod(f"filler-{index}", FILLER, {"cpu": f"{share}m"}, nodeName=node, terminationGracePeriodSeconds=0)
+            yield pod(
+                f"filler-{index}",
+                FILLER_SCHEDULER,
+                {"cpu": f"{share}m"},
+                nodeName=node,
+                terminationGracePeriodSeconds=0,
+            )
         yield gang(NATIVE_POD_GROUPS, "urgent", size, priorityClassName=URGENT)
         group = {"podGroupName": "urgent"}
         for index in range(size):
@@ -135,16 +142,16 @@ SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, po
 
 
 def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *, share: float = 0.6) -> Case:
-    """Return a case without preemption: 5,000 nodes, or a tenth."""
-    return Case(name, title, goal, Size(LARGE, full), Size(SMALLER, quick), share)
+    """Return a case without preemption, on 5,000 nodes or a tenth of them."""
+    return Case(name, title, goal, CaseSize(LARGE, full), CaseSize(SMALLER, quick), share)
 
 
 def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], *, each: int) -> Case:
-    """Return a case of preemption, of so many pods of a gang, fillers, and nodes; a tenth of all where it is quick."""
+    """Return a case of preemption with so many pods of a gang, fillers and nodes, or a tenth of each."""
 
-    def sized(size: int, fillers: int, nodes: int) -> Size:
+    def sized(size: int, fillers: int, nodes: int) -> CaseSize:
         pool = NodePool.parse(f"{nodes} nodes, cpu=4, memory=16Gi, pods=110")
-        return Size(pool, evicting(size, fillers, pool, each=each))
+        return CaseSize(pool, evicting(size, fillers, pool, each=each))
 
     return Case(name, title, goal, sized(*full), sized(*(number // 10 for number in full)))
 

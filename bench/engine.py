@@ -41,7 +41,7 @@ GROWTH = 4.5
 P = ParamSpec("P")
 R = TypeVar("R")
 Timed = Callable[[], object]
-"""What is measured; everything it needs has been made before."""
+"""The measured function; its inputs are prepared before."""
 
 
 def node(number: int) -> Node:
@@ -374,13 +374,13 @@ def told(name: str, figure: float, budget: float, unit: str) -> bool:
 
 
 def main() -> int:
-    """Print a line for each measure; return 1 where one of them is over its budget."""
+    """Print a line for each measure; return 1 if one of them is over its budget."""
     names = (*MEASURES, *OTHERS)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"of {', '.join(names)} (default: all)")
     parser.add_argument("--nodes", type=int, default=5000, help="budgets are for 5,000, which is the default")
     parser.add_argument("--growth", action="store_true", help="measure at four times the nodes, too, and compare")
-    parser.add_argument("--runs", type=int, default=5, help="of which the best counts (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="runs, of which the best counts (default: 5)")
     arguments = parser.parse_args()
     if unknown := set(arguments.measures) - set(names):
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from keeping import code, keep, load
+from result_files import load_average, measured_code, write_result
 
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import FINALIZER, POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.statuses import GroupCounts, PodIndex, TopologyDomain
+from cpg_api.scheduling.statuses import GroupCounts, PodCounts, TopologyDomain
 from cpg_client.bulk_create import create_all
 from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.listing import list_all
@@ -193,11 +193,11 @@ def _is_right(group: Group) -> bool:
     name = group.metadata.name
     if isinstance(group, PodGroup):
         size = SIZES[int(name.rpartition("l")[2])]
-        return group.status.pods == PodIndex(size, size, size)
+        return group.status.pods == PodCounts(size, size, size)
     side = name.partition("-")[2]
     size = sum(SIZES[2 * int(side) :][:2]) if side else sum(SIZES)
     domain = None if side else TopologyDomain("block", "b")
-    counts = (PodIndex(size, size, size), GroupCounts(2, 2), domain)
+    counts = (PodCounts(size, size, size), GroupCounts(2, 2), domain)
     return (group.status.pods, group.status.groups, group.status.domain) == counts
 
 
@@ -292,7 +292,7 @@ def main() -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=1000)
-    trees, measured, busy = parser.parse_args().trees, code(), load()
+    trees, measured, busy = parser.parse_args().trees, measured_code(), load_average()
     print(f"{trees} trees: {7 * trees} groups, {sum(SIZES) * trees} pods", flush=True)
     with tempfile.TemporaryDirectory() as folder, Cluster(ClusterSpec()) as cluster:
         crds = str(ROOT / "manifests" / "crds")
@@ -302,7 +302,7 @@ def main() -> int:
         figures, problems = asyncio.run(measure(cluster, trees, log))
         for line in log.read_text().splitlines()[:5]:
             print(line[:300])
-    keep("operating", {**figures, "load_before": busy, "problems": problems}, measured=measured)
+    write_result("operating", {**figures, "load_before": busy, "problems": problems}, measured=measured)
     for problem in problems:
         print(f"FAILED: {problem}")
     return 1 if problems else 0

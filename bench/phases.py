@@ -1,22 +1,22 @@
-"""What our scheduler was about and when, by its own log: what the seconds of a run are made of."""
+"""The phases of a run of our scheduler, from its log."""
 
 import datetime as dt
 
 import msgspec
 
 EVENTS = {"starting": "first_request", "ready": "lists_done"}
-"""Lines of the log, each by what begins or is done with it."""
+"""Events of the log, and the phase that each begins or ends."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """As much of a line of the log as tells of a phase."""
+    """The fields of a log line that a phase needs."""
 
     event: str
     timestamp: dt.datetime
 
 
 def phases_of(log: str, began: float) -> dict[str, float]:
-    """Return how many seconds after the start, by the time of day, each phase was reached; the first time counts."""
+    """Return the seconds from the start, a time of day, until each phase; the first event of a kind counts."""
     found: dict[str, float] = {}
     for text in log.splitlines():
         if any(f'"event": "{event}"' in text for event in EVENTS):

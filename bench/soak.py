@@ -1,9 +1,9 @@
-"""The soak: hours of coming and going in minutes, and the scheduler's memory meanwhile. Run by ``make soak``.
+"""The soak: random changes of a cluster for half an hour, and the scheduler's memory meanwhile. Run by ``make soak``.
 
-Trees come in either flavour, some so important that others have to make room; nodes close, go and come back. Fails
-where the process died, a tree was lost or put in two racks, somebody is left in the queue, or memory is too large or
-grows. Growth is the median of the slopes between all pairs of samples (Theil and Sen), which a few odd samples
-do not move, over what is left of the run after a warm-up.
+Trees are of either flavour, and some preempt others; nodes are cordoned, deleted and created again. Fails if the
+process died, a tree was lost or is in two racks, a unit stays in the queue, or memory is too large or grows. Growth is
+measured after a warm-up, as the median of the slopes between all pairs of samples (Theil and Sen), on which outliers
+have no effect.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from churning import FLAVOURS, Churn
-from keeping import code, keep, load, peak_mb
+from churn import FLAVOURS, Churn
+from result_files import load_average, measured_code, peak_mb, write_result
 
 from cpg_client.connection import Connection
 from cpg_lab.clusters import Cluster
@@ -28,16 +28,16 @@ from cpg_lab.specs import ClusterSpec
 
 NODES = "2 blocks x 4 racks x 8 nodes, cpu=8, memory=32Gi"
 TREES = 40
-PACE = 0.1
-"""Seconds between two acts, at the least."""
-LARGEST = 1000.0
-"""MB that the process may take."""
-KEPT = 200
-"""Samples that are kept, at the most."""
-GROWTH = 0.05
-"""How much of its memory it may gain in the run after the warm-up; below ``NOISE`` MB anything is chance."""
-NOISE = 4.0
-PATIENCE = 60.0
+SECONDS_PER_CHANGE = 0.1
+"""Least seconds between two changes."""
+MAX_MB = 1000.0
+"""MB of memory that the process may use."""
+MAX_SAMPLES = 200
+"""The result file has at most so many samples."""
+MAX_GROWTH = 0.05
+"""Memory may grow by this share after the warm-up; below ``NOISE_MB`` MB growth is noise."""
+NOISE_MB = 4.0
+TIMEOUT_SECONDS = 60.0
 Sample = tuple[float, float]
 
 
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--api", choices=tuple(FLAVOURS), default="crd", help="of which groups the trees are")
+    parser.add_argument("--api", choices=tuple(FLAVOURS), default="crd", help="flavour of the groups")
     given = parser.parse_args(arguments)
-    measured, before = code(), load()
+    measured, before = measured_code(), load_average()
     with Cluster(SPECS[given.api]) as cluster, tempfile.TemporaryDirectory() as folder:
         if given.api == "crd":
             cluster.kubectl("apply", "-f", "manifests/crds")
@@ -58,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         replica.process.stop(20)
         problems += [f"exit code {replica.process.exit_code}"] if replica.process.exit_code else []
         problems += [
-            f"{len(replica.log_lines(word))} times in the log: {word}" for word in BAD if replica.log_lines(word)
+            f"{len(replica.log_lines(word))} times in the log: {word}" for word in BAD_EVENTS if replica.log_lines(word)
         ]
-    asked = {"api": given.api, "seed": given.seed, "load_before": before, "load_after": load()}
-    keep("soak", {**asked, **figures, "problems": problems}, measured=measured)
+    options = {"api": given.api, "seed": given.seed, "load_before": before, "load_after": load_average()}
+    write_result("soak", {**options, **figures, "problems": problems}, measured=measured)
     for problem in problems:
         print(f"FAILED: {problem}")
     return 1 if problems else 0
@@ -70,64 +70,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
 POOL = NodePool.parse(NODES)
 SPECS = {
     "crd": ClusterSpec(components=("kwok",), nodes=(POOL,)),
-    # Built-in groups go when a controller has taken their protection off.
+    # The controller manager removes the finalizers of native groups.
     "native": ClusterSpec(gates="native", components=("kwok", "controller-manager"), nodes=(POOL,)),
 }
-BAD = ("attempt failed", "died", "object refused")
+BAD_EVENTS = ("attempt failed", "died", "object refused")
 
 
 async def soak(
     cluster: Cluster, replica: Replica, seconds: float, *, seed: int, api: str
 ) -> tuple[list[str], dict[str, object]]:
-    """Churn for so long; return what was wrong, and the figures."""
+    """Change the cluster for so many seconds; return problems and figures."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         churn = Churn(connection, seed, trees=TREES, pool=POOL, api=api)
         await churn.prepare()
         await asyncio.to_thread(replica.await_log_line, "ready")
         began, samples, full = time.monotonic(), list[Sample](), 0.0
         while (now := time.monotonic() - began) < seconds and replica.process.alive:
-            await asyncio.gather(churn.act(), asyncio.sleep(PACE))
+            await asyncio.gather(churn.change(), asyncio.sleep(SECONDS_PER_CHANGE))
             if not samples or now - samples[-1][0] >= 1:
                 samples.append((now, replica.resident()))
                 full = full or (now if len(churn.alive) >= TREES else 0.0)
                 show(now, seconds, churn, samples[-1][1])
         sys.stderr.write("\n")
         if not replica.process.alive:
-            return [f"the scheduler died: {replica.process.tail()}"], {"samples": thinned(samples)}
-        await churn.calm()
-        problems = await _unrest(churn, replica)
+            return [f"the scheduler died: {replica.process.tail()}"], {"samples": sampled_evenly(samples)}
+        await churn.settle()
+        problems = await _remaining_problems(churn, replica)
         figures = summary(samples, churn, replica, full=full)
-    return [*problems, *judged(figures)], {"figures": figures, "samples": thinned(samples)}
+    return [*problems, *memory_problems(figures)], {"figures": figures, "samples": sampled_evenly(samples)}
 
 
-async def _unrest(churn: Churn, replica: Replica) -> list[str]:
-    """Return what is still not in order after a while in which nothing happened."""
-    deadline = time.monotonic() + PATIENCE
+async def _remaining_problems(churn: Churn, replica: Replica) -> list[str]:
+    """Return the problems that remain after a minute without changes."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        await churn.replace_the_gone()
-        found = await churn.lost()
+        await churn.replace_missing_pods()
+        found = await churn.problems()
         left = queued(await asyncio.to_thread(replica.get, "/metrics"))
-        found += [f"{left} roots are left in the queue"] if left else []
+        found += [f"{left} units are left in the queue"] if left else []
         if not found or time.monotonic() > deadline:
             return found
         await asyncio.sleep(0.5)
 
 
 def queued(answer: tuple[int, str]) -> int:
-    """Return how many roots a metrics page counts in the queue."""
+    """Return how many units are in the queue, by a metrics page."""
     return int(sum(float(found) for found in re.findall(r"(?m)^scheduler_queued_entities\{.*\} (\S+)$", answer[1])))
 
 
 def summary(samples: Sequence[Sample], churn: Churn, replica: Replica, *, full: float) -> dict[str, float]:
-    """Print what was done, and return it."""
-    warm = warmed(samples, full)
+    """Print and return the figures of a soak."""
+    warm = after_warm_up(samples, full)
     span = warm[-1][0] - warm[0][0]
     plans = replica.log_lines("preempting")
     found = {
         "seconds": samples[-1][0],
         "acts": churn.acts,
-        "trees_made": churn.made,
-        "trees_removed": churn.gone,
+        "trees_made": churn.created,
+        "trees_removed": churn.deleted,
         "pods_replaced": churn.replaced,
         "binds": sum(line["binds"] for line in replica.log_lines("bound")),
         "plans": len(plans),
@@ -148,27 +148,24 @@ def summary(samples: Sequence[Sample], churn: Churn, replica: Replica, *, full: 
     return found
 
 
-def warmed(samples: Sequence[Sample], full: float) -> Sequence[Sample]:
-    """Return the samples after a warm-up: a quarter of all, or longer where there were not all trees by then.
-
-    Half of them count whatever happened.
-    """
+def after_warm_up(samples: Sequence[Sample], full: float) -> Sequence[Sample]:
+    """Return the samples after the warm-up: a quarter of the time, or until all trees exist, but at most half."""
     late = sum(at <= full for at, _ in samples)
     return samples[max(len(samples) // 4, min(late, len(samples) // 2)) :]
 
 
-def judged(figures: Mapping[str, float]) -> list[str]:
-    """Return what is wrong with the memory."""
+def memory_problems(figures: Mapping[str, float]) -> list[str]:
+    """Return the problems of the memory's size and growth."""
     largest, growth = figures["largest_mb"], figures["growth_mb"]
-    problems = [f"{largest:.0f} MB are more than {LARGEST:.0f}"] if largest > LARGEST else []
-    if growth > max(NOISE, GROWTH * figures["middle_mb"]):
+    problems = [f"{largest:.0f} MB are more than {MAX_MB:.0f}"] if largest > MAX_MB else []
+    if growth > max(NOISE_MB, MAX_GROWTH * figures["middle_mb"]):
         problems.append(f"memory grows: {growth:.1f} MB in {figures['warm_seconds']:.0f} s")
     return problems
 
 
-def thinned(samples: Sequence[Sample]) -> list[Sample]:
-    """Return so many of the samples, evenly, that a file of them can be read."""
-    every = -(-len(samples) // KEPT)
+def sampled_evenly(samples: Sequence[Sample]) -> list[Sample]:
+    """Return an even selection of the samples, small enough for a result file."""
+    every = -(-len(samples) // MAX_SAMPLES)
     return [(round(at, 1), round(size, 2)) for at, size in samples[:: every or 1]]
 
 
@@ -180,7 +177,7 @@ def slope(samples: Sequence[Sample]) -> float:
 
 
 def show(now: float, seconds: float, churn: Churn, size: float) -> None:
-    """Show how far it is, on one line."""
+    """Show the progress on one line."""
     share = min(now / seconds, 1.0)
     bar = ("#" * int(share * 30)).ljust(30, ".")
     line = f"{bar} {now:5.0f}/{seconds:.0f} s  {len(churn.alive)} trees  {churn.acts} acts  {size:.0f} MB"

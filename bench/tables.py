@@ -1,4 +1,4 @@
-"""What is shown and kept of the outcomes: a row for a case, what falls short of its goal, and all figures."""
+"""Tables and result files of runs: a row per case, and the goals that were missed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import median
 
 from backlogs import Case
-from keeping import Code
-from keeping import keep as keep_all
-from racing import OURS, PEER, Outcome
+from result_files import MeasuredCode
+from result_files import write_result as write_result_file
+from timed_runs import OURS, PEER, RunResult
 
 HEADING = (
     f"{'case':<25}{'ours':>16}{'kube-scheduler':>24}{'ratio':>9}"
@@ -16,22 +16,22 @@ HEADING = (
 )
 
 
-def row(case: Case, outcomes: Sequence[Outcome], limit: float) -> str:
-    """Return a row of the table: medians, and of one that was given up how far it came."""
+def row(case: Case, outcomes: Sequence[RunResult], limit: float) -> str:
+    """Return a row of the table: medians, and the number of bound pods for a stopped run."""
     ours, peer = _sides(outcomes)
-    told = f"{case.title:<25}{_time(ours):>16}{_time(peer):>24}"
+    text = f"{case.title:<25}{_time(ours):>16}{_time(peer):>24}"
     if ours and peer:
         is_bound = ">" if _is_given_up(peer) else ""
-        told += f"{f'{is_bound}{_median(peer) / _median(ours):.1f}x':>9}"
+        text += f"{f'{is_bound}{_median(peer) / _median(ours):.1f}x':>9}"
     else:
-        told += f"{'-':>9}"
+        text += f"{'-':>9}"
     rate = median(one.rate for one in ours) if ours else 0.0
     memory = " / ".join(f"{max(one.peak_mb for one in some):.0f}" if some else "-" for some in (ours, peer))
-    return f"{told}{f'{case.goal:g}x':>7}{rate:>9.0f}{rate / limit:>10.0%}{memory:>12}"
+    return f"{text}{f'{case.goal:g}x':>7}{rate:>9.0f}{rate / limit:>10.0%}{memory:>12}"
 
 
-def shortfalls(case: Case, outcomes: Sequence[Outcome], limit: float) -> Iterator[str]:
-    """Yield what of a case falls short of its goals; what was not measured does."""
+def shortfalls(case: Case, outcomes: Sequence[RunResult], limit: float) -> Iterator[str]:
+    """Yield the missed goals of a case; a goal that was not measured is missed."""
     ours, peer = _sides(outcomes)
     if not ours or not peer:
         yield f"{case.name}: no ratio, since both have to be measured"
@@ -46,26 +46,26 @@ def shortfalls(case: Case, outcomes: Sequence[Outcome], limit: float) -> Iterato
         yield f"{case.name}: {share:.0%} of the limit of binds, and the goal is {case.share:.0%}"
 
 
-def keep(found: Mapping[str, Sequence[Outcome]], *, quick: bool, measured: Code) -> Path:
-    """Write the raw results to a file of their own."""
+def write_result(found: Mapping[str, Sequence[RunResult]], *, quick: bool, measured: MeasuredCode) -> Path:
+    """Write the raw figures of all runs to a result file."""
     outcomes = {name: [asdict(one) for one in some] for name, some in found.items()}
-    return keep_all("peer", {"quick": quick, "outcomes": outcomes}, measured=measured)
+    return write_result_file("peer", {"quick": quick, "outcomes": outcomes}, measured=measured)
 
 
-def _sides(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+def _sides(outcomes: Sequence[RunResult]) -> tuple[list[RunResult], list[RunResult]]:
     ours, peer = ([one for one in outcomes if one.contender == contender] for contender in (OURS, PEER))
     return ours, peer
 
 
-def _is_given_up(outcomes: Sequence[Outcome]) -> bool:
+def _is_given_up(outcomes: Sequence[RunResult]) -> bool:
     return any(one.bound < one.pods for one in outcomes)
 
 
-def _median(outcomes: Sequence[Outcome]) -> float:
+def _median(outcomes: Sequence[RunResult]) -> float:
     return median(one.seconds for one in outcomes)
 
 
-def _time(outcomes: Sequence[Outcome]) -> str:
+def _time(outcomes: Sequence[RunResult]) -> str:
     if not outcomes:
         return "-"
     worst = min(outcomes, key=lambda one: one.bound)

@@ -1,4 +1,4 @@
-"""What the seconds of a run are made of."""
+"""The phases of a run, from the scheduler's log."""
 
 from phases import phases_of
 
@@ -12,10 +12,10 @@ not a line of ours
 
 
 def test_phases_are_read_from_the_log() -> None:
-    """In seconds since the start, the first line of each kind; other lines do not matter."""
+    """In seconds since the start; the first event of a kind counts, and other lines are ignored."""
     assert phases_of(LOG, 1767225600.0) == {"first_request": 1.25, "lists_done": 3.0}
 
 
-def test_a_log_that_says_nothing_has_no_phases() -> None:
+def test_a_log_without_events_has_no_phases() -> None:
     """As that of another scheduler."""
     assert phases_of("I0101 starting\n", 0.0) == {}

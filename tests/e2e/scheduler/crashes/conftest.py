@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keeping
 import msgspec
 import pytest
+import result_files
 import yaml
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
@@ -316,10 +316,12 @@ class Arena:
 @pytest.fixture(scope="session")
 def record() -> Iterator[Plain]:
     """Return what is kept of a run: a test adds its part as soon as it begins, and how it ended when it has."""
-    measured, parts = keeping.code(), dict[str, Plain]()
+    measured, parts = result_files.measured_code(), dict[str, Plain]()
     yield parts
     if RESULTS and parts:
-        keeping.keep("crash", {"load": keeping.load(), "parts": parts}, measured=measured, folder=Path(RESULTS))
+        result_files.write_result(
+            "crash", {"load": result_files.load_average(), "parts": parts}, measured=measured, folder=Path(RESULTS)
+        )
 
 
 @pytest.fixture(scope="package")

@@ -1,7 +1,7 @@
-"""Our programs as the image has them: with what the runtime lock names and nothing else, in its environment.
+"""An installation of our programs as in the image: with the packages of the runtime lock only, in its environment.
 
-Where development happens there is more, and some of it is taken along by what finds it: structlog takes up rich, which
-is a sixth of a start.
+A development environment has more packages, and some are imported where they exist: structlog imports rich, which takes
+a sixth of the start.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ LOCK = ROOT / "requirements" / "runtime.lock"
 
 
 def installed() -> Path:
-    """Return the folder of our programs, installed as the lock is now; the code is that of this checkout."""
+    """Return the folder of our programs, installed by the current lock, with the code of this checkout."""
     stamp = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
     folder = ROOT / "build" / f"installed-{stamp}"
     if not (folder / "done").exists():
@@ -30,7 +30,7 @@ def installed() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return our own environment, but for what the image has otherwise: modules compiled before they are used."""
+    """Return our environment with the image's settings: modules are compiled before they are imported."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "OPENBLAS_NUM_THREADS": "1"}
 

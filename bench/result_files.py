@@ -1,7 +1,7 @@
-"""Results as files: what was measured, with what is known of the machine, of the versions and of the code.
+"""Result files: figures, with machine, versions and commit.
 
-A figure is worth something to who can measure it again. So a result tells whether it is that of a commit as it stands,
-and where it is not, or where that is not known, this is said out loud; it is kept all the same.
+Figures can only be reproduced if the measured code is known. So a result file says whether it was a clean commit, and a
+warning is printed where it was not, or where that is unknown.
 """
 
 import json
@@ -22,45 +22,45 @@ PROGRAMS = ("kube-apiserver", "kube-scheduler", "etcd")
 
 
 @dataclass(frozen=True)
-class Code:
-    """Which code was measured: a commit as it stands, or one that was changed, or nobody knows."""
+class MeasuredCode:
+    """The code that was measured: a commit, and whether the working tree was clean."""
 
     commit: str
     is_clean: bool
 
     @classmethod
-    def of(cls, described: str) -> "Code":
-        """Return the code by what git says of it, which may be nothing."""
+    def of(cls, described: str) -> "MeasuredCode":
+        """Return the code by the output of git describe, which is empty outside of a repository."""
         return cls(described or UNKNOWN, is_clean=bool(described) and not described.endswith(DIRTY))
 
     @property
     def warning(self) -> str:
-        """What is to be said about its figures; nothing where all is well."""
+        """A warning about the figures; empty if the working tree was clean."""
         if self.is_clean:
             return ""
-        why = f"{self.commit} is not as committed" if self.commit != UNKNOWN else "git does not say which commit it is"
+        why = f"{self.commit} has uncommitted changes" if self.commit != UNKNOWN else "git does not know the commit"
         return f"NO FIGURES TO QUOTE: {why}"
 
 
-def code() -> Code:
-    """Return which code this is."""
+def measured_code() -> MeasuredCode:
+    """Return the commit of this checkout."""
     try:
         found = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],  # noqa: S607  # whichever git there is
+            ["git", "describe", "--always", "--dirty"],  # noqa: S607  # the git on PATH
             cwd=RESULTS.parent,
             capture_output=True,
             text=True,
             check=False,
         )
     except OSError:
-        return Code.of("")
-    return Code.of(found.stdout.strip())
+        return MeasuredCode.of("")
+    return MeasuredCode.of(found.stdout.strip())
 
 
-def keep(kind: str, figures: Mapping[str, object], *, measured: Code, folder: Path = RESULTS) -> Path:
-    """Write figures to a file of their own, and say where they are, and what is wrong with them.
+def write_result(kind: str, figures: Mapping[str, object], *, measured: MeasuredCode, folder: Path = RESULTS) -> Path:
+    """Write figures to a new file, and print its path and the warning about the code.
 
-    ``measured`` is to be asked for before measuring: afterwards, somebody may have committed.
+    Call ``measured_code`` before the measurement: the commit may change meanwhile.
     """
     record = {"machine": machine(), "versions": {**asdict(measured), **versions()}, **figures}
     folder.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ def keep(kind: str, figures: Mapping[str, object], *, measured: Code, folder: Pa
 
 
 def machine() -> dict[str, object]:
-    """Return what is known of the machine."""
+    """Return the properties of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": os.cpu_count(),
@@ -84,28 +84,28 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what runs beside our own code."""
+    """Return the versions of Python and of the programs of the cluster."""
     return {"python": platform.python_version(), **{name: BY_NAME[name].version for name in PROGRAMS}}
 
 
-def load() -> float:
-    """Return how many processes have wanted a core lately; above the number of cores, seconds are worth little."""
+def load_average() -> float:
+    """Return the load average of the last minute; above the number of cores, seconds mean little."""
     return round(os.getloadavg()[0], 2)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used so far."""
+    """Return the CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mb(pid: int) -> float:
-    """Return the most memory that a process has held."""
+    """Return the peak memory of a process."""
     return _status_mb(pid, "VmHWM")
 
 
 def resident_mb(pid: int) -> float:
-    """Return the memory that a process holds now."""
+    """Return the resident memory of a process."""
     return _status_mb(pid, "VmRSS")
 
 

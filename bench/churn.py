@@ -1,4 +1,4 @@
-"""A cluster in which everything comes and goes: trees of any shape and importance, pods of no group, nodes, minds."""
+"""Random changes of a cluster: trees of all shapes and priorities, single pods, nodes and their labels."""
 
 import random
 import time
@@ -28,13 +28,13 @@ from cpg_lab.nodes import TOPOLOGY, NodePool, manifest
 NAMESPACE = "default"
 BLOCK, RACK = f"{TOPOLOGY}/block", f"{TOPOLOGY}/rack"
 URGENT = "urgent"
-URGENT_AT_ONCE, CORDONED_AT_ONCE, GONE_AT_ONCE = 5, 3, 2
-SHAPES = ("single", "gang", "gang", "gang", "tree", "tree", "tree", "greedy", URGENT)
+MAX_URGENT_TREES, MAX_CORDONED_NODES, MAX_DELETED_NODES = 5, 3, 2
+SHAPES = ("single", "gang", "gang", "gang", "tree", "tree", "tree", "too-large", URGENT)
 Body = dict[str, Any]
 
 
 class Flavour(NamedTuple):
-    """The kinds that groups are made of, and how a pod says which is its own."""
+    """The kinds of groups, and how a pod names its group."""
 
     leaf: Resource
     composite: Resource
@@ -48,7 +48,7 @@ FLAVOURS = {
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A pod as its controller makes it, again and again; ``rack`` is its group where that has to be in one rack."""
+    """The template of a pod; ``rack`` is the name of its group if that requires one rack."""
 
     group: str
     rack: str
@@ -58,7 +58,7 @@ class Member(msgspec.Struct, frozen=True):
 
 @dataclass
 class Tree:
-    """What belongs together, and goes together: groups and pods by name."""
+    """The groups and pods that are created and deleted together, by name."""
 
     name: str
     groups: list[tuple[Resource, str]] = field(default_factory=list)
@@ -67,67 +67,67 @@ class Tree:
 
 
 class Churn:
-    """Acts at random, by a seed, and knows what ought to be there."""
+    """Changes a cluster at random, by a seed, and knows which objects should exist."""
 
     def __init__(self, connection: Connection, seed: int, *, trees: int, pool: NodePool, api: str) -> None:
-        """Keep up to so many trees alive on these nodes, of this flavour."""
+        """Keep about so many trees of this flavour on these nodes."""
         self.alive: dict[str, Tree] = {}
-        self.made = self.gone = self.acts = self.replaced = 0
+        self.created = self.deleted = self.acts = self.replaced = 0
         self._connection = connection
-        self._dice = random.Random(seed)  # noqa: S311 - to be repeated
+        self._random = random.Random(seed)  # noqa: S311 - reproducible by its seed
         self._trees = trees
-        self._places = {pool.name(place): place for place in pool.positions()}
+        self._positions = {pool.name(place): place for place in pool.positions()}
         self._pool = pool
         self._flavour = FLAVOURS[api]
         self._cordoned: list[str] = []
-        self._missing: list[str] = []
+        self._deleted_nodes: list[str] = []
 
     async def prepare(self) -> None:
-        """Create what trees refer to."""
+        """Create the priority class."""
         body = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind, "value": 1000}
         await self._create((PRIORITY_CLASSES.path(), {**body, "metadata": {"name": URGENT}}))
 
-    async def act(self) -> None:
-        """Do one thing."""
+    async def change(self) -> None:
+        """Make one random change."""
         self.acts += 1
         acts: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (1.0 if len(self.alive) < self._trees else 0.1, self._plant),
-            (0.1 if len(self.alive) < self._trees else 1.0, self._fell),
-            (0.15, self._lose_a_pod),
-            (0.15, self._toggle_a_node),
-            (0.1, self._relabel_a_node),
-            (0.1, self._lose_or_mend_a_node),
-            (0.1, self.replace_the_gone),
+            (1.0 if len(self.alive) < self._trees else 0.1, self._create_tree),
+            (0.1 if len(self.alive) < self._trees else 1.0, self._delete_tree),
+            (0.15, self._replace_pod),
+            (0.15, self._toggle_cordon),
+            (0.1, self._relabel_node),
+            (0.1, self._delete_or_restore_node),
+            (0.1, self.replace_missing_pods),
         ]
         weights = [weight for weight, _ in acts]
-        await self._dice.choices([act for _, act in acts], weights)[0]()
+        await self._random.choices([act for _, act in acts], weights)[0]()
 
-    async def calm(self) -> None:
-        """Make an end of it: all nodes are there and serve, and everything that is left can be placed."""
-        while self._missing:
-            await self._create_node(self._missing.pop())
+    async def settle(self) -> None:
+        """Restore all nodes, and remove the trees that may stay pending."""
+        while self._deleted_nodes:
+            await self._create_node(self._deleted_nodes.pop())
         for name in self._cordoned:
             await self._patch(NODES, name, {"spec": {"unschedulable": None}})
         self._cordoned.clear()
-        for tree in [tree for tree in self.alive.values() if "greedy" in tree.name or tree.priority]:
+        for tree in [tree for tree in self.alive.values() if "too-large" in tree.name or tree.priority]:
             await self._remove(tree)
 
-    async def replace_the_gone(self) -> None:
-        """Create another pod for each that was evicted, or went with its node, as its controller would."""
-        there = await self._there(PODS, NAMESPACE)
+    async def replace_missing_pods(self) -> None:
+        """Create a new pod for each that was evicted or deleted with its node, as its controller would."""
+        there = await self._objects(PODS, NAMESPACE)
         for tree in list(self.alive.values()):
             for name in [name for name in tree.pods if name not in there]:
                 member = tree.pods.pop(name)
                 self.replaced += 1
                 await self._create(self._pod(tree, f"{tree.name}-for{self.replaced}", member))
 
-    async def lost(self) -> list[str]:
-        """Return what is wrong with the trees that ought to be there."""
-        nodes, pods = await self._there(NODES, None), await self._there(PODS, NAMESPACE)
+    async def problems(self) -> list[str]:
+        """Return the problems of the trees that should exist: pending pods, and groups in two racks."""
+        nodes, pods = await self._objects(NODES, None), await self._objects(PODS, NAMESPACE)
         places = {name: one["spec"].get("nodeName", "") for name, one in pods.items()}
         found = []
         for tree in self.alive.values():
-            found += [f"{pod} waits: {_told(pods.get(pod))}" for pod in tree.pods if not places.get(pod)]
+            found += [f"{pod} waits: {_pending_reason(pods.get(pod))}" for pod in tree.pods if not places.get(pod)]
             racks: dict[str, set[str]] = {}
             for pod, member in tree.pods.items():
                 node = nodes.get(places.get(pod, ""))
@@ -136,36 +136,36 @@ class Churn:
             found += [f"{leaf} is in {len(seen)} racks" for leaf, seen in racks.items() if len(seen) > 1]
         return found
 
-    async def _plant(self) -> None:
-        """Create a tree, now and then one that nothing can hold, or one that others have to make room for."""
-        dice = self._dice
-        shape = dice.choice(SHAPES)
+    async def _create_tree(self) -> None:
+        """Create a tree of a random shape; some fit nowhere, and some need preemption."""
+        rng = self._random
+        shape = rng.choice(SHAPES)
         urgent = [tree for tree in self.alive.values() if tree.priority]
-        if shape == URGENT and len(urgent) >= URGENT_AT_ONCE:
+        if shape == URGENT and len(urgent) >= MAX_URGENT_TREES:
             await self._remove(urgent[0])
             return
-        self.made += 1
-        tree = Tree(f"{shape}-{self.made}", priority=URGENT if shape == URGENT else "")
+        self.created += 1
+        tree = Tree(f"{shape}-{self.created}", priority=URGENT if shape == URGENT else "")
         self.alive[tree.name] = tree
         items: list[tuple[str, Body]] = []
         if shape == "single":
             items.append(self._pod(tree, tree.name, Member("", "", "100m", "")))
         elif shape == URGENT:
-            items += self._leaf(tree, tree.name, dice.randint(6, 8), "", RACK, cpu="7700m")
-        elif shape in {"gang", "greedy"}:
-            cpu = "64" if shape == "greedy" else self._share()
-            items += self._leaf(tree, tree.name, dice.randint(2, 12), "", dice.choice((RACK, "")), cpu=cpu)
+            items += self._leaf(tree, tree.name, rng.randint(6, 8), "", RACK, cpu="7700m")
+        elif shape in {"gang", "too-large"}:
+            cpu = "64" if shape == "too-large" else self._share()
+            items += self._leaf(tree, tree.name, rng.randint(2, 12), "", rng.choice((RACK, "")), cpu=cpu)
         else:
-            leaves = dice.randint(2, 4)
+            leaves = rng.randint(2, 4)
             items.append(self._group(tree, tree.name, "", BLOCK, composite=leaves))
             for number in range(leaves):
-                size, name = dice.randint(1, 6), f"{tree.name}-{number}"
+                size, name = rng.randint(1, 6), f"{tree.name}-{number}"
                 items += self._leaf(tree, name, size, tree.name, RACK, cpu=self._share())
-        for item in items if dice.random() < 0.7 else reversed(items):
+        for item in items if rng.random() < 0.7 else reversed(items):
             await self._create(item)
 
     def _share(self) -> str:
-        return f"{self._dice.choice((100, 250, 500))}m"
+        return f"{self._random.choice((100, 250, 500))}m"
 
     def _leaf(self, tree: Tree, name: str, size: int, parent: str, key: str, *, cpu: str) -> list[tuple[str, Body]]:
         member = Member(name, name if key == RACK else "", cpu, tree.priority)
@@ -201,79 +201,79 @@ class Churn:
         labels = {POD_GROUP_LABEL: group} if group and not is_native else {}
         return PODS.path(NAMESPACE), {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
-    async def _fell(self) -> None:
-        """Delete a tree, whatever has become of it."""
+    async def _delete_tree(self) -> None:
+        """Delete a random tree."""
         if self.alive:
-            await self._remove(self.alive[self._dice.choice(sorted(self.alive))])
+            await self._remove(self.alive[self._random.choice(sorted(self.alive))])
 
     async def _remove(self, tree: Tree) -> None:
         del self.alive[tree.name]
-        self.gone += 1
+        self.deleted += 1
         for resource, name in [*((PODS, name) for name in tree.pods), *tree.groups]:
-            await self._gently(self._connection.delete(resource.path(NAMESPACE, name)))
+            await self._ignore_missing(self._connection.delete(resource.path(NAMESPACE, name)))
 
-    async def _lose_a_pod(self) -> None:
-        """Delete a member and create another in its place, as its controller would."""
+    async def _replace_pod(self) -> None:
+        """Delete a pod of a gang and create another, as its controller would."""
         trees = [tree for name, tree in sorted(self.alive.items()) if name.startswith("gang")]
         if not trees:
             return
-        tree = self._dice.choice(trees)
-        name = self._dice.choice(sorted(tree.pods))
+        tree = self._random.choice(trees)
+        name = self._random.choice(sorted(tree.pods))
         member = tree.pods.pop(name)
-        await self._gently(self._connection.delete(PODS.path(NAMESPACE, name)))
+        await self._ignore_missing(self._connection.delete(PODS.path(NAMESPACE, name)))
         await self._create(self._pod(tree, f"{tree.name}-again{self.acts}", member))
 
-    async def _toggle_a_node(self) -> None:
-        """Cordon a node, or take the oldest cordon away."""
-        if len(self._cordoned) > CORDONED_AT_ONCE:
+    async def _toggle_cordon(self) -> None:
+        """Cordon a node, or uncordon the oldest one."""
+        if len(self._cordoned) > MAX_CORDONED_NODES:
             await self._patch(NODES, self._cordoned.pop(0), {"spec": {"unschedulable": None}})
             return
-        name = self._any_node()
+        name = self._random_node()
         self._cordoned.append(name)
         await self._patch(NODES, name, {"spec": {"unschedulable": True}})
 
-    async def _relabel_a_node(self) -> None:
-        """Give a node a label that it did not have, of few that there are."""
-        labels = {"example.com/colour": self._dice.choice(("red", "green", "blue"))}
-        await self._patch(NODES, self._any_node(), {"metadata": {"labels": labels}})
+    async def _relabel_node(self) -> None:
+        """Change a label of a node."""
+        labels = {"example.com/colour": self._random.choice(("red", "green", "blue"))}
+        await self._patch(NODES, self._random_node(), {"metadata": {"labels": labels}})
 
-    async def _lose_or_mend_a_node(self) -> None:
-        """Delete a node with all that runs there, or bring back the one that went first, as if it were new."""
-        if len(self._missing) >= GONE_AT_ONCE:
-            await self._create_node(self._missing.pop(0))
+    async def _delete_or_restore_node(self) -> None:
+        """Delete a node with its pods, or create the oldest deleted one again."""
+        if len(self._deleted_nodes) >= MAX_DELETED_NODES:
+            await self._create_node(self._deleted_nodes.pop(0))
             return
-        name = self._any_node()
-        self._missing.append(name)
-        await self._gently(self._connection.delete(NODES.path(None, name)))
-        for pod, body in (await self._there(PODS, NAMESPACE)).items():
+        name = self._random_node()
+        self._deleted_nodes.append(name)
+        await self._ignore_missing(self._connection.delete(NODES.path(None, name)))
+        for pod, body in (await self._objects(PODS, NAMESPACE)).items():
             if body["spec"].get("nodeName") == name:
                 at_once = {"gracePeriodSeconds": 0}
-                await self._gently(self._connection.delete(PODS.path(NAMESPACE, pod), at_once))
+                await self._ignore_missing(self._connection.delete(PODS.path(NAMESPACE, pod), at_once))
 
     async def _create_node(self, name: str) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        await self._create((NODES.path(), manifest(self._pool, self._places[name], now=now)))
+        await self._create((NODES.path(), manifest(self._pool, self._positions[name], now=now)))
 
-    def _any_node(self) -> str:
-        """Return a node that is there and serves."""
-        return self._dice.choice(sorted(self._places.keys() - set(self._cordoned) - set(self._missing)))
+    def _random_node(self) -> str:
+        """Return a random node that is neither cordoned nor deleted."""
+        return self._random.choice(sorted(self._positions.keys() - set(self._cordoned) - set(self._deleted_nodes)))
 
-    async def _there(self, resource: Resource, namespace: str | None) -> dict[str, Body]:
+    async def _objects(self, resource: Resource, namespace: str | None) -> dict[str, Body]:
         """Return all objects of a kind by name."""
         items = (await list_all(self._connection, resource.path(namespace))).items
         return {one["metadata"]["name"]: one for one in map(_decoded, items)}
 
     async def _create(self, item: tuple[str, Body]) -> None:
-        """Create something, and be sure that it was."""
+        """Create an object; raise if that fails."""
         outcome = await create_all(self._connection, (item,))
         if outcome.failures:
             raise outcome.failures[0].error
 
     async def _patch(self, resource: Resource, name: str, patch: Body) -> None:
-        await self._gently(self._connection.patch(resource.path(None, name), patch, MERGE_PATCH))
+        await self._ignore_missing(self._connection.patch(resource.path(None, name), patch, MERGE_PATCH))
 
-    async def _gently(self, request: Awaitable[bytes]) -> None:
-        """Send a request about something that may be gone."""
+    async def _ignore_missing(self, request: Awaitable[bytes]) -> None:
+        """Send a request for an object that may be gone."""
         try:
             await request
         except ApiError as error:
@@ -281,12 +281,12 @@ class Churn:
                 raise
 
 
-def _told(pod: Body | None) -> str:
-    """Return what a pod says of why it waits."""
+def _pending_reason(pod: Body | None) -> str:
+    """Return why a pod is pending, by its condition."""
     if pod is None:
-        return "it is not there"
+        return "it does not exist"
     conditions = pod["status"].get("conditions", ())
-    return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "nobody says why")
+    return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "it has no condition")
 
 
 def _decoded(item: bytes | msgspec.Raw) -> Body:

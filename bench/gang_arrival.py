@@ -1,4 +1,4 @@
-"""A gang that arrives at a scheduler at rest, and how long it takes until the last of its pods has a node."""
+"""The time until a gang is bound that is created while a scheduler is idle."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 from backlogs import Item, gang, member
-from keeping import cpu_seconds
-from racing import watching
+from result_files import cpu_seconds
+from timed_runs import watching_binds
 
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.bulk_create import create_all
@@ -19,26 +19,26 @@ from cpg_lab.replicas import Replica
 from cpg_lab.specs import ClusterSpec
 
 SPEC = ClusterSpec(gates="native", max_requests_inflight=3000, max_mutating_requests_inflight=1500)
-PATIENCE = 120.0
-"""Seconds for a gang to be bound."""
-REST, CALM = 1.0, 0.03
-"""A scheduler is at rest when for so many seconds it has used no more of a core than this share."""
+TIMEOUT_SECONDS = 120.0
+"""Seconds until a gang must be bound."""
+IDLE_SECONDS, MAX_IDLE_SHARE = 1.0, 0.03
+"""A scheduler is idle when it has used at most this share of a core for so many seconds."""
 
 
-class Arrival(msgspec.Struct, frozen=True):
-    """Seconds until the last bind was seen: since the first request to create the gang, and since the last answer."""
+class BindTimes(msgspec.Struct, frozen=True):
+    """Seconds until the last bind, since the first request to create the gang and since the last answer."""
 
     since_first_request: float
     since_created: float
 
 
-def started(cluster: Cluster, folder: Path) -> Replica:
-    """Start a scheduler that has all the cluster to itself."""
+def start_scheduler(cluster: Cluster, folder: Path) -> Replica:
+    """Start the only scheduler of a cluster."""
     return Replica(cluster.kubeconfig, folder, "measured", settings={"api": "native", "leaderElect": False})
 
 
-async def arrive(connection: Connection, name: str, size: int) -> Arrival:
-    """Create a gang and wait until all of it is bound."""
+async def create_and_time_gang(connection: Connection, name: str, size: int) -> BindTimes:
+    """Create a gang, wait until all its pods are bound, and return how long it took."""
     complete, left = asyncio.Event(), size
     ended = 0.0
 
@@ -49,31 +49,31 @@ async def arrive(connection: Connection, name: str, size: int) -> Arrival:
             ended = time.monotonic()
             complete.set()
 
-    async with watching(connection, SCHEDULER_NAME, on_bind):
+    async with watching_binds(connection, SCHEDULER_NAME, on_bind):
         began = time.monotonic()
         await create(connection, [gang(NATIVE_POD_GROUPS, name, size)])
         await create(connection, [member(name, index, SCHEDULER_NAME) for index in range(size)])
         created = time.monotonic()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await complete.wait()
-    return Arrival(since_first_request=ended - began, since_created=ended - created)
+    return BindTimes(since_first_request=ended - began, since_created=ended - created)
 
 
 async def create(connection: Connection, items: list[Item]) -> None:
-    """Create objects; all of them, or it is an error."""
+    """Create objects; raise if one of them fails."""
     made = await create_all(connection, items)
     if made.failures:
         raise made.failures[0].error
 
 
-async def rest(replica: Replica, patience: float = PATIENCE) -> None:
-    """Wait until a scheduler has nothing to do."""
-    deadline = time.monotonic() + patience
+async def await_idle(replica: Replica, seconds: float = TIMEOUT_SECONDS) -> None:
+    """Wait until a scheduler is idle."""
+    deadline = time.monotonic() + seconds
     before = cpu_seconds(replica.process.pid)
     while time.monotonic() < deadline:
-        await asyncio.sleep(REST)
+        await asyncio.sleep(IDLE_SECONDS)
         now = cpu_seconds(replica.process.pid)
-        if now - before <= CALM * REST:
+        if now - before <= MAX_IDLE_SHARE * IDLE_SECONDS:
             return
         before = now
-    raise LabError(f"the scheduler did not come to rest in {patience:g} s")
+    raise LabError(f"the scheduler was not idle within {seconds:g} s")

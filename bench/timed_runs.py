@@ -1,8 +1,8 @@
-"""One contender on one case: a cluster of its own, a backlog, and the time from the start to the last bind.
+"""One timed run: a new cluster, a backlog, and the time from the start of a scheduler to the last bind.
 
-A cluster of its own, because nothing that one contender leaves behind (events, watch caches, groups that keep their
-protection where no controller manager runs) may be in the way of the next. The end is what a watch of the bound pods
-tells, the same for all.
+Every run has a cluster of its own, so that leftovers of one scheduler (events, watch caches, groups with finalizers
+that no controller manager removes) do not affect the next. A watch of bound pods measures the end in the same way for
+all.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from itertools import groupby
 from pathlib import Path
 
 import msgspec
-from backlogs import FILLER, NAMESPACE, Item, Size
-from installing import environment, installed
-from keeping import cpu_seconds, load, peak_mb
+from backlogs import FILLER_SCHEDULER, NAMESPACE, CaseSize, Item
+from installation import environment, installed
 from phases import phases_of
+from result_files import cpu_seconds, load_average, peak_mb
 
 from cpg_api.core.pod import Pod
 from cpg_client.bulk_create import create_all
@@ -35,23 +35,23 @@ from cpg_lab.processes import Process
 from cpg_lab.specs import ClusterSpec
 
 OURS, PEER, BARE = "cpg-scheduler", "default-scheduler", "bare"
-"""The two by their schedulerName, and binding with nothing decided: what the API server can take."""
+"""Both schedulers by their schedulerName, and bare binds without a scheduler, which measure the API server's limit."""
 
 SPEC = ClusterSpec(
     gates="native", components=("scheduler",), max_requests_inflight=3000, max_mutating_requests_inflight=1500
 )
-SETTLING = 1.0
-"""Seconds that the API server is left alone after the backlog."""
-CREW = 64
-"""Bare binds in flight: as many as ours has."""
+SETTLING_SECONDS = 1.0
+"""Seconds of rest for the API server after the backlog is created."""
+BINDS_IN_FLIGHT = 64
+"""Concurrent bare binds: as many as our scheduler sends."""
 PATH = PODS.path(NAMESPACE)
 
 
 @dataclass
-class Outcome:
-    """What was measured; of one that was given up, ``bound`` is less than ``pods`` and ``seconds`` is the patience.
+class RunResult:
+    """The figures of a run; if it was stopped, ``bound`` is less than ``pods`` and ``seconds`` is the patience.
 
-    ``phases`` are seconds from the start of ours until something was so.
+    ``phases`` are seconds from the start of our scheduler until each phase.
     """
 
     contender: str
@@ -63,24 +63,24 @@ class Outcome:
     cpu_seconds: float = 0.0
     server_cpu_seconds: float = 0.0
     etcd_cpu_seconds: float = 0.0
-    load_before: float = field(default_factory=load)
+    load_before: float = field(default_factory=load_average)
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
-        """Binds a second."""
+        """Binds per second."""
         return self.bound / self.seconds
 
 
 Show = Callable[[int, int], None]
-"""Is told how many pods are bound, of how many."""
+"""Is called with the number of bound pods and of all pods."""
 
 
-def race(contender: str, size: Size, *, patience: float, show: Show) -> Outcome:
-    """Measure a contender on a case of a size, in a cluster that is made for it."""
+def run_contender(contender: str, size: CaseSize, *, patience: float, show: Show) -> RunResult:
+    """Run one contender on a case, in a new cluster."""
     with Cluster(SPEC) as cluster:
         commands = _commands(cluster)
-        cluster.stop_component("scheduler")  # it was started with the rest; its time comes later
+        cluster.stop_component("scheduler")  # the cluster started it; the run starts it again later
         cluster.add_nodes(size.nodes)
         if contender == BARE:
             return asyncio.run(_bare(cluster, size, show))
@@ -88,7 +88,7 @@ def race(contender: str, size: Size, *, patience: float, show: Show) -> Outcome:
 
 
 def _commands(cluster: Cluster) -> dict[str, list[str]]:
-    """Return how either is started, and give both the same rights, as users whom the API server does not exempt."""
+    """Return the command of each scheduler; both get the same rights, as users subject to flow control."""
     cluster.kubectl("create", "serviceaccount", "bench", "-n", "kube-system")
     for name, subject in (("ours", "--serviceaccount=kube-system:bench"), ("peer", "--user=system:kube-scheduler")):
         cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", subject)
@@ -103,24 +103,24 @@ def _commands(cluster: Cluster) -> dict[str, list[str]]:
 
 
 async def _create(connection: Connection, items: Iterable[Item]) -> int:
-    """Create a backlog, kind by kind, and return how many pods of it wait."""
+    """Create a backlog, kind by kind; return the number of its pending pods."""
     waiting = 0
     for _, stage in groupby(items, key=lambda item: item[0]):
         objects = list(stage)
-        waiting += sum(path == PATH and body["spec"]["schedulerName"] != FILLER for path, body in objects)
+        waiting += sum(path == PATH and body["spec"]["schedulerName"] != FILLER_SCHEDULER for path, body in objects)
         made = await create_all(connection, objects)
         if made.failures:
             raise made.failures[0].error
-    await asyncio.sleep(SETTLING)
+    await asyncio.sleep(SETTLING_SECONDS)
     return waiting
 
 
 async def _timed(
-    cluster: Cluster, size: Size, contender: str, *, command: list[str], patience: float, show: Show
-) -> Outcome:
-    """Start a scheduler on its backlog, and wait until all pods have a node, or patience is at its end."""
+    cluster: Cluster, size: CaseSize, contender: str, *, command: list[str], patience: float, show: Show
+) -> RunResult:
+    """Start a scheduler on its backlog, and wait until all pods have a node, or for ``patience`` seconds."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        outcome = Outcome(contender, await _create(connection, size.backlog(contender)))
+        outcome = RunResult(contender, await _create(connection, size.backlog(contender)))
         server, etcd = (cluster.processes[name].pid for name in ("apiserver", "etcd"))
         used = cpu_seconds(server), cpu_seconds(etcd)
         complete = asyncio.Event()
@@ -134,7 +134,7 @@ async def _timed(
             if outcome.bound == outcome.pods:
                 complete.set()
 
-        async with watching(connection, contender, on_bind):
+        async with watching_binds(connection, contender, on_bind):
             began, at = time.monotonic(), time.time()
             log = cluster.kubeconfig.with_name(f"{contender}.log")
             process = await asyncio.to_thread(Process, contender, command, log=log, env=environment())
@@ -158,8 +158,8 @@ async def _timed(
 
 
 @contextlib.asynccontextmanager
-async def watching(connection: Connection, scheduler: str, on_bind: Callable[[], None]) -> AsyncIterator[None]:
-    """Tell of pods that come to have a node: only these cross the wire, and nothing of them is decoded."""
+async def watching_binds(connection: Connection, scheduler: str, on_bind: Callable[[], None]) -> AsyncIterator[None]:
+    """Call ``on_bind`` for each pod that gets a node: the watch selects only these, and decodes none of them."""
     selected = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName!="}
     version = (await list_all(connection, PATH, selected)).resource_version
     accepted = asyncio.Event()
@@ -179,10 +179,10 @@ async def watching(connection: Connection, scheduler: str, on_bind: Callable[[],
         reading.cancel()
 
 
-async def _bare(cluster: Cluster, size: Size, show: Show) -> Outcome:
-    """Bind the pods in turn to the nodes, as fast as the client can, with nobody looking."""
+async def _bare(cluster: Cluster, size: CaseSize, show: Show) -> RunResult:
+    """Bind the pods to the nodes in turn, as fast as the client can, without any watch."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        outcome = Outcome(BARE, await _create(connection, size.backlog(BARE)))
+        outcome = RunResult(BARE, await _create(connection, size.backlog(BARE)))
         pods = [msgspec.json.decode(item, type=Pod) for item in (await list_all(connection, PATH)).items]
         names = size.nodes.names()
         todo = iter([(pod.metadata, names[index % len(names)]) for index, pod in enumerate(pods)])
@@ -195,7 +195,7 @@ async def _bare(cluster: Cluster, size: Size, show: Show) -> Outcome:
 
         began = time.monotonic()
         async with asyncio.TaskGroup() as crew:
-            for _ in range(CREW):
+            for _ in range(BINDS_IN_FLIGHT):
                 crew.create_task(work())
         outcome.seconds = time.monotonic() - began
         return outcome
