@@ -1,4 +1,4 @@
-"""The chart as it runs: its pods are containers of our image on real nodes, and place trees on simulated ones."""
+"""Fixtures for the chart: its pods run as containers on real nodes and place trees on simulated nodes."""
 
 import json
 import shutil
@@ -24,14 +24,14 @@ SPACE = "kube-cpg"
 REAL = "lab.cpg.dev/real"
 NODES = "2 blocks x 2 racks x 4 nodes, cpu=4, memory=16Gi"
 LATER_FIELD, LATER_VALUE = "preferredTopology", "userRoles"
-"""What an older chart lacks: of the kinds, and of the values."""
+"""A field of the kinds and a value that the older chart lacks."""
 
 Helm = Callable[..., str]
 Plain = dict[str, Any]
 
 
 def values() -> list[str]:
-    """Return the values that the lab needs: our image as it was built here, on nodes whose network is all there is."""
+    """Return the values for the lab: the image built here, on nodes that have only the host network."""
     part = {"hostNetwork": True, "nodeSelector": {REAL: "true"}}
     given = {
         "image": {"repository": "localhost/kube-cpg", "pullPolicy": "Never"},
@@ -43,7 +43,7 @@ def values() -> list[str]:
 
 @pytest.fixture(scope="session")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the chart as it might have been before: one field of the kinds and one value had not been thought of."""
+    """Return an older chart without one field of the kinds and one value."""
     folder = tmp_path_factory.mktemp("older") / "kube-cpg"
     shutil.copytree(CHART, folder)
     about = folder / "Chart.yaml"
@@ -60,8 +60,8 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def without(value: Any, name: str) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """Return plain data without any key of a name."""
+def without(value: Any, name: str) -> Any:  # noqa: ANN401 - plain YAML data
+    """Return plain data without the keys of a name."""
     if isinstance(value, dict):
         return {key: without(one, name) for key, one in value.items() if key != name}
     return [without(one, name) for one in value] if isinstance(value, list) else value
@@ -69,7 +69,7 @@ def without(value: Any, name: str) -> Any:  # noqa: ANN401 - whatever YAML holds
 
 @pytest.fixture(scope="session")
 def image() -> Path:
-    """Build the image, unless it is there already."""
+    """Build the image unless it exists."""
     command = [sys.executable, str(ROOT / "tools" / "images.py"), "--base", "stand-in", "--archive", str(ARCHIVE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a program of ours
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,7 +78,7 @@ def image() -> Path:
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with simulated nodes, in which pods get the tokens of their service accounts."""
+    """Run a cluster with simulated nodes, where pods get tokens of their service accounts."""
     spec = ClusterSpec(
         components=("controller-manager", "scheduler", "kwok"),
         nodes=(NodePool.parse(NODES),),
@@ -102,7 +102,7 @@ def nodes(cluster: Cluster, image: Path) -> Iterator[list[RealNode]]:
 
 @pytest.fixture(scope="package")
 def helm(cluster: Cluster) -> Helm:
-    """Return helm, which fails the test with its own words when it fails."""
+    """Return helm; an error of helm fails the test with its output."""
     program = building.ensure(["helm"])["helm"]
 
     def run(*arguments: str) -> str:
@@ -115,10 +115,10 @@ def helm(cluster: Cluster) -> Helm:
 
 
 class Installed:
-    """A cluster with the chart in it, and what the tests ask of it."""
+    """A cluster with the chart, and the queries of the tests."""
 
     def __init__(self, cluster: Cluster, helm: Helm) -> None:
-        """Look at a cluster."""
+        """Wrap a cluster."""
         self.cluster = cluster
         self._helm = helm
 
@@ -127,7 +127,7 @@ class Installed:
         return self._helm(*arguments)
 
     def upgrade(self, *arguments: str) -> None:
-        """Upgrade to the chart as it is, with other values."""
+        """Upgrade to the current chart with further values."""
         self._helm("upgrade", "kube-cpg", str(CHART), *values(), *arguments, "--wait", "--timeout", "90s")
 
     def got(self, *arguments: str) -> list[Plain]:
@@ -137,12 +137,12 @@ class Installed:
         return items
 
     def pods_of(self, part: str) -> dict[str, Plain]:
-        """Return the pods of one of our processes, by name."""
+        """Return the pods of a process by name."""
         found = self.got("pods", "-n", SPACE, "-l", f"app.kubernetes.io/component={part}")
         return {pod["metadata"]["name"]: pod for pod in found}
 
     def leaders_pod(self) -> str:
-        """Return the name of the pod that holds the scheduler's lease; it is known by its node, whose name it has."""
+        """Return the name of the pod with the scheduler's lease; with hostNetwork the lease names its node."""
         (lease,) = self.got("lease", "-n", SPACE, "kube-cpg-scheduler")
         holder = lease["spec"]["holderIdentity"]
         (found,) = [
@@ -153,7 +153,7 @@ class Installed:
 
 @pytest.fixture(scope="package")
 def installed(cluster: Cluster, nodes: list[RealNode], helm: Helm) -> Iterator[Installed]:
-    """Install the chart; what its containers wrote is shown where a test fails."""
+    """Install the chart; write the logs of its containers to standard error at the end."""
     try:
         helm("install", "kube-cpg", str(CHART), "--create-namespace", *values(), "--wait", "--timeout", "120s")
         yield Installed(cluster, helm)

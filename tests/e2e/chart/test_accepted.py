@@ -1,4 +1,4 @@
-"""What the chart renders, asked of real API servers, which know every field of every object."""
+"""Real API servers accept every rendered object with strict validation."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module", params=["1.37", "1.30"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Run a cluster with kinds of the Prometheus Operator and of cert-manager, and the namespaces that values name."""
+    """Run a cluster with the kinds of the Prometheus Operator and cert-manager, and the namespaces of the values."""
     kinds = (
         module_sources.fetch_module("prometheus-operator", PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
     )
@@ -40,7 +40,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_object_is_accepted(cluster: Cluster, file: Path) -> None:
-    """With strict validation nothing is unknown, of the wrong type or missing."""
+    """No field is unknown, missing or of the wrong type."""
     objects = charts.render(CHART, yaml.safe_load(file.read_text("utf-8")), namespace=SPACE)
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     told = cluster.kubectl(
@@ -49,8 +49,8 @@ def test_every_object_is_accepted(cluster: Cluster, file: Path) -> None:
     assert len(told.stdout.split()) == len(objects)
 
 
-def test_monitoring_needs_no_force_where_it_is_served(cluster: Cluster) -> None:
-    """Helm asks the API server by itself."""
+def test_monitoring_needs_no_force_if_its_kinds_are_served(cluster: Cluster) -> None:
+    """Helm asks the API server which kinds it serves."""
     monitoring = {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")}
     helm = building.ensure(["helm"])["helm"]
     command = [str(helm), "--kubeconfig", str(cluster.kubeconfig), "install", SPACE, str(CHART), "--namespace", SPACE]

@@ -1,4 +1,4 @@
-"""What Helm says after the install: three commands, which work."""
+"""The notes after the install contain three commands that work."""
 
 import os
 import re
@@ -13,25 +13,25 @@ from cpg_lab import building
 if TYPE_CHECKING:
     from tests.e2e.chart.conftest import Installed
 
-WATCHED = 3.0
-"""Seconds for which a command that watches is watched."""
+WATCH_SECONDS = 3.0
+"""How long a command with --watch runs."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.realnode]
 
 
 def shell(installed: "Installed", home: Path, command: str) -> str:
-    """Run a command as the user would, and return what it prints; one that watches is stopped after a while."""
+    """Run a command as a user would and return its output; stop one with --watch after a while."""
     programs = building.ensure(["helm", "kubectl"])
     path = os.pathsep.join(str(program.parent) for program in programs.values())
     environment = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(installed.cluster.kubeconfig)}
     try:
-        done = subprocess.run(  # noqa: S603 - what our own chart says
+        done = subprocess.run(  # noqa: S603 - a command of our chart
             command.split(),
             env=environment,
             capture_output=True,
             text=True,
             check=False,
-            timeout=WATCHED if "--watch" in command else 90,
+            timeout=WATCH_SECONDS if "--watch" in command else 90,
         )
     except subprocess.TimeoutExpired as watched:
         return (watched.stdout or b"").decode()
@@ -40,7 +40,7 @@ def shell(installed: "Installed", home: Path, command: str) -> str:
 
 
 def test_the_next_three_commands_work(installed: "Installed", tmp_path: Path) -> None:
-    """They place a gang, show it, and tell about it."""
+    """They place a gang, list it and describe it."""
     notes = installed.helm("get", "notes", "kube-cpg")
     commands = re.findall(r"^ {5}(\S.*)$", notes, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["helm", "kubectl", "kubectl"]

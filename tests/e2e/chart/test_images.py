@@ -1,6 +1,6 @@
-"""The image as it was built: what is in it, who runs in it, and that its programs start from it.
+"""The built image: its content, its user, its labels, and that its programs start.
 
-That its processes do their work in containers is shown by `test_installed.py`.
+`test_installed.py` runs its processes in containers.
 """
 
 import importlib.metadata
@@ -19,16 +19,16 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "kube-cpg" / "Chart.yaml"
-NOBODY = "65532:65532"
+UNPRIVILEGED = "65532:65532"
 PROGRAMS = ("cpg-operator", "cpg-scheduler")
-"""What the chart starts, each by this name alone."""
+"""The programs that the chart starts by name."""
 
-PACKED_MEGABYTES = 130
-OURS_MEGABYTES = 130
-"""What the image may come to, compressed as a whole, and unpacked as far as it is ours."""
+MAX_COMPRESSED_MEGABYTES = 130
+MAX_UNPACKED_MEGABYTES = 130
+"""The limits of the whole image compressed, and of our part unpacked."""
 
 OPEN_TO_ALL = {"tmp", "var/tmp", "run/lock", "dev/shm"}
-"""Folders in which any Linux lets anybody write; the chart's file system is read-only as a whole."""
+"""Folders that are writable for every user on Linux; in the chart the whole file system is read-only."""
 
 Plain = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Image:
         self.root = folder / "root"
         self.root.mkdir()
         with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="fully_trusted")  # noqa: S202 - we have built it
+            packed.extractall(folder, filter="fully_trusted")  # noqa: S202 - our own build
         self._blobs = folder / "blobs"
         (manifest,) = json.loads((folder / "index.json").read_text())["manifests"]
         layers: Plain = self._read(manifest)
@@ -52,24 +52,24 @@ class Image:
         for layer in layers["layers"]:
             with tarfile.open(self._blob(layer)) as packed:
                 packed.extractall(self.root, filter="fully_trusted")  # noqa: S202 - likewise
-        for removed in self.root.rglob(".wh.*"):  # so a layer says that something of an earlier one is not there
-            pytest.fail(f"{removed}: this test does not know how to remove what a layer takes away")
+        for removed in self.root.rglob(".wh.*"):  # a whiteout: the layer removes a file of an earlier one
+            pytest.fail(f"{removed}: this test does not support whiteouts")
 
     def run(self, *command: str) -> str:
-        """Run a program as a container would: as nobody, with the image's environment, on a read-only file system."""
+        """Run a program as in a container: unprivileged, with the image's environment and a read-only file system."""
         environment = ["HOME=/", *self.config["Env"]]
         mounts = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && mount -t proc proc "$0/proc"'
-        start = f'{mounts} && exec chroot --userspec={NOBODY} "$0" /usr/bin/env -i "$@"'
+        start = f'{mounts} && exec chroot --userspec={UNPRIVILEGED} "$0" /usr/bin/env -i "$@"'
         spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        told = subprocess.run(  # noqa: S603 - built here
+        done = subprocess.run(  # noqa: S603 - built here
             [*spaces, "sh", "-c", start, str(self.root), *environment, *command],
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
         )
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def _read(self, reference: Plain) -> Plain:
         found: Plain = json.loads(self._blob(reference).read_text())
@@ -86,13 +86,13 @@ def unpacked(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 def installed(image: Image) -> Iterator[importlib.metadata.Distribution]:
-    """Yield what is installed in the image beside Python itself."""
+    """Yield the packages installed in the image."""
     (packages,) = image.root.glob("opt/kube-cpg/lib/python3*/site-packages")
     return iter(importlib.metadata.distributions(path=[str(packages)]))
 
 
-def test_all_say_one_version(unpacked: Image) -> None:
-    """The project, the chart, the image's label, and each program out of the image."""
+def test_versions_agree(unpacked: Image) -> None:
+    """The project, the chart, the label of the image and each program in it have the same version."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load(CHART.read_text())
     labels = unpacked.config["Labels"]
@@ -102,7 +102,7 @@ def test_all_say_one_version(unpacked: Image) -> None:
 
 
 def test_every_program_starts_from_the_image(unpacked: Image) -> None:
-    """All that the project installs: none lacks a module that only a developer has."""
+    """No program needs a module that only a developer has."""
     (ours,) = (one for one in installed(unpacked) if one.name == "kube-cpg")
     programs = {entry.name for entry in ours.entry_points if entry.group == "console_scripts"}
     assert programs >= {*PROGRAMS}
@@ -111,7 +111,7 @@ def test_every_program_starts_from_the_image(unpacked: Image) -> None:
 
 
 def test_the_bill_of_materials_lists_what_is_installed(unpacked: Image) -> None:
-    """No more, no less, each with its version, licence and digest."""
+    """It lists exactly the installed packages with version, licence and digest."""
     components = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())["components"]
     ours = [one for one in components if one["purl"].startswith("pkg:pypi/")]
     listed = {(one["name"].lower().replace("_", "-"), one["version"]) for one in ours}
@@ -122,7 +122,7 @@ def test_the_bill_of_materials_lists_what_is_installed(unpacked: Image) -> None:
 
 
 def test_the_bill_of_materials_lists_the_base(unpacked: Image) -> None:
-    """Python as it says itself what it is, and each package that dpkg has installed, with its version."""
+    """It lists Python and each package of dpkg with its version."""
     components = json.loads((unpacked.root / "usr/share/kube-cpg/sbom.json").read_text())["components"]
     (python,) = (one for one in components if one["purl"].startswith("pkg:generic/python@"))
     assert unpacked.run("/opt/kube-cpg/bin/python3", "--version").strip() == f"Python {python['version']}"
@@ -133,15 +133,15 @@ def test_the_bill_of_materials_lists_the_base(unpacked: Image) -> None:
     assert len(listed) > 50
 
 
-def test_it_is_small(unpacked: Image) -> None:
-    """What a node has to pull, and what it takes there; most of it is numpy and the base."""
+def test_the_image_is_small(unpacked: Image) -> None:
+    """Both the pull and the unpacked size are limited; most of it is numpy and the base."""
     files = [path.lstat().st_size for path in (unpacked.root / "opt").rglob("*") if not path.is_symlink()]
-    assert sum(files) < OURS_MEGABYTES * 2**20
-    assert unpacked.packed < PACKED_MEGABYTES * 2**20
+    assert sum(files) < MAX_UNPACKED_MEGABYTES * 2**20
+    assert unpacked.packed < MAX_COMPRESSED_MEGABYTES * 2**20
 
 
-def test_the_labels_say_what_it_is(unpacked: Image) -> None:
-    """By the names that registries show."""
+def test_the_image_has_the_oci_labels(unpacked: Image) -> None:
+    """Registries show these labels."""
     labels = {name.rpartition(".")[2]: value for name, value in unpacked.config["Labels"].items()}
     assert labels["title"] == "kube-cpg"
     assert labels["licenses"] == "Apache-2.0"
@@ -150,10 +150,10 @@ def test_the_labels_say_what_it_is(unpacked: Image) -> None:
     assert labels["name"].endswith("kube-cpg-base")
 
 
-def test_nobody_runs_in_it_and_can_write_nothing(unpacked: Image) -> None:
-    """Its user is no root and owns nothing; what is of the project belongs to root, and only root changes it."""
-    assert unpacked.config["User"] == NOBODY
-    assert unpacked.run("id", "-u").strip() == NOBODY.partition(":")[0]
+def test_the_user_of_the_image_cannot_write_to_it(unpacked: Image) -> None:
+    """It is not root and owns nothing; our files belong to root and only root can change them."""
+    assert unpacked.config["User"] == UNPRIVILEGED
+    assert unpacked.run("id", "-u").strip() == UNPRIVILEGED.partition(":")[0]
     found = set()
     for path in unpacked.root.rglob("*"):
         status = path.lstat()

@@ -1,4 +1,4 @@
-"""The chart, installed as a user would, with its processes in containers."""
+"""The chart, installed as by a user, with its processes in containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.e2e.chart.conftest import Installed
 
 TREE = Path(__file__).parents[3] / "examples" / "02-tree" / "objects.yaml"
-TAKE_OVER = 15.0
+TAKEOVER_SECONDS = 15.0
 
 pytestmark = [pytest.mark.e2e, pytest.mark.realnode]
 
@@ -46,12 +46,12 @@ def gang(name: str) -> str:
 
 
 def is_bound(installed: Installed, name: str) -> bool:
-    """Tell whether both pods of a gang have a node."""
+    """Return whether both pods of a gang have a node."""
     return all(pod["spec"].get("nodeName") for pod in installed.got("pods", "-l", f"gang={name}"))
 
 
-def binds_told(installed: Installed) -> Counter[str]:
-    """Return how often a bind of each pod has been told of, by any replica."""
+def logged_binds(installed: Installed) -> Counter[str]:
+    """Return the number of logged binds of each pod, in all replicas."""
     events = installed.got("events.events.k8s.io", "--field-selector", "reason=Scheduled,regarding.kind=Pod")
     told = Counter[str]()
     for one in events:
@@ -59,21 +59,21 @@ def binds_told(installed: Installed) -> Counter[str]:
     return told
 
 
-def test_every_process_runs_at_the_first_try(installed: Installed) -> None:
-    """All pods are ready, replicas on nodes of their own, and no container was started twice."""
+def test_every_process_starts_without_a_restart(installed: Installed) -> None:
+    """All pods are ready, replicas are on different nodes, and no container was restarted."""
     schedulers, operators = installed.pods_of("scheduler"), installed.pods_of("operator")
     states = [state for pod in (schedulers | operators).values() for state in pod["status"]["containerStatuses"]]
     assert [(state["ready"], state["restartCount"]) for state in states] == [(True, 0)] * 3
     assert len({pod["spec"]["nodeName"] for pod in schedulers.values()}) == len(schedulers)
 
 
-def test_helm_test_is_green(installed: Installed) -> None:
-    """The chart's own test places a gang of one, whose container runs."""
+def test_helm_test_succeeds(installed: Installed) -> None:
+    """The test of the chart places a gang of one pod, and its container runs."""
     assert "Succeeded" in installed.helm("test", "kube-cpg", "--timeout", "60s")
 
 
 def test_a_tree_is_placed_by_the_scheduler_in_its_pod(installed: Installed) -> None:
-    """The example goes from pending to placed: one block, each replica in one rack."""
+    """The example is placed in one block, each replica in one rack."""
     installed.cluster.kubectl("apply", "-f", str(TREE))
     installed.cluster.wait(lambda: all(pod["spec"].get("nodeName") for pod in installed.got("pods")), what="all binds")
     racks = [pod["spec"]["nodeName"].rpartition("-")[0] for pod in installed.got("pods")]
@@ -81,16 +81,16 @@ def test_a_tree_is_placed_by_the_scheduler_in_its_pod(installed: Installed) -> N
     assert sorted(Counter(racks).values()) == [5, 5]
 
 
-def test_another_takes_over_from_a_leader_that_is_deleted(installed: Installed) -> None:
-    """The gang that comes after the leader's end waits for seconds, not for ever."""
+def test_a_standby_takes_over_from_a_deleted_leader(installed: Installed) -> None:
+    """A gang that is created after the end of the leader is placed within seconds."""
     leader = installed.leaders_pod()
     installed.cluster.kubectl("delete", "pod", "-n", "kube-cpg", leader, "--wait=false")
     installed.cluster.kubectl("create", "-f", "-", input=gang("after-the-leader"))
-    installed.cluster.wait(lambda: is_bound(installed, "after-the-leader"), timeout=TAKE_OVER, what="the take-over")
+    installed.cluster.wait(lambda: is_bound(installed, "after-the-leader"), timeout=TAKEOVER_SECONDS, what="its binds")
 
 
 def test_an_upgrade_and_a_rollback_lose_no_gang(installed: Installed) -> None:
-    """While the processes are replaced, twice, gangs come; each is placed whole, and no pod twice."""
+    """Gangs created during both are placed as a whole, and no pod is bound twice."""
     names: list[str] = []
     rolled = threading.Event()
 
@@ -110,12 +110,12 @@ def test_an_upgrade_and_a_rollback_lose_no_gang(installed: Installed) -> None:
         coming.join()
     installed.cluster.wait(lambda: all(is_bound(installed, name) for name in names), what="all gangs")
     uids = {pod["metadata"]["uid"] for pod in installed.got("pods") if pod["metadata"]["labels"].get("gang") in names}
-    installed.cluster.wait(lambda: uids <= {*binds_told(installed)}, what="words about all binds")
-    assert {*binds_told(installed).values()} == {1}
+    installed.cluster.wait(lambda: uids <= {*logged_binds(installed)}, what="words about all binds")
+    assert {*logged_binds(installed).values()} == {1}
 
 
-def test_what_runs_goes_on_without_the_chart(installed: Installed) -> None:
-    """After the uninstall every pod is where it was, and groups can be deleted: nothing waits for somebody gone."""
+def test_running_pods_outlive_the_uninstall(installed: Installed) -> None:
+    """Every pod keeps its node, and groups can be deleted without an operator."""
     before = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in installed.got("pods")}
     installed.helm("uninstall", "kube-cpg", "--wait", "--timeout", "60s")
     assert {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in installed.got("pods")} == before

@@ -1,4 +1,4 @@
-"""The chart, installed as a user would."""
+"""The kinds of the chart through install, upgrade and uninstall."""
 
 import datetime as dt
 import json
@@ -45,13 +45,13 @@ def helm(cluster: Cluster) -> Helm:
 
 
 def served(cluster: Cluster) -> set[str]:
-    """Return the kinds of ours that the API server serves."""
+    """Return our kinds that the API server serves."""
     answer = cluster.kubectl("api-resources", "--api-group", "scheduling.cpg.dev", "-o", "name").stdout
     return {line.partition(".")[0] for line in answer.split()}
 
 
-def test_install_upgrade_and_uninstall_keep_what_users_have(helm: Helm, cluster: Cluster) -> None:
-    """The kinds are served after the install, and a group outlives an upgrade and the chart itself."""
+def test_groups_outlive_upgrade_and_uninstall(helm: Helm, cluster: Cluster) -> None:
+    """The kinds are served after the install, and a group stays until after the uninstall."""
     done = helm("install", "kube-cpg", str(CHART), *KINDS_ALONE)
     assert done.returncode == 0, done.stderr
     assert "only the kinds" in done.stdout
@@ -62,20 +62,20 @@ def test_install_upgrade_and_uninstall_keep_what_users_have(helm: Helm, cluster:
         assert cluster.kubectl("get", "cpg", "train-job", "-o", "name").stdout.strip().endswith("/train-job")
 
 
-def test_manifests_are_what_the_chart_says() -> None:
-    """The manifest for those without Helm, and the chart's README, are generated from it as it is now."""
+def test_generated_files_are_current() -> None:
+    """install.yaml, the README of the chart and the page on monitoring match the chart."""
     command = [sys.executable, str(ROOT / "tools" / "generate_manifests.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a program of ours
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nothing_is_installed_where_that_is_wished(helm: Helm) -> None:
-    """Whoever installs the kinds by other means switches them off."""
+def test_the_kinds_can_be_left_out(helm: Helm) -> None:
+    """With crds.install=false the chart renders no CustomResourceDefinition."""
     assert "CustomResourceDefinition" not in helm("template", str(CHART), *IMAGE, "--set", "crds.install=false").stdout
 
 
-def test_the_webhooks_certificate_is_the_operators_and_left_alone_by_upgrades(helm: Helm, cluster: Cluster) -> None:
-    """Every render is the same, without a certificate; what the operator has written meanwhile stays."""
+def test_upgrades_keep_the_certificate_of_the_webhook(helm: Helm, cluster: Cluster) -> None:
+    """Every render is equal and without a certificate, and the one that the operator has written stays."""
     values = (*IMAGE, "--set", "webhook.enabled=true,scheduler.enabled=false,operator.releaseOnUninstall=false")
     first, second = (helm("template", "kube-cpg", str(CHART), *values).stdout for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""Helm's own ways in and out, where what it waits for depends on us; what a kubelet would do is done here."""
+"""Hooks of Helm that depend on our processes: test, uninstall, adoption. The tests do the work of the kubelet."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster without anybody who would make pods."""
+    """Run a cluster without controllers, so that no pods are created."""
     with Cluster(ClusterSpec()) as running:
         for name in (SPACE, TEAM, "elsewhere"):
             running.kubectl("create", "namespace", name)
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def helm(cluster: Cluster) -> Helm:
-    """Return helm, at work beside us."""
+    """Return helm as a process that runs beside the test."""
     program = building.ensure(["helm"])["helm"]
 
     def start(*arguments: str, namespace: str = SPACE) -> subprocess.Popen[str]:
@@ -53,39 +53,39 @@ def helm(cluster: Cluster) -> Helm:
     return start
 
 
-def told(work: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Return the exit code and the words of a helm that comes to its end."""
+def result_of(work: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Wait for helm and return its exit code and output."""
     text, _ = work.communicate(timeout=120)
     return work.returncode, text
 
 
 def got(cluster: Cluster, *names: str) -> Plain:
-    """Return an object, or nothing where there is none."""
+    """Return an object, or an empty dict if it does not exist."""
     text = cluster.kubectl("get", *names, "--ignore-not-found", "-o", "json").stdout
     found: Plain = json.loads(text or "{}")
     return found
 
 
 def served(cluster: Cluster) -> str:
-    """Return the kinds of ours that the API server serves."""
+    """Return our kinds that the API server serves."""
     return cluster.kubectl("api-resources", "--api-group", "scheduling.cpg.dev", "-o", "name").stdout
 
 
 def installed(cluster: Cluster, helm: Helm, *arguments: str) -> list[Plain]:
-    """Install the chart, and return its Deployments."""
-    code, text = told(helm("install", "kube-cpg", str(CHART), *IMAGE, *arguments))
+    """Install the chart and return its Deployments."""
+    code, text = result_of(helm("install", "kube-cpg", str(CHART), *IMAGE, *arguments))
     assert code == 0, text
     found: list[Plain] = got(cluster, "deployments", "-n", SPACE).get("items", [])
     return found
 
 
-def test_the_charts_own_test_can_be_run_again(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
-    """It fails where nobody schedules, and its pod goes, so that the next finds room; in a namespace that is ours."""
+def test_helm_test_can_be_repeated(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
+    """Without a scheduler it fails and deletes its pod; it runs in the first of `namespaces`."""
     deployments = installed(cluster, helm, "--set", f"namespaces={{{TEAM}}}")
     name = ("-n", TEAM, "pod/kube-cpg-test")
     operators = [one for one in deployments if "operator" in one["metadata"]["name"]]
     with Deployments(cluster.access, operators, folder=tmp_path):
-        code, text = told(helm("test", "kube-cpg", "--timeout", "3s"))
+        code, text = result_of(helm("test", "kube-cpg", "--timeout", "3s"))
         assert code != 0, text
         group = ("-n", TEAM, "podgroup/kube-cpg-test")
         cluster.wait(lambda: bool(got(cluster, *group)["metadata"].get("finalizers")), what="finalizers")
@@ -94,43 +94,43 @@ def test_the_charts_own_test_can_be_run_again(cluster: Cluster, helm: Helm, tmp_
         cluster.kubectl(
             "patch", *name, "--subresource=status", "--type=merge", "-p", '{"status":{"phase":"Succeeded"}}'
         )
-        assert told(again)[0] == 0
+        assert result_of(again)[0] == 0
         cluster.kubectl("delete", *name)
         cluster.kubectl("delete", *group, "--timeout=20s")
-    assert told(helm("uninstall", "kube-cpg", "--no-hooks"))[0] == 0
+    assert result_of(helm("uninstall", "kube-cpg", "--no-hooks"))[0] == 0
 
 
-def test_kinds_that_were_left_are_taken_over(cluster: Cluster, helm: Helm) -> None:
-    """By a release of another name in another namespace, with the option that the document names."""
+def test_another_release_can_adopt_kept_kinds(cluster: Cluster, helm: Helm) -> None:
+    """A release of another name and namespace needs the option that the document names."""
     installed(cluster, helm, *KINDS_ALONE)
-    assert told(helm("uninstall", "kube-cpg"))[0] == 0
+    assert result_of(helm("uninstall", "kube-cpg"))[0] == 0
     assert "podgroups" in served(cluster)
     another = ("another", str(CHART), *KINDS_ALONE)
-    code, text = told(helm("install", *another, namespace="elsewhere"))
+    code, text = result_of(helm("install", *another, namespace="elsewhere"))
     assert (code, "invalid ownership metadata" in text) == (1, True)
-    code, text = told(helm("install", *another, "--take-ownership", namespace="elsewhere"))
+    code, text = result_of(helm("install", *another, "--take-ownership", namespace="elsewhere"))
     assert code == 0, text
-    assert told(helm("upgrade", *another, namespace="elsewhere"))[0] == 0
-    assert told(helm("uninstall", "another", namespace="elsewhere"))[0] == 0
+    assert result_of(helm("upgrade", *another, namespace="elsewhere"))[0] == 0
+    assert result_of(helm("uninstall", "another", namespace="elsewhere"))[0] == 0
     cluster.kubectl("delete", "crd", "--timeout=20s", *served(cluster).split())
 
 
-def test_kinds_go_with_the_chart_where_that_is_wished(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
-    """Also with groups in use, and by a helm that waits: the operator goes first, then finalizers, then the rest."""
+def test_an_uninstall_can_delete_the_kinds(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
+    """With groups in use and `--wait` the operator is stopped first, then finalizers are removed, then the rest."""
     deployments = installed(cluster, helm, *OPERATOR_ALONE, "--set", "crds.keep=false")
     with Deployments(cluster.access, deployments, folder=tmp_path) as running:
         cluster.kubectl("create", "-f", str(GROUP))
         cluster.wait(lambda: bool(got(cluster, "podgroup/ring")["metadata"].get("finalizers")), what="finalizers")
         uninstall = helm("uninstall", "kube-cpg", "--wait", "--timeout", "60s")
         name = ("-n", SPACE, "job/kube-cpg-release")
-        cluster.wait(lambda: bool(got(cluster, *name)), timeout=20, what="the way out")
+        cluster.wait(lambda: bool(got(cluster, *name)), timeout=20, what="the Job of the uninstall")
         (operator,) = got(cluster, "deployments", "-n", SPACE).get("items", [])
         assert operator["spec"]["replicas"] == 0
         running.stop()
         run_job(cluster.access, got(cluster, *name), folder=tmp_path)
         status = json.dumps({"status": ENDED})
         cluster.kubectl("patch", *name, "--subresource=status", "--type=merge", "-p", status)
-        code, text = told(uninstall)
+        code, text = result_of(uninstall)
     assert code == 0, text
     assert served(cluster) == ""
     assert got(cluster, "deployments", "-n", SPACE).get("items", []) == []

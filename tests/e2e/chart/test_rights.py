@@ -1,4 +1,4 @@
-"""What the chart's accounts may do: the API server is asked, about everything that it serves."""
+"""The rights of the chart's accounts, checked for every verb on every resource that the API server serves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROLES = ROOT / "charts" / "kube-cpg" / "files" / "roles"
 NEEDS = Path(__file__).with_name("needs.yaml")
 PARTS = ("scheduler", "operator", "release")
 LIMITED, OURS, ANOTHER = "limited", ("left", "right"), "another"
-"""A release that may work in two namespaces, and a namespace that is none of them."""
+"""A release limited to two namespaces, and a namespace outside them."""
 
 FOREIGN = {"auto": "none", "crd": "scheduling.k8s.io", "native": "scheduling.cpg.dev"}
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -41,14 +41,14 @@ SPECIAL = (
     *(("certificates.k8s.io", "signers", verb) for verb in ("approve", "sign", "attest")),
     ("*", "*", "*"),
 )
-"""Verbs that discovery does not tell of."""
+"""Verbs that discovery does not list."""
 
 IN_FLIGHT = 64
 Plain = dict[str, Any]
 
 
 class Right(NamedTuple):
-    """Something that somebody may do; a resource may have a subresource, and be one object only."""
+    """A verb on a resource or subresource, optionally of one object only."""
 
     group: str
     resource: str
@@ -57,7 +57,7 @@ class Right(NamedTuple):
 
 
 class Account(NamedTuple):
-    """A service account of a release, and where that release may work; everywhere, if nowhere is said."""
+    """A service account of a release and the namespaces of that release; none means all."""
 
     part: str
     release: str = "kube-cpg"
@@ -70,7 +70,7 @@ class Account(NamedTuple):
         return f"kube-cpg-{self.part}"
 
     def rights(self, namespace: str) -> set[Right]:
-        """Return what it may do in a namespace, or, where none is named, in all of them and beyond, by its list."""
+        """Return its rights in a namespace by its list, or in the whole cluster without one."""
         lists: Plain = yaml.safe_load((ROLES / f"{self.part}.yaml").read_text())
         sections = ["cluster"]
         if not self.namespaces:
@@ -98,11 +98,11 @@ EVERYWHERE = tuple(Account(part) for part in PARTS)
 NARROW = tuple(Account(part, LIMITED, OURS, "crd") for part in PARTS)
 
 
-class Court:
-    """The API server, asked who may do what."""
+class RightsReview:
+    """Access reviews of the API server."""
 
     def __init__(self, cluster: Cluster, connection: Connection) -> None:
-        """Ask as the administrator."""
+        """Send reviews as the administrator."""
         self.cluster = cluster
         self.connection = connection
 
@@ -112,7 +112,7 @@ class Court:
         return Connection(dataclasses.replace(self.connection.endpoint, credentials=Credentials(token=token)))
 
     async def served(self) -> set[Right]:
-        """Return every verb on everything that is served, and those of which discovery does not tell."""
+        """Return every verb on every served resource, and the verbs that discovery does not list."""
         paths = ["/api/v1", *(f"/apis/{version}" for version in await self._versions())]
         found = {Right(*one) for one in SPECIAL}
         for path in paths:
@@ -126,7 +126,7 @@ class Court:
         return [version["groupVersion"] for group in groups for version in group["versions"]]
 
     async def allowed(self, account: Account, namespace: str, rights: Iterable[Right]) -> set[Right]:
-        """Return which of these the API server lets an account do."""
+        """Return which of the rights an account has."""
         waiting, found = iter(rights), set()
 
         async def work() -> None:
@@ -163,19 +163,19 @@ def cluster(install: Installer) -> Iterator[Cluster]:
             running.kubectl("create", "namespace", name)
         install(running, {})
         install(running, {"namespaces": OURS, "api": "crd"}, LIMITED)
-        running.kubectl("create", "serviceaccount", "kube-cpg-nobody", "-n", LIMITED)
+        running.kubectl("create", "serviceaccount", "kube-cpg-without-rights", "-n", LIMITED)
         yield running
 
 
 @pytest.fixture
-async def court(cluster: Cluster) -> AsyncIterator[Court]:
-    """Return whom to ask."""
+async def review(cluster: Cluster) -> AsyncIterator[RightsReview]:
+    """Return the access reviews of the cluster."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        yield Court(cluster, connection)
+        yield RightsReview(cluster, connection)
 
 
 async def rules(connection: Connection, namespace: str) -> set[Right]:
-    """Return all rights of whoever asks, as the API server lists them."""
+    """Return all rights of the sender, as the API server lists them."""
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     status = _decoded(await connection.post(path, {"spec": {"namespace": namespace}}))["status"]
     assert not status["incomplete"]
@@ -189,35 +189,38 @@ async def rules(connection: Connection, namespace: str) -> set[Right]:
 
 
 @pytest.mark.parametrize("account", [*EVERYWHERE, *NARROW], ids=lambda one: f"{one.release}-{one.part}")
-async def test_the_rights_of_an_account_are_its_list(court: Court, account: Account) -> None:
-    """In every namespace, no more and no less, but for what anybody has who has a token."""
-    async with court.as_account(Account("nobody", LIMITED)) as nobody, court.as_account(account) as connection:
+async def test_the_rights_of_an_account_are_its_list(review: RightsReview, account: Account) -> None:
+    """In every namespace it has exactly these, beyond the rights of every authenticated user."""
+    async with (
+        review.as_account(Account("without-rights", LIMITED)) as baseline,
+        review.as_account(account) as connection,
+    ):
         for namespace in ("kube-cpg", LIMITED, *OURS, ANOTHER, "default", "kube-system"):
-            found = await rules(connection, namespace) - await rules(nobody, namespace)
+            found = await rules(connection, namespace) - await rules(baseline, namespace)
             assert found == account.rights(namespace), namespace
 
 
 @pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
-async def test_everything_else_that_is_served_is_refused(court: Court, account: Account) -> None:
-    """Each verb on each resource and subresource is asked for, in the whole cluster."""
-    served = await court.served() | account.rights("")
+async def test_everything_else_that_is_served_is_refused(review: RightsReview, account: Account) -> None:
+    """Each verb on each resource and subresource is reviewed in the whole cluster."""
+    served = await review.served() | account.rights("")
     assert len(served) > 1000
-    base = await court.allowed(Account("nobody", LIMITED), "", served)
-    assert await court.allowed(account, "", served) - base == account.rights("")
+    base = await review.allowed(Account("without-rights", LIMITED), "", served)
+    assert await review.allowed(account, "", served) - base == account.rights("")
 
 
 @pytest.mark.parametrize("account", NARROW, ids=lambda one: one.part)
-async def test_nothing_may_be_written_where_the_chart_was_not_asked_to_work(court: Court, account: Account) -> None:
-    """Whatever it may do in its namespaces, it may not do in another one, nor anywhere at once."""
+async def test_a_limited_release_has_no_rights_in_other_namespaces(review: RightsReview, account: Account) -> None:
+    """The rights in its namespaces hold neither in another one nor in the whole cluster."""
     only_there = account.rights("left") - account.rights("")
     assert len(only_there) >= 4
-    assert await court.allowed(account, "right", only_there) == only_there
+    assert await review.allowed(account, "right", only_there) == only_there
     for elsewhere in ("", ANOTHER, "kube-system"):
-        assert await court.allowed(account, elsewhere, only_there) == set()
+        assert await review.allowed(account, elsewhere, only_there) == set()
 
 
 def needed(part: str) -> Iterator[tuple[str, Right]]:
-    """Yield the tests that need a right, each with a right that it needs."""
+    """Yield the tests that need a right, each with its right."""
     for test, lines in yaml.safe_load(NEEDS.read_text())[part].items():
         for line in lines:
             place, *verbs = line.split()
@@ -227,7 +230,7 @@ def needed(part: str) -> Iterator[tuple[str, Right]]:
 
 @pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
 def test_every_right_is_needed_by_a_test(account: Account) -> None:
-    """Whoever adds one says what fails without it, and whoever no longer needs one takes it away."""
+    """needs.yaml names a test for each right in the list, and no other rights."""
     found = list(needed(account.part))
     assert {right for _, right in found} == account.rights("")
     for test in {test for test, _ in found}:
@@ -235,8 +238,8 @@ def test_every_right_is_needed_by_a_test(account: Account) -> None:
         assert f"def {name}(" in (ROOT / file).read_text(), test
 
 
-async def test_a_lease_of_somebody_else_is_out_of_reach(court: Court) -> None:
-    """Nobody can take the lead of another, or keep it from leading."""
+async def test_other_leases_are_refused(review: RightsReview) -> None:
+    """An account cannot take or block the lease of another process."""
     (scheduler, operator, _) = EVERYWHERE
     asked = {
         Right("coordination.k8s.io", "leases", verb, name)
@@ -244,10 +247,10 @@ async def test_a_lease_of_somebody_else_is_out_of_reach(court: Court) -> None:
         for name in ("kube-cpg-operator", "kube-scheduler", "")
     }
     create = {right for right in asked if right.verb == "create"}
-    assert await court.allowed(scheduler, "kube-cpg", asked) == create
-    assert await court.allowed(scheduler, "kube-system", asked) == set()
+    assert await review.allowed(scheduler, "kube-cpg", asked) == create
+    assert await review.allowed(scheduler, "kube-system", asked) == set()
     own = {Right("coordination.k8s.io", "leases", verb, "kube-cpg-operator") for verb in ("get", "patch")}
-    assert await court.allowed(operator, "kube-cpg", asked) == create | own
+    assert await review.allowed(operator, "kube-cpg", asked) == create | own
 
 
 REFUSED = {
@@ -255,21 +258,21 @@ REFUSED = {
     "list secrets": ("GET", "/api/v1/secrets"),
     "delete a node": ("DELETE", "/api/v1/nodes/any"),
     "change a node": ("PATCH", "/api/v1/nodes/any"),
-    "reach through a node": ("GET", "/api/v1/nodes/any/proxy/pods"),
-    "make a pod": ("POST", "/api/v1/namespaces/default/pods"),
-    "enter a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh"),
+    "proxy to a node": ("GET", "/api/v1/nodes/any/proxy/pods"),
+    "create a pod": ("POST", "/api/v1/namespaces/default/pods"),
+    "exec into a pod": ("POST", "/api/v1/namespaces/default/pods/any/exec?command=sh"),
     "take another's token": ("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token"),
     "take another's lease": ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"),
     "bind itself to a role": ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     "change a group's status by force": ("PUT", "/apis/scheduling.cpg.dev/v1alpha3/namespaces/default/podgroups/a"),
 }
-"""Requests, of which each account is refused each."""
+"""Requests that are refused to each account."""
 
 
 @pytest.mark.parametrize("account", EVERYWHERE, ids=lambda one: one.part)
-async def test_a_request_beyond_the_list_is_refused(court: Court, account: Account) -> None:
-    """Not only reviews say so: what is really sent is answered by 403."""
-    async with court.as_account(account) as connection:
+async def test_a_request_beyond_the_list_is_refused(review: RightsReview, account: Account) -> None:
+    """A real request is answered with 403, as the review says."""
+    async with review.as_account(account) as connection:
         send: dict[str, Callable[[str], Awaitable[bytes]]] = {
             "GET": connection.get,
             "DELETE": connection.delete,

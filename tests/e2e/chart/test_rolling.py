@@ -1,4 +1,4 @@
-"""The chart's processes replaced one by one while gangs come, in the fast form: as a Deployment does it."""
+"""A rolling upgrade of the chart's processes while gangs are created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Plain = dict[str, Any]
 
 
 def values(**settings: object) -> Plain:
-    """Return the chart's values: two schedulers; nobody waits for their lease, which is handed over."""
+    """Return the values: two schedulers, without the operator."""
     return {"api": "crd", "operator": {"enabled": False}, "scheduler": {"settings": settings}}
 
 
@@ -49,17 +49,17 @@ def gang(name: str) -> list[tuple[str, Plain]]:
     return [(CPG_POD_GROUPS.path("default"), group), *((PODS.path("default"), one) for one in pods)]
 
 
-async def test_gangs_that_come_during_an_upgrade_are_placed_whole(
+async def test_gangs_created_during_an_upgrade_are_placed_as_a_whole(
     install: Installer, older: Path, tmp_path: Path
 ) -> None:
-    """From an older chart to this one: old pods go when new ones are ready, and no gang is lost or halved."""
+    """Old pods end when new ones are ready, and no gang is lost or partially bound."""
     with Cluster(ClusterSpec(nodes=(NodePool.parse("4 nodes, cpu=4"),))) as cluster:
         release = ChartRelease(cluster.access, older, values())
         async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
             with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
                 old = [pod for pods in running.pods.values() for pod in pods]
                 newer = install(cluster, values(bindsInFlight=2))
-                # The first waits for the server, which has just been given the kinds once more.
+                # The first request waits for the API server, which has just updated the kinds.
                 names = ["gang-0"]
                 assert not (await create_all(connection, gang(names[0]))).failures
                 rolling = asyncio.create_task(asyncio.to_thread(running.roll, newer.deployments))
@@ -70,14 +70,16 @@ async def test_gangs_that_come_during_an_upgrade_are_placed_whole(
                 await rolling
                 new = [pod for pods in running.pods.values() for pod in pods]
                 assert [pod.process.exit_code for pod in (*old, *new)] == [0, 0, None, None]
-                await asyncio.to_thread(cluster.wait, lambda: told_bound([*old, *new]) >= SIZE * len(names), what="all")
+                await asyncio.to_thread(
+                    cluster.wait, lambda: logged_binds([*old, *new]) >= SIZE * len(names), what="all binds"
+                )
                 found = (await list_all(connection, PODS.path("default"))).items
     assert len(names) >= 3
     assert len(found) == sum(b'"nodeName"' in item for item in map(bytes, found)) == SIZE * len(names)
-    assert told_bound([*old, *new]) == SIZE * len(names)
+    assert logged_binds([*old, *new]) == SIZE * len(names)
 
 
-def told_bound(pods: list[Any]) -> int:
-    """Return how many binds all of them tell of, whenever they ran."""
+def logged_binds(pods: list[Any]) -> int:
+    """Return the number of binds in the logs of all pods."""
     said = [line for pod in pods for line in pod.process.log.read_text().splitlines() if '"event": "bound"' in line]
     return sum(int(line.partition('"binds": ')[2].partition(",")[0]) for line in said)

@@ -1,4 +1,4 @@
-"""What the chart renders, object by object: what runs has no rights on its node, and what selects selects just that."""
+"""The rendered objects: pods without privileges, selectors, policies and classes."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def objects() -> list[Plain]:
-    """Return everything that the chart renders."""
+    """Return all rendered objects."""
     return charts.render(CHART, EVERYTHING, namespace=SPACE)
 
 
@@ -39,7 +39,7 @@ def of_kind(objects: list[Plain], kind: str) -> list[Plain]:
 
 
 def templates(objects: list[Plain]) -> dict[str, Plain]:
-    """Return what pods are made from, by the name of their owner; the Deployment that makes none counts as its hook."""
+    """Return the pod templates by the name of their owner; `-stopped` marks the Deployment without pods."""
     owners = [*of_kind(objects, "Deployment"), *of_kind(objects, "Job")]
     return {
         f"{one['metadata']['name']}{'-stopped' if one['spec'].get('replicas') == 0 else ''}": one["spec"]["template"]
@@ -48,14 +48,14 @@ def templates(objects: list[Plain]) -> dict[str, Plain]:
 
 
 def selected(objects: list[Plain], selector: dict[str, str]) -> set[str]:
-    """Return whose pods have these labels."""
+    """Return the owners of the pods with these labels."""
     found = templates(objects)
     return {name for name, one in found.items() if selector.items() <= one["metadata"]["labels"].items()}
 
 
 @pytest.fixture(scope="module")
 def cluster(objects: list[Plain]) -> Iterator[Cluster]:
-    """Run a cluster with a namespace in which only restricted pods may be."""
+    """Run a cluster with a namespace that enforces the level restricted."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": labels}}
     with Cluster(ClusterSpec()) as running:
@@ -65,14 +65,14 @@ def cluster(objects: list[Plain]) -> Iterator[Cluster]:
 
 
 def create(cluster: Cluster, template: Plain) -> str:
-    """Have a pod of a template judged by the API server."""
+    """Create a pod of a template in a dry run."""
     meta = {"name": "one", "namespace": SPACE, "labels": template["metadata"]["labels"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
     return cluster.kubectl("create", "--dry-run=server", "-o", "name", "-f", "-", input=json.dumps(pod)).stdout
 
 
-def test_every_pod_is_taken_where_only_restricted_ones_are(cluster: Cluster, objects: list[Plain]) -> None:
-    """By the API server's own admission, which refuses the same pod with the host's network."""
+def test_every_pod_is_admitted_at_the_level_restricted(cluster: Cluster, objects: list[Plain]) -> None:
+    """The same pod with hostNetwork is refused."""
     found = templates(objects)
     assert {*found} == {f"kube-cpg-{name}" for name in ("scheduler", "operator", "operator-stopped", "release")}
     for template in found.values():
@@ -82,8 +82,8 @@ def test_every_pod_is_taken_where_only_restricted_ones_are(cluster: Cluster, obj
         create(cluster, host)
 
 
-def test_nobody_is_root_or_writes_to_it(objects: list[Plain]) -> None:
-    """Of every container of every pod."""
+def test_no_container_has_privileges(objects: list[Plain]) -> None:
+    """No container runs as root, writes to its root file system or has capabilities."""
     for template in templates(objects).values():
         assert template["spec"]["securityContext"]["runAsNonRoot"] is True
         assert template["spec"]["securityContext"]["runAsUser"] > 0
@@ -96,8 +96,8 @@ def test_nobody_is_root_or_writes_to_it(objects: list[Plain]) -> None:
 
 
 @pytest.mark.parametrize("part", ["scheduler", "operator"])
-def test_what_is_about_a_process_selects_its_pods_alone(objects: list[Plain], part: str) -> None:
-    """Its Service, its budget, its policy, its spread, and its Deployment."""
+def test_the_selectors_of_a_process_select_only_its_pods(objects: list[Plain], part: str) -> None:
+    """This holds for Service, PodDisruptionBudget, NetworkPolicy, spread and Deployment."""
     name = f"kube-cpg-{part}"
     paths = {
         "Deployment": ("selector", "matchLabels"),
@@ -116,8 +116,8 @@ def test_what_is_about_a_process_selects_its_pods_alone(objects: list[Plain], pa
         assert selected(objects, constraint["labelSelector"]["matchLabels"]) == ours
 
 
-def test_whoever_runs_may_reach_the_api_server_and_nobody_else(objects: list[Plain]) -> None:
-    """Each pod has one policy, the way out too: DNS and the API server's ports go out, and nothing else."""
+def test_egress_is_limited_to_dns_and_the_api_server(objects: list[Plain]) -> None:
+    """Each pod has exactly one policy, the Job of the uninstall included."""
     policies = of_kind(objects, "NetworkPolicy")
     chosen = [selected(objects, one["spec"]["podSelector"]["matchLabels"]) for one in policies]
     assert sorted(name for names in chosen for name in names) == sorted(templates(objects))
@@ -133,16 +133,16 @@ def test_whoever_runs_may_reach_the_api_server_and_nobody_else(objects: list[Pla
         )
 
 
-def test_the_way_out_can_be_to_the_api_server_alone() -> None:
-    """Where its addresses are known; who tells names is anywhere."""
+def test_egress_can_be_limited_to_addresses_of_the_api_server() -> None:
+    """DNS stays open to all addresses."""
     peers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
     limited = {**EVERYTHING, "networkPolicy": {"enabled": True, "apiServerTo": peers}}
     for one in of_kind(charts.render(CHART, limited, namespace=SPACE), "NetworkPolicy"):
         assert one["spec"]["egress"] == [{"ports": API_SERVER, "to": peers}, {"ports": DNS}]
 
 
-def test_without_an_election_the_old_one_goes_before_the_new_one_comes() -> None:
-    """Else both would act at every upgrade; nothing else would stop them."""
+def test_without_leader_election_the_old_pod_ends_first() -> None:
+    """Otherwise both would be active during an upgrade."""
     alone = {"replicas": 1, "settings": {"leaderElect": False}}
     rendered = charts.render(CHART, {"scheduler": alone, "operator": alone}, namespace=SPACE)
     assert [one["spec"]["strategy"] for one in of_kind(rendered, "Deployment")] == [{"type": "Recreate"}] * 2
@@ -150,8 +150,8 @@ def test_without_an_election_the_old_one_goes_before_the_new_one_comes() -> None
     assert [one["spec"].get("strategy") for one in of_kind(elected, "Deployment")] == [None, None]
 
 
-def test_its_processes_have_its_class(objects: list[Plain]) -> None:
-    """By the name that it has, which no release of another namespace has."""
+def test_the_processes_have_the_class_of_the_release(objects: list[Plain]) -> None:
+    """A release in another namespace has another class."""
     (one,) = of_kind(objects, "PriorityClass")
     classes = {name: found["spec"].get("priorityClassName") for name, found in templates(objects).items()}
     assert {classes["kube-cpg-scheduler"], classes["kube-cpg-operator"]} == {one["metadata"]["name"]}
@@ -159,7 +159,7 @@ def test_its_processes_have_its_class(objects: list[Plain]) -> None:
     assert other["metadata"]["name"] != one["metadata"]["name"]
 
 
-def test_without_an_operator_nobody_strips_groups() -> None:
-    """A release without one has none to end, so its uninstall leaves the groups of others alone."""
+def test_a_release_without_an_operator_removes_no_finalizers() -> None:
+    """Its uninstall has no Job, because the groups may belong to another release."""
     rendered = charts.render(CHART, {"operator": {"enabled": False}}, namespace=SPACE)
     assert {*templates(rendered)} == {"kube-cpg-scheduler"}

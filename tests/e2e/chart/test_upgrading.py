@@ -1,4 +1,4 @@
-"""The upgrade from an older chart, by helm as the document has it, and the way back."""
+"""The upgrade from an older chart with the documented command, and the rollback."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def helm(cluster: Cluster) -> Helm:
-    """Return helm, at work in the root of the sources; it fails the test with its own words."""
+    """Return helm in the root of the repository; an error of helm fails the test with its output."""
     program = building.ensure(["helm"])["helm"]
 
     def run(*arguments: str) -> str:
@@ -44,7 +44,7 @@ def helm(cluster: Cluster) -> Helm:
 
 
 def create(cluster: Cluster, name: str) -> None:
-    """Create a group that uses the field which the older kinds do not have."""
+    """Create a group with the field that the older kinds lack."""
     topology = {"preferredTopology": [{"key": "topology.cpg.dev/rack"}]}
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "schedulingConstraints": topology}
     kind = {"apiVersion": "scheduling.cpg.dev/v1alpha3", "kind": "PodGroup"}
@@ -53,13 +53,13 @@ def create(cluster: Cluster, name: str) -> None:
 
 
 def replicas(cluster: Cluster) -> str:
-    """Return how many schedulers are wanted."""
+    """Return the replicas of the scheduler."""
     told = cluster.kubectl("get", "deployment", "kube-cpg-scheduler", "-n", SPACE, "-o", "jsonpath={.spec.replicas}")
     return told.stdout
 
 
-def test_an_upgrade_brings_what_is_new_and_keeps_what_users_have(cluster: Cluster, helm: Helm, older: Path) -> None:
-    """Fields and values that were not there are; the user's own value and the groups stay, on the way back too."""
+def test_an_upgrade_adds_fields_and_values_and_keeps_the_users(cluster: Cluster, helm: Helm, older: Path) -> None:
+    """New fields and values appear with the upgrade; the user's values and groups stay, also after the rollback."""
     chosen = ("--namespace", SPACE, "--create-namespace", "--set", "scheduler.replicas=3,image.repository=kube-cpg")
     helm("install", "kube-cpg", str(older), *chosen)
     cluster.kubectl("create", "-f", str(ROOT / "examples" / "01-gang" / "objects.yaml"))

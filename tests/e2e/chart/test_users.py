@@ -1,4 +1,4 @@
-"""What users may do to groups, who have Kubernetes' own roles in a namespace and nothing else."""
+"""The rights on groups of users with Kubernetes' own roles in a namespace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster(install: Installer) -> Iterator[Cluster]:
-    """Run a cluster with the chart, in which roles are put together, and a user for each role in one namespace."""
+    """Run a cluster with the chart, role aggregation, and a user for each role in one namespace."""
     with Cluster(ClusterSpec(components=("controller-manager",))) as running:
         install(running, {})
         for role in MAY:
@@ -33,7 +33,7 @@ def cluster(install: Installer) -> Iterator[Cluster]:
 
 
 def allowed(cluster: Cluster, user: str, namespace: str = "default") -> dict[str, set[str]]:
-    """Return what a user may do in a namespace, by kind."""
+    """Return the verbs of a user in a namespace by kind."""
     told = cluster.kubectl("auth", "can-i", "--list", f"--as={user}", "-n", namespace).stdout
     found: dict[str, set[str]] = {}
     for resource, verbs in re.findall(r"^(\S+)\.scheduling\.cpg\.dev .*\[([^\]]*)\]$", told, re.MULTILINE):
@@ -42,7 +42,7 @@ def allowed(cluster: Cluster, user: str, namespace: str = "default") -> dict[str
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_a_role_for_users_holds_for_groups(cluster: Cluster, role: str) -> None:
-    """Who may view sees them, who may edit makes them, in his namespace; what we say of them is written by us alone."""
-    cluster.wait(lambda: allowed(cluster, role) == dict.fromkeys(KINDS, MAY[role]), what="roles put together")
+def test_a_role_of_kubernetes_covers_groups(cluster: Cluster, role: str) -> None:
+    """`view` reads groups, `edit` and `admin` write them, only in its namespace; no role writes a status."""
+    cluster.wait(lambda: allowed(cluster, role) == dict.fromkeys(KINDS, MAY[role]), what="aggregated roles")
     assert allowed(cluster, role, "kube-system") == {}

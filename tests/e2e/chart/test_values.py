@@ -1,4 +1,4 @@
-"""The chart's values: what each of them does, and what is said about those that cannot be."""
+"""The values of the chart: each has an effect, and invalid ones are refused."""
 
 import json
 import re
@@ -48,7 +48,7 @@ OTHERWISE: Plain = {
     "topologySpreadConstraints": [{"topologyKey": "x"}],
     "value": 7,
 }
-"""Other values for those keys whose type alone does not tell one."""
+"""Other values for keys for which the type does not suggest one."""
 
 EVERYTHING = {
     "image": {"repository": "kube-cpg"},
@@ -57,7 +57,7 @@ EVERYTHING = {
     "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")}
     | {"force": True},
 }
-"""What has to be switched on for some values to matter; the certificates that Helm makes itself are always others."""
+"""Values that others depend on; cert-manager, so that no certificate differs between renders."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def helm() -> Helm:
 
 
 def leaves(values: Plain, above: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
-    """Yield every value that has no values below it, with its path."""
+    """Yield every leaf of the values with its path."""
     for key, value in values.items():
         path = (*above, key)
         if isinstance(value, dict) and value:
@@ -99,7 +99,7 @@ def another(key: str, value: object) -> object:
 
 
 def changed(path: Leaf, value: object) -> Plain:
-    """Return everything switched on, with one value changed."""
+    """Return EVERYTHING with one value changed."""
     found: Plain = json.loads(json.dumps(EVERYTHING))
     place = found
     for key in path[:-1]:
@@ -109,7 +109,7 @@ def changed(path: Leaf, value: object) -> Plain:
 
 
 def names_of(path: str) -> Iterator[str]:
-    """Yield how a value may be named: by its path, in both spellings, or as what is not known where it is."""
+    """Yield the ways in which a message can name a value: its path in both notations, or an unknown key."""
     yield path
     keys = path.split(".")
     for depth, key in enumerate(keys):
@@ -117,8 +117,8 @@ def names_of(path: str) -> Iterator[str]:
     yield f"at '/{'/'.join(keys)}"
 
 
-def test_every_value_matters(helm: Helm) -> None:
-    """With any of them changed, and no other, something else is rendered, or refused with the value's name."""
+def test_every_value_has_an_effect(helm: Helm) -> None:
+    """A change of any single value changes the rendered objects, or is refused with its name."""
 
     def shown(values: Plain) -> tuple[int, str]:
         done = helm("template", "kube-cpg", str(CHART), values=values)
@@ -136,8 +136,8 @@ def test_every_value_matters(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["why"])
-def test_a_mistake_is_answered_with_what_helps(helm: Helm, mistake: Plain) -> None:
-    """The answer is the one in the file, and says where: by the path, or by the name, of what was given."""
+def test_a_mistake_is_refused_with_a_message(helm: Helm, mistake: Plain) -> None:
+    """The message is the one in the file and names the value."""
     how = "json" if "json" in mistake else "set"
     option = {"json": "--set-json", "set": "--set"}[how]
     done = helm("template", "kube-cpg", str(CHART), "--set", "image.repository=kube-cpg", option, mistake[how])
@@ -150,7 +150,7 @@ def test_a_mistake_is_answered_with_what_helps(helm: Helm, mistake: Plain) -> No
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_linter_finds_nothing(helm: Helm, file: Path) -> None:
-    """Warnings included, for installs of several kinds."""
+def test_helm_lint_finds_nothing(helm: Helm, file: Path) -> None:
+    """This includes warnings, for several kinds of installation."""
     done = helm("lint", "--strict", str(CHART), "--values", str(file))
     assert done.returncode == 0, done.stdout + done.stderr

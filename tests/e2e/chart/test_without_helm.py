@@ -1,4 +1,4 @@
-"""The one file for those without Helm, applied as the document says, and applied again for an upgrade."""
+"""manifests/install.yaml, applied as documented, and applied again for an upgrade."""
 
 import json
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with the namespace that is asked for."""
+    """Run a cluster with the namespace of the document."""
     with Cluster(ClusterSpec()) as running:
         running.kubectl("create", "namespace", SPACE)
         yield running
 
 
 def applied(cluster: Cluster, registry: str) -> list[Plain]:
-    """Apply the file with an image in it, and return the Deployments that are there then."""
+    """Apply the file with a registry in it, and return the Deployments."""
     named = INSTALL.replace("YOUR-REGISTRY", registry)
     assert named != INSTALL
     cluster.kubectl("apply", "--server-side", "-f", "-", input=named)
@@ -38,8 +38,8 @@ def applied(cluster: Cluster, registry: str) -> list[Plain]:
     return found
 
 
-def test_it_is_applied_and_applied_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Its processes run and look after groups; another image is another apply, and nothing is there that runs once."""
+def test_the_manifest_installs_and_upgrades(cluster: Cluster, tmp_path: Path) -> None:
+    """Its processes serve groups, another apply changes the image, and it contains no hooks."""
     with Deployments(cluster.access, applied(cluster, "here"), folder=tmp_path) as running:
         assert {name: len(pods) for name, pods in running.pods.items()} == {
             "kube-cpg-operator": 1,

@@ -1,4 +1,4 @@
-"""Prometheus' own PromQL for what the chart installs, without a Prometheus."""
+"""Fixtures: the rules of the chart, and the PromQL engine of Prometheus without a server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +15,13 @@ Rules = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def promcheck() -> Promcheck:
-    """Return Prometheus' PromQL."""
+    """Return the PromQL engine."""
     return Promcheck(building.ensure(["promcheck"])["promcheck"])
 
 
 @pytest.fixture(scope="session")
 def alerts() -> Rules:
-    """Return the rules that the chart installs in the namespace kube-cpg, with further values."""
+    """Return a function that renders the rules of the chart in the namespace kube-cpg."""
 
     def rendered(**values: object) -> dict[str, Any]:
         monitoring = {"force": True, "prometheusRule": {"enabled": True}}

@@ -1,4 +1,4 @@
-"""Every alert, played over histories in which it must fire, and over those in which it must not."""
+"""Every alert, evaluated on series on which it must fire and on series on which it must not."""
 
 import re
 from pathlib import Path
@@ -31,14 +31,14 @@ def seconds(text: str) -> float:
 
 
 def place_of(series: str) -> str:
-    """Return where a series comes from: the namespace, and the Service of its process."""
+    """Return the labels of a series: the namespace and the job of its process."""
     part = "operator" if series.startswith("cpg_operator") else "scheduler"
     return f'namespace="{SPACE}", job="{SPACE}-{part}"'
 
 
 @pytest.fixture(scope="module")
-def told(promcheck: Promcheck, alerts: "Rules") -> PromcheckResult:
-    """Play all histories at once."""
+def result(promcheck: Promcheck, alerts: "Rules") -> PromcheckResult:
+    """Evaluate all histories."""
     return promcheck.evaluate(
         {
             name: {
@@ -52,23 +52,23 @@ def told(promcheck: Promcheck, alerts: "Rules") -> PromcheckResult:
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_a_history_fires_what_it_says(told: PromcheckResult, name: str) -> None:
-    """These alerts and no others, each after its time and not before."""
+def test_a_history_fires_its_alerts(result: PromcheckResult, name: str) -> None:
+    """Exactly these alerts fire, each after its time."""
     expected = {alert: seconds(after) for alert, after in HISTORIES[name].get("fires", {}).items()}
-    assert {one.alert: one.after for one in told.fired[name]} == expected
+    assert {one.alert: one.after for one in result.fired[name]} == expected
 
 
 @pytest.mark.parametrize("alert", NAMES)
-def test_an_alert_is_seen_to_fire_and_to_be_spared(alert: str) -> None:
-    """Each has a history of its own for both."""
+def test_every_alert_has_both_kinds_of_histories(alert: str) -> None:
+    """In one it fires, in one it comes close and does not."""
     assert any(alert in history.get("fires", {}) for history in HISTORIES.values())
     assert any(alert in history.get("spares", ()) for history in HISTORIES.values())
 
 
 @pytest.mark.parametrize("alert", NAMES)
-def test_an_alert_carries_its_runbook(told: PromcheckResult, alert: str) -> None:
+def test_an_alert_carries_its_runbook(result: PromcheckResult, alert: str) -> None:
     """Its texts are filled in, and the runbook needs no link; the page on monitoring has a section on it."""
-    (one, *_) = [one for fired in told.fired.values() for one in fired if one.alert == alert]
+    (one, *_) = [one for fired in result.fired.values() for one in fired if one.alert == alert]
     assert one.labels["severity"] in {"critical", "warning"}
     assert one.labels["namespace"] == SPACE
     assert one.annotations["summary"].endswith(".")
@@ -79,7 +79,7 @@ def test_an_alert_carries_its_runbook(told: PromcheckResult, alert: str) -> None
 
 
 def test_a_process_that_is_not_installed_has_no_alerts(alerts: "Rules") -> None:
-    """Who runs the scheduler alone is not told that there is no operator."""
+    """Without the operator only the alerts of the scheduler are rendered."""
     (group,) = alerts(operator={"enabled": False})["groups"]
     assert {rule["alert"] for rule in group["rules"]} == {
         name

@@ -1,4 +1,4 @@
-"""What both executables really tell, held against what alerts and board ask for."""
+"""Alerts and dashboard, evaluated on the metrics of running processes."""
 
 import json
 import re
@@ -30,17 +30,17 @@ Pages = dict[str, str]
 
 NODES = "1 block x 2 racks x 1 node, cpu=5"
 TARGET = {"job", "namespace", "pod", "service", "endpoint", "container", "instance"}
-"""The labels that the Prometheus Operator gives to what a ServiceMonitor finds."""
+"""The labels that the Prometheus Operator adds to the targets of a ServiceMonitor."""
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 OTHERS: dict[str, Plain] = {
-    "electing nobody": {
+    "without leader election": {
         "scheduler": {"replicas": 1, "schedulerName": "unelected", "settings": {"leaderElect": False}},
         "operator": {"settings": {"leaderElect": False}},
     },
     "limited to its namespace": {"namespaces": ["limited"], "scheduler": {"schedulerName": "limited"}},
 }
-"""Ways to install that a healthy cluster may have, beside the usual one."""
+"""Other valid installations, beside the default one."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def usual(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployments]:
-    """Run what the chart installs by default."""
+    """Run the processes of a default installation."""
     release = install(cluster, {})
     with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("usual")) as running:
         yield running
@@ -60,7 +60,7 @@ def usual(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def idle(usual: Deployments) -> Pages:
-    """Return the pages of a fresh install, in which nothing has happened yet."""
+    """Return the metrics of a new installation without activity."""
     await_leaders(usual)
     return pages(usual)
 
@@ -69,7 +69,7 @@ def idle(usual: Deployments) -> Pages:
 def other(
     request: pytest.FixtureRequest, cluster: Cluster, install: "Installer", tmp_path: Path, usual: Deployments
 ) -> Pages:
-    """Return the pages of another install beside the usual one, whose kinds it uses."""
+    """Return the metrics of another installation beside the default one, which has installed the kinds."""
     assert usual.pods
     release = install(cluster, OTHERS[request.param], namespace=request.param.partition(" ")[0])
     with Deployments(cluster.access, release.deployments, folder=tmp_path) as running:
@@ -79,7 +79,7 @@ def other(
 
 @pytest.fixture(scope="module")
 def busy(cluster: Cluster, usual: Deployments, idle: Pages) -> Pages:
-    """Return the pages when trees have been placed and preempted, and others wait: for room, a group, a member."""
+    """Return the metrics after trees were placed and preempted, while others wait for room, a group or a member."""
     assert idle
     cluster.kubectl("create", "priorityclass", "high", "--value=100")
     create(cluster, *gang("low", 4, 4, cpu="2"))
@@ -89,7 +89,7 @@ def busy(cluster: Cluster, usual: Deployments, idle: Pages) -> Pages:
         *gang("high", 2, 2, cpu="2", key="topology.cpg.dev/rack", priorityClassName="high"),
         *gang("big", 2, 2, cpu="9"),
         *gang("half", 2, 1, cpu="100m", nodeName="node-1-1-1"),
-        member("orphan", "nobody"),
+        member("orphan", "missing"),
     )
     for pattern in (
         r'cpg_scheduler_binds_total\{result="success"\} 6\.0',
@@ -111,7 +111,7 @@ def member(name: str, group: str, *, cpu: str = "100m", **spec: object) -> Plain
 
 
 def gang(name: str, minimum: int, pods: int, *, cpu: str, key: str = "", **spec: object) -> list[Plain]:
-    """Return a gang, perhaps in one domain, and so many pods."""
+    """Return a gang, optionally in one domain, with its pods."""
     constraints = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
     priority = {name: value for name, value in spec.items() if name == "priorityClassName"}
     group = {
@@ -129,28 +129,28 @@ def create(cluster: Cluster, *items: Plain) -> None:
 
 
 def pages(running: Deployments) -> Pages:
-    """Return what every pod tells, by its name."""
+    """Return the metrics of every pod by its name."""
     told = {pod.name: pod.get("/metrics") for pods in running.pods.values() for pod in pods}
     assert {status for status, _ in told.values()} == {200}
     return {name: page for name, (_, page) in told.items()}
 
 
 def await_leaders(running: Deployments) -> None:
-    """Wait until somebody leads of each kind: a replica that stands by is ready as well."""
+    """Wait until both processes have a leader; a ready replica can be a standby."""
     for part in ("scheduler", "operator"):
         wait_for(running, rf"cpg_{part}_build_info")
 
 
 def wait_for(running: Deployments, pattern: str) -> None:
-    """Wait until some pod tells something."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the metrics of a pod match a pattern."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not any(re.search(f"^{pattern}", page, re.MULTILINE) for page in pages(running).values()):
-        assert time.monotonic() < deadline, f"{pattern} is not told"
+        assert time.monotonic() < deadline, f"no metrics match {pattern}"
         time.sleep(0.2)
 
 
 def held(told: Pages, *, grows: str = "nothing") -> dict[str, str]:
-    """Return pages as series that stay as they are for two hours, but for ages that grow."""
+    """Return metrics as series that are constant for two hours, except for ages that grow."""
     found = {}
     for pod, page in told.items():
         target = dict.fromkeys(TARGET, pod) | {"namespace": SPACE, "job": pod.rpartition("-")[0]}
@@ -162,33 +162,33 @@ def held(told: Pages, *, grows: str = "nothing") -> dict[str, str]:
     return found
 
 
-def test_a_healthy_install_is_silent(promcheck: Promcheck, alerts: "Rules", idle: Pages) -> None:
-    """Two idle hours of what the chart installs by default fire nothing."""
+def test_a_healthy_installation_fires_no_alert(promcheck: Promcheck, alerts: "Rules", idle: Pages) -> None:
+    """The default installation is idle for two hours."""
     assert promcheck.evaluate({"idle": held(idle)}, rules=alerts()).fired == {"idle": []}
 
 
-def test_other_ways_to_install_are_silent(promcheck: Promcheck, alerts: "Rules", other: Pages) -> None:
-    """Neither without an election nor limited to a namespace does a healthy install fire anything."""
+def test_other_installations_fire_no_alert(promcheck: Promcheck, alerts: "Rules", other: Pages) -> None:
+    """This holds without leader election and with limited namespaces."""
     assert promcheck.evaluate({"other": held(other)}, rules=alerts()).fired == {"other": []}
 
 
-def test_what_lasts_too_long_is_told_of(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
-    """If those that wait go on waiting, exactly the alerts about them fire."""
+def test_waiting_too_long_fires_the_alerts_about_it(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
+    """If the waiting units keep waiting, exactly their alerts fire."""
     lasting = held(busy, grows=r"cpg_scheduler_oldest_waiting_seconds|cpg_operator_partial_seconds")
     fired = promcheck.evaluate({"lasting": lasting}, rules=alerts()).fired["lasting"]
     assert {one.alert for one in fired} == {"CpgTreesPendingTooLong", "CpgTreesHeldTooLong", "CpgTreePartial"}
 
 
-def test_without_its_leader_nobody_decides(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
-    """A standby's page alone is what there is when no replica takes over."""
+def test_a_standby_alone_fires_the_alert_for_no_leader(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:
+    """The metrics of a standby lack those of a leader."""
     left = {pod: page for pod, page in busy.items() if "cpg_scheduler_build_info" not in page}
     assert len(left) == len(busy) - 1
     fired = promcheck.evaluate({"left": held(left)}, rules=alerts()).fired["left"]
     assert {one.alert for one in fired} == {"CpgSchedulerNoLeader"}
 
 
-def test_every_panel_shows_something(promcheck: Promcheck, busy: Pages) -> None:
-    """Each expression of the board finds series in what is really told, and asks for no label that is not there."""
+def test_every_panel_has_data(promcheck: Promcheck, busy: Pages) -> None:
+    """Each expression of the dashboard finds series in the metrics and uses only existing labels."""
     board = json.loads((CHART / "files" / "dashboard.json").read_text("utf-8"))
     drawn = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
     expressions = [text.replace("$namespace", SPACE).replace("$__rate_interval", "5m") for text in drawn]
@@ -208,7 +208,7 @@ def test_every_panel_shows_something(promcheck: Promcheck, busy: Pages) -> None:
 
 
 def test_every_metric_is_documented(busy: Pages) -> None:
-    """What is told stands in the reference, and what stands there is told."""
+    """The reference lists exactly the exported metrics."""
     told = {
         found.removesuffix("_total")
         for page in busy.values()

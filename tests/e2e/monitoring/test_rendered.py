@@ -1,4 +1,4 @@
-"""How what is rendered for monitoring fits together: who is scraped, who may scrape, which alerts there are."""
+"""The rendered monitoring objects: targets, NetworkPolicies, dashboard and rules."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SCRAPER = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name":
 
 
 def rendered(**values: object) -> list[Plain]:
-    """Return everything with its monitoring."""
+    """Return all objects with monitoring enabled."""
     switched_on = {"enabled": True}
     monitoring = {"force": True, "serviceMonitor": switched_on, "dashboard": switched_on}
     return charts.render(CHART, {"monitoring": monitoring, **values}, namespace="kube-cpg")
@@ -32,12 +32,12 @@ def of_kind(objects: list[Plain], kind: str) -> list[Plain]:
 
 
 def fits(selector: dict[str, str], labels: dict[str, str]) -> bool:
-    """Tell whether labels are selected."""
+    """Return whether a selector matches labels."""
     return selector.items() <= labels.items()
 
 
 def scraped(objects: list[Plain]) -> dict[str, Any]:
-    """Return the container port that is scraped of each Deployment, by the way that Prometheus goes."""
+    """Return the scraped container port of each Deployment, resolved as Prometheus does."""
     (monitor,) = of_kind(objects, "ServiceMonitor")
     (endpoint,) = monitor["spec"]["endpoints"]
     found = {}
@@ -61,15 +61,15 @@ def scraped(objects: list[Plain]) -> dict[str, Any]:
         ({"webhook": {"enabled": True}}, {"kube-cpg-scheduler": 10270, "kube-cpg-operator": 10271}),
         ({"scheduler": {"port": 7}, "operator": {"enabled": False}}, {"kube-cpg-scheduler": 7}),
     ],
-    ids=["as it is", "with a webhook", "the scheduler alone"],
+    ids=["default", "with a webhook", "the scheduler alone"],
 )
-def test_what_runs_is_scraped_once(values: Plain, expected: dict[str, int]) -> None:
-    """Each process at its own port, as a job of the name of its Service; a webhook's port is none of them."""
+def test_every_process_is_scraped_once(values: Plain, expected: dict[str, int]) -> None:
+    """Each has its own port and the job of its Service; the port of the webhook is not scraped."""
     assert scraped(rendered(**values)) == expected
 
 
-def test_the_scraper_is_let_in() -> None:
-    """Policies that let in nobody else let in who is named, at the port of the metrics, for both processes alone."""
+def test_the_policies_admit_the_scraper() -> None:
+    """Only the named peers reach the port of the metrics, for both processes."""
     objects = rendered(networkPolicy={"enabled": True, "metricsFrom": SCRAPER})
     rules = [rule for policy in of_kind(objects, "NetworkPolicy") for rule in policy["spec"].get("ingress", ())]
     assert rules == [{"from": SCRAPER, "ports": [{"port": "http", "protocol": "TCP"}]}] * 2
@@ -79,15 +79,15 @@ def test_the_scraper_is_let_in() -> None:
         assert sum(fits(one, labels) for one in selected) == 1
 
 
-def test_the_board_is_found_by_its_label() -> None:
-    """The ConfigMap is what Grafana's sidecar looks for, and has the board as it is in the chart."""
+def test_the_dashboard_has_the_label_of_the_sidecar() -> None:
+    """The ConfigMap contains the dashboard of the chart."""
     (found,) = [one for one in of_kind(rendered(), "ConfigMap") if "grafana_dashboard" in one["metadata"]["labels"]]
     board = json.loads((CHART / "files" / "dashboard.json").read_text("utf-8"))
     assert json.loads(found["data"]["kube-cpg.json"]) == board
 
 
-def test_an_alert_is_as_its_values_say(alerts: "Rules") -> None:
-    """Threshold, duration and severity are the user's; one that is switched off is not there."""
+def test_values_configure_the_alerts(alerts: "Rules") -> None:
+    """Threshold, duration and severity come from the values, and an alert can be switched off."""
     chosen = {
         "CpgBindErrors": {"threshold": 0.5, "for": "1h", "severity": "page"},
         "CpgTreePartial": {"enabled": False},
