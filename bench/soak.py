@@ -73,7 +73,7 @@ SPECS = {
     # The controller manager removes the finalizers of native groups.
     "native": ClusterSpec(gates="native", components=("kwok", "controller-manager"), nodes=(POOL,)),
 }
-BAD_EVENTS = ("attempt failed", "died", "object refused")
+BAD_EVENTS = ("attempt failed", "process failed", "object refused")
 
 
 async def soak(

@@ -1,1 +1,1 @@
-"""The one door to an API server: no other package of ours speaks HTTP to a cluster."""
+"""The client of the API server: no other package of kube-cpg speaks HTTP to a cluster."""

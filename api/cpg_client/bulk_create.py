@@ -1,8 +1,8 @@
-"""Many objects at once: a cluster's worth of nodes or a workload's worth of pods.
+"""Create many objects at once, such as the nodes of a cluster or the pods of a workload.
 
-A fixed crew of workers draws from one iterator, so that memory and open requests stay bounded however
-many objects there are, and the iterator may make them on the way. A refused object is recorded and the
-rest goes on: with thousands of creates, the caller wants all the failures and not the first.
+A fixed number of workers draws from one iterator, so memory and open requests stay bounded, and the iterator may build
+objects on the way. A refused object is recorded and the others continue: with thousands of objects, the caller wants
+all failures and not the first.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from cpg_client.errors import ClientError
 
 @dataclass(frozen=True)
 class CreateFailure:
-    """One object that was not created, or of which that is not known; ``error`` says which."""
+    """An object that was not created, or for which that is unknown; ``error`` tells the two apart."""
 
     path: str
     body: object
@@ -24,7 +24,7 @@ class CreateFailure:
 
 @dataclass(frozen=True)
 class BulkCreateResult:
-    """How many objects now exist because of the call, and which do not."""
+    """The number of objects created by the call, and the failures."""
 
     created: int
     failures: tuple[CreateFailure, ...]
@@ -37,10 +37,10 @@ async def create_all(
     in_flight: int = 128,
     progress: Callable[[int], None] | None = None,
 ) -> BulkCreateResult:
-    """POST every ``(path, body)``, at most ``in_flight`` at a time; order is not kept.
+    """POST every ``(path, body)``, at most ``in_flight`` at a time, in no particular order.
 
-    ``progress`` gets the number of requests answered so far, after each. Throttling by the server is
-    waited out below, in the connection.
+    ``progress`` is called after each answer, with the number of answers so far. The connection waits out throttling by
+    the server.
     """
     queue = iter(objects)
     created = 0
@@ -57,7 +57,7 @@ async def create_all(
             if progress is not None:
                 progress(created + len(failures))
 
-    async with asyncio.TaskGroup() as crew:
+    async with asyncio.TaskGroup() as workers:
         for _ in range(in_flight):
-            crew.create_task(work())
+            workers.create_task(work())
     return BulkCreateResult(created, tuple(failures))

@@ -1,12 +1,11 @@
-"""Requests to one API server: bytes out, bytes in, errors as values of ``errors``.
+"""Send requests to one API server: bytes in and out, failures as the exceptions of ``errors``.
 
-Answers stay bytes because the callers decode them straight into typed structs, and so that nothing is
-parsed twice. HTTP/1.1 with keep-alive and many connections rather than HTTP/2: at our rates the server's side costs
-more than the sockets.
+Responses stay bytes, since callers decode them into typed structs. We use HTTP/1.1 with keep-alive and many connections
+rather than HTTP/2: at our rates the server's side costs more than the sockets.
 
-Deliberately absent: redirects (an API server sends none, and following one would hand our credentials
-to another host), proxies, and compression: as for kube-scheduler, processor time beside an API server is dearer than
-bytes.
+Three features are left out on purpose. An API server sends no redirects, and following one would send our credentials
+to another host. Proxies are not supported. Compression costs more CPU time next to an API server than it saves, as in
+kube-scheduler.
 """
 
 import asyncio
@@ -44,18 +43,17 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_YAML = "application/apply-patch+yaml"
 
 _UNQUOTED = "/:@!$&'()*+,;=%"
-"""What may stand in a path as it is; an escape in it is neither undone nor doubled."""
+"""Characters that need no quoting in a path. Existing escapes are kept and not doubled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """How hard we may push the server and how long we bear with it.
+    """Limits and time-outs of a connection.
 
-    ``limit`` is the number of sockets, hence of requests in flight; those above it wait their turn.
-    ``total_timeout`` covers one attempt from that waiting to the last byte of the answer,
-    ``connect_timeout`` the making of a new one. ``idle_timeout`` is below the 90 seconds after which a Go server
-    closes an idle connection, so that the two sides do not race. The part of
-    ``user_agent`` before the slash is the field manager the server assumes where a request names none.
+    ``limit`` is the number of sockets, hence of concurrent requests; more requests queue. ``total_timeout`` covers one
+    attempt, from the queue to the last byte. ``connect_timeout`` covers a new socket. ``idle_timeout`` is below the 90
+    seconds after which a Go server closes an idle connection, so that both sides do not race. The part of
+    ``user_agent`` before the slash is the field manager of requests that name none.
     """
 
     limit: int = 512
@@ -66,18 +64,18 @@ class ConnectionSettings:
     user_agent: str = f"kube-cpg/{version('kube-cpg')}"
 
 
-def _open() -> None:
-    """Let every request through: what a connection without a fence does."""
+def _allow_all() -> None:
+    """Let every request pass: the default fence."""
 
 
 class Connection:
-    """An open channel to one API server, used as ``async with Connection(endpoint) as connection``.
+    """A connection to one API server, used as ``async with Connection(endpoint) as connection``.
 
-    Paths begin with a slash and come from ``resources``. Bodies are bytes to send as they are or
-    anything ``msgspec.json.encode`` takes. Every method returns the answer's body, raises ``ApiError``
-    when the server refuses and ``ConnectionFailedError`` when it does not answer; ``retrying`` tells
-    which refusals are waited out. Client certificates and tokens are sent over TLS only, as kubectl does.
-    ``fence`` is called right before each request that may write, and may raise instead of letting it go.
+    Paths begin with a slash and come from ``resources``. Bodies are bytes, or anything that ``msgspec.json.encode``
+    takes. Every method returns the body of the response. It raises ``ApiError`` where the server refuses, and
+    ``ConnectionFailedError`` where no complete response arrives. ``retrying`` defines which refusals are retried.
+    Client certificates and tokens are sent over TLS only, as in kubectl. ``fence`` is called immediately before each
+    request that may write, and may raise to stop it.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Connection:
         settings: ConnectionSettings = ConnectionSettings(),
         *,
         timing: Timing = REAL_TIME,
-        fence: Callable[[], None] = _open,
+        fence: Callable[[], None] = _allow_all,
     ) -> None:
         self.endpoint = endpoint
         self.timing = timing
@@ -105,7 +103,7 @@ class Connection:
             ("Accept", JSON),
             ("Accept-Encoding", "identity"),
         )
-        self._channels: ConnectionPool | None = None
+        self._pool: ConnectionPool | None = None
 
     @classmethod
     def from_kubeconfig(
@@ -114,12 +112,12 @@ class Connection:
         context: str | None = None,
         settings: ConnectionSettings = ConnectionSettings(),
     ) -> Self:
-        """Connect to where a kubeconfig points: this file, else $KUBECONFIG, else the one at home."""
+        """Connect to the server of a kubeconfig: this file, else $KUBECONFIG, else ``~/.kube/config``."""
         return cls(kubeconfig.load(path, context), settings)
 
     async def __aenter__(self) -> Self:
         settings, endpoint = self._settings, self.endpoint
-        self._channels = ConnectionPool(
+        self._pool = ConnectionPool(
             ServerAddress(
                 host=self._url.hostname or "",
                 port=self._url.port or (443 if self._secure else 80),
@@ -138,10 +136,10 @@ class Connection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        channels, self._channels = self._channels, None
-        if channels is not None:
-            channels.close()
-            await asyncio.sleep(0)  # in which the sockets are closed: the loop may end with us
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+            await asyncio.sleep(0)  # the transports close their sockets in this turn; the loop may end after it
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
@@ -158,49 +156,49 @@ class Connection:
     async def patch(
         self, path: str, body: object, content_type: str = MERGE_PATCH, *, params: Params | None = None
     ) -> bytes:
-        """Change an object; the content type says in which of the four ways the body does so."""
+        """Change an object. The content type selects one of the four kinds of patch."""
         return await self._request("PATCH", path, body=body, content_type=content_type, params=params)
 
     async def delete(self, path: str, body: object = None, params: Params | None = None) -> bytes:
-        """Delete an object, or a whole collection; the body may hold ``DeleteOptions``."""
+        """Delete an object or a whole collection; the body may be ``DeleteOptions``."""
         return await self._request("DELETE", path, body=body, params=params)
 
     async def stream(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:
-        """Yield an answer's body as it arrives, in pieces of any size, for as long as the server keeps sending.
+        """Yield a response's body in chunks of any size as they arrive, until the server ends it.
 
-        The first piece is empty: it says that the server has accepted the request. Nothing is retried, and
-        no time-out covers the whole; ``silence`` is the number of seconds without a byte after which the
-        server counts as lost. A stream occupies one of the ``limit`` sockets. Close it (``aclosing``):
-        a generator that is merely dropped ends when the garbage collector finds it.
+        The first chunk is empty: the server has accepted the request. Nothing is retried, and no time-out covers the
+        whole. After ``silence`` seconds without a byte the server counts as lost. A stream occupies one of the
+        ``limit`` sockets. Close it with ``aclosing``, because a generator that is only dropped ends when the garbage
+        collector finds it.
         """
-        channels = self._open_channels()
-        about, patience = f"GET {path}", self._settings.total_timeout
-        message = await self._message("GET", path, data=None, headers={}, params=params)
-        with self._telling(about, f"no complete answer within {patience:g} s"):
-            async with asyncio.timeout(patience):
-                channel, head = await self._ask("GET", message, streaming=True)
+        pool = self._open_pool()
+        request, timeout = f"GET {path}", self._settings.total_timeout
+        message = await self._encode("GET", path, data=None, headers={}, params=params)
+        with self._translate_errors(request, f"no complete response within {timeout:g} s"):
+            async with asyncio.timeout(timeout):
+                connection, head = await self._send_and_wait("GET", message, streaming=True)
         try:
-            pieces = self._pieces(channel, about, silence)
+            chunks = self._chunks(connection, request, silence)
             if not 200 <= head.status < 300:
-                _refuse(head, b"".join([piece async for piece in pieces]), about)
+                _raise_for_status(head, b"".join([chunk async for chunk in chunks]), request)
             yield b""
-            async for piece in pieces:
-                yield piece
+            async for chunk in chunks:
+                yield chunk
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
                 await self._renew()
             raise
         finally:
-            channels.release(channel)
+            pool.release(connection)
 
-    async def _pieces(self, channel: HttpConnection, about: str, silence: float) -> AsyncIterator[bytes]:
+    async def _chunks(self, connection: HttpConnection, request: str, silence: float) -> AsyncIterator[bytes]:
         while True:
-            with self._telling(about, f"nothing was heard for {silence:g} s"):
+            with self._translate_errors(request, f"no data for {silence:g} s"):
                 async with asyncio.timeout(silence):
-                    piece = await channel.read_chunk()
-            if not piece:
+                    chunk = await connection.read_chunk()
+            if not chunk:
                 return
-            yield piece
+            yield chunk
 
     async def _request(
         self,
@@ -211,9 +209,9 @@ class Connection:
         content_type: str = JSON,
         params: Params | None = None,
     ) -> bytes:
-        """Send, and send again as long as ``retrying`` allows; the body is encoded once.
+        """Send a request, and retry as ``retrying`` allows; the body is encoded once.
 
-        Who is refused tries one other token or certificate: a program that makes new ones has no last one.
+        After a 401 one other token or certificate is tried. A plugin could make new ones for ever.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
@@ -243,46 +241,46 @@ class Connection:
         headers: dict[str, str],
         params: Params | None,
     ) -> bytes:
-        message = await self._message(method, path, data=data, headers=headers, params=params)
-        about, patience = f"{method} {path}", self._settings.total_timeout
-        with self._telling(about, f"no complete answer within {patience:g} s"):
-            async with asyncio.timeout(patience):
-                channel, head = await self._ask(method, message)
-        body = channel.take_body()
-        self._open_channels().release(channel)
-        _refuse(head, body, about)
+        message = await self._encode(method, path, data=data, headers=headers, params=params)
+        request, timeout = f"{method} {path}", self._settings.total_timeout
+        with self._translate_errors(request, f"no complete response within {timeout:g} s"):
+            async with asyncio.timeout(timeout):
+                connection, head = await self._send_and_wait(method, message)
+        body = connection.take_body()
+        self._open_pool().release(connection)
+        _raise_for_status(head, body, request)
         return body
 
-    async def _ask(
+    async def _send_and_wait(
         self, method: str, message: bytes, *, streaming: bool = False
     ) -> tuple[HttpConnection, ResponseHead]:
         began, status = self.timing.clock(), 0
         try:
-            channel, head = await self._exchange(method, message, streaming=streaming)
+            connection, head = await self._exchange(method, message, streaming=streaming)
             status = head.status
         finally:
             self.observer.on_response(method, status, self.timing.clock() - began)
-        return channel, head
+        return connection, head
 
     async def _exchange(self, method: str, message: bytes, *, streaming: bool) -> tuple[HttpConnection, ResponseHead]:
-        """Send a request and wait for the answer; the channel is to be given back.
+        """Send a request and wait for the head of the response; the caller releases the connection.
 
-        An idle channel may turn out to have been closed meanwhile: what only reads is then sent once more on a new one.
+        The server may have closed an idle connection. A GET is then sent once more on a new one.
         """
-        channels = self._open_channels()
-        fence = _open if method == "GET" else self._fence
-        channel = await channels.acquire()
+        pool = self._open_pool()
+        fence = _allow_all if method == "GET" else self._fence
+        connection = await pool.acquire()
         while True:
             try:
-                channel.send_request(message, fence=fence, streaming=streaming)
-                return channel, await channel.read_head()
+                connection.send_request(message, fence=fence, streaming=streaming)
+                return connection, await connection.read_head()
             except BaseException as error:
-                channels.release(channel)
-                if not (isinstance(error, BrokenConnectionError) and channel.is_stale and method == "GET"):
+                pool.release(connection)
+                if not (isinstance(error, BrokenConnectionError) and connection.is_stale and method == "GET"):
                     raise
-            channel = await channels.acquire(fresh=True)
+            connection = await pool.acquire(fresh=True)
 
-    async def _message(
+    async def _encode(
         self, method: str, path: str, *, data: bytes | None, headers: Mapping[str, str], params: Params | None
     ) -> bytes:
         target = quote(f"{self._url.path}{path}", safe=_UNQUOTED)
@@ -292,22 +290,22 @@ class Connection:
         return request_of(method, target, own, data)
 
     @contextmanager
-    def _telling(self, about: str, silence: str) -> Iterator[None]:
-        """Turn what may become of a channel into our errors."""
+    def _translate_errors(self, request: str, silence: str) -> Iterator[None]:
+        """Translate failures of an HTTP connection to ``ConnectionFailedError``."""
         server = self.endpoint.server.rstrip("/")
         try:
             yield
         except TimeoutError as error:
-            raise ConnectionFailedError(server, about, silence) from error
+            raise ConnectionFailedError(server, request, silence) from error
         except BrokenConnectionError as error:
             if isinstance(error.__cause__, ssl.SSLError):
                 self._contexts.invalidate()
-            raise ConnectionFailedError(server, about, str(error)) from error
+            raise ConnectionFailedError(server, request, str(error)) from error
 
-    def _open_channels(self) -> ConnectionPool:
-        if self._channels is None:
+    def _open_pool(self) -> ConnectionPool:
+        if self._pool is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
-        return self._channels
+        return self._pool
 
     async def _authorization(self) -> dict[str, str]:
         if not self._secure:
@@ -316,24 +314,24 @@ class Connection:
             token = self._tokens.current()
         else:
             token = await self._plugin.current()
-            self._show(self._plugin.certificate)
+            self._use_certificate(self._plugin.certificate)
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     async def _renew(self) -> bool:
-        """Look for another token or certificate, because ours were refused; tell whether there are any."""
+        """Look for a newer token or certificate after a 401; return whether there is one."""
         if self._plugin is not None:
             return await self._plugin.renew()
         has_token = self._tokens.renew()
-        return self._open_channels().refresh() or has_token
+        return self._open_pool().refresh() or has_token
 
-    def _show(self, identity: ClientCertificate | None) -> None:
-        """Show the certificate that a program gave, on channels that are opened from now on."""
+    def _use_certificate(self, identity: ClientCertificate | None) -> None:
+        """Use the certificate of a plugin on connections opened from now on."""
         if identity != self._identity:
             self._identity = identity
-            self._open_channels().refresh()
+            self._open_pool().refresh()
 
 
-def _refuse(head: ResponseHead, body: bytes, about: str) -> None:
-    """Raise what the server says, unless it is yes."""
+def _raise_for_status(head: ResponseHead, body: bytes, request: str) -> None:
+    """Raise ``ApiError`` unless the status is a success."""
     if not 200 <= head.status < 300:
-        raise ApiError.from_response(head.status, body, retry_after=head.header("retry-after"), request=about)
+        raise ApiError.from_response(head.status, body, retry_after=head.header("retry-after"), request=request)

@@ -1,9 +1,8 @@
-"""Open channels to one server, one request at a time on each, kept for the next.
+"""A pool of HTTP connections to one server, each with one request at a time.
 
-Written out rather than taken from a library for two reasons. Between the last look at the fence and the bytes in the
-kernel's hands nothing may come: a leader that is stopped in between would act when it is none any more. ``ask``
-does both in one step. And a request costs two thirds of the processor time that it costs through aiohttp, most of
-what is left being TLS and the event loop.
+We wrote our own pool for two reasons. First, ``send_request`` checks the write fence and hands the bytes to the kernel
+in one step. A process that is stopped between the two could write after it has lost its lease. Second, a request takes
+two thirds of the CPU time that it takes through aiohttp; most of the rest is TLS and the event loop.
 """
 
 import asyncio
@@ -18,94 +17,94 @@ from cpg_client.http1 import MalformedResponseError, ResponseHead, ResponseParse
 from cpg_client.transport import SocketTransport, connect
 
 MAX_BUFFERED_BYTES = 1 << 20
-"""Bytes of a stream that nobody has taken yet, from which on the server has to wait."""
+"""Bytes of a stream that are received and not read yet. Above this limit, reading pauses, so the server waits."""
 
 
 class BrokenConnectionError(OSError):
-    """A channel ended, or brought nonsense, before the answer was complete."""
+    """A connection ended, or sent malformed data, before the response was complete."""
 
 
 class HttpConnection:
-    """One connection. It answers one request at a time, and is good for the next when the answer is complete."""
+    """One connection. It answers one request at a time, and is reusable once the response is complete."""
 
     def __init__(self, connected: socket.socket) -> None:
-        """Begin with a connection that nothing has been asked on."""
+        """Take a connected socket, without a request."""
         self.idle_since = 0.0
         self.tls_context: SSLContext | None = None
-        """Whom we trusted, and who we said to be, when it was opened."""
+        """The TLS context with which it was opened: the authorities trusted then, and the client certificate."""
         self.responses = 0
-        """Answers that have come over this channel."""
-        self._transport = SocketTransport(connected, self._received, self._lost)
+        """Responses received over this connection."""
+        self._transport = SocketTransport(connected, self._on_data, self._on_closed)
         self._reading: ResponseParser | None = None
-        self._pieces: deque[bytes] = deque()
-        self._held = 0
-        self._paused = False
-        self._streaming = False
+        self._chunks: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._is_paused = False
+        self._is_streaming = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
 
-    # What callers do.
+    # Called by users of the connection.
 
     @property
     def is_open(self) -> bool:
-        """Whether a request may be sent."""
+        """Whether a request can be sent."""
         return self._transport.is_open
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the last answer was taken to its end, and the server keeps the channel open."""
+        """Whether the last response was read to its end, and the server keeps the connection open."""
         reading = self._reading
         if reading is None:
             return self.is_open
         return (
-            self.is_open and reading.is_complete and not self._pieces and bool(reading.head and reading.head.keeps_open)
+            self.is_open and reading.is_complete and not self._chunks and bool(reading.head and reading.head.keeps_open)
         )
 
     @property
     def is_stale(self) -> bool:
-        """Whether the channel broke as one that had been idle does: after others, and without a byte."""
+        """Whether the connection broke like an idle one: after earlier responses, and without a byte of this one."""
         return self.responses > 0 and self._reading is not None and self._reading.is_untouched
 
     def send_request(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
-        """Send a request, if the fence lets it pass: nothing comes between the two."""
-        self._streaming = streaming
+        """Check the fence and send a request, with nothing in between."""
+        self._is_streaming = streaming
         fence()
         self._reading = ResponseParser()
         self._transport.write(data)
 
     async def read_head(self) -> ResponseHead:
-        """Wait for the beginning of the answer; unless it is a stream, for all of it."""
+        """Wait for the head of the response; unless it is streamed, for the whole response."""
         reading = self._reading
-        while reading is None or reading.head is None or not (self._streaming or reading.is_complete):
-            await self._news()
+        while reading is None or reading.head is None or not (self._is_streaming or reading.is_complete):
+            await self._wait_for_data()
         return reading.head
 
     async def read_chunk(self) -> bytes:
-        """Wait for a piece of the body; nothing means that it is complete."""
-        while not self._pieces:
+        """Wait for the next part of the body; empty bytes mean that it is complete."""
+        while not self._chunks:
             if self._reading is None or self._reading.is_complete:
                 return b""
-            await self._news()
-        data = self._pieces.popleft()
-        self._held -= len(data)
-        if self._paused and self._held < MAX_BUFFERED_BYTES:
-            self._paused = False
+            await self._wait_for_data()
+        data = self._chunks.popleft()
+        self._buffered_bytes -= len(data)
+        if self._is_paused and self._buffered_bytes < MAX_BUFFERED_BYTES:
+            self._is_paused = False
             self._transport.resume_reading()
         return data
 
     def take_body(self) -> bytes:
-        """Take all of the body that has come."""
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._held = 0
+        """Return the whole body that has been received."""
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered_bytes = 0
         return data
 
     def close(self) -> None:
-        """Hang up; who waits for an answer is told."""
+        """Close the socket; a pending read fails."""
         self._transport.close()
-        self._fail(BrokenConnectionError("the channel was closed"))
+        self._fail(BrokenConnectionError("the connection was closed"))
 
-    async def _news(self) -> None:
+    async def _wait_for_data(self) -> None:
         if self._error is not None:
             raise BrokenConnectionError(str(self._error) or type(self._error).__name__) from self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -114,30 +113,30 @@ class HttpConnection:
         finally:
             self._waiter = None
 
-    # What the line tells.
+    # Called by the transport.
 
-    def _received(self, data: bytes) -> None:
-        """Read on."""
+    def _on_data(self, data: bytes) -> None:
+        """Parse received bytes."""
         reading = self._reading = self._reading or ResponseParser()
         try:
-            piece = reading.feed(data)
+            chunk = reading.feed(data)
         except MalformedResponseError as error:
             self._fail(error)
             self.close()
             return
-        if piece:
-            self._pieces.append(piece)
-            self._held += len(piece)
-        if self._streaming and self._held > MAX_BUFFERED_BYTES and not self._paused:
-            self._paused = True
+        if chunk:
+            self._chunks.append(chunk)
+            self._buffered_bytes += len(chunk)
+        if self._is_streaming and self._buffered_bytes > MAX_BUFFERED_BYTES and not self._is_paused:
+            self._is_paused = True
             self._transport.pause_reading()
         if reading.is_complete:
             self.responses += 1
-        if reading.is_complete or (self._streaming and reading.head is not None):
+        if reading.is_complete or (self._is_streaming and reading.head is not None):
             self._wake()
 
-    def _lost(self, error: Exception | None) -> None:
-        """Tell who waits, unless this was the end of the answer."""
+    def _on_closed(self, error: Exception | None) -> None:
+        """Fail the pending read, unless the closed connection marks the end of the response."""
         try:
             if error is None and self._reading is not None:
                 self._reading.end()
@@ -155,7 +154,7 @@ class HttpConnection:
 
 
 class ServerAddress(Struct, frozen=True, kw_only=True):
-    """Where the server is: TLS where there is a context for it by now, under a name to ask for and to verify."""
+    """The address of the server, its TLS context if any, and the name to verify."""
 
     host: str
     port: int
@@ -164,82 +163,82 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
 
 
 class ConnectionPool:
-    """The channels to one place: so many at the most, the latest used first, and none that has been idle for long.
+    """A bounded pool of connections to one server. The last used is reused first; long idle ones are closed.
 
-    When the context is another one, those that were opened by the old one end with what they are about.
+    When the TLS context changes, connections with the old context are closed after their current request.
     """
 
-    def __init__(self, place: ServerAddress, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
-        """Begin with none."""
-        self._place = place
-        self._free = asyncio.Semaphore(limit)
+    def __init__(self, address: ServerAddress, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
+        """Start without connections."""
+        self._address = address
+        self._slots = asyncio.Semaphore(limit)
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._idle: list[HttpConnection] = []
-        self._all: set[HttpConnection] = set()
+        self._connections: set[HttpConnection] = set()
         self._clock = asyncio.get_running_loop().time
         self._context: SSLContext | None = None
         self.refresh()
 
     def refresh(self) -> bool:
-        """Ask for the context of now; tell whether it is another one than before."""
-        before, self._context = self._context, self._place.tls() if self._place.tls else None
+        """Get the current TLS context; return whether it has changed."""
+        before, self._context = self._context, self._address.tls() if self._address.tls else None
         return self._context is not before
 
     async def acquire(self, *, fresh: bool = False) -> HttpConnection:
-        """Return a channel for one request, an idle one if there is any and it need not be new; give it back after."""
-        await self._free.acquire()
+        """Return a connection for one request, idle or ``fresh``; the caller releases it."""
+        await self._slots.acquire()
         try:
-            return (None if fresh else self._found()) or await self._opened()
+            return (None if fresh else self._pop_idle()) or await self._open()
         except BaseException:
-            self._free.release()
+            self._slots.release()
             raise
 
-    def release(self, channel: HttpConnection) -> None:
-        """Take a channel back; one that is in the middle of something is of no more use."""
-        self._free.release()
-        if channel.is_reusable:
-            channel.idle_since = self._clock()
-            self._idle.append(channel)
+    def release(self, connection: HttpConnection) -> None:
+        """Return a connection to the pool. One with an unfinished response is closed."""
+        self._slots.release()
+        if connection.is_reusable:
+            connection.idle_since = self._clock()
+            self._idle.append(connection)
         else:
-            self._drop(channel)
-        while self._idle and not self._lives(self._idle[0]):
-            self._drop(self._idle.pop(0))
+            self._close(connection)
+        while self._idle and not self._is_usable(self._idle[0]):
+            self._close(self._idle.pop(0))
 
     def close(self) -> None:
-        """Hang up everywhere; who waits for an answer is told."""
-        for channel in tuple(self._all):
-            self._drop(channel)
+        """Close all connections; pending reads fail."""
+        for connection in tuple(self._connections):
+            self._close(connection)
         self._idle.clear()
 
-    def _found(self) -> HttpConnection | None:
+    def _pop_idle(self) -> HttpConnection | None:
         while self._idle:
-            channel = self._idle.pop()
-            if self._lives(channel):
-                return channel
-            self._drop(channel)
+            connection = self._idle.pop()
+            if self._is_usable(connection):
+                return connection
+            self._close(connection)
         return None
 
-    def _lives(self, channel: HttpConnection) -> bool:
-        is_current = channel.tls_context is self._context
-        return channel.is_open and is_current and self._clock() - channel.idle_since < self._idle_timeout
+    def _is_usable(self, connection: HttpConnection) -> bool:
+        is_current = connection.tls_context is self._context
+        return connection.is_open and is_current and self._clock() - connection.idle_since < self._idle_timeout
 
-    def _drop(self, channel: HttpConnection) -> None:
-        self._all.discard(channel)
-        channel.close()
+    def _close(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        connection.close()
 
-    async def _opened(self) -> HttpConnection:
-        place = self._place
+    async def _open(self) -> HttpConnection:
+        address = self._address
         self.refresh()
         context = self._context
-        name = (place.name or place.host) if context else None
+        name = (address.name or address.host) if context else None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                channel = HttpConnection(await connect(place.host, place.port, context, name))
+                connection = HttpConnection(await connect(address.host, address.port, context, name))
         except TimeoutError as error:
             raise BrokenConnectionError(f"Cannot connect within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise BrokenConnectionError(f"Cannot connect: {error}") from error
-        channel.tls_context = context
-        self._all.add(channel)
-        return channel
+        connection.tls_context = context
+        self._connections.add(connection)
+        return connection

@@ -1,7 +1,7 @@
-"""What a server is, what it serves, and whether it is ready to.
+"""Discover the version of a server, the resources that it serves, and whether it is ready.
 
-Plain requests, no cache: these questions are asked at start-up and when a CRD appears, and a stale
-answer then would be worse than a second request.
+Nothing is cached. Discovery runs at the start and when a CRD appears, and a stale answer then would be worse than a
+second request.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _SECONDS_BETWEEN_PROBES = 0.2
 
 
 class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """The server's release; ``minor`` may end in a plus sign."""
+    """The release of a server; ``minor`` may end in a plus sign."""
 
     major: str
     minor: str
@@ -51,18 +51,18 @@ class _ApiResourceList(msgspec.Struct, frozen=True):
 
 
 async def server_version(connection: Connection) -> ServerVersion:
-    """Return the server's release."""
+    """Return the release of the server."""
     return await _get(connection, "/version", ServerVersion, "a version")
 
 
 async def group_versions(connection: Connection) -> frozenset[str]:
-    """Return every ``group/version`` served; the core group, always there, is not among them."""
+    """Return every ``group/version`` that is served, except the core group, which always is."""
     groups = (await _get(connection, "/apis", _ApiGroupList, "a list of groups")).groups
     return frozenset(version.group_version for group in groups for version in group.versions)
 
 
 async def served_resources(connection: Connection, group: str, version: str) -> frozenset[Resource]:
-    """Return the resources of one group-version, without subresources; empty if it is not served."""
+    """Return the resources of a group-version without subresources; empty if it is not served."""
     try:
         answer = await _get(connection, group_path(group, version), _ApiResourceList, "a list of resources")
     except ApiError as error:
@@ -85,11 +85,11 @@ async def wait_ready(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return once ``/readyz`` says yes; after ``timeout`` seconds raise ``NotReadyError``.
+    """Return once ``/readyz`` succeeds; raise ``NotReadyError`` after ``timeout`` seconds.
 
-    Whatever else the server says or fails to say in between counts as not yet: while one starts,
-    refused connections, 401, 403 and 500 all occur. The time-out is an argument rather than the caller's
-    ``asyncio.timeout`` because only here the last answer is known, and that is what explains a failure.
+    Every other answer and every failure counts as not ready yet: a starting server refuses connections and answers 401,
+    403 and 500. The time-out is an argument, rather than the caller's ``asyncio.timeout``, because the error needs the
+    last answer, which is known only here.
     """
     last = "no answer"
     try:
@@ -107,6 +107,6 @@ async def wait_ready(
 
 
 def _failed_checks(error: ApiError | ConnectionFailedError) -> str:
-    """Pick the failed checks out of the long list of passed ones."""
+    """Return the failed checks of an answer that lists all checks, or the whole error."""
     said = error.message.splitlines() if isinstance(error, ApiError) else []
     return ", ".join(line for line in said if line.startswith("[-]")) or str(error)

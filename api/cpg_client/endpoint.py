@@ -1,11 +1,10 @@
-"""Where an API server is and who we are to it, whatever told us so.
+"""The address of an API server, and the credentials for it.
 
-A kubeconfig, the files of a pod's service account and a test all produce an ``Endpoint``; only
-``tls`` and ``connection`` consume it. That keeps the ways of finding a server apart from the one way
-of talking to it.
+A kubeconfig, the files of a pod's service account and tests produce an ``Endpoint``; only ``tls`` and ``connection``
+read it. So finding a server is separate from talking to it.
 
-Certificates and keys are ``Path | bytes``: a file to read at connection time, again when it has changed, or PEM text
-held in memory. Secrets stay out of ``repr`` so that an endpoint can be logged.
+Certificates and keys are ``Path | bytes``: a file, which is read again when it changes, or PEM text. Secrets are not in
+``repr``, so an endpoint can be logged.
 """
 
 from dataclasses import dataclass, field
@@ -20,15 +19,15 @@ class ClientCertificate(NamedTuple):
     key: bytes
 
     def __repr__(self) -> str:
-        """Keep the key to ourselves."""
+        """Hide the key."""
         return "Identity(...)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecPlugin:
-    """A program that gives tokens or certificates (exec credential plugin): how the clouds and OIDC do it.
+    """An exec credential plugin: a program that returns tokens or certificates, as clouds and OIDC use it.
 
-    ``cluster_info`` says whether the program wants to be told which cluster it is for.
+    ``cluster_info`` says whether the program gets the address of the cluster.
     """
 
     api_version: str
@@ -41,10 +40,10 @@ class ExecPlugin:
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """How we identify ourselves; any part may be absent, and all absent means anonymously.
+    """The credentials of a user. Without any, requests are anonymous.
 
-    With both a token and a token file, the file's last readable content counts, as in kubectl; a plugin
-    counts where there is neither.
+    If both a token and a token file are set, the last readable content of the file is used, as in kubectl. A plugin is
+    used only without either.
     """
 
     certificate: Path | bytes | None = field(default=None, repr=False)
@@ -56,10 +55,10 @@ class Credentials:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """One API server as seen by one user.
+    """One API server, as one user reaches it.
 
-    ``ca`` None means the system's trust store. ``tls_server_name`` is the name to ask for and to
-    verify where it differs from the host in ``server``, which may end in a path prefix.
+    Without ``ca`` the system's trust store is used. ``tls_server_name`` is the name to verify where it differs from the
+    host in ``server``. ``server`` may end in a path prefix.
     """
 
     server: str

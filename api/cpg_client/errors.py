@@ -1,9 +1,8 @@
-"""What can go wrong between us and an API server, as values to decide on.
+"""The errors of this package.
 
-Two families, because callers treat them differently. ``ApiError`` means the server answered and said
-no: its reason decides what to do next (a conflict is read again, a not-found may be success). The
-other errors mean there is no answer to decide on. Everything raised here on purpose is a
-``ClientError``, so that a shell needs one ``except`` at its edge.
+There are two families, because callers treat them differently. ``ApiError`` means that the server answered and refused;
+the reason decides what follows (a conflict is read again, a 404 may be a success). The other errors mean that there is
+no usable answer. All are a ``ClientError``, so a program needs one ``except`` at its edge.
 """
 
 import textwrap
@@ -14,28 +13,28 @@ import msgspec
 
 from cpg_api.decoding import decode
 
-_MAX_MESSAGE_BYTES = 8_192  # a failing /readyz lists every check, and the failed one may stand last
+_MAX_MESSAGE_BYTES = 8_192  # a failing /readyz lists every check, and the failed one may be last
 _MAX_TEXT_LENGTH = 600
 
 
 class ClientError(Exception):
-    """Anything this package raises on purpose."""
+    """The base of all errors that this package raises."""
 
 
 class KubeconfigError(ClientError):
-    """A kubeconfig cannot be used; the message names the file and the place inside it."""
+    """A kubeconfig cannot be used; the message names the file and the place in it."""
 
 
 class NoKubeconfigError(KubeconfigError):
-    """Nobody named a kubeconfig, and there is none where they usually are."""
+    """No kubeconfig was named, and there is none in the default places."""
 
 
 class EndpointError(ClientError):
-    """The certificates, keys or tokens an endpoint points at cannot be used."""
+    """The certificates, keys or tokens of an endpoint cannot be used."""
 
 
 class ConnectionFailedError(ClientError):
-    """The server gave no complete answer: whether it acted on the request is unknown."""
+    """There was no complete response. Whether the server has acted on the request is unknown."""
 
     def __init__(self, server: str, request: str, why: str) -> None:
         super().__init__(f"{server}: {request}: {why}")
@@ -45,15 +44,15 @@ class ConnectionFailedError(ClientError):
 
 
 class UnreadableAnswerError(ClientError):
-    """What came with a success is not what was asked for: something between us and the server wrote it, or cut it."""
+    """A successful response has an unexpected body: a proxy has written it, or it was cut."""
 
 
 class NotReadyError(ClientError, TimeoutError):
-    """The server was not ready in time; the message tells what it last said."""
+    """The server was not ready in time; the message has its last answer."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One of the reasons within a refusal, such as one invalid field."""
+    """One cause of a refusal, such as an invalid field."""
 
     reason: str = ""
     message: str = ""
@@ -73,11 +72,11 @@ class _FailureStatus(msgspec.Struct, frozen=True):
 
 
 class ApiError(ClientError):
-    """The server answered with anything but success.
+    """The server refused a request.
 
-    ``reason`` is the API's own word for it (``AlreadyExists``); an answer that is not a
-    ``metav1.Status`` gets the name of its HTTP status in the same spelling. ``retry_after`` is in
-    seconds, and None unless the server asked to come back.
+    ``reason`` is the API's reason, such as ``AlreadyExists``. An answer that is not a ``metav1.Status`` gets the name
+    of its HTTP status in the same spelling. ``retry_after`` is in seconds, or None where the server does not ask for a
+    retry.
     """
 
     def __init__(
@@ -100,10 +99,10 @@ class ApiError(ClientError):
 
     @classmethod
     def from_response(cls, status: int, body: bytes, *, retry_after: str | None = None, request: str = "") -> Self:
-        """Read an answer's body, whatever wrote it: the API server, a proxy or a load balancer.
+        """Read a refusal from the API server, a proxy or a load balancer.
 
-        The ``Retry-After`` header wins over the body's ``retryAfterSeconds``; its date form, which no
-        API server sends, counts as absent.
+        The ``Retry-After`` header wins over ``retryAfterSeconds`` in the body. Its form with a date, which no API
+        server sends, is ignored.
         """
         refusal = _read_status(status, body)
         details = refusal.details or _Details()
@@ -126,32 +125,32 @@ class ApiError(ClientError):
 
     @property
     def is_forbidden(self) -> bool:
-        """We may not do this; asking again will not help."""
+        """The request is not allowed; a retry does not help."""
         return self.status == HTTPStatus.FORBIDDEN
 
     @property
     def is_namespace_ending(self) -> bool:
-        """The namespace is being deleted, and takes nothing new."""
+        """The namespace is being deleted and accepts no new objects."""
         return self.is_forbidden and any(cause.reason == "NamespaceTerminating" for cause in self.causes)
 
     @property
     def is_not_found(self) -> bool:
-        """The object, or the whole resource, is not there."""
+        """The object or the whole resource does not exist."""
         return self.status == HTTPStatus.NOT_FOUND
 
     @property
     def is_already_exists(self) -> bool:
-        """A create met an object of the same name."""
+        """An object of this name exists already."""
         return self.reason == "AlreadyExists"
 
     @property
     def is_conflict(self) -> bool:
-        """A write was based on a state that is no longer current; creating what exists is not this."""
+        """A write was based on an old version. Creating an object that exists is not a conflict in this sense."""
         return self.status == HTTPStatus.CONFLICT and not self.is_already_exists
 
     @property
     def is_gone(self) -> bool:
-        """A resourceVersion or continue token has expired: list again."""
+        """A resourceVersion or continue token has expired; list again."""
         return self.status == HTTPStatus.GONE
 
 

@@ -1,7 +1,7 @@
-"""Tokens and client certificates from a program: the exec credential plugins of a kubeconfig.
+"""Tokens and client certificates from exec credential plugins.
 
-The program runs when the first request is sent, when what it gave is about to expire, and when the server refused that;
-never twice at once. It has no terminal to ask a person at, but what it says there is seen.
+The program runs for the first request, when its credential is about to expire, and after a 401; never twice at once. It
+has no terminal to prompt a user. Its standard error is shown.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from cpg_client.timing import Timing
 
 _MAX_RUN_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 10.0
-"""Seconds before its end at which what a program gave counts as expired: it has to get there first."""
+"""Seconds before its expiry at which a credential is replaced, so that it is still valid when it arrives."""
 
 
 class _CredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,9 +37,9 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PluginCredentials:
-    """Answers which token to send now, by running the program when that is not known.
+    """The credential of a plugin, which runs the program when there is no valid one.
 
-    ``certificate`` is the client certificate with its key, as PEM text, that came with it or instead of it.
+    ``certificate`` is the client certificate that the program returned beside a token, or instead of one.
     """
 
     def __init__(self, plugin: ExecPlugin, info: str, timing: Timing) -> None:
@@ -54,21 +54,21 @@ class PluginCredentials:
 
     @classmethod
     def of(cls, endpoint: Endpoint, timing: Timing) -> Self | None:
-        """Return the source of an endpoint's tokens, if that is a plugin and nothing simpler."""
+        """Return the plugin of an endpoint, or None where the endpoint has a token or no plugin at all."""
         credentials = endpoint.credentials
         if credentials.plugin is None or credentials.token or credentials.token_file:
             return None
         return cls(credentials.plugin, _exec_info(credentials.plugin, endpoint), timing)
 
     async def current(self) -> str:
-        """Return the token, empty for a certificate alone; raise ``EndpointError`` where the program gives neither."""
+        """Return the token, empty for a certificate alone; raise ``EndpointError`` without either."""
         async with self._one_at_a_time:
             if not self._runs or self._timing.wall() >= self._expires - _EXPIRY_MARGIN_SECONDS:
                 await self._run()
             return self._token
 
     async def renew(self) -> bool:
-        """Run the program, because we were refused, unless it has run meanwhile; tell whether that helped."""
+        """Run the program after a 401, unless it has run meanwhile; return whether the credential has changed."""
         before, runs = (self._token, self.certificate), self._runs
         async with self._one_at_a_time:
             if self._runs == runs:
@@ -127,7 +127,7 @@ class PluginCredentials:
 
 
 def _exec_info(plugin: ExecPlugin, endpoint: Endpoint) -> str:
-    """Return what the program is told through its environment."""
+    """Return the JSON that the program gets through its environment."""
     spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster_info:
         cluster: dict[str, Any] = {"server": endpoint.server, "insecure-skip-tls-verify": not endpoint.verify}

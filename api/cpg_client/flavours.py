@@ -1,7 +1,7 @@
 """The two flavours of the groups' API, and which of them a server has.
 
-Both hold the same kinds, ours (``crd``) and the built-in ones of Kubernetes (``native``), so whoever reads groups reads
-them by a table from kind to resource and knows nothing else of flavours.
+Both flavours, ours (``crd``) and the built-in one of Kubernetes (``native``), have the same kinds. So code that reads
+groups needs only a table from kind to resource.
 """
 
 from typing import Literal
@@ -31,11 +31,11 @@ KINDS: dict[str, dict[type, Resource]] = {
 
 
 class FlavourNotServedError(ClientError):
-    """The API that was asked for is not served."""
+    """The requested API is not served."""
 
 
 async def served_flavours(connection: Connection, api: str) -> dict[str, dict[type, Resource]]:
-    """Return the flavours that are asked for and served, with the kinds that are served of each."""
+    """Return the requested flavours that are served, with their served kinds."""
     found: dict[str, dict[type, Resource]] = {}
     for flavour, kinds in KINDS.items():
         if api not in {"auto", flavour}:

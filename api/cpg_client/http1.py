@@ -1,7 +1,7 @@
-"""The bytes of HTTP/1.1: requests written, answers read, without a socket.
+"""Encode requests and parse responses of HTTP/1.1, without a socket.
 
-Only what a client needs that asks for no compression and follows nothing: status, headers, and a body that is
-delimited by its length, by chunks, or by the end of the connection.
+Only what this client needs: no compression, no redirects. A body is delimited by its length, by chunks, or by the end
+of the connection.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Bytes of headers after which an answer is none."""
+"""Bytes of headers that are accepted."""
 MAX_CHUNK_LINE_BYTES = 256
 UNTIL_CLOSED = -1
 """The length of a body that ends with the connection."""
@@ -17,18 +17,18 @@ STATUSES_WITHOUT_BODY = {204, 304}
 
 
 class MalformedResponseError(ValueError):
-    """What came is not HTTP, or not as long as it said."""
+    """The bytes are not HTTP, or not as long as announced."""
 
 
 class ResponseHead(Struct, frozen=True):
-    """What comes before a body; names of headers are in lower case."""
+    """Status and headers of a response; the names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
     keeps_open: bool
 
     def header(self, name: str) -> str | None:
-        """Return a header, or None where the server sent none."""
+        """Return a header, or None."""
         return self.headers.get(name)
 
 
@@ -43,117 +43,117 @@ def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]],
 
 
 class ResponseParser:
-    """An answer as it comes in: feed it bytes, and take what has become of them."""
+    """An incremental parser of one response."""
 
     def __init__(self) -> None:
-        """Begin before the first byte."""
+        """Start before the first byte."""
         self.head: ResponseHead | None = None
         self.is_complete = False
-        self._raw = bytearray()
-        self._left = 0
-        self._chunked = False
+        self._unparsed = bytearray()
+        self._bytes_left = 0
+        self._is_chunked = False
         self._in_trailer = False
 
     @property
     def is_untouched(self) -> bool:
-        """Whether not a byte has come."""
-        return self.head is None and not self._raw
+        """Whether no byte has been received."""
+        return self.head is None and not self._unparsed
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes in; return as much of the body as they complete."""
+        """Parse bytes; return the part of the body that they contain."""
         if self.is_complete:
-            raise MalformedResponseError("the server sent more than its answer")
-        if self.head is not None and not self._chunked:
-            return self._measured(data)
-        self._raw += data
+            raise MalformedResponseError("the server sent more than its response")
+        if self.head is not None and not self._is_chunked:
+            return self._take_body(data)
+        self._unparsed += data
         if self.head is None:
             self._read_head()
         if self.head is None:
             return b""
-        if self._chunked:
-            return self._chunks()
-        data = bytes(self._raw)
-        self._raw.clear()
-        return self._measured(data)
+        if self._is_chunked:
+            return self._take_chunks()
+        data = bytes(self._unparsed)
+        self._unparsed.clear()
+        return self._take_body(data)
 
     def end(self) -> None:
-        """Note that the server has closed the connection: the end of a body that has no other."""
+        """Handle the end of the connection, which ends a body without a length."""
         if self.is_complete:
             return
-        if self.head is None or self._left != UNTIL_CLOSED:
-            raise MalformedResponseError(
-                "Server disconnected" if self.is_untouched else "the server broke off its answer"
-            )
+        if self.head is None or self._bytes_left != UNTIL_CLOSED:
+            if self.is_untouched:
+                raise MalformedResponseError("Server disconnected")
+            raise MalformedResponseError("the server closed the connection in the middle of its response")
         self.is_complete = True
 
     def _read_head(self) -> None:
         while self.head is None:
-            end = self._raw.find(b"\r\n\r\n")
-            if max(end, len(self._raw) if end < 0 else 0) > MAX_HEAD_BYTES:
-                raise MalformedResponseError("the headers of the answer have no end")
+            end = self._unparsed.find(b"\r\n\r\n")
+            if max(end, len(self._unparsed) if end < 0 else 0) > MAX_HEAD_BYTES:
+                raise MalformedResponseError("the headers of the response have no end")
             if end < 0:
                 return
-            head = _parse_head(self._raw[:end].decode("latin-1"))
-            del self._raw[: end + 4]
-            if head.status >= 200:  # before it, a server may send others that say nothing
+            head = _parse_head(self._unparsed[:end].decode("latin-1"))
+            del self._unparsed[: end + 4]
+            if head.status >= 200:  # statuses below it are interim responses without meaning here
                 self.head = head
                 self._delimit(head)
 
     def _delimit(self, head: ResponseHead) -> None:
-        """Learn how to tell the end of the body."""
+        """Determine how the end of the body is marked."""
         if head.status in STATUSES_WITHOUT_BODY:
-            self._left = 0
+            self._bytes_left = 0
         elif "transfer-encoding" in head.headers:
-            self._chunked = True
+            self._is_chunked = True
         else:
-            self._left = (
+            self._bytes_left = (
                 _parse_number(head.headers["content-length"], 10) if "content-length" in head.headers else UNTIL_CLOSED
             )
-        self.is_complete = not self._left and not self._chunked
+        self.is_complete = not self._bytes_left and not self._is_chunked
 
-    def _measured(self, data: bytes) -> bytes:
-        """Take a piece of a body that has a length, or none at all."""
-        if self._left != UNTIL_CLOSED:
-            if len(data) > self._left:
-                raise MalformedResponseError("the server sent more than its answer")
-            self._left -= len(data)
-            self.is_complete = not self._left
+    def _take_body(self, data: bytes) -> bytes:
+        """Take a part of a body with a length, or of one until the end of the connection."""
+        if self._bytes_left != UNTIL_CLOSED:
+            if len(data) > self._bytes_left:
+                raise MalformedResponseError("the server sent more than its response")
+            self._bytes_left -= len(data)
+            self.is_complete = not self._bytes_left
         return data
 
-    def _chunks(self) -> bytes:
-        """Take what there is of chunks: each is a line with its size, so many bytes, and the end of a line."""
+    def _take_chunks(self) -> bytes:
+        """Take the available chunks: each has a line with its size, the bytes, and a line end."""
         found, place = [], 0
-        raw = self._raw
+        raw = self._unparsed
         while not self.is_complete:
-            if self._left > 2:
-                piece = bytes(raw[place : place + self._left - 2])
+            if self._bytes_left > 2:
+                piece = bytes(raw[place : place + self._bytes_left - 2])
                 place += len(piece)
-                self._left -= len(piece)
+                self._bytes_left -= len(piece)
                 found.append(piece)
-            if self._left:
-                if self._left > 2 or len(raw) - place < self._left:
+            if self._bytes_left:
+                if self._bytes_left > 2 or len(raw) - place < self._bytes_left:
                     break
-                place += self._left
-                self._left = 0
+                place += self._bytes_left
+                self._bytes_left = 0
             end = raw.find(b"\r\n", place)
             if end < 0:
                 if len(raw) - place > MAX_CHUNK_LINE_BYTES:
-                    raise MalformedResponseError("a chunk of the answer has no size")
+                    raise MalformedResponseError("a chunk of the response has no size")
                 break
             line, place = bytes(raw[place:end]), end + 2
-            self._begin(line)
+            self._parse_chunk_line(line)
         del raw[:place]
         if self.is_complete and raw:
-            raise MalformedResponseError("the server sent more than its answer")
+            raise MalformedResponseError("the server sent more than its response")
         return b"".join(found)
 
-    def _begin(self, line: bytes) -> None:
-        """Read the line before a chunk, or one of those after the last."""
+    def _parse_chunk_line(self, line: bytes) -> None:
+        """Parse the line before a chunk, or a trailer after the last."""
         if self._in_trailer:
             self.is_complete = not line
             return
         size = _parse_number(line.partition(b";")[0].decode("latin-1").strip(), 16)
-        self._left = size + 2 if size else 0
+        self._bytes_left = size + 2 if size else 0
         self._in_trailer = not size
 
 
@@ -161,17 +161,17 @@ def _parse_head(text: str) -> ResponseHead:
     first, *lines = text.split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1."):
-        raise MalformedResponseError(f"this is no answer of HTTP/1.1: {first[:60]!r}")
+        raise MalformedResponseError(f"this is not an HTTP/1.1 response: {first[:60]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    wish = headers.get("connection", "").lower()
-    return ResponseHead(_parse_number(rest[:3], 10), headers, keeps_open="close" not in wish and version != "HTTP/1.0")
+    keeps_open = "close" not in headers.get("connection", "").lower() and version != "HTTP/1.0"
+    return ResponseHead(_parse_number(rest[:3], 10), headers, keeps_open=keeps_open)
 
 
 def _parse_number(text: str, base: int) -> int:
-    """Read a number as HTTP writes them: digits and nothing else."""
+    """Parse a number of HTTP: digits alone."""
     if not text.isalnum():
-        raise MalformedResponseError(f"this is no number: {text[:60]!r}")
+        raise MalformedResponseError(f"this is not a number: {text[:60]!r}")
     try:
         return int(text, base)
     except ValueError:
-        raise MalformedResponseError(f"this is no number: {text[:60]!r}") from None
+        raise MalformedResponseError(f"this is not a number: {text[:60]!r}") from None

@@ -1,4 +1,4 @@
-"""The API server as seen from a pod, and the choice between that and a kubeconfig."""
+"""The API server as a pod sees it, and the choice between it and a kubeconfig."""
 
 import os
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def pod_endpoint(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Endpoint:
-    """Return the endpoint that Kubernetes describes to every pod: by two variables and three files.
+    """Return the endpoint of the pod's service account: two variables and three files.
 
-    The token is read by the connection, again and again, because it is rotated.
+    The connection reads the token file again and again, because the token is rotated.
     """
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
@@ -40,10 +40,10 @@ def find_endpoint(
     folder: Path = SERVICE_ACCOUNT,
     environment: Mapping[str, str] = os.environ,
 ) -> Endpoint:
-    """Return the endpoint that was asked for, or else the one that is there, as kubectl would find it.
+    """Return the requested endpoint, or the one that kubectl would find.
 
-    A kubeconfig wins over a pod's own account: who puts one into a pod wants it used. A pod's account serves
-    where there is no kubeconfig and nobody named one, by argument, by context or by $KUBECONFIG.
+    A kubeconfig wins over the pod's service account. The service account is used where no kubeconfig exists and none
+    was named by argument, by context or by $KUBECONFIG.
     """
     try:
         return kubeconfig.load(path, context)

@@ -1,4 +1,4 @@
-"""Several reflectors under one roof: all run while the block runs, and none dies in silence."""
+"""Run several reflectors together; none ends silently."""
 
 import asyncio
 import time
@@ -13,10 +13,10 @@ _POLL_SECONDS = 0.02
 
 
 class Informers(WatchHealth):
-    """Runs reflectors as ``async with Informers(pods, nodes) as informers``.
+    """Reflectors that run in a block: ``async with Informers(pods, nodes) as informers``.
 
-    Leaving the block ends them all. If one fails, which means that a program is wrong and not that a server is
-    away, the others and the block are cancelled and its exception comes out of the block.
+    Leaving the block ends them all. A reflector fails only through a bug, never through a server that is away. Then the
+    others and the block are cancelled, and its exception leaves the block.
     """
 
     def __init__(self, *reflectors: Reflector[Any, Any], clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,27 +47,27 @@ class Informers(WatchHealth):
             raise failures.exceptions[0] from None
 
     def start(self, reflector: Reflector[Any, Any]) -> None:
-        """Run one more from now on, such as for a resource that the server has only begun to serve."""
+        """Run another reflector, such as for a resource that the server has only now begun to serve."""
         self._reflectors.append(reflector)
         self._run(reflector)
 
     async def wait_synced(self) -> None:
-        """Return once ``synced``."""
+        """Wait until ``synced``."""
         while not self.synced:  # noqa: ASYNC110  # what is closed becomes so by time alone
             await asyncio.sleep(_POLL_SECONDS)
 
     @property
     def synced(self) -> bool:
-        """Whether every reflector has told all that was there, but for what is closed to us."""
+        """Whether every reflector has delivered its first list, except for forbidden namespaces."""
         missing = [one.source.path for one in self._reflectors if not one.synced]
         return not missing or self.forbidden(self._clock()).keys() >= set(missing)
 
     def collections(self) -> Mapping[str, CollectionHealth]:
-        """Return how each collection is heard, by its path."""
+        """Return the health of each collection, by its path."""
         return {one.source.path: one.health for one in self._reflectors}
 
     def counts(self) -> dict[str, ReflectorCounts]:
-        """Return what each of them has seen, by the path that it watches."""
+        """Return the counts of each reflector, by the path that it watches."""
         return {one.source.path: one.counts for one in self._reflectors}
 
     def _run(self, reflector: Reflector[Any, Any]) -> None:

@@ -1,11 +1,11 @@
-"""From kubeconfig files to an ``Endpoint``, by kubectl's rules.
+"""Load kubeconfig files by the rules of kubectl.
 
-Where they come from: the given file, else every file of $KUBECONFIG, else ``~/.kube/config``. Several
-files merge entry by entry: the first file that defines a name, or sets ``current-context``, wins, and
-files that do not exist are passed over. Relative paths are relative to the file that holds them.
+The files are the given one, else every file of $KUBECONFIG, else ``~/.kube/config``. Several files merge entry by
+entry. The first file that defines a name, or sets ``current-context``, wins, and missing files are skipped. Relative
+paths are relative to their file.
 
-What kubectl would honour and we cannot do (auth providers, passwords, impersonation, proxies, plugins that
-must talk to a person) is refused by name. Ignoring it would act as somebody else than the user asked for.
+Settings that kubectl supports and this package does not (auth providers, passwords, impersonation, proxies, interactive
+plugins) are errors that name the setting. Ignoring one would act as another user than requested.
 """
 
 import os
@@ -95,7 +95,7 @@ _Files = tuple[tuple[Path, _File], ...]
 
 @dataclass(frozen=True)
 class _Location:
-    """A spot in a file: where a problem is reported, and what relative paths start from."""
+    """A location in a file: for error messages, and as the base of relative paths."""
 
     file: Path
     inside: str
@@ -107,7 +107,7 @@ class _Location:
         return KubeconfigError(f"{self.file}: {self.inside}: {what}")
 
     def material(self, data: bytes, path: str) -> Path | bytes | None:
-        """Return the inlined data, which wins, or the file that must then exist."""
+        """Return the inlined data, which wins, or the file, which must exist."""
         if data or not path:
             return data or None
         found = self.file.parent / path
@@ -119,13 +119,13 @@ class _Location:
 def load(path: str | PathLike[str] | None = None, context: str | None = None) -> Endpoint:
     """Return the endpoint of ``context``, or of the current context; raise ``KubeconfigError``."""
     files = _read_all(path)
-    named, place = _choose_context(files, context)
+    named, location = _choose_context(files, context)
     clusters = [(file, entry) for file, content in files for entry in content.clusters]
-    file, cluster = _lookup(clusters, named.context.cluster, place.at("cluster"), "cluster")
+    file, cluster = _lookup(clusters, named.context.cluster, location.at("cluster"), "cluster")
     users = [(file, entry) for file, content in files for entry in content.users]
     credentials = Credentials()
     if named.context.user:
-        source, user = _lookup(users, named.context.user, place.at("user"), "user")
+        source, user = _lookup(users, named.context.user, location.at("user"), "user")
         credentials = _credentials(user.user, _Location(source, f"users[{user.name}].user"))
     return _endpoint(
         cluster.cluster,
@@ -160,7 +160,7 @@ def _read(path: Path) -> _File:
 
 
 def _without_nulls(value: object) -> object:
-    """Drop null members: kubectl writes ``clusters: null`` for none, and reads any null as absent."""
+    """Drop null members. kubectl writes ``clusters: null`` for none, and reads any null as absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):
@@ -170,32 +170,34 @@ def _without_nulls(value: object) -> object:
 
 def _choose_context(files: _Files, asked: str | None) -> tuple[_NamedContext, _Location]:
     contexts = [(file, entry) for file, content in files for entry in content.contexts]
-    setting = next((pair for pair in files if pair[1].current_context), files[0])
-    asking = _Location(setting[0], "contexts" if asked else "current-context")
-    file, named = _lookup(contexts, asked or setting[1].current_context, asking, "context")
+    current = next((pair for pair in files if pair[1].current_context), files[0])
+    referrer = _Location(current[0], "contexts" if asked else "current-context")
+    file, named = _lookup(contexts, asked or current[1].current_context, referrer, "context")
     return named, _Location(file, f"contexts[{named.name}].context")
 
 
-def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, asking: _Location, kind: str) -> tuple[Path, _Entry]:
-    """Find the first entry of that name, or complain at the place that asked for it."""
+def _lookup(entries: Iterable[tuple[Path, _Entry]], name: str, referrer: _Location, kind: str) -> tuple[Path, _Entry]:
+    """Return the first entry of a name; raise an error at the location that refers to it if there is none."""
     known = list(entries)
     for file, entry in known:
         if entry.name == name:
             return file, entry
     names = ", ".join(entry.name for _, entry in known) or "none"
-    raise asking.problem(f"no {kind} named {name!r} (known: {names})" if name else f"not set (known: {names})")
+    raise referrer.problem(f"no {kind} named {name!r} (known: {names})" if name else f"not set (known: {names})")
 
 
 def _endpoint(
-    cluster: _Cluster, place: _Location, *, credentials: Credentials, namespace: str, context: str
+    cluster: _Cluster, location: _Location, *, credentials: Credentials, namespace: str, context: str
 ) -> Endpoint:
     if not cluster.server.startswith(("https://", "http://")):
-        raise place.at("server").problem(f"not an http(s) address: {cluster.server!r}")
+        raise location.at("server").problem(f"not an http(s) address: {cluster.server!r}")
     if cluster.proxy_url:
-        raise place.at("proxy-url").problem("proxies are not supported yet")
-    ca = place.at("certificate-authority").material(cluster.certificate_authority_data, cluster.certificate_authority)
+        raise location.at("proxy-url").problem("proxies are not supported yet")
+    ca = location.at("certificate-authority").material(
+        cluster.certificate_authority_data, cluster.certificate_authority
+    )
     if ca and cluster.insecure_skip_tls_verify:
-        raise place.at("insecure-skip-tls-verify").problem("contradicts certificate-authority")
+        raise location.at("insecure-skip-tls-verify").problem("contradicts certificate-authority")
     return Endpoint(
         server=cluster.server,
         ca=ca,
@@ -207,7 +209,7 @@ def _endpoint(
     )
 
 
-def _credentials(user: _User, place: _Location) -> Credentials:
+def _credentials(user: _User, location: _Location) -> Credentials:
     unsupported = {
         "auth-provider": user.auth_provider,
         "username": user.username,
@@ -215,30 +217,30 @@ def _credentials(user: _User, place: _Location) -> Credentials:
     }
     for means, used in unsupported.items():
         if used:
-            raise place.at(means).problem("this way of authentication is not supported yet")
-    certificate = place.at("client-certificate").material(user.client_certificate_data, user.client_certificate)
-    key = place.at("client-key").material(user.client_key_data, user.client_key)
+            raise location.at(means).problem("this way of authentication is not supported yet")
+    certificate = location.at("client-certificate").material(user.client_certificate_data, user.client_certificate)
+    key = location.at("client-key").material(user.client_key_data, user.client_key)
     if (certificate is None) != (key is None):
-        raise place.problem("client-certificate and client-key must come together")
-    token_file = place.at("tokenFile").material(b"", user.token_file)
+        raise location.problem("client-certificate and client-key must come together")
+    token_file = location.at("tokenFile").material(b"", user.token_file)
     return Credentials(
         certificate=certificate,
         key=key,
         token=user.token or None,
         token_file=token_file if isinstance(token_file, Path) else None,
-        plugin=_plugin(user.exec, place.at("exec")) if user.exec else None,
+        plugin=_plugin(user.exec, location.at("exec")) if user.exec else None,
     )
 
 
-def _plugin(found: _Exec, place: _Location) -> ExecPlugin:
+def _plugin(found: _Exec, location: _Location) -> ExecPlugin:
     if found.api_version not in _PLUGIN_VERSIONS:
-        raise place.at("apiVersion").problem(f"not one of {', '.join(_PLUGIN_VERSIONS)}: {found.api_version!r}")
+        raise location.at("apiVersion").problem(f"not one of {', '.join(_PLUGIN_VERSIONS)}: {found.api_version!r}")
     if found.interactive_mode == "Always":
-        raise place.at("interactiveMode").problem("plugins that must talk to a person are not supported")
+        raise location.at("interactiveMode").problem("plugins that must talk to a person are not supported")
     beside = os.sep in found.command
     return ExecPlugin(
         api_version=found.api_version,
-        command=str(place.file.parent / found.command) if beside else found.command,
+        command=str(location.file.parent / found.command) if beside else found.command,
         arguments=found.args,
         environment=tuple((variable.name, variable.value) for variable in found.env),
         cluster_info=found.provide_cluster_info,

@@ -1,21 +1,21 @@
-"""Leader election on a Lease: of several replicas one works, and the next takes over when it ends or dies.
+"""Leader election on a Lease: one replica works, and another takes over when it ends.
 
-The rules, which are client-go's:
+The rules are those of client-go:
 
-1. **No clock but one's own is trusted.** Times in the record are for people. A candidate notes when, by its own
-   clock, it first saw the record as it is; a lease is over when it has not changed for its duration since then.
-   Replicas may disagree about the time of day, but not much about how long a second is.
-2. **The leader gives up first.** It counts from before its last successful write was sent, others from when they
-   saw it, and ``renew_deadline`` is shorter than ``lease_duration``: it has stopped before another can start, if
-   its work ends within the difference once cancelled.
+1. **Each replica trusts its own clock alone.** Times in the record are for people. A candidate notes by its own clock
+   when it first saw the record in its present state. The lease has expired when the record has not changed for its
+   duration since then. Clocks may disagree about the time of day, but not much about the length of a second.
+2. **The leader gives up first.** It counts from before its last successful write was sent; others count from when they
+   saw the write. ``renew_deadline`` is shorter than ``lease_duration``. So the leader has stopped before another
+   starts, if its work ends within the difference.
 3. **Every write is conditional** on the version that was read, so of two candidates one gets a conflict.
 
-With the defaults a killed leader is followed within 12 seconds: the duration, plus the period by which its last
-write may have been seen late, plus two requests. One that ends cleanly empties ``holderIdentity`` and is
-followed within one period. A lost leader does not fight for its lease again: its caches and plans are from another
-time, so ``run`` raises and the process had better start afresh.
+With the defaults, another replica follows a killed leader within 12 seconds: the duration, one period by which its last
+write may have been seen late, and two requests. A leader that ends cleanly empties ``holderIdentity``, and another
+follows within one period. A leader that loses its lease does not compete for it again: its caches and plans are
+outdated, so ``run`` raises and the process should restart.
 
-Give the elector a ``Connection`` of its own: renewals that queue behind ten thousand binds are late.
+Give the elector its own ``Connection``, so that renewals do not queue behind ten thousand binds.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 
 class LeadershipLostError(ClientError):
-    """We led, and do so no more: the lease could not be renewed in time, or somebody else holds it."""
+    """The lease could not be renewed in time, or another replica holds it."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a Lease's ``spec`` that the election is about."""
+    """The part of a Lease's ``spec`` that the election uses."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -50,23 +50,23 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ObservedRecord:
-    """A record and the version by which it can be replaced."""
+    """A record, and the version that replaces must name."""
 
     record: LeaseRecord
     version: str
 
 
 class LeaseStore(Protocol):
-    """Where the record is kept; writes raise an ``ApiError`` of a conflict where the version is not the latest."""
+    """The storage of the record. Writes of an outdated version raise an ``ApiError`` for a conflict."""
 
     async def read(self) -> ObservedRecord | None:
-        """Return the record, None where there is none."""
+        """Return the record, or None where there is none."""
 
     async def create(self, record: LeaseRecord) -> ObservedRecord:
-        """Write the first record."""
+        """Create the record."""
 
     async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
-        """Write the next record after that version."""
+        """Replace the record of this version."""
 
 
 class _LeaseMeta(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class ApiLeaseStore:
-    """A Lease object on the API server; what others wrote into it besides the record is left alone."""
+    """The record in a Lease object on the API server. Other fields of the Lease are kept."""
 
     def __init__(self, connection: Connection, namespace: str, name: str) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class ApiLeaseStore:
         self._path = LEASES.path(namespace, name)
 
     async def read(self) -> ObservedRecord | None:
-        """Return the record, None where there is none."""
+        """Return the record, or None where there is none."""
         try:
             return _read_lease(await self._connection.get(self._path), f"GET {self._path}")
         except ApiError as error:
@@ -97,13 +97,13 @@ class ApiLeaseStore:
             raise
 
     async def create(self, record: LeaseRecord) -> ObservedRecord:
-        """Write the first record."""
+        """Create the Lease."""
         kind = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
         body = {**kind, "metadata": {"name": self._name}, "spec": record}
         return _read_lease(await self._connection.post(self._collection, body), f"POST {self._collection}")
 
     async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
-        """Write the next record after that version."""
+        """Replace the record of this version."""
         body = {"metadata": {"resourceVersion": version}, "spec": record}
         return _read_lease(await self._connection.patch(self._path, body, MERGE_PATCH), f"PATCH {self._path}")
 
@@ -115,7 +115,7 @@ def _read_lease(body: bytes, request: str) -> ObservedRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseSettings:
-    """Seconds: how long others must wait, how long we try to renew, and how often we look or write."""
+    """Seconds: how long others wait, how long the leader tries to renew, and the time between attempts."""
 
     lease_duration: int = 10
     renew_deadline: float = 7.0
@@ -130,18 +130,18 @@ class LeaseSettings:
 
 
 def _ignore_leader(_: str) -> None:
-    """Ignore who leads: what an elector does by default about telling."""
+    """Ignore a new leader: the default of ``on_new_leader``."""
 
 
 def _ignore_failure(_: Exception) -> None:
-    """Ignore a failed attempt: what an elector does by default about telling."""
+    """Ignore a failed attempt: the default of ``on_failure``."""
 
 
 class LeaderElector:
-    """One candidate. ``identity`` must differ from every other's: a pod's name and UID, or a host and a number.
+    """One candidate. Its ``identity`` must be unique: a pod's name and UID, or a host and a number.
 
-    ``on_leader`` is told who holds the lease whenever that changes, with an empty text for nobody; ``on_failure``
-    of every attempt that failed, each of which is followed by another.
+    ``on_new_leader`` is called with the holder of the lease whenever it changes, empty for none. ``on_failure`` is
+    called after each failed attempt; another attempt follows.
     """
 
     def __init__(
@@ -163,36 +163,36 @@ class LeaderElector:
         self._on_failure = on_failure
         self._observed: ObservedRecord | None = None
         self._observed_at = 0.0
-        self._fresh = False
-        self._told: str | None = None
+        self._is_record_current = False
+        self._reported_holder: str | None = None
         self._leads_until = 0.0
         self._failing_since: float | None = None
         self._writing: asyncio.Task[ObservedRecord] | None = None
 
     @property
     def leader(self) -> str:
-        """Who holds the lease as far as we know, empty for nobody."""
+        """The identity of the last known holder, empty for none."""
         return self._holder()
 
     def failing_for(self, now: float) -> float:
-        """Return for how many seconds no attempt to read or write the lease has worked; 0 where the last one did."""
+        """Return the seconds for which all attempts to read or write the lease have failed; 0 if the last succeeded."""
         return 0.0 if self._failing_since is None else now - self._failing_since
 
     def check(self) -> None:
-        """Raise ``LeadershipLostError`` unless we lead at this very moment.
+        """Raise ``LeadershipLostError`` unless this replica leads at this moment.
 
-        A process that was stopped and goes on finds its tasks where they stood: those that write ask here before each
-        write, because nobody can say that the renewal will be the first to notice. What was let through and is not yet
-        on the wire when the process is stopped is sent when it goes on: one request for each in flight, at the most.
+        A process that was stopped resumes its tasks where they were, and the renewal need not run first. So writers
+        call this before each write. A request that passed the check before the process was stopped is sent afterwards:
+        at most one for each open connection.
         """
         if not self.leading or self._timing.clock() >= self._leads_until:
             raise LeadershipLostError("the lease is not ours, or was not renewed in time")
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait to lead, then do the work while leading, and return what it returns.
+        """Wait for the lease, do the work while leading, and return its result.
 
-        When the lead is lost, the work is cancelled and ``LeadershipLostError`` raised once it has ended. When the
-        work ends or is cancelled from outside, the lease is released after it, so that two never work at once.
+        When the lease is lost, the work is cancelled, and ``LeadershipLostError`` is raised once the work has ended.
+        When the work ends or is cancelled, the lease is released afterwards, so that two replicas never work at once.
         """
         try:
             self._leads_until = await self._acquire() + self._settings.renew_deadline
@@ -203,9 +203,9 @@ class LeaderElector:
             await self._release()
 
     async def _lead(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the work and renew, until one of the two ends; both have ended then."""
+        """Do the work and renew the lease until one of them ends; both have ended on return."""
         working = asyncio.create_task(work(), name="work of the leader")
-        renewing = asyncio.create_task(self._keep(), name="renewal of the lease")
+        renewing = asyncio.create_task(self._renew_until_lost(), name="renewal of the lease")
         try:
             await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -223,15 +223,15 @@ class LeaderElector:
             await cancel_and_wait(renewing)
 
     async def _acquire(self) -> float:
-        """Return, once we hold the lease, when the request that got it was sent."""
+        """Take the lease; return when the request that took it was sent."""
         while True:
             sent = self._timing.clock()
-            if await self._attempt(self._take, self._settings.renew_deadline / 2):
+            if await self._attempt(self._try_take, self._settings.renew_deadline / 2):
                 return sent
-            await self._timing.sleep(self._until_next_look())
+            await self._timing.sleep(self._seconds_to_next_attempt())
 
-    async def _keep(self) -> NoReturn:
-        """Renew until that fails for too long or somebody else holds the lease."""
+    async def _renew_until_lost(self) -> NoReturn:
+        """Renew the lease until that fails for too long or another replica holds it."""
         settings, clock = self._settings, self._timing.clock
         while True:
             left = self._leads_until - clock()
@@ -240,13 +240,13 @@ class LeaderElector:
             left = self._leads_until - sent
             if left <= 0:
                 raise LeadershipLostError(f"the lease could not be renewed for {settings.renew_deadline:g} s")
-            if await self._attempt(self._take, min(left, settings.renew_deadline / 2)):
+            if await self._attempt(self._try_take, min(left, settings.renew_deadline / 2)):
                 self._leads_until = sent + settings.renew_deadline
             elif self._observed is not None and not self._is_ours(self._observed.record):
-                raise LeadershipLostError(f"{self._holder() or 'nobody'} holds the lease")
+                raise LeadershipLostError(f"{self._holder() or 'no replica'} holds the lease")
 
     async def _attempt(self, action: Callable[[], Coroutine[Any, Any, bool]], seconds: float) -> bool:
-        """Try once, for so long; what becomes of a write that failed is unknown, so the next one reads first."""
+        """Try once within some seconds. The result of a failed write is unknown, so the next attempt reads first."""
         try:
             done = await self._timing.within(seconds, action())
         except (ClientError, TimeoutError) as error:
@@ -257,14 +257,14 @@ class LeaderElector:
             else:
                 self._on_failure(error)
                 self._failing_since = self._failing_since or self._timing.clock()
-            self._fresh = False
+            self._is_record_current = False
             return False
         self._failing_since = None
         return done
 
-    async def _take(self) -> bool:
-        """Write the record as ours, if it is ours or over; tell whether that was done."""
-        if not self._fresh:
+    async def _try_take(self) -> bool:
+        """Write the record if the lease is ours or has expired; return whether it was written."""
+        if not self._is_record_current:
             self._observe(await self._store.read())
         observed = self._observed
         if observed is None:
@@ -273,19 +273,19 @@ class LeaderElector:
             await self._write(self._store.replace(observed.version, self._record(observed.record)))
         else:
             return False
-        self._fresh = True
+        self._is_record_current = True
         return True
 
     async def _write(self, request: Coroutine[Any, Any, ObservedRecord]) -> None:
-        """Write the record; who is told to end meanwhile leaves the request alone, to hear what became of it."""
+        """Write the record. Cancellation leaves the request running, so that its result is known on release."""
         self._writing = asyncio.create_task(request, name="write of the lease")
         self._observe(await asyncio.shield(self._writing))
         self._writing = None
 
     async def _release(self) -> None:
-        """Say that nobody leads, if we are the one who does; failing that, the lease runs out by itself.
+        """Release the lease if it is ours. If that fails, the lease expires by itself.
 
-        It may be ours although nobody has heard so: if the write by which we took it has not been answered.
+        The lease may be ours without an answer: the write that took it may still be under way.
         """
         writing, observed = self._writing, self._observed
         if writing is None and (observed is None or not self._is_ours(observed.record)):
@@ -306,9 +306,9 @@ class LeaderElector:
         if observed is None or self._observed is None or observed.record != self._observed.record:
             self._observed_at = self._timing.clock()
         self._observed = observed
-        if self._told != self._holder():
-            self._told = self._holder()
-            self._on_leader(self._told)
+        if self._reported_holder != self._holder():
+            self._reported_holder = self._holder()
+            self._on_leader(self._reported_holder)
 
     def _holder(self) -> str:
         return (self._observed and self._observed.record.holder_identity) or ""
@@ -317,18 +317,18 @@ class LeaderElector:
         return record.holder_identity == self._identity
 
     def _may_take(self, record: LeaseRecord) -> bool:
-        """Tell whether the record is ours or over; who leads does not take it back from whoever had it since."""
+        """Return whether the record is ours or has expired. A leader never takes its lease back from another."""
         if self.leading or self._is_ours(record):
             return self._is_ours(record)
         return not record.holder_identity or self._remaining(record) <= 0
 
     def _remaining(self, record: LeaseRecord) -> float:
-        """Return for how long the holder may still lead: by its own word about the duration, by our clock."""
+        """Return for how long the holder may still lead: by the duration in its record, and by our clock."""
         duration = record.lease_duration_seconds or self._settings.lease_duration
         return self._observed_at + duration - self._timing.clock()
 
-    def _until_next_look(self) -> float:
-        """Look every period, and at the very moment when the lease may be taken."""
+    def _seconds_to_next_attempt(self) -> float:
+        """Return the seconds to the next attempt: one period, or less where the lease expires before."""
         period = self._settings.retry_period
         if self._observed is None or self._may_take(self._observed.record):
             return period

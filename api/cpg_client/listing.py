@@ -1,13 +1,11 @@
-"""Whole collections, page by page.
+"""LIST whole collections, page by page.
 
-**The rule of the restart.** The pages of one list are one snapshot, held together by the continue
-token; the server forgets the snapshot after some minutes (410). The rest can then no longer be had, and
-what a fresh list returns does not fit to what was read before. So the list starts over, and the reader
-must drop what it has: a page whose ``number`` is 0 is always the first of a snapshot. The second try
-asks for everything in one page (limit 0), which cannot expire, so a list restarts at most once.
+**A list may restart.** The pages of a list are one snapshot, identified by the continue token. The server drops the
+snapshot after some minutes (410). Its remaining pages are lost then, and a new list does not match the pages that were
+read. So the list restarts, and the reader must drop what it has: a page with ``number`` 0 begins a snapshot. The second
+attempt requests everything in one page (limit 0), which cannot expire, so a list restarts at most once.
 
-Items stay bytes because a reader with a typed decoder wants to decode each by itself, straight from the wire,
-so that one that does not fit its type does not take the page with it.
+Items stay bytes. The reader decodes each by itself, so one item that does not fit its type does not fail the page.
 """
 
 from collections.abc import AsyncIterator
@@ -32,9 +30,9 @@ class _List(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ListPage:
-    """One answer to a LIST; number 0 begins a snapshot and voids all pages before it.
+    """One page of a LIST; number 0 begins a snapshot and voids all pages before it.
 
-    The items are views into the bytes of the answer, not copies, and keep these alive.
+    The items are views into the response, not copies, and keep it in memory.
     """
 
     number: int
@@ -44,7 +42,7 @@ class ListPage:
 
 @dataclass(frozen=True)
 class Listing:
-    """A collection as of ``resource_version``, from where a watch may go on."""
+    """A collection as of ``resource_version``, from which a watch can start."""
 
     items: list[msgspec.Raw]
     resource_version: str
@@ -53,7 +51,7 @@ class Listing:
 async def pages(
     connection: Connection, path: str, params: Params | None = None, *, limit: int = 500
 ) -> AsyncIterator[ListPage]:
-    """Yield the collection at ``path`` in pages of ``limit``; ``params`` may select."""
+    """Yield the collection at ``path`` in pages of ``limit``; ``params`` may hold selectors."""
     number, token, restarted = 0, "", False
     while True:
         try:
@@ -71,7 +69,7 @@ async def pages(
 
 
 def _query(params: Params, limit: int, token: str) -> Params:
-    """Return one page's query; a token stands for a resourceVersion and may not come with one."""
+    """Return the query of one page. A continue token replaces the resourceVersion: the server refuses both together."""
     if not token:
         return {**params, "limit": limit}
     kept = {key: value for key, value in params.items() if not key.startswith("resourceVersion")}
@@ -79,7 +77,7 @@ def _query(params: Params, limit: int, token: str) -> Params:
 
 
 async def list_all(connection: Connection, path: str, params: Params | None = None, *, limit: int = 500) -> Listing:
-    """Return every item of the collection, undecoded, and the resourceVersion they are from."""
+    """Return all items of the collection, undecoded, and their resourceVersion."""
     items: list[msgspec.Raw] = []
     version = ""
     async for page in pages(connection, path, params, limit=limit):

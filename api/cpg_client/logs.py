@@ -1,4 +1,4 @@
-"""All logs of a shell as JSON lines, also those of the libraries in it."""
+"""Log as JSON lines, including the logs of libraries."""
 
 import logging
 import re
@@ -9,27 +9,28 @@ import structlog
 from cpg_client.errors import ClientError
 
 SECONDS_BETWEEN_REPEATS = 60.0
-"""Seconds for which a library does not say the same thing again."""
+"""Seconds for which the same message of a library is logged once."""
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a library say once a minute what it tries again every few seconds; the number of an attempt is no news."""
+    """Drop messages that a library repeats at each retry; numbers such as ``#3`` do not make a message new."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._last_logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a line is let through."""
-        words = re.sub(r"#[0-9]+", "", record.getMessage())
-        self._said = {said: at for said, at in self._said.items() if record.created - at < SECONDS_BETWEEN_REPEATS}
-        is_new = words not in self._said
-        self._said.setdefault(words, record.created)
+        """Return whether to log the record."""
+        message = re.sub(r"#[0-9]+", "", record.getMessage())
+        since = record.created - SECONDS_BETWEEN_REPEATS
+        self._last_logged = {known: at for known, at in self._last_logged.items() if at > since}
+        is_new = message not in self._last_logged
+        self._last_logged.setdefault(message, record.created)
         return is_new
 
 
 def configure_logging(level: str) -> None:
-    """Log from this level on, one JSON object per line, whoever it comes from."""
+    """Log from this level on, one JSON object per line, from all loggers."""
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -56,9 +57,9 @@ def configure_logging(level: str) -> None:
 
 
 def report_fatal(program: str, error: Exception) -> int:
-    """Say what a process died of: in a word where it is not our mistake, with all that is known where it is.
+    """Report why a process ends: the message of an expected error, or the whole traceback of a bug.
 
-    Return the exit code. What comes out of a group of tasks is an error in an error; told is the innermost.
+    Return the exit code. Of nested exception groups the innermost exception is reported.
     """
     cause: BaseException = error
     while isinstance(cause, BaseExceptionGroup):
@@ -66,5 +67,5 @@ def report_fatal(program: str, error: Exception) -> int:
     if isinstance(cause, ClientError | OSError):
         sys.stderr.write(f"{program}: {cause}\n")
     else:
-        structlog.get_logger().critical("died", error=repr(cause), exc_info=error)
+        structlog.get_logger().critical("process failed", error=repr(cause), exc_info=error)
     return 1

@@ -1,11 +1,11 @@
-"""Who is told of requests. Called for each of them, so whoever listens had better be quick."""
+"""Observe requests. Methods are called for each request, so they must be fast."""
 
 
 class RequestObserver:
-    """Is told of requests, and does nothing with it."""
+    """An observer that does nothing."""
 
     def on_response(self, method: str, status: int, seconds: float) -> None:
-        """Hear of the head of an answer, so long after it was asked for; without an answer the status is 0."""
+        """Handle the head of a response, ``seconds`` after its request; the status is 0 where there was none."""
 
     def on_retry(self, method: str, status: int) -> None:
-        """Hear of a request that is about to be sent again, and of the answer that it had."""
+        """Handle a retry of a request, with the status of the failed attempt."""

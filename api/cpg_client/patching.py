@@ -1,17 +1,17 @@
-"""The writes of the shells: each a small function that says what it does.
+"""Writes to the API server, one small function for each.
 
-Who changes an object gets the answer, the object as it is then, in case a view wants to know it before the watch tells.
+Functions that change an object return the new object, so that a cache can use it before the watch delivers it.
 
-All of them are safe against acting on a namesake: where the server offers it, the UID goes with the request, and
-an object that was deleted and made anew in the meantime is answered by a conflict.
+Every write is safe against a new object of the same name: where the server supports it, the write names the UID, and an
+object that was deleted and created again is a conflict.
 
-**Which patch.** A status that two shells write (groups: the scheduler's attempts, the operator's counts) is
-*applied*: each is a field manager, owns what it sends, and neither wipes the other's conditions out. The price is that
-a manager must send all that it owns each time. A status with one writer is *merged*, which the server does
-at half the cost. A pod's conditions have many writers and a merge key, hence the strategic merge.
+**Which patch.** A group's status has two writers: the scheduler (attempts) and the operator (counts). So it is
+*applied*: each writer is a field manager, owns what it sends, and does not remove the other's conditions. The price is
+that a manager sends everything it owns each time. A status with one writer is *merged*, which costs the server half. A
+pod's conditions have many writers and a merge key, hence the strategic merge.
 
-**Which events.** ``events.k8s.io/v1``, as kube-scheduler writes: it has fields for who acted and how, where core/v1
-wants them put into words, and the same object is read through both.
+**Which events.** ``events.k8s.io/v1``, as in kube-scheduler: it has fields for the actor and the action, and core/v1
+returns the same object.
 """
 
 import hashlib
@@ -42,11 +42,10 @@ async def apply_status(
     manager: str,
     unchanged: bool = False,
 ) -> bytes:
-    """Own these fields of a status, and no others; fields owned before and not sent now are given up.
+    """Apply these fields of a status; fields applied before and not sent now are removed.
 
-    By force, because a conflict here would mean that one name is used by two writers, and not that somebody has
-    to decide. With ``unchanged`` only if nobody has written the object since the state that ``target`` is from: for
-    a field that several managers write in turn.
+    The apply is forced: a conflict could only mean that two writers use one manager. With ``unchanged`` it succeeds
+    only if the object has still the version of ``target``, for a field that several managers write in turn.
     """
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {
@@ -62,10 +61,10 @@ async def apply_status(
 async def merge_status(
     connection: Connection, resource: Resource, target: ObjectMeta, *, status: object, unchanged: bool = False
 ) -> bytes:
-    """Change these fields of a status; lists are replaced whole, and what is null is taken away, whoever wrote it.
+    """Merge these fields into a status. Lists are replaced whole, and null removes a field of any writer.
 
-    With ``unchanged`` only if nobody has written the object since the state that ``target`` is from: who replaces
-    a list must have seen it.
+    With ``unchanged`` it succeeds only if the object has still the version of ``target``: a replaced list must be based
+    on the current one.
     """
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {"metadata": _identity(target) | version, "status": status}
@@ -75,7 +74,7 @@ async def merge_status(
 async def merge(
     connection: Connection, resource: Resource, target: ObjectMeta, *, body: Mapping[str, Any], unchanged: bool = False
 ) -> bytes:
-    """Change these fields of an object other than its status; with ``unchanged`` as in ``merge_status``."""
+    """Merge fields outside of the status; ``unchanged`` is as in ``merge_status``."""
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     metadata = {**body.get("metadata", {}), **_identity(target), **version}
     return await _patch_guarded(connection, _path(resource, target), {**body, "metadata": metadata}, MERGE_PATCH)
@@ -87,7 +86,7 @@ async def set_pod_status(
     *conditions: PodCondition,
     nominated_node: str | UnsetType | None = UNSET,
 ) -> None:
-    """Set conditions of a pod, by type, and its nominated node: ``None`` clears it, nothing leaves it."""
+    """Set conditions of a pod by type, and its nominated node: ``None`` clears it, UNSET leaves it."""
     status: dict[str, Any] = {}
     if conditions:
         status["conditions"] = [_spell_out(condition) for condition in conditions]
@@ -98,7 +97,7 @@ async def set_pod_status(
 
 
 async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:
-    """Bind a pod to a node; a conflict says that it is bound, being deleted, or another pod by now."""
+    """Bind a pod to a node. A conflict means that it is bound, being deleted, or replaced by another pod."""
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -111,9 +110,9 @@ async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:
 async def delete_pod(
     connection: Connection, pod: ObjectMeta, *, grace_period_seconds: int | None = None, dry_run: bool = False
 ) -> None:
-    """Delete this very pod, and none that took its name; without a number it gets the grace period of its spec.
+    """Delete this pod, by UID; the default grace period is that of its spec.
 
-    In a dry run the server only tells whether it would, admission included.
+    In a dry run the server only checks whether it would delete the pod, including admission.
     """
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}}
     if grace_period_seconds is not None:
@@ -124,10 +123,10 @@ async def delete_pod(
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to an object, for people: ``reason`` in one word, ``note`` in a sentence.
+    """An event about an object: ``reason`` is one word, ``note`` a sentence.
 
-    ``action`` is what was being done, ``controller`` who did it, ``instance`` which of its replicas. Events that are
-    counted are one where their ``cause`` is, or, without one, their note.
+    ``action`` is what the ``controller`` did, ``instance`` is its replica. Counted events with the same ``cause`` are
+    one event; without a cause, those with the same note.
     """
 
     type: Literal["Normal", "Warning"]
@@ -148,11 +147,10 @@ async def record_event(
     related: tuple[Resource, ObjectMeta] | None = None,
     counted: bool = False,
 ) -> None:
-    """Write an event about an object, into its namespace; one about a cluster-scoped object goes to ``default``.
+    """Create an event about an object in its namespace, or in ``default`` for a cluster-scoped object.
 
-    ``related`` is another object that has to do with it. Where it is ``counted``, the same cause at the same object
-    is one event, whoever told of it before, for as long as the server keeps it. To a namespace that is being deleted
-    nobody can tell anything any more, and nobody will ask.
+    ``related`` is a second object. If ``counted``, the same cause at the same object is one event with a count, for as
+    long as the server keeps it. Events in a namespace that is being deleted are dropped.
     """
     namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
     name = {"name": f"{start}.{_event_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
@@ -190,7 +188,7 @@ class _CountedEvent(msgspec.Struct):
 
 
 async def _count_event(connection: Connection, path: str) -> None:
-    """Note that an event has come once more; two who note it at once may count one, which nobody will miss."""
+    """Increase the count of an event. Two concurrent increases may count as one, which is acceptable."""
     answer = await connection.get(path)
     before = read_answer(answer, _CountedEvent, request=f"GET {path}", expected="an event").series or _EventSeries()
     series = {"count": before.count + 1, "lastObservedTime": connection.timing.timestamp()}
@@ -205,7 +203,7 @@ def _event_digest(target: ObjectMeta, event: Event) -> str:
 async def _patch_guarded(
     connection: Connection, path: str, body: object, content_type: str, params: Params | None = None
 ) -> bytes:
-    """Send a patch; another UID, which the server calls an invalid change, is a conflict here as everywhere else."""
+    """Send a patch. The server reports another UID as an invalid change; here it is a conflict as well."""
     try:
         return await connection.patch(path, body, content_type, params=params)
     except ApiError as error:
@@ -220,7 +218,7 @@ def _path(resource: Resource, target: ObjectMeta, subresource: str | None = None
 
 
 def _identity(target: ObjectMeta) -> dict[str, str]:
-    """Return the precondition: the UID, where it is known."""
+    """Return the UID as a precondition, where it is known."""
     return {"uid": target.uid} if target.uid else {}
 
 
@@ -236,13 +234,13 @@ def _reference(resource: Resource, target: ObjectMeta) -> dict[str, str]:
 
 
 def _spell_out(condition: PodCondition) -> dict[str, Any]:
-    """Spell a condition out: in a patch, a field left out would stay as it was."""
+    """Return a condition with all fields: a patch leaves missing fields as they were."""
     spelled: dict[str, Any] = msgspec.to_builtins(condition)
     return {"reason": None, "message": None, **spelled}
 
 
 def _truncate_note(note: str) -> str:
-    """Cut a note to the 1 kB that the server takes, between two characters."""
+    """Truncate a note to the 1 kB that the server accepts, between two characters."""
     data = note.encode()
     if len(data) <= _MAX_NOTE_BYTES:
         return note

@@ -1,8 +1,7 @@
-"""A very small HTTP server for probes, metrics and questions: GET only, one answer per connection.
+"""A small HTTP server for probes, metrics and debug pages: GET only, one request per connection.
 
-Written out because it is a hundred lines, answers a few kinds of question a few times a minute, and has to run on the
-scheduler's own loop: a loop that is stuck must fail its probe. What is long is answered in pieces, and between them the
-scheduler goes on with its work.
+We run our own server because it must share the scheduler's event loop: a stuck loop must fail its probe. Long pages are
+sent in chunks, and the loop continues its other work between them.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ NO_CHUNKS: tuple[bytes, ...] = ()
 
 
 class ProbeResponse(Struct, frozen=True):
-    """What is answered to a GET; ``pieces`` come after the body, each made when it is sent."""
+    """The response to a GET; each of the ``chunks`` after the body is built when it is sent."""
 
     body: bytes
     status: int = 200
@@ -34,19 +33,19 @@ class ProbeResponse(Struct, frozen=True):
 
 
 Route = Callable[[str], ProbeResponse]
-"""Answers the rest of a path."""
+"""A handler; its argument is the path after the prefix."""
 
 
 class ProbeServer:
-    """Serves routes by the longest prefix that fits."""
+    """Serves routes by the longest matching prefix."""
 
     def __init__(self, routes: dict[str, Route]) -> None:
-        """Serve these; nothing is listening yet."""
+        """Take the routes; ``serve`` starts to listen."""
         self._routes: list[tuple[str, Route]] = []
         self.add(routes)
 
     def add(self, routes: dict[str, Route]) -> None:
-        """Serve these, too; the newest of the same prefix answers."""
+        """Add routes; they replace routes of the same prefix."""
         self._routes = sorted((dict(self._routes) | routes).items(), key=lambda item: -len(item[0]))
 
     async def serve(self, host: str, port: int) -> None:
@@ -66,12 +65,12 @@ class ProbeServer:
                     await writer.drain()
                 await asyncio.sleep(0)
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # who asks badly gets no answer
+            pass  # malformed requests get no response
         finally:
             writer.close()
 
     def answer(self, request: str) -> ProbeResponse:
-        """Answer a request by its first line."""
+        """Return the response to a request, by its first line."""
         method, _, rest = request.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in {"GET", "HEAD"}:
@@ -85,7 +84,7 @@ class ProbeServer:
 
 
 def _call_route(route: Route, rest: str) -> ProbeResponse:
-    """Return what a route answers; a mistake in one must not leave the asker without an answer."""
+    """Call a route; an exception becomes a response with status 500."""
     try:
         return route(rest)
     except Exception:  # noqa: BLE001 - whatever it is
@@ -93,7 +92,7 @@ def _call_route(route: Route, rest: str) -> ProbeResponse:
 
 
 def _encode_head(answer: ProbeResponse) -> bytes:
-    """Return what comes before the body; of an answer in pieces nobody knows the length, and its end is the end."""
+    """Return status line and headers. A chunked page has no Content-Length; it ends with the connection."""
     length = "" if answer.chunks is not NO_CHUNKS else f"Content-Length: {len(answer.body)}\r\n"
     head = (
         f"HTTP/1.1 {answer.status} {REASON_PHRASES[answer.status]}\r\n"

@@ -1,7 +1,7 @@
-"""A process from its first moment to its last: probes answer, it stands by until it leads, and it ends in order.
+"""Run a process: serve probes, stand by until it leads, and end in order.
 
-**Who has lost the lease writes nothing more.** A process that was stopped and goes on finds its tasks where they stood,
-with binds decided long ago. So every write of the leader's connection asks the elector first, by the clock.
+**A process that has lost its lease writes nothing more.** A process that was stopped resumes its tasks where they were,
+with binds decided long ago. So the leader's connection checks the elector's clock before every write.
 """
 
 import asyncio
@@ -29,27 +29,27 @@ T = TypeVar("T")
 
 
 class LeaderElectionSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the lease is kept, in seconds, by the names of kube-scheduler.
+    """Leader election, in seconds, with the names of kube-scheduler.
 
-    Shorter by default than there: who dies without a word is followed within twelve seconds.
+    The defaults are shorter than kube-scheduler's: another replica follows a crashed leader within twelve seconds.
     """
 
     lease_duration: int = LeaseSettings.lease_duration
-    """For how long the others wait after the last sign of life of the one that leads."""
+    """How long the other replicas wait after the last renewal."""
     renew_deadline: float = LeaseSettings.renew_deadline
-    """For how long the one that leads tries to renew before it gives up and ends."""
+    """How long the leader tries to renew before it gives up and ends."""
     retry_period: float = LeaseSettings.retry_period
-    """Between two looks at the lease, or two tries to renew it."""
+    """The time between two reads of the lease, or two attempts to renew it."""
 
     def lease_settings(self) -> LeaseSettings:
-        """Return the times of the election; raise ``ValueError`` where they cannot work."""
+        """Return the settings of the elector; raise ``ValueError`` where they contradict each other."""
         return LeaseSettings(
             lease_duration=self.lease_duration, renew_deadline=self.renew_deadline, retry_period=self.retry_period
         )
 
 
 class ProcessSettings(Protocol):
-    """As much of a shell's settings as is needed here."""
+    """The settings of a process that this module reads."""
 
     @property
     def leader_elect(self) -> bool:
@@ -57,18 +57,18 @@ class ProcessSettings(Protocol):
 
     @property
     def lease_namespace(self) -> str:
-        """Where the lease is."""
+        """The namespace of the lease."""
 
     @property
     def lease_name(self) -> str:
-        """What it is called."""
+        """The name of the lease."""
 
     @property
     def leader_election(self) -> LeaderElectionSettings:
-        """How it is kept."""
+        """The times of the lease."""
 
     def address(self) -> tuple[str, int] | None:
-        """Return where to answer probes, or None."""
+        """Return where to serve probes, or None."""
 
 
 S = TypeVar("S", bound=ProcessSettings)
@@ -76,7 +76,7 @@ S = TypeVar("S", bound=ProcessSettings)
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessContext(Generic[S]):
-    """What a process has whether it leads or stands by."""
+    """What a process has both as the leader and on standby."""
 
     settings: S
     log: FilteringBoundLogger
@@ -88,11 +88,11 @@ class ProcessContext(Generic[S]):
 
 Work = Callable[[Connection], Coroutine[Any, Any, None]]
 LeaderWork = Callable[[], Coroutine[Any, Any, None]]
-"""What is done while leading."""
+"""The work of the leader."""
 Standby = Callable[[Connection], AbstractAsyncContextManager[LeaderWork]]
-"""What runs from the beginning, whoever leads, and gives what is to be done once we do."""
+"""Runs from the start of the process in every replica, and yields the work to do as the leader."""
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The type of a page of metrics as Prometheus reads it."""
+"""The content type of metrics, as Prometheus expects it."""
 ELECTION_METRIC = """\
 # HELP leader_election_master_status Whether this replica leads (1) or stands by (0), by the name of the lease.
 # TYPE leader_election_master_status gauge
@@ -100,73 +100,73 @@ leader_election_master_status{{name="{name}"}} {leads}
 """
 
 
-async def run_process(endpoint: Endpoint, shell: ProcessContext[S], work: Work) -> None:
-    """Answer probes, and do the work while leading, until told to end; the work sees to its own end in order."""
+async def run_process(endpoint: Endpoint, context: ProcessContext[S], work: Work) -> None:
+    """Serve probes, and do the work while leading, until asked to stop; the work itself ends in order."""
 
     @asynccontextmanager
-    async def nothing_before(connection: Connection) -> AsyncIterator[LeaderWork]:
+    async def no_preparation(connection: Connection) -> AsyncIterator[LeaderWork]:
         yield lambda: work(connection)
 
-    await run_with_standby(endpoint, shell, nothing_before)
+    await run_with_standby(endpoint, context, no_preparation)
 
 
-async def run_with_standby(endpoint: Endpoint, shell: ProcessContext[S], standing_by: Standby) -> None:
-    """Live as ``live`` has it, but prepare from the beginning for the moment in which the lease is ours.
+async def run_with_standby(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
+    """Run like ``run_process``, but prepare on standby for taking the lease.
 
-    Who stands by may read as much as he likes; the fence lets nothing pass that writes.
+    The preparation may read from the API server; the fence stops its writes.
 
-    No task dies in silence: a mistake in any of them comes out of here, and the process ends with it. The next one
-    rebuilds from the API what was known, which is safer than to go on with a part of it.
+    An exception in any task ends the process. The next process rebuilds its state from the API, which is safer than
+    continuing without the failed task.
     """
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(sign, shell.stopping.set)
-    shell.probes.add(
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, context.stopping.set)
+    context.probes.add(
         {
             "/healthz": lambda _: ProbeResponse(b"ok\n"),
-            "/readyz": shell.readiness.page,
-            "/metrics": with_election_metric(shell, lambda _: ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE)),
+            "/readyz": context.readiness.page,
+            "/metrics": with_election_metric(context, lambda _: ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE)),
         }
     )
-    address = shell.settings.address()
+    address = context.settings.address()
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(shell.probes.serve(*address)) if address else None
-        if shell.settings.leader_elect:
-            await _run_elected(endpoint, shell, standing_by)
+        serving = tasks.create_task(context.probes.serve(*address)) if address else None
+        if context.settings.leader_elect:
+            await _run_elected(endpoint, context, standby)
         else:
-            async with Connection(endpoint) as connection, standing_by(connection) as work:
+            async with Connection(endpoint) as connection, standby(connection) as work:
                 await work()
         if serving is not None:
             serving.cancel()
 
 
-def with_election_metric(shell: ProcessContext[S], page: Route) -> Route:
-    """Return a page of metrics with one more, which every replica serves: who leads, if that is elected."""
+def with_election_metric(context: ProcessContext[S], page: Route) -> Route:
+    """Return a page of metrics with the metric of the leader election, which every replica serves."""
 
     def answer(rest: str) -> ProbeResponse:
-        found, elector = page(rest), shell.readiness.elector
+        found, elector = page(rest), context.readiness.elector
         if elector is None:
             return found
-        told = ELECTION_METRIC.format(name=shell.settings.lease_name, leads=int(elector.leading))
-        return replace(found, body=found.body + told.encode())
+        metric = ELECTION_METRIC.format(name=context.settings.lease_name, leads=int(elector.leading))
+        return replace(found, body=found.body + metric.encode())
 
     return answer
 
 
-async def _run_elected(endpoint: Endpoint, shell: ProcessContext[S], standing_by: Standby) -> None:
-    """Work while holding the lease; until it is held, the process can end at any moment."""
-    settings, log = shell.settings, shell.log
+async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
+    """Work while holding the lease. Before that, the process can end at any moment."""
+    settings, log = context.settings, context.log
     async with Connection(endpoint) as lease_connection:
         elector = LeaderElector(
             ApiLeaseStore(lease_connection, settings.lease_namespace, settings.lease_name),
-            shell.identity,
+            context.identity,
             settings.leader_election.lease_settings(),
-            on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == shell.identity),
+            on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == context.identity),
             on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
         )
-        shell.readiness.elector = elector
-        async with Connection(endpoint, fence=elector.check) as connection, standing_by(connection) as work:
+        context.readiness.elector = elector
+        async with Connection(endpoint, fence=elector.check) as connection, standby(connection) as work:
             leading = asyncio.create_task(elector.run(work))
-            waiting = asyncio.create_task(shell.stopping.wait())
+            waiting = asyncio.create_task(context.stopping.wait())
             try:
                 await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)
                 if leading.done() or elector.leading:
@@ -176,9 +176,9 @@ async def _run_elected(endpoint: Endpoint, shell: ProcessContext[S], standing_by
                 await cancel_and_wait(waiting)
 
 
-async def run_until(ended: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return what comes of some work, or None where the end was told before."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(ended.wait())
+async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of the work, or None where the process is asked to stop first."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
@@ -188,5 +188,5 @@ async def run_until(ended: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | N
 
 
 def process_identity() -> str:
-    """Return a name for this process that no other has; two containers may have the same host and number."""
+    """Return a unique name of this process. Two containers may share host name and process number."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -1,15 +1,14 @@
-"""LIST and WATCH of one resource into a store: the only way by which the state of a cluster gets into a process.
+"""LIST and WATCH one resource into a store.
 
-A reflector never gives up. Whatever the server does or fails to do ends in a wait and another list, and is told
-through ``on_failure``; what has been known stays known meanwhile, and its age shows in ``line``. Only two
-things end ``run``: cancellation, at once, and an exception out of ``on_change`` or the projection, which is a
-mistake of the program and must not be waited out.
+A reflector never gives up. Every failure of the server is followed by a wait and another list, and is reported to
+``on_failure``. The known objects stay in the store meanwhile, and ``health`` shows their age. Only two things end
+``run``: cancellation, and an exception from ``on_change`` or from the projection, which is a bug.
 
-Lists ask for the newest state and never for whatever a cache may have (``resourceVersion=0``), because a scheduler
-that starts after another must not see less than that one did.
+Lists request the newest state and not a cached one (``resourceVersion=0``): a scheduler that starts after another must
+not see an older state.
 
-WatchList streaming (KEP-3157) is left out: it spares the server's memory at the start of thousands of
-clients, of which we are two or three, and its first state would need a second path into the store.
+WatchList streaming (KEP-3157) is not used. It saves memory of the server when thousands of clients start; here are two
+or three, and its initial state would need a second path into the store.
 """
 
 import asyncio
@@ -33,12 +32,12 @@ T = TypeVar("T", bound=Struct)
 S = TypeVar("S")
 
 _STABLE_SECONDS = 10.0
-"""Seconds after which a failure is a new one, and no longer the same one again."""
+"""Seconds without a failure, after which the next failure starts a new series for the back-off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Generic[T, S]):
-    """What to reflect: which objects, as which type, and what to keep of each (``stores.whole`` for all)."""
+    """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all)."""
 
     resource: Resource
     kind: type[T]
@@ -49,19 +48,19 @@ class Source(Generic[T, S]):
 
     @property
     def path(self) -> str:
-        """Where the collection is."""
+        """The path of the collection."""
         return self.resource.path(self.namespace)
 
     @property
     def params(self) -> Params:
-        """The selectors, as the server wants them."""
+        """The selectors as query parameters."""
         selectors = {"labelSelector": self.labels, "fieldSelector": self.fields}
         return {name: selector for name, selector in selectors.items() if selector}
 
 
 @dataclass
 class ReflectorCounts:
-    """What has happened so far, for metrics; only ever grows."""
+    """Counters for metrics."""
 
     lists: int = 0
     watches: int = 0
@@ -71,14 +70,14 @@ class ReflectorCounts:
 
 
 def _ignore_failure(error: ClientError, wait: float) -> None:
-    """Ignore a failure: what a reflector does by default about telling."""
+    """Ignore a failure: the default of ``on_failure``."""
 
 
 class Reflector(Generic[T, S]):
-    """Keeps a store of one collection and hands every change to ``on_change``, in order and within the event loop.
+    """Keeps a store of one collection, and passes every change to ``on_change``, in order.
 
-    ``on_change`` is a plain function so that the store, and what its callers derive from it, change together: no
-    other task ever sees the one without the other. A list is applied in one go for the same reason.
+    ``on_change`` is synchronous, so the store and everything derived from it change together: no other task sees one
+    without the other. A list is applied in one step for the same reason.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Reflector(Generic[T, S]):
         self.source = source
         self.counts = ReflectorCounts()
         self.health = CollectionHealth(source.resource.path(), source.namespace or "")
-        """How well the collection is heard, by the connection's clock."""
+        """The health of the watch, by the connection's clock."""
         self._connection = connection
         self._on_change = on_change
         self._on_failure = on_failure
@@ -103,21 +102,21 @@ class Reflector(Generic[T, S]):
 
     @property
     def objects(self) -> Mapping[str, S]:
-        """What is there, by ``namespace/name``: a view that follows the changes."""
+        """The objects by ``namespace/name``, as a live view."""
         return self._store.objects
 
     @property
     def rejected(self) -> Mapping[str, Rejected]:
-        """What is there and does not fit its type or its projection."""
+        """The objects that do not fit their type or their projection, as a live view."""
         return self._store.rejected
 
     @property
     def synced(self) -> bool:
-        """Whether everything that was there at the start has been told."""
+        """Whether the first list has been delivered."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Return once ``synced``."""
+        """Wait until ``synced``."""
         await self._synced.wait()
 
     async def run(self) -> NoReturn:
@@ -134,7 +133,7 @@ class Reflector(Generic[T, S]):
                 await self._connection.timing.sleep(wait)
 
     async def _list(self) -> str:
-        """Bring the store to what the server has now, and return the version of that."""
+        """Bring the store to the server's state; return its resourceVersion."""
         found: list[StoredObject[S] | Rejected] = []
         version = ""
         async for page in pages(self._connection, self.source.path, self.source.params):
@@ -152,7 +151,7 @@ class Reflector(Generic[T, S]):
         return version
 
     async def _watch(self, version: str) -> None:
-        """Follow the changes from a version on, until that takes a new list."""
+        """Follow the changes after a version, until an error requires a new list."""
         source = self.source
         events = watch(
             self._connection,

@@ -1,7 +1,7 @@
-"""What we read and write, and under which paths: data only.
+"""The resources that kube-cpg reads and writes, and their paths.
 
-A ``Resource`` is one plural in one group-version. The built-in scheduling API and ours hold the same
-kinds, so the two flavours differ here by a constant and nowhere else.
+A ``Resource`` is one plural in one group-version. The built-in scheduling API and ours have the same kinds, so the two
+flavours differ in these constants alone.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ EVICTION = "eviction"
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object as the API server serves it; ``group`` is empty for the core group."""
+    """One resource of the API server; ``group`` is empty for the core group."""
 
     group: str
     version: str
@@ -28,10 +28,10 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the path of one object, of a collection, or of a collection across all namespaces.
+        """Return the path of an object, of a collection, or of a collection across all namespaces.
 
-        A combination that means nothing is a mistake of the program, hence ``ValueError``; so is a name
-        that would lead out of its place in the path, which is the API server's own rule for names.
+        An invalid combination is a bug, hence ``ValueError``. So is a name that is no single path segment, which is
+        also the API server's rule for names.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} have no namespace, got {namespace!r}")
@@ -46,7 +46,7 @@ class Resource:
 
 
 def group_path(group: str, version: str) -> str:
-    """Return where a group-version lives: the core group predates groups and has its own root."""
+    """Return the root path of a group-version. The core group has its own root."""
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 

@@ -1,6 +1,6 @@
-"""The settings of a shell: from a file, then from the command line, with a clear word about every mistake.
+"""Read the settings of a process: from a file, then from the command line, with every problem named.
 
-What is set is the shell's own; how it is read, and what of it all shells have in common, stands here.
+Each process defines its own settings. This module reads them, and checks the settings that all processes share.
 """
 
 import re
@@ -20,31 +20,31 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 S = TypeVar("S", bound=msgspec.Struct)
 FindProblems = Callable[[S], Iterator[str]]
-"""Yields what types alone do not say."""
+"""Yields the problems that types alone do not catch."""
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used, with everything that is wrong with them."""
+    """Invalid settings, with all their problems."""
 
 
 class CommonSettings(Protocol):
-    """What the settings of all shells have."""
+    """The settings that all processes share."""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Where to work."""
+        """The namespaces to work in."""
 
     @property
     def listen(self) -> str:
-        """Where probes are answered."""
+        """The address of the probes."""
 
     @property
     def leader_election(self) -> LeaderElectionSettings:
-        """How the lease is kept."""
+        """The times of the lease."""
 
 
-def read_settings(path: Path | None, kind: type[S], mistakes: FindProblems[S]) -> S:
-    """Read a settings file; without one, everything is as by default."""
+def read_settings(path: Path | None, kind: type[S], find_problems: FindProblems[S]) -> S:
+    """Read a settings file; without one, return the defaults."""
     if path is None:
         return kind()
     try:
@@ -54,40 +54,40 @@ def read_settings(path: Path | None, kind: type[S], mistakes: FindProblems[S]) -
     found = convert_object(plain or {}, kind)
     if isinstance(found, Rejected):
         raise SettingsError("\n".join(f"{path}: {problem}" for problem in found.problems))
-    return require_valid(found, mistakes, f"{path}: ")
+    return require_valid(found, find_problems, f"{path}: ")
 
 
-def override(settings: S, mistakes: FindProblems[S], **given: object) -> S:
-    """Return the settings with what the command line gives in their place."""
+def override(settings: S, find_problems: FindProblems[S], **given: object) -> S:
+    """Return the settings with the values of the command line."""
     chosen = {name: value for name, value in given.items() if value is not None}
-    return require_valid(msgspec.structs.replace(settings, **chosen), mistakes)
+    return require_valid(msgspec.structs.replace(settings, **chosen), find_problems)
 
 
-def require_valid(settings: S, mistakes: FindProblems[S], place: str = "") -> S:
-    """Return the settings, if nothing is wrong with them."""
-    wrong = list(mistakes(settings))
-    if wrong:
-        raise SettingsError("\n".join(f"{place}{mistake}" for mistake in wrong))
+def require_valid(settings: S, find_problems: FindProblems[S], place: str = "") -> S:
+    """Return the settings; raise ``SettingsError`` if they have problems."""
+    problems = list(find_problems(settings))
+    if problems:
+        raise SettingsError("\n".join(f"{place}{problem}" for problem in problems))
     return settings
 
 
 def parse_address(listen: str) -> tuple[str, int] | None:
-    """Return where to listen, or None."""
+    """Return host and port, or None for an empty address."""
     host, _, port = listen.rpartition(":")
     return (host.strip("[]"), int(port)) if listen else None
 
 
 def address_problems(field: str, listen: str) -> Iterator[str]:
-    """Say of a place to listen that it is none; an empty one is nowhere."""
+    """Yield a problem unless the address is ``host:port`` or empty."""
     found = _ADDRESS.fullmatch(listen)
     if listen and (found is None or int(found[2]) > MAX_PORT):
         yield f"{field}: {listen!r} is not host:port"
 
 
 def common_problems(settings: CommonSettings) -> Iterator[str]:
-    """Say what is wrong with what all shells have in common."""
-    wrong = [name for name in settings.namespaces if not _NAMESPACE.fullmatch(name)]
-    yield from (f"namespaces: {name!r} cannot be the name of a namespace" for name in wrong)
+    """Yield the problems of the shared settings."""
+    problems = [name for name in settings.namespaces if not _NAMESPACE.fullmatch(name)]
+    yield from (f"namespaces: {name!r} cannot be the name of a namespace" for name in problems)
     yield from address_problems("listen", settings.listen)
     try:
         settings.leader_election.lease_settings()

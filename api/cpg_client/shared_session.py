@@ -1,10 +1,10 @@
-"""What a framework needs that speaks to the API server by itself: a session for Kopf, a token for pykube-ng.
+"""A session for Kopf and a token for pykube-ng, which talk to the API server by themselves.
 
-It goes the way of our own connections: the same certificates, and the same tokens with their rotation and their exec
-plugins. So there is one place that knows how to reach a cluster, and no second one to go stale after an hour. To be
-refused is the borrower's to notice, who then borrows anew. Only where TLS fails he would not, so that a rotated
-authority is trusted by the session that is lent already. And since a borrower decodes what he gets by recursion, one
-object that is nested by the thousand would end all that he does: what is handed on has its nesting cut.
+They use the same certificates, tokens, rotation and exec plugins as our own connections. So one place knows how to
+reach a cluster, and no second configuration expires after an hour. Kopf handles a 401 by logging in again, but not a
+failed TLS handshake. So a rotated authority is loaded into the context of an open session. Both libraries decode
+recursively, and an object that is nested by the thousand would end them. So responses are handed on with their nesting
+cut.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -28,9 +28,9 @@ from cpg_client.tokens import TokenSource
 def open_shared_session(
     endpoint: Endpoint, timing: Timing = REAL_TIME, session_health: SessionHealth | None = None
 ) -> aiohttp.ClientSession:
-    """Return a session whose requests are ours as to who asks; the borrower closes it.
+    """Return a session with our credentials; the caller closes it.
 
-    What becomes of the requests is ``overheard``.
+    The outcome of its requests is recorded in ``session_health``.
     """
     secure = endpoint.server.startswith("https://")
     tokens, plugin = TokenSource(endpoint.credentials, timing.clock), PluginCredentials.of(endpoint, timing)
@@ -64,7 +64,7 @@ def open_shared_session(
 
 
 def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.ClientMiddlewareType:
-    """Return what notes of each request what becomes of it; ``root`` is where the server's own paths begin."""
+    """Return a middleware that records the outcome of each request; ``root`` is the path prefix of the server."""
 
     async def listen(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         path = "/" + request.url.path.removeprefix(root).lstrip("/")
@@ -85,7 +85,7 @@ def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.Clien
 
 
 class _CutContent:
-    """The content of an answer, with its nesting cut; each piece of a stream is told of before it is handed on."""
+    """The content of a response with its nesting cut. Each chunk of a stream is recorded before it is handed on."""
 
     def __init__(self, content: aiohttp.StreamReader, told: Callable[[], None]) -> None:
         self._content = content
@@ -95,11 +95,11 @@ class _CutContent:
         return getattr(self._content, name)
 
     async def read(self) -> bytes:
-        """Return all of it."""
+        """Return the whole content."""
         return cut_items(await self._content.read())
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield whole lines, however they come."""
+        """Yield whole lines."""
         begun: list[bytes] = []
         async for piece in self._content.iter_chunked(size):
             self._told()
@@ -114,7 +114,7 @@ class _CutContent:
 
 
 async def current_token(endpoint: Endpoint, timing: Timing = REAL_TIME) -> str | None:
-    """Return the token of now, for something that is over before it expires; a plugin has to give one."""
+    """Return the present token, for work that ends before it expires. A plugin must return one."""
     plugin = PluginCredentials.of(endpoint, timing)
     if plugin is None:
         return TokenSource(endpoint.credentials, timing.clock).current()

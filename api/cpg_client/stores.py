@@ -1,16 +1,16 @@
-"""The objects of a collection as they were last heard of, and how that differs from what was heard before.
+"""A store of the objects of a collection, which reports changes.
 
-A store turns what a server says into changes, by three rules:
+A store turns events and lists into changes by three rules:
 
-1. **The changes are the store.** Who applies them one by one has what the store has, after each of them; none is
-   lost, none comes twice. A list after a gap therefore comes out as its difference to what was known.
-2. **A name is not an identity.** The same name with another UID is another object: the old one is deleted, then the
-   new one added, even where the server's events do not show it.
-3. **What does not fit is not there.** An object that its type or its projection rejects is reported, once, and leaves
-   the store, also if an earlier state of it did fit; so a store depends on what the server holds now, and
-   not on what it held when we started.
+1. **The changes reproduce the store.** A reader that applies them one by one has the store's content after each of
+   them. None is lost or repeated. A list after a gap is reported as its difference to the known objects.
+2. **A name is not an identity.** The same name with another UID is another object. The old one is deleted and the new
+   one added, even where the server's events do not show that.
+3. **An object that does not fit is absent.** An object that its type or projection rejects is reported once and leaves
+   the store, also where an earlier version did fit. So the content depends on what the server has now, and not on what
+   it had at the start.
 
-No I/O and no clock; ``reflecting`` feeds it.
+No I/O and no clock; ``reflector`` feeds it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Added(Generic[S]):
-    """An object that was not there."""
+    """A new object."""
 
     key: str
     new: S
@@ -39,7 +39,7 @@ class Added(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Modified(Generic[S]):
-    """The same object in another state; states between the two may have been missed."""
+    """A new version of an object; versions between the two may have been missed."""
 
     key: str
     old: S
@@ -48,7 +48,7 @@ class Modified(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[S]):
-    """An object that is there no more; ``old`` is how it was last known."""
+    """A deleted object; ``old`` is its last known version."""
 
     key: str
     old: S
@@ -56,7 +56,7 @@ class Deleted(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """An object that does not fit and is therefore not in the store; the key is empty where not even that fits."""
+    """An object that does not fit, so it is not in the store. The key is empty where it cannot be read."""
 
     key: str
     problems: tuple[Problem, ...]
@@ -64,7 +64,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything that was there at the start has been told; comes once."""
+    """The first list has been delivered; reported once."""
 
 
 Change: TypeAlias = Added[S] | Modified[S] | Deleted[S] | Rejection | Synced
@@ -77,7 +77,7 @@ class _Identity(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject(Generic[S]):
-    """An object that fits, and who it is."""
+    """An object that fits: its key, its identity and its projection."""
 
     key: str
     identity: _Identity
@@ -90,15 +90,15 @@ class _Identified(Protocol):
 
 
 def keep_whole(found: T) -> T:
-    """Keep all of an object: the projection that is none."""
+    """Return the object itself: the projection that keeps everything."""
     return found
 
 
 class ObjectStore(Generic[T, S]):
-    """Keyed by ``namespace/name``; of each object is kept what ``project`` makes of it.
+    """Objects by ``namespace/name``; of each, the store keeps the result of ``project``.
 
-    A projection may return ``Rejected`` for an object that it can make nothing of; an exception from it is a
-    mistake of the program. A change that the projection does not show is no change.
+    A projection may return ``Rejected``. An exception from it is a bug. A change that the projection does not show is
+    not reported.
     """
 
     def __init__(self, kind: type[T], project: Callable[[T], S | Rejected]) -> None:
@@ -112,16 +112,16 @@ class ObjectStore(Generic[T, S]):
 
     @property
     def objects(self) -> Mapping[str, S]:
-        """What is there, as a view that follows the changes."""
+        """The objects, as a live view."""
         return MappingProxyType(self._objects)
 
     @property
     def rejected(self) -> Mapping[str, Rejected]:
-        """What is there and does not fit."""
+        """The rejected objects, as a live view."""
         return MappingProxyType(self._rejected)
 
     def read(self, raw: Raw) -> StoredObject[S] | Rejected:
-        """Decode and project one object, without touching the store."""
+        """Decode and project one object, without changing the store."""
         found = parse_object(raw, self._kind)
         if isinstance(found, Rejected):
             return found
@@ -132,14 +132,14 @@ class ObjectStore(Generic[T, S]):
         return StoredObject(metadata.key, _Identity(metadata.uid, metadata.resource_version), kept)
 
     def apply(self, event: WatchEvent) -> Iterator[Change[S]]:
-        """Take in one event, bookmarks excepted; the store changes as the changes are drawn."""
+        """Apply one event, except bookmarks. The store changes while the changes are iterated."""
         found = self.read(event.object)
         if event.type == "DELETED":
             return self._remove(found.name if isinstance(found, Rejected) else found.key)
         return self._put(found)
 
     def replace(self, snapshot: Iterable[StoredObject[S] | Rejected]) -> Iterator[Change[S]]:
-        """Take in a whole list: first what is gone, then what is new or different."""
+        """Apply a whole list: first deletions, then new and changed objects."""
         listed = {found.name if isinstance(found, Rejected) else found.key: found for found in snapshot}
         for key in [key for known in (self._objects, self._rejected) for key in known if key not in listed]:
             yield from self._remove(key)

@@ -1,7 +1,7 @@
-"""Time as an argument: what waits here waits by a ``Timing``, and a test hands in one that takes no time.
+"""Clocks and sleeping as an argument, so that tests control time.
 
-The clock counts seconds from any origin and never jumps; it is what durations are measured by. The wall
-clock serves only to write down for people when something was.
+``clock`` counts seconds from any origin, never jumps, and measures durations. ``wall`` is the time of day, for
+timestamps only.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How to wait and how to tell the time."""
+    """How to sleep and how to read the time."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 
     def timestamp(self) -> str:
-        """Return now as the API's MicroTime."""
+        """Return the present time as the API's MicroTime."""
         return dt.datetime.fromtimestamp(self.wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the work returns, or cancel it and raise ``TimeoutError``.
+        """Return the result of the work, or cancel it and raise ``TimeoutError``.
 
-        This is ``asyncio.timeout`` by our own clock, which the event loop's cannot be replaced by.
+        This is ``asyncio.timeout`` by this clock; the clock of the event loop cannot be replaced.
         """
         working = asyncio.ensure_future(work)
         waiting = asyncio.ensure_future(self.sleep(seconds))
@@ -47,8 +47,8 @@ REAL_TIME = Timing()
 
 
 async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and return once it has ended; how it ended is for somebody else to ask."""
+    """Cancel a task and wait until it has ended. Its result is ignored."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # so that asyncio does not complain that nobody asked
+        task.exception()  # marks the exception as retrieved, so that asyncio does not log it

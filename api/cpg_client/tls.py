@@ -1,4 +1,4 @@
-"""From an endpoint's certificates to an ``ssl.SSLContext``, and to another one when they are rotated."""
+"""Build the ``ssl.SSLContext`` of an endpoint, and a new one when certificates are rotated."""
 
 import ssl
 import tempfile
@@ -10,9 +10,9 @@ from cpg_client.errors import EndpointError
 
 
 class TlsContexts:
-    """The context of now: made anew when a file that it is made of has changed, or a program gave another certificate.
+    """The current context. It is rebuilt when one of its files or the plugin's certificate has changed.
 
-    It is asked for when a connection is opened: that costs a look at each file, beside a handshake nothing.
+    Callers get it for each new connection, which costs one ``stat`` per file: nothing beside a handshake.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -24,9 +24,9 @@ class TlsContexts:
         self._stamps: list[object] | None = None
 
     def current(self, identity: ClientCertificate | None = None) -> ssl.SSLContext:
-        """Return the context; what a program gave counts unless the endpoint itself has a certificate.
+        """Return the context. A plugin's certificate is used unless the endpoint has its own.
 
-        Files that cannot be used, as in the middle of a rotation, leave the last good context in use.
+        Unusable files, as in the middle of a rotation, leave the last good context in use.
         """
         stamps = [_file_state(file) for file in self._files]
         if self._context is not None and stamps == self._stamps and identity == self._identity:
@@ -41,12 +41,12 @@ class TlsContexts:
         return self._context
 
     def invalidate(self) -> None:
-        """Make the context anew when it is asked for next: the server and we did not trust each other."""
+        """Rebuild the context on the next call: a handshake has failed."""
         self._stamps = None
 
 
 def reload_context(context: ssl.SSLContext, endpoint: Endpoint, identity: ClientCertificate | None = None) -> None:
-    """Have a context that others hold trust what is in the endpoint's files by now, too, and say who we are by now."""
+    """Load the endpoint's present authority and client certificate into a context that is in use."""
     try:
         if isinstance(endpoint.ca, Path):
             context.load_verify_locations(cafile=endpoint.ca)
@@ -63,7 +63,7 @@ def _with_certificate(endpoint: Endpoint, identity: ClientCertificate | None) ->
 
 
 def _file_state(file: Path) -> object:
-    """Return what tells a file from the one that replaces it."""
+    """Return a value that changes when the file is replaced."""
     try:
         found = file.stat()
     except OSError:
@@ -72,10 +72,10 @@ def _file_state(file: Path) -> object:
 
 
 def build_context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Build the context of every TLS connection to ``endpoint``: verified unless it says otherwise.
+    """Build the context for TLS connections to ``endpoint``; it verifies the server unless the endpoint disables that.
 
-    Python 3.13 began to insist on X.509 extensions that the certificate authorities of many clusters
-    never wrote and that no Go client asks for; that strictness, and only that, is switched off.
+    Since Python 3.13 the default requires X.509 extensions that the authorities of many clusters lack and that no Go
+    client requires. Only this strictness is switched off.
     """
     try:
         context = _context_trusting(endpoint.ca)
@@ -100,7 +100,7 @@ def _context_trusting(ca: Path | bytes | None) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, credentials: Credentials) -> None:
-    """Load the client certificate; OpenSSL takes files only, so what is in memory visits a private one."""
+    """Load the client certificate. OpenSSL reads files only, so PEM text goes through a private temporary file."""
     if credentials.certificate is None or credentials.key is None:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -117,5 +117,5 @@ def _as_file(material: Path | bytes, spare: Path) -> Path:
 
 
 def _refuse_password() -> str:
-    """Refuse an encrypted key: without this, OpenSSL would stop and ask on the terminal."""
+    """Refuse an encrypted key; by default OpenSSL would prompt on the terminal."""
     raise ValueError("the client key is encrypted")

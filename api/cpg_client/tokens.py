@@ -1,9 +1,8 @@
-"""The bearer token of an endpoint, kept current while its file is rotated.
+"""The bearer token of an endpoint, read again while its file is rotated.
 
-Tokens of service accounts live about an hour and are replaced well before they end, so reading the
-file once a minute is always early enough, and needs no file watching. Reading on every request would
-put a system call on the path of thousands of binds per second. Only a refused token is looked up again
-at once: a cluster that changed its signing keys refuses the old one from one moment to the next.
+Service account tokens are valid for about an hour and are replaced well before they expire. So one read per minute is
+early enough and needs no file watch. A read per request would add a system call to thousands of binds per second. Only
+after a 401 the file is read at once: a cluster with new signing keys refuses the old token immediately.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ _SECONDS_BETWEEN_READS = 60.0
 
 
 class TokenSource:
-    """Answers which token to send now; ``clock`` counts seconds from any origin."""
+    """The current token; ``clock`` counts seconds from any origin."""
 
     def __init__(self, credentials: Credentials, clock: Callable[[], float]) -> None:
         self._file = credentials.token_file
@@ -25,10 +24,10 @@ class TokenSource:
         self._next_read = float("-inf")
 
     def current(self) -> str | None:
-        """Return the token, None for an endpoint without one.
+        """Return the token, or None for an endpoint without one.
 
-        A file that cannot be read, or is empty in the middle of a rotation, leaves the last good token
-        in use: it may still be valid, and if not, the server says so better than we could.
+        An unreadable or empty file, as in the middle of a rotation, leaves the last good token in use. It may still be
+        valid; if not, the server refuses it.
         """
         if self._file is not None and self._clock() >= self._next_read:
             self._token = self._read(self._file) or self._token
@@ -36,7 +35,7 @@ class TokenSource:
         return self._token
 
     def renew(self) -> bool:
-        """Look the token up again, because it was refused; tell whether there is another one now."""
+        """Read the token again after a 401; return whether it has changed."""
         before, self._next_read = self._token, float("-inf")
         return self.current() != before
 

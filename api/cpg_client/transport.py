@@ -1,7 +1,7 @@
-"""A connected socket: bytes go out at once, and come in as they are there, over TLS or not.
+"""A non-blocking socket, with or without TLS.
 
-OpenSSL works on the socket itself. asyncio's own transports take every record through two more buffers and a dozen
-calls in Python, and keep 32 KiB and more for each connection over TLS.
+OpenSSL works on the socket itself. The transports of asyncio copy every record through two more buffers and a dozen
+Python calls, and keep at least 32 KiB for each TLS connection.
 """
 
 import asyncio
@@ -15,56 +15,56 @@ from cpg_client.sockets import configure_socket
 
 Address: TypeAlias = tuple[Any, ...]
 HAPPY_EYEBALLS_SECONDS = 0.25
-"""Seconds of a head start that each address of a name has."""
+"""Seconds before the next address of a host is tried in parallel, as in RFC 8305."""
 MAX_TLS_RECORD_BYTES = 1 << 14
-"""Bytes that are taken at once: what a record of TLS has at the most, so OpenSSL never holds back a part of one."""
+"""Bytes per read: the largest TLS record, so that OpenSSL never holds back a part of one."""
 MAX_READS_PER_TURN = 16
-"""Full records that are taken in a row, before others on the loop have their turn."""
+"""Full records that are read in a row before other tasks of the loop get a turn."""
 _WOULD_BLOCK = (BlockingIOError, InterruptedError, SSLWantReadError, SSLWantWriteError)
 
 
 class SocketTransport:
-    """One connection; ``received`` is called with bytes that came, ``lost`` once, with what went wrong if anything."""
+    """One connection. ``received`` is called with data; ``lost`` is called once at the end, with the error if any."""
 
     def __init__(
         self, connected: socket.socket, received: Callable[[bytes], None], lost: Callable[[OSError | None], None]
     ) -> None:
-        """Begin to listen."""
+        """Start to read."""
         self.is_open = True
         self._socket = connected
         self._received = received
         self._lost = lost
         self._unsent = b""
         self._loop = asyncio.get_running_loop()
-        self._listens = False
+        self._is_reading = False
         self.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send, now; what the kernel does not take yet goes as soon as it does."""
+        """Send data at once; what the kernel does not accept is sent when it can."""
         if self.is_open:
             self._unsent += data
-            self._write()
+            self._flush()
 
     def pause_reading(self) -> None:
-        """Listen no more for now, so that the other side has to wait."""
-        self._listens = False
+        """Stop reading, so that the server has to wait."""
+        self._is_reading = False
         self._loop.remove_reader(self._socket)
 
     def resume_reading(self) -> None:
-        """Listen again."""
+        """Read again."""
         if self.is_open:
-            self._listens = True
-            self._loop.add_reader(self._socket, self._read)
+            self._is_reading = True
+            self._loop.add_reader(self._socket, self._on_readable)
 
     def close(self) -> None:
-        """Hang up, and tell nobody."""
+        """Close the socket, without a call of ``lost``."""
         if self.is_open:
             self.is_open = False
             self.pause_reading()
             self._loop.remove_writer(self._socket)
             self._socket.close()
 
-    def _read(self) -> None:
+    def _on_readable(self) -> None:
         for _ in range(MAX_READS_PER_TURN):
             try:
                 data = self._socket.recv(MAX_TLS_RECORD_BYTES)
@@ -77,21 +77,21 @@ class SocketTransport:
                 self._end(None)
                 return
             self._received(data)
-            if len(data) < MAX_TLS_RECORD_BYTES or not self._listens:
+            if len(data) < MAX_TLS_RECORD_BYTES or not self._is_reading:
                 return
 
-    def _write(self) -> None:
+    def _flush(self) -> None:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except _WOULD_BLOCK:
-            self._loop.add_writer(self._socket, self._write_on)
+            self._loop.add_writer(self._socket, self._on_writable)
         except OSError as error:
             self._end(error)
 
-    def _write_on(self) -> None:
+    def _on_writable(self) -> None:
         self._loop.remove_writer(self._socket)
-        self._write()
+        self._flush()
 
     def _end(self, error: OSError | None) -> None:
         self.close()
@@ -99,14 +99,14 @@ class SocketTransport:
 
 
 async def connect(host: str, port: int, context: SSLContext | None, name: str | None) -> socket.socket:
-    """Connect to a host, and agree on TLS where there is a context for it, under a name to ask for and to verify."""
+    """Connect to a host, with TLS where there is a context; ``name`` is the server name to request and to verify."""
     connected = await _connect_first(host, port)
     try:
         configure_socket(connected)
         if context is None:
             return connected
-        connected = secured = context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
-        await _handshake(secured)
+        connected = tls_socket = context.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=name)
+        await _handshake(tls_socket)
     except BaseException:
         connected.close()
         raise
@@ -114,7 +114,7 @@ async def connect(host: str, port: int, context: SSLContext | None, name: str | 
 
 
 async def _connect_first(host: str, port: int) -> socket.socket:
-    """Return a connection to the first address of a host that answers, each with a head start before the next."""
+    """Return a connection to the first address that answers; addresses are tried one by one with a delay."""
     loop = asyncio.get_running_loop()
     addresses = await _resolve(host, port)
     running: set[asyncio.Task[socket.socket]] = set()
@@ -139,7 +139,7 @@ async def _connect_first(host: str, port: int) -> socket.socket:
 
 
 async def _resolve(host: str, port: int) -> deque[tuple[int, Address]]:
-    """Return where a host is: itself, if it is an address."""
+    """Return the addresses of a host, which may be an address itself."""
     if ":" in host:
         return deque([(socket.AF_INET6, (host, port))])
     if host.replace(".", "").isdecimal():
@@ -160,20 +160,20 @@ async def _connect_address(family: int, address: Address) -> socket.socket:
 
 
 def _close_unused(task: asyncio.Task[socket.socket]) -> None:
-    """Hang up where somebody else has answered first, or nobody waits any more."""
+    """Close a connection that arrived too late, or after the attempt was cancelled."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
-async def _handshake(secured: SSLSocket) -> None:
+async def _handshake(tls_socket: SSLSocket) -> None:
     loop = asyncio.get_running_loop()
     while True:
         try:
-            secured.do_handshake()
+            tls_socket.do_handshake()
         except SSLWantReadError:
-            await _wait_ready(secured, loop.add_reader, loop.remove_reader)
+            await _wait_ready(tls_socket, loop.add_reader, loop.remove_reader)
         except SSLWantWriteError:
-            await _wait_ready(secured, loop.add_writer, loop.remove_writer)
+            await _wait_ready(tls_socket, loop.add_writer, loop.remove_writer)
         else:
             return
 
@@ -181,7 +181,7 @@ async def _handshake(secured: SSLSocket) -> None:
 async def _wait_ready(
     wanted: socket.socket, add: Callable[..., None], remove: Callable[[socket.socket], object]
 ) -> None:
-    """Wait until a socket can be read from, or written to."""
+    """Wait until a socket is ready to be read or written."""
     ready = asyncio.Event()
     add(wanted, ready.set)
     try:

@@ -1,8 +1,8 @@
-"""How well some collections are heard, whoever listens: ourselves, or a framework by a session that we lend.
+"""The health of watches, whether a reflector or a framework runs them.
 
-A namespace may be closed to us: one of those that we were given has been deleted, or our rights in it. What we ask for
-there is refused, which is no trouble of the server's and does not end by waiting, so others do not wait for it. Where
-all of a kind are refused, it is we who lack the right, and that is trouble.
+A namespace may be forbidden: a configured namespace was deleted, or the rights in it were. Requests there are refused,
+and waiting does not help, so other namespaces do not wait for it. If all namespaces of a kind are refused, this process
+lacks the right, and that counts as a failure.
 """
 
 from abc import ABC, abstractmethod
@@ -10,62 +10,62 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FORBIDDEN_GRACE_SECONDS = 10.0
-"""Seconds of being refused after which a namespace is closed: a server that starts may learn our rights a bit late."""
+"""Seconds of 403 after which a namespace counts as forbidden. A starting server may learn our rights late."""
 
 
 @dataclass
 class CollectionHealth:
-    """How one collection is heard: ``kind`` is the path of all of it, ``namespace`` which part is meant, if any."""
+    """The health of one collection; ``kind`` is its path in all namespaces, ``namespace`` the watched one if any."""
 
     kind: str
     namespace: str = ""
     last_heard: float | None = None
-    """When the server last said anything about it."""
+    """When the server last sent anything."""
     failing_since: float | None = None
-    """When the first request failed after that; None while all is well."""
+    """When the first request failed since then; None if none has."""
     refused_since: float | None = None
-    """When the first was refused (403), if it has been nothing else since then."""
+    """When the first request was refused (403), if all have been refused since."""
 
     def heard(self, now: float) -> None:
-        """Note that the server has said something about it."""
+        """Record data from the server."""
         self.last_heard, self.failing_since, self.refused_since = now, None, None
 
     def failed(self, now: float, *, refused: bool) -> None:
-        """Note that it would not, or could not."""
+        """Record a failed or refused request."""
         self.failing_since = now if self.failing_since is None else self.failing_since
         self.refused_since = None if not refused else now if self.refused_since is None else self.refused_since
 
 
 class WatchHealth(ABC):
-    """What is listened to."""
+    """The health of several collections."""
 
     @abstractmethod
     def collections(self) -> Mapping[str, CollectionHealth]:
-        """Return how each collection is heard, by its path."""
+        """Return the health of each collection, by its path."""
 
     def forbidden(self, now: float) -> dict[str, str]:
-        """Return the paths of what we have been refused for long, though not the like of it elsewhere; and where."""
-        lines = self.collections()
+        """Return the forbidden namespaces by path: refused for some time, while the kind is readable elsewhere."""
+        collections = self.collections()
         refused = {
             path
-            for path, line in lines.items()
-            if line.refused_since is not None and now - line.refused_since >= FORBIDDEN_GRACE_SECONDS
+            for path, health in collections.items()
+            if health.refused_since is not None and now - health.refused_since >= FORBIDDEN_GRACE_SECONDS
         }
-        others = {line.kind for path, line in lines.items() if path not in refused} if refused else ()
-        return {path: lines[path].namespace for path in refused if lines[path].kind in others}
+        others = {health.kind for path, health in collections.items() if path not in refused} if refused else ()
+        return {path: collections[path].namespace for path in refused if collections[path].kind in others}
 
     def silence(self, now: float) -> dict[str, float]:
-        """Return for how many seconds nothing was heard of each, by its path; endless before its first list."""
-        heard = {path: line.last_heard for path, line in self.collections().items()}
+        """Return the seconds since each collection was last heard from, by path; infinite before its first list."""
+        heard = {path: health.last_heard for path, health in self.collections().items()}
         return {path: float("inf") if at is None else now - at for path, at in heard.items()}
 
     def longest_silence(self, now: float) -> float:
-        """Return for how many seconds the quietest has not been heard of, but for what is closed."""
+        """Return the longest silence, without forbidden namespaces."""
         closed = self.forbidden(now)
         return max((age for path, age in self.silence(now).items() if path not in closed), default=0.0)
 
     def longest_failure(self, now: float) -> float:
-        """Return for how many seconds the one that has been in trouble the longest has been so; 0 where all is well."""
+        """Return the longest time for which a collection has been failing, without forbidden namespaces; 0 for none."""
         closed = self.forbidden(now)
-        since = (line.failing_since for path, line in self.collections().items() if path not in closed)
+        since = (health.failing_since for path, health in self.collections().items() if path not in closed)
         return max((0.0 if at is None else now - at for at in since), default=0.0)

@@ -1,21 +1,19 @@
-"""WATCH: what changes in a collection from a version on, as an endless stream of events.
+"""WATCH a collection: an endless stream of its changes after a version.
 
-**What a disconnect means.** A watch ends all the time: the server closes each after ``timeoutSeconds``, a load
-balancer cuts it, the server restarts. None of these loses anything, because the next request goes on from
-the version of the last event or bookmark. So lost connections, and refusals that only ask for patience (429,
-503), are waited out here for as long as it takes. All other errors are raised, because a new list is what
-mends them:
+**Disconnects lose nothing.** A watch ends often: the server closes it after ``timeoutSeconds``, a load balancer cuts
+it, the server restarts. The next request resumes after the version of the last event or bookmark. So lost connections
+and throttling (429, 503) are retried here without end. All other errors are raised, since they need a new list:
 
-- ``ApiError.is_gone``, whether it came as status 410 or as an ERROR event: the version has expired;
-- any other refusal, above all 504 for a version from the server's future, as after the restore of a backup;
-- ``UnreadableAnswerError``: a line that is no event may have been one, and only a list shows what it said.
+- ``ApiError.is_gone``, as status 410 or as an ERROR event: the version has expired;
+- any other refusal, above all 504 for a version that the server does not have yet, as after the restore of a backup;
+- ``UnreadableAnswerError``: the line may have been an event, and only a list shows its content.
 
-A line that ends without its newline was cut and will be sent again; it is dropped.
+A line without its newline was cut; it is dropped, and the server sends the event again.
 
-**Why streams are short.** Bookmarks come about once a minute, but on a quiet server not at all: it sends none
-that would not advance the version. A stream that the server ends once a minute is heard from once a minute
-whatever happens, so that silence always means trouble, and a peer that answers TCP but nothing else is noticed
-soon. The price is one request per resource and minute, which the server answers from its watch cache.
+**Streams are short.** Bookmarks come about once a minute, but a quiet server sends none. The server ends each stream
+after a minute, so the server is heard from once a minute, and a longer silence means a failure. A peer that
+accepts TCP but does not answer is detected, too. The price is one request per resource and minute, which the server
+answers from its watch cache.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -33,15 +31,15 @@ from cpg_client.retrying import WatchBackoff
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 _MAX_LINE_BYTES = 64 << 20
-"""No object comes near: etcd takes 1.5 MB. What is longer is no watch, and would fill the memory."""
+"""No object is that large: etcd takes 1.5 MB. Longer lines would fill the memory."""
 
 _MIN_STREAM_SECONDS = 1.0
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One change; a bookmark says only how far the server has got.
+    """One change; a bookmark has only a version.
 
-    The object is a view into the received line and keeps it alive.
+    The object is a view into the received line and keeps it in memory.
     """
 
     type: EventType
@@ -50,15 +48,15 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing about what is told."""
+    """Do nothing: the default of the hooks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchHooks:
-    """Called at what the events do not say.
+    """Callbacks about the stream itself.
 
-    ``accepted``: the server has begun to answer; it is alive, and from here on it sends what changes.
-    ``failed``: something failed and will be tried again in so many seconds.
+    ``on_accepted``: the server has begun to answer. ``on_failed``: a request has failed and is retried after some
+    seconds.
     """
 
     on_accepted: Callable[[], None] = _ignore
@@ -67,7 +65,7 @@ class WatchHooks:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
-    """How long the server may keep a stream open, and how long after that it may be silent before it counts as lost."""
+    """How long the server keeps a stream open, and how long it may be silent beyond that before it counts as lost."""
 
     timeout_seconds: int = 60
     grace: float = 15.0
@@ -95,7 +93,7 @@ class _ErrorStatus(msgspec.Struct, frozen=True):
 
 
 class LineSplitter:
-    """Puts lines together from pieces cut anywhere; each byte is looked at once, however long a line is."""
+    """Splits chunks into lines; each byte is scanned once, however long a line is."""
 
     def __init__(self, longest: int = _MAX_LINE_BYTES) -> None:
         self._longest = longest
@@ -103,7 +101,7 @@ class LineSplitter:
         self._length = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the lines that the piece completes, without empty ones."""
+        """Return the lines that the chunk completes, without empty ones."""
         *whole, rest = piece.split(b"\n")
         if whole:
             whole[0] = b"".join((*self._parts, whole[0]))
@@ -116,10 +114,9 @@ class LineSplitter:
 
 
 def read_event(line: bytes, request: str = "") -> WatchEvent:
-    """Read a line; raise the ``ApiError`` that it reports or the ``UnreadableAnswerError`` that it is.
+    """Parse a line; raise the ``ApiError`` that it reports, or ``UnreadableAnswerError``.
 
-    Of the object, only the version is read here, as an ERROR must be told from an event and the version be known
-    of an object that fits no type.
+    Of the object only the version is read: it is needed even where the object does not fit its type.
     """
     try:
         envelope = decode(line, _Envelope)
@@ -142,19 +139,19 @@ async def watch(
     settings: WatchSettings = DEFAULT_SETTINGS,
     hooks: WatchHooks = WatchHooks(),
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield what happens at ``path`` after ``resource_version``, resuming for ever; ``params`` may select.
+    """Yield the changes at ``path`` after ``resource_version``, without end; ``params`` may hold selectors.
 
-    Close it (``aclosing``), so that its connection is given back at once.
+    Close it with ``aclosing``, so that its connection is released at once.
     """
     version, failures, timing = resource_version, 0, connection.timing
     while True:
-        began, heard = timing.clock(), False
+        began, received = timing.clock(), False
         try:
             async with aclosing(_one_stream(connection, path, version, params or {}, settings, hooks)) as events:
                 async for event in events:
-                    heard, version = True, event.resource_version
+                    received, version = True, event.resource_version
                     yield event
-            if heard or timing.clock() - began >= _MIN_STREAM_SECONDS:
+            if received or timing.clock() - began >= _MIN_STREAM_SECONDS:
                 failures = 0
                 continue
             error: ClientError = ConnectionFailedError(connection.endpoint.server, f"WATCH {path}", "closed at once")
@@ -162,7 +159,7 @@ async def watch(
             if not _can_wait_out(problem):
                 raise
             error = problem
-        failures = 1 if heard else failures + 1
+        failures = 1 if received else failures + 1
         wait = settings.backoff.wait(failures, error)
         hooks.on_failed(error, wait)
         await timing.sleep(wait)
@@ -180,7 +177,7 @@ async def _one_stream(
     settings: WatchSettings,
     hooks: WatchHooks,
 ) -> AsyncGenerator[WatchEvent, None]:
-    """Yield the events of one request, until the server ends it."""
+    """Yield the events of one request."""
     query: dict[str, str | int] = {
         **params,
         "watch": "true",

@@ -1,8 +1,7 @@
-"""An HTTPS server that answers an API server's questions: webhooks.
+"""An HTTPS server for admission webhooks.
 
-Its certificate is read anew when the file changes, so that a rotation needs no restart; a pair that does not fit yet,
-because one of the two files is written after the other, leaves the old one in use. Until there is a first one nobody is
-answered, which whoever configures a webhook has to allow for anyway.
+It reloads its certificate when the files change, so a rotation needs no restart. A mismatched pair, as between the
+writes of its two files, leaves the old one in use. The server does not listen before it has a first certificate.
 """
 
 import asyncio
@@ -18,13 +17,13 @@ from aiohttp import web
 from cpg_client.timing import REAL_TIME, Timing, cancel_and_wait
 
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
-"""Bytes: two states of an object of the largest size that etcd takes, and more."""
+"""Bytes: two versions of an object of the largest size that etcd takes, and more."""
 SECONDS_BETWEEN_CHECKS = 5.0
-"""Seconds between two looks at the certificate."""
+"""Seconds between two checks of the certificate files."""
 
 
 class ServingCertificate:
-    """A certificate and its key, the files ``tls.crt`` and ``tls.key`` as in a Secret, in the context of a server."""
+    """The certificate and key of a server, from the files ``tls.crt`` and ``tls.key`` of a Secret."""
 
     def __init__(self, folder: Path) -> None:
         """Read nothing yet."""
@@ -33,11 +32,11 @@ class ServingCertificate:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
 
     def refresh(self) -> bool:
-        """Load what has changed; tell whether anything has. Raise ``OSError`` where it cannot be used."""
+        """Load changed files; return whether they had changed. Raise ``OSError`` where they cannot be used."""
         state = [(stat.st_mtime_ns, stat.st_ino) for stat in (file.stat() for file in self._files)]
         if state == self._seen:
             return False
-        # In a context of their own first: a key that does not fit would leave half of the pair in the one in use.
+        # Try them in a context of their own: a mismatched key would leave half of the pair in the context in use.
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*self._files)
         self.context.load_cert_chain(*self._files)
         self._seen = state
@@ -53,9 +52,9 @@ async def serve_webhook(
     log: Callable[[str], None],
     timing: Timing = REAL_TIME,
 ) -> AsyncIterator[None]:
-    """Answer every POST while the block runs; ``told`` hears of what becomes of the certificate.
+    """Answer every POST while the block runs; ``log`` is called with messages about the certificate.
 
-    A ``ValueError`` out of ``answer`` is the asker's mistake.
+    A ``ValueError`` from ``answer`` becomes status 400.
     """
     serving = asyncio.create_task(_serve(address, certificate, answer, log, timing))
     try:
@@ -81,20 +80,20 @@ async def _serve(
     application.router.add_post("/{tail:.*}", respond)
     runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    listening, trouble = False, ""
+    is_listening, problem = False, ""
     try:
         while True:
             try:
                 if certificate.refresh():
                     log("certificate loaded")
-                if not listening:
+                if not is_listening:
                     await web.TCPSite(runner, *address, ssl_context=certificate.context).start()
-                    listening = True
-                trouble = ""
+                    is_listening = True
+                problem = ""
             except OSError as error:  # SSLError is one
-                if str(error) != trouble:
-                    trouble = str(error)
-                    log(f"the webhook's certificate or address cannot be used: {trouble}")
+                if str(error) != problem:
+                    problem = str(error)
+                    log(f"the webhook's certificate or address cannot be used: {problem}")
             await timing.sleep(SECONDS_BETWEEN_CHECKS)
     finally:
         with contextlib.suppress(TimeoutError):

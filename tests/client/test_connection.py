@@ -279,7 +279,7 @@ async def test_a_silent_server_is_given_up(server: "FakeServer") -> None:
     server.handles("GET", "/x", handle)
     settings = ConnectionSettings(total_timeout=0.05)
     async with Connection(Endpoint(server=server.url), settings) as connection:
-        with pytest.raises(ConnectionFailedError, match=r"GET /x: no complete answer within 0\.05 s"):
+        with pytest.raises(ConnectionFailedError, match=r"GET /x: no complete response within 0\.05 s"):
             await connection.get("/x")
     done.set()
 

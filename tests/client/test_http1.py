@@ -62,12 +62,12 @@ def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
 @pytest.mark.parametrize(
     ("wire", "why"),
     [
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "no answer of HTTP"),
-        (OK + b"Content-Length: 2\r\n\r\nabc", "more than its answer"),
-        (OK + b"Content-Length: 2\r\n\r\nab" + OK, "more than its answer"),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "more than its answer"),
-        (OK + b"Content-Length: 2\r\n\r\na", "broke off"),
-        (OK + b"Content-Length: x\r\n\r\na", "no number: 'x'"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP"),
+        (OK + b"Content-Length: 2\r\n\r\nabc", "more than its response"),
+        (OK + b"Content-Length: 2\r\n\r\nab" + OK, "more than its response"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "more than its response"),
+        (OK + b"Content-Length: 2\r\n\r\na", "in the middle"),
+        (OK + b"Content-Length: x\r\n\r\na", "not a number: 'x'"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 300, "no size"),
         (OK + b"x: y\r\n" * 20_000, "no end"),
         (b"", "disconnected"),
@@ -82,7 +82,7 @@ def test_a_bad_answer_is_told(wire: bytes, why: str) -> None:
 def test_more_after_an_answer_is_told() -> None:
     """An answer is over when it is over."""
     reading, _ = read([OK + b"Content-Length: 0\r\n\r\n"])
-    with pytest.raises(MalformedResponseError, match="more than its answer"):
+    with pytest.raises(MalformedResponseError, match="more than its response"):
         reading.feed(b"x")
 
 

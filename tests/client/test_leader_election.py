@@ -267,7 +267,7 @@ async def test_a_lease_emptied_by_others_is_lost(one: Candidate, shelf: Shelf, v
     """Somebody may have led in between: the leader does not simply take it back."""
     shelf._keep(LeaseRecord("", 1, None, None, 7))
     await virtual.advance(3)
-    with pytest.raises(LeadershipLostError, match="nobody holds the lease"):
+    with pytest.raises(LeadershipLostError, match="no replica holds the lease"):
         await one.task
 
 

@@ -55,7 +55,7 @@ def judged(
         (FakeHealth(), FakeHealth(), (200, "ok")),
         (FakeHealth(failing=MAX_FAILURE_SECONDS - 1, age=MAX_SILENCE_SECONDS - 1), None, (200, "ok")),
         (FakeHealth(failing=MAX_FAILURE_SECONDS), None, (503, "a watch has been failing for 5 s")),
-        (FakeHealth(age=MAX_SILENCE_SECONDS), None, (503, "no word from the API server for 90 s")),
+        (FakeHealth(age=MAX_SILENCE_SECONDS), None, (503, "no data from the API server for 90 s")),
         (None, FakeHealth(leading=False), (200, "standing by: somebody leads")),
         (FakeHealth(), FakeHealth(leading=False), (200, "standing by: somebody leads")),
         (FakeHealth(synced=False), FakeHealth(leading=False), (503, "not all objects have been read yet")),
@@ -72,7 +72,7 @@ def test_nobody_stands_by_for_nobody() -> None:
     """Before the lease has been read for a first time, it is not known whether anybody schedules."""
     elector = FakeHealth(leading=False)
     elector.leader = ""
-    assert judged(None, elector) == (503, "standing by: nobody leads")
+    assert judged(None, elector) == (503, "standing by: no replica leads")
 
 
 def test_who_ends_is_not_ready() -> None:
@@ -90,7 +90,7 @@ def test_nothing_was_heard_before_the_beginning() -> None:
     [
         (FakeHealth(), (200, "ok")),
         (FakeHealth(failing=MAX_FAILURE_SECONDS), (503, "a watch has been failing for 5 s")),
-        (FakeHealth(age=MAX_SILENCE_SECONDS), (503, "no word from the API server for 90 s")),
+        (FakeHealth(age=MAX_SILENCE_SECONDS), (503, "no data from the API server for 90 s")),
     ],
 )
 def test_watches_of_others_count_as_ours(session_health: FakeHealth, expected: tuple[int, str]) -> None:

@@ -257,7 +257,7 @@ async def test_a_silent_server_is_lost(server: "FakeServer", connection: Connect
     told = Told()
     settings = WatchSettings(timeout_seconds=0, grace=0.1)
     assert [event.resource_version for event in await take(connection, 2, told, settings=settings)] == ["2", "3"]
-    assert "nothing was heard for 0.1 s" in str(told.failures[0][0])
+    assert "no data for 0.1 s" in str(told.failures[0][0])
 
 
 async def test_cancellation_ends_it_at_once(server: "FakeServer", connection: Connection) -> None:

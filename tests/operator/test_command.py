@@ -51,7 +51,7 @@ def test_a_mistake_of_ours_is_told_in_full(
     """In a line of the log, for machines and people alike."""
     assert ended(monkeypatch, tmp_path, ExceptionGroup("", [LookupError("mine")])) == 1
     line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["level"], line["error"]) == ("died", "critical", "LookupError('mine')")
+    assert (line["event"], line["level"], line["error"]) == ("process failed", "critical", "LookupError('mine')")
     assert "Traceback" in line["exception"]
 
 

@@ -121,7 +121,7 @@ def test_a_mistake_of_ours_is_told_in_full(
     monkeypatch.setattr(app, "run", failing(ExceptionGroup("", [LookupError("mine")])))
     assert __main__.main(["--kubeconfig", kubeconfig]) == 1
     line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["level"], line["error"]) == ("died", "critical", "LookupError('mine')")
+    assert (line["event"], line["level"], line["error"]) == ("process failed", "critical", "LookupError('mine')")
     assert "Traceback" in line["exception"]
 
 

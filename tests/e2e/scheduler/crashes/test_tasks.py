@@ -52,6 +52,6 @@ async def test_whatever_breaks_ends_the_process(arena: "Arena") -> None:
     for name, replica in replicas.items():
         assert await asyncio.to_thread(replica.process.wait, 30), name
         assert replica.process.exit_code == 1, (name, replica.process.tail())
-        (line,) = replica.log_lines("died")
+        (line,) = replica.log_lines("process failed")
         assert line["error"] == "LookupError('broken on purpose')", name
         assert "Traceback" in line["exception"], name
