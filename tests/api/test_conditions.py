@@ -1,4 +1,4 @@
-"""Conditions: what changes, what stays, and when the transition time moves."""
+"""Conditions: what changes, what stays, and when the transition time changes."""
 
 from typing import TypeVar, get_type_hints
 
@@ -25,7 +25,7 @@ TYPES = ("Healthy", "PodScheduled", POD_GROUP_INITIALLY_SCHEDULED, COMPOSITE_POD
 AnyCondition = TypeVar("AnyCondition", Condition, PodCondition)
 
 
-def drawn(kind: type[AnyCondition]) -> st.SearchStrategy[AnyCondition]:
+def draw_condition(kind: type[AnyCondition]) -> st.SearchStrategy[AnyCondition]:
     """Draw conditions that often agree in some of their fields."""
     return st.builds(
         kind,
@@ -39,22 +39,22 @@ def drawn(kind: type[AnyCondition]) -> st.SearchStrategy[AnyCondition]:
 
 
 @pytest.mark.parametrize("kind", [Condition, PodCondition])
-def test_a_new_condition_is_appended_at_this_time(kind: type[Condition] | type[PodCondition]) -> None:
-    """A type that was not there comes last, with the time now, for groups and pods alike."""
+def test_a_new_condition_is_appended_with_the_present_time(kind: type[Condition] | type[PodCondition]) -> None:
+    """For groups and for pods."""
     first, new = kind(type="A", status="True", last_transition_time=EARLIER), kind(type="B", status="False")
     assert set_condition((first,), new, LATER) == ((first, replace(new, last_transition_time=LATER)), True)
     assert set_condition(None, new, LATER) == ((replace(new, last_transition_time=LATER),), True)
 
 
-def test_a_time_of_its_own_is_kept() -> None:
-    """A condition that brings its transition time keeps it, when it is new and when its status changes."""
+def test_an_explicit_transition_time_is_kept() -> None:
+    """For a new condition and for one whose status changes."""
     new = Condition("A", "True", last_transition_time=OWN)
     assert set_condition((), new, LATER) == ((new,), True)
     assert set_condition((Condition("A", "False", last_transition_time=EARLIER),), new, LATER) == ((new,), True)
 
 
-def test_the_time_moves_with_the_status() -> None:
-    """Another status takes the time now and stays in its place among the others."""
+def test_a_new_status_sets_the_transition_time() -> None:
+    """The condition keeps its position."""
     before = (Condition("A", "True", last_transition_time=EARLIER), Condition("B", "True"))
     after, changed = set_condition(before, Condition("A", "False"), LATER)
     assert changed
@@ -69,14 +69,14 @@ def test_the_time_moves_with_the_status() -> None:
         Condition("A", "True", 2, LATER, "Reason", "message"),
     ],
 )
-def test_the_time_stays_without_the_status(new: Condition) -> None:
-    """Another reason, message or generation is a change, but no transition, whatever time the new one brings."""
+def test_an_unchanged_status_keeps_the_transition_time(new: Condition) -> None:
+    """Another reason, message or generation is a change, but no transition, even with an explicit time."""
     before = Condition("A", "True", 1, EARLIER, "Reason", "message")
     assert set_condition((before,), new, LATER) == ((replace(new, last_transition_time=EARLIER),), True)
 
 
-def test_repeating_changes_nothing() -> None:
-    """Saying the same again gives the very same conditions back, so that nothing has to be sent."""
+def test_an_equal_condition_changes_nothing() -> None:
+    """The same tuple is returned, so that there is nothing to send."""
     before = (Condition("A", "True", 1, EARLIER, "Reason", "message"),)
     after, changed = set_condition(before, replace(before[0], last_transition_time=None), LATER)
     assert after is before
@@ -84,8 +84,8 @@ def test_repeating_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", [Condition, PodCondition])
-def test_a_message_that_the_api_server_would_refuse_is_cut(kind: type[Condition] | type[PodCondition]) -> None:
-    """To as many characters as the CRDs allow; said again, it changes nothing."""
+def test_a_message_is_truncated_to_the_limit_of_the_api_server(kind: type[Condition] | type[PodCondition]) -> None:
+    """Set again, the long message changes nothing."""
     new = kind(type="A", status="True", message="é" * 40_000, last_transition_time=EARLIER)
     before, _ = set_condition((), new, LATER)
     assert [len(one.message) for one in before] == [MAX_MESSAGE_LENGTH]
@@ -97,38 +97,38 @@ def test_a_message_that_the_api_server_would_refuse_is_cut(kind: type[Condition]
 
 @pytest.mark.parametrize("kind", sorted(FINAL_ONCE_TRUE))
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_terminal_conditions_never_regress(kind: str, status: str) -> None:
-    """That a group was placed for a first time stays True, with its reason and its time."""
+def test_final_conditions_never_become_false(kind: str, status: str) -> None:
+    """The first placement of a group stays True, with its reason and time."""
     before = (Condition(kind, "True", 1, EARLIER, "Scheduled"),)
     assert set_condition(before, Condition(kind, status, 2, reason="Unschedulable"), LATER) == (before, False)
 
 
-def test_terminal_conditions_may_be_said_better() -> None:
-    """While True, the generation and the message of a terminal condition still follow."""
+def test_final_conditions_accept_a_new_message() -> None:
+    """While True, the generation and message of a final condition still change."""
     before = (Condition(POD_GROUP_INITIALLY_SCHEDULED, "True", 1, EARLIER, "Scheduled"),)
     after, changed = set_condition(before, replace(before[0], observed_generation=2), LATER)
     assert (after, changed) == ((replace(before[0], observed_generation=2),), True)
 
 
-def test_finding() -> None:
-    """A condition is found by its type, and where there are none, none is found."""
+def test_a_condition_is_found_by_its_type() -> None:
+    """Without conditions the result is None."""
     conditions = (Condition("A", "True"), Condition("B", "True"))
     assert find_condition(conditions, "B") is conditions[1]
     assert find_condition(conditions, "C") is None
     assert find_condition(None, "A") is None
 
 
-def test_only_the_first_of_a_type_is_set() -> None:
-    """Where a list names a type twice, the first one counts and the other is left alone, as in Kubernetes."""
+def test_only_the_first_condition_of_a_type_is_set() -> None:
+    """If a list has a type twice, the second is ignored, as in Kubernetes."""
     before = (Condition("A", "True", last_transition_time=OWN), Condition("A", "True", last_transition_time=OWN))
     after, _ = set_condition(before, Condition("A", "False"), LATER)
     assert after == (Condition("A", "False", last_transition_time=LATER), before[1])
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.lists(drawn(Condition), max_size=4, unique_by=lambda one: one.type), drawn(Condition))
+@given(st.lists(draw_condition(Condition), max_size=4, unique_by=lambda one: one.type), draw_condition(Condition))
 def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condition) -> None:
-    """One type is touched, its time moves with its status only, and changed says whether anything differs."""
+    """Only one type changes, its time changes with its status alone, and the flag tells whether anything changed."""
     before = tuple(existing)
     old = next((one for one in before if one.type == new.type), None)
     after, changed = set_condition(before, new, LATER)
@@ -146,11 +146,11 @@ def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condi
 
 @settings(deadline=None)
 @given(
-    st.lists(drawn(PodCondition), max_size=4, unique_by=lambda one: one.type),
-    st.lists(drawn(PodCondition), max_size=6),
+    st.lists(draw_condition(PodCondition), max_size=4, unique_by=lambda one: one.type),
+    st.lists(draw_condition(PodCondition), max_size=6),
 )
-def test_merging_is_setting_one_by_one(existing: list[PodCondition], news: list[PodCondition]) -> None:
-    """Several conditions are set in their order, and merging the outcome once more changes nothing."""
+def test_merging_equals_setting_one_by_one(existing: list[PodCondition], news: list[PodCondition]) -> None:
+    """Merging the result once more changes nothing."""
     expected, any_changed = tuple(existing), False
     for new in news:
         expected, changed = set_condition(expected, new, LATER)
@@ -159,8 +159,8 @@ def test_merging_is_setting_one_by_one(existing: list[PodCondition], news: list[
     assert merge_conditions(expected, expected, EARLIER) == (expected, False)
 
 
-def test_merging_nothing() -> None:
-    """Merging nothing into nothing gives an empty tuple and no change."""
+def test_merging_nothing_changes_nothing() -> None:
+    """The result is an empty tuple."""
     assert merge_conditions(None, (), LATER) == ((), False)
 
 
@@ -174,7 +174,7 @@ def test_merging_nothing() -> None:
         (Condition(type="Partial", status="True", last_transition_time="long ago"), None),
     ],
 )
-def test_since_when_a_condition_stands(condition: Condition, since: float | None) -> None:
-    """In seconds; a time that is none counts as not known."""
+def test_status_since_returns_seconds(condition: Condition, since: float | None) -> None:
+    """An unreadable time counts as unknown."""
     assert status_since((condition,), "Partial") == since
     assert status_since(None, "Partial") is None

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions: as generated, and of a form that every API server we claim takes."""
+"""The CustomResourceDefinitions: as generated, and valid for every supported API server."""
 
 import re
 import shutil
@@ -21,11 +21,11 @@ SHORT_NAMES = {"workloads": "cwl", "podgroups": "pg", "compositepodgroups": "cpg
 FUNCTIONS_OF_1_30 = {"all", "contains", "dyn", "exists", "filter", "getQuery", "has", "indexOf", "join", "map", "size"}
 FUNCTIONS_OF_1_30 |= {"split", "url"}
 LARGEST_APPLY = 256 * 1024
-"""Bytes that `kubectl apply` can keep in an annotation; what is larger needs `--server-side`."""
+"""Bytes that `kubectl apply` can keep in an annotation. Larger objects need `--server-side`."""
 
 
 def crd(plural: str) -> Schema:
-    """Read the definition of a kind."""
+    """Load the CRD of a kind."""
     loaded: Schema = yaml.safe_load(CRDS[plural].read_text())
     return loaded
 
@@ -36,13 +36,13 @@ def root_schema(plural: str) -> Schema:
     return schema
 
 
-def walked(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+def walk_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
     """Yield every schema inside a schema, with its path."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
-        yield from walked(inner, f"{path}.{name}")
+        yield from walk_schema(inner, f"{path}.{name}")
     if "items" in schema:
-        yield from walked(schema["items"], f"{path}[]")
+        yield from walk_schema(schema["items"], f"{path}[]")
 
 
 def generate(tools: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,20 +54,20 @@ def generate(tools: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """Copy the generator, and the files that it wrote."""
+    """Copy the generator and the files that it wrote."""
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copytree(ROOT / "manifests" / "crds", tmp_path / "manifests" / "crds")
     return tmp_path / "tools"
 
 
-def test_the_files_are_what_the_model_says() -> None:
-    """Nobody has changed the model without the files, or the files without the model."""
+def test_the_files_match_the_model() -> None:
+    """A changed model needs generated files, and the files are never edited by hand."""
     done = generate(ROOT / "tools", "--check")
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_a_difference_is_shown(tools: Path) -> None:
-    """The check fails with a diff when a file was edited, and when one is there that is not generated."""
+    """The check fails with a diff for an edited file and for one that is not generated."""
     folder = tools.parent / "manifests" / "crds"
     edited = folder / f"{GROUP}_podgroups.yaml"
     edited.write_text(edited.read_text().replace("minimum: 1\n", "minimum: 0\n"))
@@ -78,8 +78,8 @@ def test_a_difference_is_shown(tools: Path) -> None:
     assert "-kind: Stray" in done.stdout
 
 
-def test_generating_mends_a_difference(tools: Path) -> None:
-    """What the check complains of, the generator writes as it ought to be."""
+def test_generating_repairs_a_difference(tools: Path) -> None:
+    """After the generator has run, the check passes."""
     lost = tools.parent / "manifests" / "crds" / f"{GROUP}_workloads.yaml"
     lost.unlink()
     assert generate(tools).returncode == 0
@@ -87,8 +87,8 @@ def test_generating_mends_a_difference(tools: Path) -> None:
 
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
-def test_the_names_are_those_of_the_contract(plural: str) -> None:
-    """Group, version, scope, status subresource and short name are what users rely on."""
+def test_the_names_match_the_contract(plural: str) -> None:
+    """Group, version, scope, status subresource and short name are the ones that users rely on."""
     spec = crd(plural)["spec"]
     (version,) = spec["versions"]
     assert (spec["group"], spec["scope"], spec["names"]["plural"]) == (GROUP, "Namespaced", plural)
@@ -98,11 +98,11 @@ def test_the_names_are_those_of_the_contract(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
-def test_every_field_is_described(plural: str) -> None:
-    """`kubectl explain` has words for every field of every level."""
+def test_every_field_has_a_description(plural: str) -> None:
+    """`kubectl explain` describes every field of every level."""
     silent = [
         f"{path}.{name}"
-        for path, schema in walked(root_schema(plural))
+        for path, schema in walk_schema(root_schema(plural))
         for name, inner in schema.get("properties", {}).items()
         if not inner.get("description") and name != "metadata"
     ]
@@ -111,10 +111,10 @@ def test_every_field_is_described(plural: str) -> None:
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
 def test_every_list_and_string_of_a_spec_has_a_limit(plural: str) -> None:
-    """Without limits the API server takes the worst for granted and refuses the rules as too costly."""
+    """Without limits the API server assumes the worst case, and refuses the rules for their cost."""
     unlimited = [
         path
-        for path, schema in walked(root_schema(plural)["properties"]["spec"])
+        for path, schema in walk_schema(root_schema(plural)["properties"]["spec"])
         if (schema.get("type") == "array" and "maxItems" not in schema and "Must be empty" not in schema["description"])
         or (schema.get("type") == "string" and "maxLength" not in schema and "enum" not in schema)
     ]
@@ -122,25 +122,25 @@ def test_every_list_and_string_of_a_spec_has_a_limit(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
-def test_every_list_says_how_it_merges(plural: str) -> None:
-    """Transition rules reach into lists only if their items have keys, and so does server-side apply."""
-    lists = [schema for _, schema in walked(root_schema(plural)) if schema.get("type") == "array"]
+def test_every_list_declares_how_it_merges(plural: str) -> None:
+    """Transition rules and server-side apply need keys for the items of a list."""
+    lists = [schema for _, schema in walk_schema(root_schema(plural)) if schema.get("type") == "array"]
     assert {schema["x-kubernetes-list-type"] for schema in lists} <= {"map", "atomic"}
 
 
 def test_unknown_fields_are_kept_only_where_a_rule_refuses_them() -> None:
-    """Only what is nested too deeply is kept as it comes, so that the refusal can say why."""
+    """Only what is nested too deeply is kept, so that the refusal can say why."""
     kept = [
         path
         for plural in SHORT_NAMES
-        for path, schema in walked(root_schema(plural))
+        for path, schema in walk_schema(root_schema(plural))
         if schema.get("x-kubernetes-preserve-unknown-fields")
     ]
     assert kept == [".spec" + ".compositePodGroupTemplates[]" * 4]
 
 
-def test_the_levels_of_a_tree_have_the_same_rules() -> None:
-    """What holds for a template holds on every level: recursion is unrolled, and nothing gets lost on the way."""
+def test_all_levels_of_a_template_tree_have_the_same_rules() -> None:
+    """The unrolled recursion loses no rule."""
     levels, leaves = [], []
     holder = root_schema("workloads")["properties"]["spec"]
     for _ in range(3):
@@ -156,11 +156,11 @@ def test_the_levels_of_a_tree_have_the_same_rules() -> None:
 
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
-def test_rules_use_only_what_the_oldest_version_has(plural: str) -> None:
-    """A single function that an API server does not know makes it refuse the whole definition."""
+def test_rules_use_only_functions_of_the_oldest_supported_version(plural: str) -> None:
+    """A single unknown function makes an API server refuse the whole definition."""
     used = {
         function
-        for _, schema in walked(root_schema(plural))
+        for _, schema in walk_schema(root_schema(plural))
         for rule in schema.get("x-kubernetes-validations", ())
         for text in (rule["rule"], rule.get("messageExpression", ""))
         for function in re.findall(r"([A-Za-z_]+)\(", re.sub(r"'[^']*'", "''", text))
@@ -169,14 +169,14 @@ def test_rules_use_only_what_the_oldest_version_has(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", SHORT_NAMES)
-def test_client_side_apply_can_keep_the_definition(plural: str) -> None:
-    """A plain `kubectl apply -f manifests/crds` works, with room to spare."""
+def test_definitions_are_small_enough_for_client_side_apply(plural: str) -> None:
+    """A plain `kubectl apply -f manifests/crds` works, with a margin."""
     assert len(CRDS[plural].read_bytes()) < LARGEST_APPLY * 3 / 4
 
 
 @pytest.mark.parametrize("plural", ["podgroups", "compositepodgroups"])
 def test_groups_are_pending_by_default(plural: str) -> None:
-    """The default status is one that the schema itself accepts: all that is required, and nothing unknown."""
+    """The default status is valid by its own schema: all required fields, and no unknown ones."""
     status = root_schema(plural)["properties"]["status"]
     (condition,) = status["default"]["conditions"]
     item = status["properties"]["conditions"]["items"]

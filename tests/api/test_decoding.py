@@ -1,4 +1,4 @@
-"""Decoding what another process has written: one kind of error, whatever is wrong."""
+"""Decoding of JSON from other processes: one kind of error for every failure."""
 
 import msgspec
 import pytest

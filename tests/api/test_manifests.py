@@ -1,4 +1,4 @@
-"""From objects to what is sent and printed, and back."""
+"""Objects as manifests, and back."""
 
 import json
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -25,7 +25,7 @@ DOMAIN = TopologyDomain(key="block", value="b1")
 
 
 def extended_group() -> PodGroup:
-    """Return a PodGroup with everything that is our own addition, and a label that is called like one."""
+    """Return a PodGroup with every extension, and a label with the name of one."""
     group = pod_group("g", parent="c")
     return PodGroup(
         metadata=msgspec.structs.replace(group.metadata, labels={"pods": "kept"}),
@@ -34,8 +34,8 @@ def extended_group() -> PodGroup:
     )
 
 
-def test_a_group_says_what_it_is() -> None:
-    """The version and kind come first, and what has its default is left out."""
+def test_a_manifest_has_version_and_kind() -> None:
+    """Fields with their default value are left out."""
     assert to_manifest(pod_group("g", gang=2)) == {
         "apiVersion": "scheduling.cpg.dev/v1alpha3",
         "kind": "PodGroup",
@@ -58,22 +58,22 @@ def test_a_group_says_what_it_is() -> None:
     ("found", "kind"), [(pod_group("g"), "PodGroup"), (composite("c"), "CompositePodGroup"), (workload([]), "Workload")]
 )
 def test_every_kind_has_both_flavours(found: SchedulingObject, kind: str) -> None:
-    """They differ by the group of the API alone."""
+    """The flavours differ only by the API group."""
     ours, native = to_manifest(found), to_manifest(found, native=True)
     assert (ours["apiVersion"], native["apiVersion"]) == ("scheduling.cpg.dev/v1alpha3", "scheduling.k8s.io/v1alpha3")
     assert ours["kind"] == native["kind"] == kind
     assert {**ours, "apiVersion": ""} == {**native, "apiVersion": ""}
 
 
-def test_our_own_additions_are_kept_in_our_flavour() -> None:
-    """All of the object comes back."""
+def test_extensions_are_kept_in_our_flavour() -> None:
+    """The manifest decodes to the same object."""
     group = extended_group()
     assert to_manifest(group)["spec"]["schedulingConstraints"]["preferredTopology"] == [{"key": "rack"}]
     assert convert_object(to_manifest(group), PodGroup) == group
 
 
-def test_our_own_additions_are_left_out_of_the_native_flavour() -> None:
-    """The rest stays, a label of the same name included."""
+def test_extensions_are_left_out_of_the_native_flavour() -> None:
+    """Other fields stay, including a label of the same name."""
     plain = to_manifest(extended_group(), native=True)
     assert plain["spec"]["schedulingConstraints"] == {"topology": [{"key": "block"}]}
     assert plain["status"] == {"conditions": [{"type": "Healthy", "status": "True", "reason": "Met"}]}
@@ -82,8 +82,8 @@ def test_our_own_additions_are_left_out_of_the_native_flavour() -> None:
     assert to_manifest(CompositePodGroup(spec=composite("c").spec, status=counts), native=True)["status"] == {}
 
 
-def test_a_native_workload_has_no_status_and_no_preference_in_its_templates() -> None:
-    """Both are our own additions."""
+def test_a_native_workload_has_no_status_and_no_preferred_topology() -> None:
+    """Both are extensions."""
     template = PodGroupTemplate(name="t", scheduling_policy=leaf_policy(1), scheduling_constraints=EXTENDED)
     found = Workload(spec=WorkloadSpec(pod_group_templates=(template,)), status=WorkloadStatus(conditions=HEALTHY))
     assert convert_object(to_manifest(found), Workload) == found
@@ -96,8 +96,8 @@ def test_a_native_workload_has_no_status_and_no_preference_in_its_templates() ->
 @pytest.mark.parametrize(
     "kind", [SchedulingConstraints, PodGroup, CompositePodGroup, Workload, PodGroupStatus, CompositePodGroupStatus]
 )
-def test_every_field_that_is_described_as_an_extension_is_known_as_one(kind: type[msgspec.Struct]) -> None:
-    """Who adds a field cannot forget it here; the status of a Workload is dealt with by itself."""
+def test_every_field_described_as_extension_is_listed(kind: type[msgspec.Struct]) -> None:
+    """A new extension cannot be forgotten. The status of a Workload is handled separately."""
     hints = get_type_hints(kind, include_extras=True)
     described = {
         field.encode_name
@@ -109,8 +109,8 @@ def test_every_field_that_is_described_as_an_extension_is_known_as_one(kind: typ
     assert ("status" in described) is (kind is Workload)
 
 
-def test_what_is_dumped_is_plain() -> None:
-    """Dictionaries and lists only, which YAML and JSON write alike."""
+def test_a_manifest_is_plain_data() -> None:
+    """It has dictionaries and lists only, which YAML and JSON write alike."""
     plain = to_manifest(workload([inner_template("top", [leaf_template("a"), leaf_template("b")])]))
     assert json.loads(json.dumps(plain)) == plain
 
@@ -136,7 +136,7 @@ GROUPS: st.SearchStrategy[SchedulingObject] = st.one_of(
 @settings(deadline=None)
 @given(GROUPS, st.booleans())
 def test_any_object_survives_the_round_trip(found: SchedulingObject, native: bool) -> None:  # noqa: FBT001 - drawn
-    """What has no additions of ours is the same object in either flavour."""
+    """An object without extensions is the same in both flavours."""
     plain = to_manifest(found, native=native)
     assert convert_object(plain, type(found)) == found
     assert parse_object(json.dumps(plain).encode(), type(found)) == found

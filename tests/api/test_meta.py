@@ -1,4 +1,4 @@
-"""What every object carries."""
+"""Metadata, conditions and label selectors."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from cpg_api.parsing import parse_object
 
 
 @pytest.mark.parametrize(("namespace", "key"), [("ns", "ns/name"), ("", "name")])
-def test_the_key_is_what_kubectl_users_write(namespace: str, key: str) -> None:
-    """A cluster-scoped object is known by its name alone."""
+def test_the_key_is_namespace_and_name(namespace: str, key: str) -> None:
+    """The key of a cluster-scoped object is its name alone."""
     assert ObjectMeta(name="name", namespace=namespace).key == key
 
 
-def test_metadata_is_read_from_the_wire() -> None:
-    """Every field by its name there; what nobody here reads is skipped."""
+def test_metadata_is_decoded_from_the_wire() -> None:
+    """Unknown fields are skipped."""
     data = b"""{"name":"n","namespace":"ns","uid":"u","resourceVersion":"7","generation":3,"selfLink":"skipped",
         "creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":"2026-01-02T00:00:00Z",
         "deletionGracePeriodSeconds":30,"labels":{"a":"b"},"annotations":{"c":"d"},"finalizers":["f"],
@@ -36,8 +36,8 @@ def test_metadata_is_read_from_the_wire() -> None:
     )
 
 
-def test_a_condition_is_read_from_the_wire() -> None:
-    """Every field by its name there."""
+def test_a_condition_is_decoded_from_the_wire() -> None:
+    """Every field has its name in camelCase."""
     data = b"""{"type":"Healthy","status":"False","observedGeneration":2,"reason":"Why","message":"So.",
         "lastTransitionTime":"2026-01-01T00:00:00Z"}"""
     assert parse_object(data, Condition) == Condition(
@@ -50,15 +50,15 @@ def test_a_condition_is_read_from_the_wire() -> None:
     )
 
 
-def test_a_label_selector_tells_absent_from_empty() -> None:
-    """To Kubernetes a selector without fields and one with empty fields are read alike, but written differently."""
+def test_a_label_selector_distinguishes_absent_from_empty() -> None:
+    """Kubernetes reads both the same but writes them differently."""
     data = b'{"matchLabels":{},"matchExpressions":[{"key":"k","operator":"In","values":["v"]}]}'
     expressions = (LabelSelectorRequirement(key="k", operator="In", values=("v",)),)
     assert parse_object(data, LabelSelector) == LabelSelector(match_labels={}, match_expressions=expressions)
     assert parse_object(b"{}", LabelSelector) == LabelSelector(match_labels=None, match_expressions=None)
 
 
-def test_two_objects_never_share_their_defaults() -> None:
-    """Labels are a dictionary: one object's must not turn up in another's."""
+def test_objects_do_not_share_default_values() -> None:
+    """The labels of one object never appear in another."""
     assert ObjectMeta().labels is not ObjectMeta().labels
     assert ObjectMeta().annotations is not ObjectMeta().annotations

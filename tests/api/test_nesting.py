@@ -15,7 +15,7 @@ GOOD = b'{"metadata":{"name":"good","namespace":"ns"}}'
 
 
 def listed(*items: bytes) -> bytes:
-    """Return the LIST of some items."""
+    """Return a LIST of items."""
     return b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[%s]}' % b",".join(items)
 
 
@@ -25,8 +25,8 @@ def nested(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_nesting_is_cut_from_the_very_level_on(opening: bytes) -> None:
-    """And not before, however many brackets there are side by side, in texts, or after a quote in one."""
+def test_nesting_is_cut_below_the_limit_exactly(opening: bytes) -> None:
+    """Brackets side by side, in strings, or after a quote in a string do not count."""
     ending = {b"[": b"]", b'{"a":': b"}"}[opening]
     wide = b'[%s,"[[{\\\\\\"[[",%s]' % (b"[]," * 300 + b"{}", opening * 20 + b"7" + ending * 20)
     assert cut_nesting(wide) == wide
@@ -48,13 +48,13 @@ def test_nesting_is_cut_from_the_very_level_on(opening: bytes) -> None:
         (b'{"items":["\xff"]}', True),
     ],
 )
-def test_of_a_list_only_the_items_are_looked_at(body: bytes, same: bool) -> None:  # noqa: FBT001  # a parameter of a test
-    """What is no list is looked at as a whole."""
+def test_only_items_of_a_list_are_checked(body: bytes, same: bool) -> None:  # noqa: FBT001  # a parameter of a test
+    """Other JSON is checked as a whole."""
     assert (cut_items(body) == body) == same
 
 
 def cut_slowly(data: bytes, most: int) -> bytes:
-    """Cut what is nested too deeply, byte by byte; a bracket belongs to what is around it."""
+    """Cut what is nested too deeply, byte by byte."""
     kept = bytearray()
     depth, quoted, escaped = 0, False, False
     for code in data:
@@ -84,23 +84,23 @@ HOSTILE = st.recursive(
     ),
     max_leaves=8,
 )
-"""Texts full of what looks like nesting, some of it nested too deeply."""
+"""Strings full of brackets, some of them nested too deeply."""
 
 
 @settings(deadline=None)
 @given(HOSTILE)
 @example(b"[" * 3000 + b"]" * 3000)
 @example(b"[" * MAX_NESTING + b"[],{}," * 700 + b'"]"' + b"]" * MAX_NESTING)
-def test_nesting_is_cut_as_byte_by_byte(data: bytes) -> None:
-    """However the brackets lie, also where they cross from one stretch to the next, and in texts."""
+def test_the_fast_cut_equals_the_slow_one(data: bytes) -> None:
+    """For all positions of brackets, including those at the borders of stretches and in strings."""
     found = cut_nesting(data)
     assert found == cut_slowly(data, MAX_NESTING)
     json.loads(found)
     assert cut_items(data) == (data if cut_slowly(data, MAX_NESTING + 2) == data else found)
 
 
-def test_what_is_nested_deeply_costs_little() -> None:
-    """The bytes of a hostile object, and of whatever stands beside it, are hardly looked at one by one."""
+def test_cutting_skips_most_bytes() -> None:
+    """Most bytes of a deep object, and of the objects beside it, are not scanned one by one."""
     deep = b",".join([b"[" * 9000 + b"]" * 9000] * 4)
     data = listed(GOOD, b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":{"f":[%s]}}]}}' % deep, GOOD)
     assert len(parse_list(data, Pod).items) == 3

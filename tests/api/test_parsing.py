@@ -1,4 +1,4 @@
-"""From wire bytes to objects: a bad object is a finding, never a failure."""
+"""Decoding of objects: a bad object is a result, never a failure."""
 
 import json
 from typing import Any
@@ -27,12 +27,12 @@ GOOD = b'{"metadata":{"name":"good","namespace":"ns"}}'
 
 
 def listed(*items: bytes) -> bytes:
-    """Return the LIST of some items."""
+    """Return a LIST of items."""
     return b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[%s]}' % b",".join(items)
 
 
-def rejected(plain: object, kind: type[msgspec.Struct] = Pod) -> list[tuple[str, str]]:
-    """Return the paths and messages of what is wrong with plain data, the same from bytes and from YAML."""
+def problems_of(plain: object, kind: type[msgspec.Struct] = Pod) -> list[tuple[str, str]]:
+    """Return paths and messages of the problems of plain data; they are the same from bytes and from YAML."""
     found = convert_object(plain, kind)
     assert isinstance(found, Rejected)
     assert parse_object(json.dumps(plain).encode(), kind) == found
@@ -44,8 +44,8 @@ def nested(levels: int) -> bytes:
     return b'{"f:a":' * levels + b"{}" + b"}" * levels
 
 
-def test_a_list_gives_its_objects_and_where_to_go_on() -> None:
-    """Items in order, the version to watch from, and the token of the next page."""
+def test_a_list_has_items_version_and_continue_token() -> None:
+    """Items keep their order."""
     page = parse_list(b'{"metadata":{"resourceVersion":"7","continue":"more"},"items":[%s,{}]}' % GOOD, Pod)
     assert [pod.metadata.key for pod in page.items] == ["ns/good", ""]
     assert (page.rejected, page.resource_version, page.continue_token) == ((), "7", "more")
@@ -60,27 +60,27 @@ def test_a_list_gives_its_objects_and_where_to_go_on() -> None:
         b"{}",
     ],
 )
-def test_an_empty_list_has_many_spellings(data: bytes) -> None:
-    """A null and an absent field say the same."""
+def test_an_empty_list_may_be_null_or_absent(data: bytes) -> None:
+    """All spellings of an empty list decode to the same."""
     assert parse_list(data, Pod) == ParsedList(items=(), rejected=(), resource_version="", continue_token="")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"items":{}}', b'{"items":[{]}', b"<html>", b'{"items":[]} x'])
-def test_what_is_no_list_is_an_error(data: bytes) -> None:
-    """The caller cannot go on with a page that is none."""
+def test_a_body_that_is_no_list_is_an_error(data: bytes) -> None:
+    """The caller cannot continue without a page."""
     with pytest.raises(msgspec.DecodeError):
         parse_list(data, Pod)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"spec":1', b"nul", b'{"spec":1,"x":%s' % nested(5000)])
-def test_what_is_not_json_is_an_error(data: bytes) -> None:
-    """A line that was cut off is not an object, whatever its beginning says."""
+def test_bytes_that_are_not_json_are_an_error(data: bytes) -> None:
+    """A truncated line is not an object."""
     with pytest.raises(msgspec.DecodeError):
         parse_object(data, Pod)
 
 
 def test_one_bad_object_does_not_stop_the_others() -> None:
-    """It is set apart by name, and the good ones keep their order."""
+    """It is rejected by name, and the valid objects keep their order."""
     bad = b'{"metadata":{"name":"bad","namespace":"ns"},"spec":{"priority":"high"}}'
     page = parse_list(listed(GOOD, bad, b"{}"), Pod)
     assert [pod.metadata.name for pod in page.items] == ["good", ""]
@@ -89,15 +89,15 @@ def test_one_bad_object_does_not_stop_the_others() -> None:
     ]
 
 
-def test_a_null_is_a_field_that_is_not_there() -> None:
-    """Wherever it stands, the object is as good as without it."""
+def test_a_null_field_counts_as_absent() -> None:
+    """In every place."""
     nulls = b'{"metadata":{"name":"good","namespace":"ns","labels":null},"spec":{"nodeName":null},"status":null}'
     assert parse_list(listed(nulls), Pod).items == (parse_object(GOOD, Pod),)
     labels = convert_object({"metadata": {"labels": {"kept": "", "gone": None}}}, Pod)
     assert labels == Pod(metadata=ObjectMeta(labels={"kept": ""}))
 
 
-def test_all_problems_of_an_object_are_found_with_their_paths() -> None:
+def test_all_problems_of_an_object_have_paths() -> None:
     """Fields, items of lists and values of maps, in the order of the model."""
     plain = {
         "metadata": {"name": "p", "labels": {"a": 1, "b": "fine", "c.d/e": []}, "finalizers": "x"},
@@ -108,7 +108,7 @@ def test_all_problems_of_an_object_are_found_with_their_paths() -> None:
         },
         "status": [],
     }
-    assert rejected(plain) == [
+    assert problems_of(plain) == [
         ("metadata.labels[a]", "Expected `str`, got `int`"),
         ("metadata.labels[c.d/e]", "Expected `str`, got `array`"),
         ("metadata.finalizers", "Expected `array`, got `str`"),
@@ -121,39 +121,39 @@ def test_all_problems_of_an_object_are_found_with_their_paths() -> None:
     ]
 
 
-def test_required_fields_are_missed_beside_other_problems() -> None:
-    """A missing field hides nothing, and neither does a null in its place."""
+def test_missing_required_fields_are_reported_beside_other_problems() -> None:
+    """A missing or null field hides no other problem."""
     plain = {"spec": {"priority": "x", "schedulingPolicy": {"gang": {"minCount": None}}, "workloadRef": {}}}
-    assert rejected(plain, PodGroup) == [
+    assert problems_of(plain, PodGroup) == [
         ("spec.workloadRef.workloadName", "Missing, but required"),
         ("spec.workloadRef.templateName", "Missing, but required"),
         ("spec.schedulingPolicy.gang.minCount", "Missing, but required"),
         ("spec.priority", "Expected `int | null`, got `str`"),
     ]
-    assert rejected({}, PodGroup) == [("spec", "Missing, but required")]
+    assert problems_of({}, PodGroup) == [("spec", "Missing, but required")]
 
 
-def test_problems_are_found_in_templates_that_nest() -> None:
-    """A type that contains itself is followed as far as the object goes."""
+def test_problems_are_found_in_nested_templates() -> None:
+    """Recursive types are followed as deep as the object goes."""
     inner: dict[str, Any] = {"name": "x", "schedulingPolicy": {}, "priority": True}
     plain = {"spec": {"compositePodGroupTemplates": [{**inner, "compositePodGroupTemplates": [inner]}]}}
     top = "spec.compositePodGroupTemplates[0]"
-    assert rejected(plain, Workload) == [
+    assert problems_of(plain, Workload) == [
         (f"{top}.priority", "Expected `int | null`, got `bool`"),
         (f"{top}.compositePodGroupTemplates[0].priority", "Expected `int | null`, got `bool`"),
     ]
 
 
 @pytest.mark.parametrize(("plain", "called"), [(None, "null"), ([], "array"), ("x", "str"), (1.5, "float")])
-def test_what_is_no_object_at_all_is_rejected_without_a_path(plain: object, called: str) -> None:
+def test_a_value_that_is_no_object_is_rejected_without_a_path(plain: object, called: str) -> None:
     """The problem is the object itself."""
-    assert rejected(plain) == [("", f"Expected `object`, got `{called}`")]
+    assert problems_of(plain) == [("", f"Expected `object`, got `{called}`")]
 
 
-def test_so_many_problems_and_no_more() -> None:
+def test_the_number_of_problems_is_limited() -> None:
     """A hopeless object does not fill the log."""
     labels = {f"key-{number}": number for number in range(100)}
-    assert len(rejected({"metadata": {"labels": labels}})) == MAX_PROBLEMS
+    assert len(problems_of({"metadata": {"labels": labels}})) == MAX_PROBLEMS
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_so_many_problems_and_no_more() -> None:
         ("x", ""),
     ],
 )
-def test_a_rejected_object_is_named_as_far_as_it_can_be(metadata: object, name: str) -> None:
-    """Other damage to its metadata does not hide who it is."""
+def test_a_rejected_object_has_its_name_where_readable(metadata: object, name: str) -> None:
+    """Other problems in its metadata do not hide its name."""
     found = convert_object({"metadata": metadata, "spec": 1}, Pod)
     assert isinstance(found, Rejected)
     assert found.name == name
 
 
-def test_yaml_knows_keys_and_values_that_json_does_not() -> None:
-    """A number as a label's key, as the name of a field, and a Python object, are problems like others."""
+def test_keys_and_values_that_only_yaml_has_are_problems() -> None:
+    """A number as the key of a label or a field, and a Python object."""
     found = convert_object({"metadata": {"labels": {1: 2}}, "spec": {"priority": 1j}}, Pod)
     assert isinstance(found, Rejected)
     assert [str(problem) for problem in found.problems] == [
@@ -185,7 +185,7 @@ def test_yaml_knows_keys_and_values_that_json_does_not() -> None:
 
 
 def test_integers_of_any_size_are_exact() -> None:
-    """Beyond 64 bits they are still integers; whether they make sense is not for the parser to say."""
+    """The parser does not check their range."""
     huge = 2**63 + 10**30
     pod = parse_object(b'{"spec":{"priority":%d,"overhead":{"cpu":%d}}}' % (huge, -huge), Pod)
     assert pod == Pod(spec=PodSpec(priority=huge, overhead={"cpu": -huge}))
@@ -199,8 +199,8 @@ def test_integers_of_any_size_are_exact() -> None:
         (b'"nodeName":"\xff"', "", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )
-def test_what_nothing_can_hold_is_rejected(spec: bytes, path: str, message: str) -> None:
-    """A number beyond all bounds or a broken text costs one object, not its LIST."""
+def test_numbers_and_strings_that_cannot_be_held_are_rejected(spec: bytes, path: str, message: str) -> None:
+    """They cost one object, not the LIST."""
     page = parse_list(listed(GOOD, b'{"metadata":{"name":"odd"},"spec":{%s}}' % spec, GOOD), Pod)
     assert len(page.items) == 2
     assert [(one.name, [(problem.path, problem.message) for problem in one.problems]) for one in page.rejected] == [
@@ -208,15 +208,15 @@ def test_what_nothing_can_hold_is_rejected(spec: bytes, path: str, message: str)
     ]
 
 
-def test_a_broken_text_in_the_name_leaves_the_object_nameless() -> None:
+def test_a_broken_string_in_the_name_leaves_the_name_empty() -> None:
     """Nothing readable remains of it."""
     (found,) = parse_list(listed(b'{"metadata":{"name":"\xff"}}'), Pod).rejected
     assert found.name == ""
 
 
 @pytest.mark.parametrize("levels", [100, 900, 100_000])
-def test_hostile_nesting_does_no_harm(levels: int) -> None:
-    """Whoever may create a pod may nest its managedFields by the thousand: the API server of 1.37 lets it pass."""
+def test_deep_nesting_in_unknown_fields_is_harmless(levels: int) -> None:
+    """Any user who may create a pod can nest its managedFields by the thousand: the API server of 1.37 accepts it."""
     hostile = b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":%s}]},"spec":{"priority":%s}}'
     page = parse_list(listed(GOOD, hostile % (nested(levels), b"5"), hostile % (nested(levels), b'"x"'), GOOD), Pod)
     assert [(pod.metadata.name, pod.spec.priority) for pod in page.items] == [
@@ -228,8 +228,8 @@ def test_hostile_nesting_does_no_harm(levels: int) -> None:
     assert parse_object(hostile % (nested(levels), b"5"), Pod) == page.items[1]
 
 
-def test_hostile_nesting_in_a_field_of_the_model_is_a_problem_in_its_place() -> None:
-    """What is nested too deeply to be looked at is still told apart from what should stand there."""
+def test_deep_nesting_in_a_known_field_is_a_problem_at_its_path() -> None:
+    """The rest of the object is still checked."""
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"x": deep}
@@ -239,26 +239,26 @@ def test_hostile_nesting_in_a_field_of_the_model_is_a_problem_in_its_place() -> 
     assert parse_object(b'{"metadata":{"labels":{"a":%s}}}' % nested(5000), Pod) == found
 
 
-def test_brackets_and_quotes_in_texts_are_no_nesting() -> None:
-    """Cutting what is too deep leaves every text as it stands."""
+def test_brackets_and_quotes_in_strings_are_no_nesting() -> None:
+    """Cutting leaves every string unchanged."""
     text = '"}]\\"' + "{[" * MAX_NESTING
     data = json.dumps({"x": {"metadata": text}, "metadata": {"name": text}}).encode()
     pod = parse_object(data[:-1] + b',"y":%s}' % nested(5000), Pod)
     assert pod == Pod(metadata=ObjectMeta(name=text))
 
 
-class Odd(msgspec.Struct):
-    """A struct with types that no object of the model has."""
+class UnusualTypes(msgspec.Struct):
+    """A struct with types that the model does not use."""
 
     when: msgspec.UnsetType | int = msgspec.UNSET
     rate: float = 0.0
     exact: frozenset[int] = frozenset()
 
 
-def test_problems_that_only_msgspec_knows_are_told_in_its_words() -> None:
-    """A type outside the model is not explained, but neither is it let pass."""
-    assert rejected({"exact": ["x"]}, Odd) == [("exact[0]", "Expected `int`, got `str`")]
-    assert rejected({"rate": 10**400}, Odd) == [("rate", "Number out of range")]
+def test_problems_of_unusual_types_have_the_message_of_msgspec() -> None:
+    """A type outside the model is rejected without an explanation of its own."""
+    assert problems_of({"exact": ["x"]}, UnusualTypes) == [("exact[0]", "Expected `int`, got `str`")]
+    assert problems_of({"rate": 10**400}, UnusualTypes) == [("rate", "Number out of range")]
 
 
 JSON = st.recursive(
@@ -266,7 +266,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-"""Anything at all."""
+"""Any plain data."""
 
 NAMES = st.text("ab-", min_size=1, max_size=3)
 QUANTITIES = (
@@ -287,12 +287,12 @@ PODS = st.builds(
         containers=st.none() | st.lists(st.builds(Container, name=NAMES), max_size=2).map(tuple),
     ),
 )
-"""Good pods."""
+"""Valid pods."""
 
 
 @st.composite
 def near_misses(draw: st.DrawFn) -> object:
-    """Draw a good pod in which something has been replaced by anything."""
+    """Draw a valid pod in which one value has been replaced by any other."""
     plain: Any = json.loads(msgspec.json.encode(draw(PODS)))
     place = draw(st.sampled_from([(), ("metadata",), ("metadata", "labels"), ("spec",), ("spec", "containers")]))
     here = plain
@@ -307,8 +307,8 @@ def near_misses(draw: st.DrawFn) -> object:
 @settings(deadline=None)
 @given(JSON | near_misses())
 @example({"metadata": {"labels": {"": 0}}})
-def test_anything_is_an_object_or_a_rejection(plain: object) -> None:
-    """No exception whatever comes; from bytes and from plain data alike; and the problems are msgspec's, and more."""
+def test_any_data_is_an_object_or_rejected(plain: object) -> None:
+    """No exception occurs, bytes and plain data give the same result, and it has at least msgspec's problem."""
     for kind in (Pod, PodGroup, Workload):
         found = convert_object(plain, kind)
         assert isinstance(found, kind | Rejected)
@@ -321,8 +321,8 @@ def test_anything_is_an_object_or_a_rejection(plain: object) -> None:
 
 @settings(deadline=None)
 @given(PODS)
-def test_good_objects_survive_the_round_trip(pod: Pod) -> None:
-    """Encoded and decoded they are equal, by themselves and in a LIST."""
+def test_valid_objects_survive_the_round_trip(pod: Pod) -> None:
+    """Encoded and decoded they are equal, alone and in a LIST."""
     data = msgspec.json.encode(pod)
     assert parse_object(data, Pod) == pod
     assert convert_object(json.loads(data), Pod) == pod
@@ -331,8 +331,8 @@ def test_good_objects_survive_the_round_trip(pod: Pod) -> None:
 
 @settings(deadline=None)
 @given(st.lists(PODS.map(msgspec.json.encode) | st.sampled_from([b"0", b"[]", b'{"spec":"x"}']), max_size=6))
-def test_a_list_gives_all_but_the_bad_objects_in_order(items: list[bytes]) -> None:
-    """Of n objects, k of them bad, n - k come out, and k are told of."""
+def test_a_list_has_all_valid_objects_in_order(items: list[bytes]) -> None:
+    """Of n items with k bad ones, n - k are decoded and k are rejected."""
     alone = [parse_object(item, Pod) for item in items]
     page = parse_list(listed(*items), Pod)
     assert list(page.items) == [found for found in alone if isinstance(found, Pod)]

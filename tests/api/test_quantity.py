@@ -1,4 +1,4 @@
-"""Quantities: exact, rounded up, inside int64, and never any other error than QuantityError."""
+"""Quantities: exact, rounded up, within int64, and QuantityError as the only error."""
 
 from contextlib import suppress
 from decimal import Decimal
@@ -34,7 +34,7 @@ UNITS: dict[str, Fraction] = {
     )
 }
 
-# What k8s.io/apimachinery v0.37 makes of these texts: text=exact value.
+# How k8s.io/apimachinery v0.37 reads these texts: text=exact value.
 PARSED = """
     0=0 0n=0 0Ki=0 0m=0 0T=0 1=1 9=9 007=7 100m=0.1 2e3=2000 1.5Gi=1610612736
     1Ki=1024 8Ki=8192 7Mi=7340032 6Gi=6442450944 5Ti=5497558138880 4Pi=4503599627370496
@@ -56,8 +56,8 @@ digits = st.text("0123456789", max_size=24)
 
 
 @st.composite
-def texts_and_values(draw: st.DrawFn) -> tuple[str, Fraction]:
-    """Draw a well-formed quantity together with what it is worth, computed without looking at the code."""
+def draw_quantity(draw: st.DrawFn) -> tuple[str, Fraction]:
+    """Draw a well-formed quantity and its value, computed independently of the code."""
     whole, places = draw(digits), draw(digits)
     if not whole + places:
         whole = "0"
@@ -73,20 +73,20 @@ def texts_and_values(draw: st.DrawFn) -> tuple[str, Fraction]:
 
 
 def rounded_up(exact: Fraction, scale: int) -> int:
-    """Round away from zero to a multiple of ``1/scale`` and cap at int64, slowly."""
+    """Round away from zero to a multiple of ``1/scale``, and cap at int64, slowly."""
     scaled = abs(exact) * scale
     whole = scaled.numerator // scaled.denominator + (scaled.denominator > 1)
     return whole if exact >= 0 else -whole
 
 
 def capped(number: int, bound: int = INT64_MAX) -> int:
-    """Bring the number between the bounds by sorting."""
+    """Return the number within the bounds, by sorting."""
     return sorted((-bound, number, bound))[1]
 
 
 @pytest.mark.parametrize(("text", "exact"), [pair.split("=") for pair in PARSED.split()])
-def test_parses_as_kubernetes_does(text: str, exact: str) -> None:
-    """The exact value is the one Kubernetes has, with a plus sign the same, with a minus sign its opposite."""
+def test_values_equal_those_of_kubernetes(text: str, exact: str) -> None:
+    """A plus sign changes nothing, a minus sign negates the value."""
     nanos = int(Decimal(exact) * NANO)
     assert nano_value(text) == nanos
     assert nano_value(f"+{text}") == nanos
@@ -94,16 +94,16 @@ def test_parses_as_kubernetes_does(text: str, exact: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*REFUSED.split(), "", " ", " 1", "1 ", "1\n"])
-def test_refuses_what_is_no_quantity(text: str) -> None:
-    """What the grammar does not know is refused, and the error holds the text and quotes it."""
+def test_malformed_quantities_are_refused(text: str) -> None:
+    """The error has the text and quotes it."""
     with pytest.raises(QuantityError, match="is not a quantity: write a number") as caught:
         nano_value(text)
     assert caught.value.text == text
     assert str(caught.value).startswith(repr(text))
 
 
-def test_refuses_texts_nobody_writes() -> None:
-    """A text of more than 255 characters is refused before any work is done on it, and cut in the message."""
+def test_overlong_texts_are_refused_at_once() -> None:
+    """A text of more than 255 characters is not parsed, and is shortened in the message."""
     assert value("0" * 254 + "1") == 1
     with pytest.raises(QuantityError) as caught:
         value("1" * 100_000)
@@ -124,28 +124,28 @@ def test_refuses_texts_nobody_writes() -> None:
         ("0", 0, 0),
     ],
 )
-def test_rounds_up(text: str, whole: int, milli: int) -> None:
-    """Whole units and thousandths are rounded away from zero, so that asking for a little never becomes nothing."""
+def test_values_are_rounded_up(text: str, whole: int, milli: int) -> None:
+    """Whole units and thousandths are rounded away from zero, so that a small request never becomes zero."""
     assert value(text) == whole
     assert milli_value(text) == milli
 
 
 @pytest.mark.parametrize("text", ["8Ei", "9Ei", "9223372036854775807Ki", "12E", "1e19", "1e999999999999999999999999"])
-def test_stops_at_int64(text: str) -> None:
-    """What is larger than int64 counts as its largest number, at every scale and with every suffix."""
+def test_values_are_capped_at_int64(text: str) -> None:
+    """At every scale and with every suffix."""
     assert (value(text), milli_value(text)) == (INT64_MAX, INT64_MAX)
     assert (value(f"-{text}"), milli_value(f"-{text}")) == (-INT64_MAX, -INT64_MAX)
     assert nano_value(text) == INT64_MAX * NANO
 
 
-def test_thousandths_stop_at_int64_before_whole_units_do() -> None:
+def test_thousandths_are_capped_before_whole_units() -> None:
     """A quantity may fit int64 in whole units and be capped in thousandths."""
     assert value("1E") == 10**18
     assert milli_value("1E") == INT64_MAX
 
 
-def test_vanishing_exponents_cost_nothing() -> None:
-    """However far below a nano, something stays something, and zero stays zero at any exponent."""
+def test_tiny_exponents_are_cheap() -> None:
+    """Values far below a nano are rounded up to one, and zero stays zero at any exponent."""
     assert nano_value("1e-999999999999") == 1
     assert nano_value("0e-999999999999") == 0
     assert nano_value("0e999999999999") == 0
@@ -154,21 +154,21 @@ def test_vanishing_exponents_cost_nothing() -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(2, "2"), (-3, "-3"), (0.1, "100m"), (1e22, "10000E"), (1.5e-7, "150n"), (-0.0, "0")]
 )
-def test_plain_numbers_mean_what_they_show(number: float, text: str) -> None:
-    """A number of JSON or YAML is worth the text that stood there, not the nearest binary fraction."""
+def test_plain_numbers_have_their_decimal_value(number: float, text: str) -> None:
+    """A number of JSON or YAML has the value of its text, not of the nearest binary fraction."""
     assert nano_value(number) == nano_value(text)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), True])
-def test_numbers_that_are_none_are_refused(number: float) -> None:
-    """Infinities, NaN and booleans are no quantities, even after the equal number 1 was seen."""
+def test_infinities_nan_and_booleans_are_refused(number: float) -> None:
+    """Also after the equal number 1 is in the cache."""
     assert nano_value(1) == NANO
     with pytest.raises(QuantityError):
         nano_value(number)
 
 
-def test_integers_of_any_size_are_capped() -> None:
-    """An integer with more digits than Python is willing to print is capped, and refused where negative."""
+def test_huge_integers_are_capped() -> None:
+    """An integer with more digits than Python prints is capped, and refused where it is negative."""
     huge: int = 10**5000
     assert value(huge) == INT64_MAX
     with pytest.raises(QuantityError, match="'-9223372036854775807' is negative"):
@@ -176,11 +176,11 @@ def test_integers_of_any_size_are_capped() -> None:
 
 
 @settings(deadline=None, max_examples=250)
-@given(texts_and_values())
+@given(draw_quantity())
 @example(("9223372036854775807.5", Fraction(2**64 - 1, 2)))
 @example(("-0.001307218e0", Fraction(-1307218, 10**9)))
 def test_every_well_formed_text_agrees_with_fractions(drawn: tuple[str, Fraction]) -> None:
-    """Any text that follows the grammar has the value, the roundings and the caps that fractions give it."""
+    """Value, rounding and cap are those of exact fractions."""
     text, exact = drawn
     nanos = capped(rounded_up(exact, NANO), INT64_MAX * NANO)
     assert nano_value(text) == nanos
@@ -189,9 +189,9 @@ def test_every_well_formed_text_agrees_with_fractions(drawn: tuple[str, Fraction
 
 
 @settings(deadline=None)
-@given(texts_and_values(), texts_and_values())
-def test_order_is_kept(one: tuple[str, Fraction], other: tuple[str, Fraction]) -> None:
-    """Neither parsing nor rounding ever puts the larger quantity before the smaller one."""
+@given(draw_quantity(), draw_quantity())
+def test_order_is_preserved(one: tuple[str, Fraction], other: tuple[str, Fraction]) -> None:
+    """Neither parsing nor rounding puts the larger quantity before the smaller one."""
     (small, _), (large, _) = sorted((one, other), key=lambda drawn: drawn[1])
     assert nano_value(small) <= nano_value(large)
     assert value(small) <= value(large)
@@ -200,8 +200,8 @@ def test_order_is_kept(one: tuple[str, Fraction], other: tuple[str, Fraction]) -
 
 @settings(deadline=None)
 @given(st.integers(-INT64_MAX, INT64_MAX))
-def test_integers_are_themselves(number: int) -> None:
-    """An integer inside int64 is its own value, as a number and as a text."""
+def test_integers_keep_their_value(number: int) -> None:
+    """An integer within int64 is its own value, as a number and as a text."""
     assert value(number) == value(str(number)) == number
 
 
@@ -213,16 +213,16 @@ def test_integers_are_themselves(number: int) -> None:
     | st.floats()
     | st.booleans()
 )
-def test_absurd_input_is_only_ever_refused(absurd: Quantity) -> None:
-    """Whatever is put in, either int64 comes out or a QuantityError is raised."""
+def test_any_input_gives_int64_or_quantity_error(absurd: Quantity) -> None:
+    """No other error occurs."""
     with suppress(QuantityError):
         assert -INT64_MAX <= value(absurd) <= INT64_MAX
         assert -INT64_MAX <= milli_value(absurd) <= INT64_MAX
         assert require_not_negative(absurd) is absurd
 
 
-def test_negative_is_refused_where_it_makes_no_sense() -> None:
-    """Requests pass through unchanged unless they are negative; zero, also with a minus sign, is none."""
+def test_negative_quantities_are_refused() -> None:
+    """All others, including zero with a minus sign, are returned unchanged."""
     assert require_not_negative("100m") == "100m"
     assert require_not_negative(2) == 2
     assert require_not_negative("-0") == "-0"
@@ -232,7 +232,7 @@ def test_negative_is_refused_where_it_makes_no_sense() -> None:
 
 
 def test_amounts_count_cpu_in_thousandths() -> None:
-    """CPU is counted in thousandths, everything else in whole units, both rounded up."""
+    """All other resources count in whole units; both are rounded up."""
     assert amount("cpu", "1500m") == 1500
     assert amount("memory", "1.5Gi") == 1610612736
     assert amount("nvidia.com/gpu", "1.1") == 2
@@ -260,8 +260,8 @@ def test_amounts_count_cpu_in_thousandths() -> None:
         ("nvidia.com/gpu", 8, "8"),
     ],
 )
-def test_amounts_are_written_as_people_write_them(resource: str, number: int, text: str) -> None:
-    """Bytes get the unit that says them shortest, CPU its thousandths, and counts stay plain."""
+def test_amounts_are_formatted_as_is_usual(resource: str, number: int, text: str) -> None:
+    """Bytes get the shortest exact unit, CPU its thousandths, and counts stay plain."""
     assert format_quantity(resource, number) == text
 
 
@@ -271,8 +271,8 @@ def test_amounts_are_written_as_people_write_them(resource: str, number: int, te
     st.integers(-INT64_MAX, INT64_MAX)
     | st.builds(lambda units, power: units * 2**power, st.integers(-2000, 2000), st.integers(0, 50)),
 )
-def test_written_amounts_read_back(resource: str, number: int) -> None:
-    """What a message shows is exact: parsed again it is the same amount, and it is never longer than the number."""
+def test_formatted_amounts_are_exact(resource: str, number: int) -> None:
+    """Parsed again they are the same amount, and they are never longer than the number."""
     text = format_quantity(resource, number)
     assert amount(resource, text) == number
     assert len(text) <= len(str(number)) + (resource == "cpu")
@@ -280,8 +280,8 @@ def test_written_amounts_read_back(resource: str, number: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers())
-def test_saturated_is_the_nearest_number_in_range(number: int) -> None:
-    """Saturating changes nothing inside the bounds and gives the nearer bound outside."""
+def test_clamp_returns_the_nearest_number_in_range(number: int) -> None:
+    """Numbers within the bounds are unchanged."""
     assert clamp(number) == capped(number)
 
 
@@ -300,13 +300,13 @@ def test_saturated_is_the_nearest_number_in_range(number: int) -> None:
         *((text, None) for text in ("", "+", "-", " 1", "1 ", "1_0", "1.0", "1e3", "0x1", "\u0661", "\xb2")),
     ],
 )
-def test_integers_are_read_as_go_reads_them(text: str, number: int | None) -> None:
-    """A text is an int64 only if Go's ParseInt takes it for one."""
+def test_integers_are_parsed_as_in_go(text: str, number: int | None) -> None:
+    """A text is an int64 only if Go's ParseInt accepts it."""
     assert parse_int64(text) == number
 
 
 @settings(deadline=None)
 @given(st.integers(-(2**65), 2**65))
-def test_integers_in_range_read_back(number: int) -> None:
-    """Every int64 reads back from its text, every larger integer is refused."""
+def test_every_int64_is_parsed_from_its_text(number: int) -> None:
+    """Every larger integer is refused."""
     assert parse_int64(str(number)) == (number if INT64_MIN <= number <= INT64_MAX else None)

@@ -1,4 +1,4 @@
-"""Marks on fields: for the CRDs' generator, and nothing to a decoder."""
+"""Marks on fields: read by the CRD generator, ignored by decoders."""
 
 import re
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from cpg_api.structs import ApiStruct
 
 
 class Marked(ApiStruct, frozen=True):
-    """A struct with one field that the API server would guard."""
+    """A struct with one constrained field."""
 
     name: Annotated[str, dns_label("The name.", immutable=True)] = ""
     number: Annotated[int, describe("The number.", minimum=1, maximum=2)] = 1
@@ -26,26 +26,26 @@ def mark(meta: msgspec.Meta) -> Mark:
     return found
 
 
-def test_a_mark_is_nothing_to_a_decoder() -> None:
-    """What the API server has accepted is read, whatever our schema would say: one odd object never fails a LIST."""
+def test_decoding_ignores_marks() -> None:
+    """What the API server has accepted is decoded whatever our schema says, so one odd object never fails a LIST."""
     assert parse_object(b'{"name":"NOT A LABEL","number":7}', Marked) == Marked(name="NOT A LABEL", number=7)
 
 
-def test_a_field_is_described_once_for_people_and_for_the_api_server() -> None:
-    """The description is msgspec's own, the rest rides along."""
+def test_a_field_is_described_once() -> None:
+    """The description is msgspec's own, and the mark is beside it."""
     assert describe("The number.", minimum=1).description == "The number."
     assert mark(describe("The number.", minimum=1, required=True)) == Mark(minimum=1, required=True)
 
 
-def test_names_are_marked_with_format_and_length() -> None:
-    """A label has at most 63 letters, a subdomain 253; neither is empty."""
+def test_names_have_pattern_and_length() -> None:
+    """A label has at most 63 characters, a subdomain 253; neither is empty."""
     label, subdomain = mark(dns_label("A label.", immutable=True)), mark(dns_subdomain("A subdomain."))
     assert label == Mark(pattern=DNS_LABEL, min_length=1, max_length=63, immutable=True)
     assert subdomain == Mark(pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)
 
 
-def test_what_nobody_sets_cannot_be_misspelt() -> None:
-    """A mark that does not exist is an error where the field is written."""
+def test_an_unknown_mark_is_an_error() -> None:
+    """It is raised where the field is defined."""
     with pytest.raises(TypeError, match="imutable"):
         describe("The number.", imutable=True)
 
@@ -59,8 +59,8 @@ def test_what_nobody_sets_cannot_be_misspelt() -> None:
         (PATH_SEGMENT, ["a", "a.b", "..a", ".a", "A b"], ["", ".", "..", "a/b", "a%b", "/"]),
     ],
 )
-def test_formats_are_those_of_kubernetes(pattern: str, good: list[str], bad: list[str]) -> None:
-    """As the API server reads them: RE2, in which the end is the end of the text."""
+def test_patterns_match_as_in_kubernetes(pattern: str, good: list[str], bad: list[str]) -> None:
+    """The API server reads them as RE2, in which the end is the end of the text."""
     wholly = re.compile(pattern.replace("$", r"\Z"))
     assert [text for text in good if not wholly.search(text)] == []
     assert [text for text in bad if wholly.search(text)] == []

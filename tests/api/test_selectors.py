@@ -1,4 +1,4 @@
-"""Selectors: the tables of Kubernetes, a naive evaluator, and every problem at its path."""
+"""Selectors: the tables of Kubernetes, a naive evaluator, and every problem with its path."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ Requirement = LabelSelectorRequirement | NodeSelectorRequirement
 
 
 def naive_number(text: str) -> int | None:
-    """Read an int64 by asking Python and then refusing what Go would refuse."""
+    """Read an int64 with Python's int, and refuse what Go refuses."""
     if not set(text) <= set("+-0123456789"):
         return None
     try:
@@ -36,8 +36,8 @@ def naive_number(text: str) -> int | None:
     return number if number.bit_length() < 64 else None
 
 
-def naive_valid(requirement: Requirement, allowed: Iterable[str]) -> bool:
-    """Tell whether an expression over the known keys and values is one that Kubernetes takes."""
+def naive_is_valid(requirement: Requirement, allowed: Iterable[str]) -> bool:
+    """Return whether Kubernetes accepts an expression over the known keys and values."""
     listed = requirement.values or ()
     if requirement.key not in GOOD_KEYS or requirement.operator not in allowed or set(listed) & set(BAD_VALUES):
         return False
@@ -46,8 +46,8 @@ def naive_valid(requirement: Requirement, allowed: Iterable[str]) -> bool:
     return bool(listed) == requirement.operator.endswith("In")
 
 
-def naive_holds(requirement: Requirement, labels: dict[str, str]) -> bool:
-    """Evaluate one expression straight from the documentation."""
+def naive_expression(requirement: Requirement, labels: dict[str, str]) -> bool:
+    """Evaluate one expression as documented."""
     here, listed = requirement.key in labels, requirement.values or ()
     numbers = [naive_number(text) for text in (labels.get(requirement.key, ""), *listed)]
     return {
@@ -60,24 +60,24 @@ def naive_holds(requirement: Requirement, labels: dict[str, str]) -> bool:
     }[requirement.operator]
 
 
-def naive_selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
-    """Evaluate a label selector straight from the documentation."""
+def naive_label_selector(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
+    """Evaluate a label selector as documented."""
     if selector is None:
         return False
     for key, value in (selector.match_labels or {}).items():
         if key not in GOOD_KEYS or value in BAD_VALUES or labels.get(key) != value:
             return False
     expressions = selector.match_expressions or ()
-    valid = all(naive_valid(one, ("In", "NotIn", "Exists", "DoesNotExist")) for one in expressions)
-    return valid and all(naive_holds(one, labels) for one in expressions)
+    valid = all(naive_is_valid(one, ("In", "NotIn", "Exists", "DoesNotExist")) for one in expressions)
+    return valid and all(naive_expression(one, labels) for one in expressions)
 
 
-def naive_means(term: NodeSelectorTerm, labels: dict[str, str], name: str) -> bool:
-    """Evaluate a node selector term straight from the documentation."""
+def naive_node_term(term: NodeSelectorTerm, labels: dict[str, str], name: str) -> bool:
+    """Evaluate a node selector term as documented."""
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
         return False
-    if not all(naive_valid(one, ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")) for one in expressions):
+    if not all(naive_is_valid(one, ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")) for one in expressions):
         return False
     if any(
         one.key != "metadata.name" or one.operator not in {"In", "NotIn"} or len(one.values or ()) != 1
@@ -85,11 +85,11 @@ def naive_means(term: NodeSelectorTerm, labels: dict[str, str], name: str) -> bo
     ):
         return False
     named = all((name in (one.values or ())) == (one.operator == "In") for one in fields)
-    return named and all(naive_holds(one, labels) for one in expressions)
+    return named and all(naive_expression(one, labels) for one in expressions)
 
 
-def expressions_of(kind: type[LabelSelectorRequirement] | type[NodeSelectorRequirement]) -> st.SearchStrategy[object]:
-    """Draw expressions, more often sound than not."""
+def draw_expressions(kind: type[LabelSelectorRequirement] | type[NodeSelectorRequirement]) -> st.SearchStrategy[object]:
+    """Draw expressions, most of them valid."""
     sound = st.one_of(
         st.builds(
             kind,
@@ -118,40 +118,38 @@ names = st.builds(
 label_selectors = st.none() | st.builds(
     LabelSelector,
     st.none() | st.dictionaries(keys, values, max_size=2),
-    st.none() | st.lists(expressions_of(LabelSelectorRequirement), max_size=3).map(tuple),
+    st.none() | st.lists(draw_expressions(LabelSelectorRequirement), max_size=3).map(tuple),
 )
 node_terms = st.builds(
     NodeSelectorTerm,
-    st.none() | st.lists(expressions_of(NodeSelectorRequirement) | comparisons, max_size=3).map(tuple),
+    st.none() | st.lists(draw_expressions(NodeSelectorRequirement) | comparisons, max_size=3).map(tuple),
     st.none() | st.lists(names, max_size=2).map(tuple),
 )
 
 
 @settings(deadline=None, max_examples=250)
 @given(label_selectors, labels_of_something)
-def test_label_selectors_select_what_the_naive_evaluator_selects(
-    selector: LabelSelector | None, labels: dict[str, str]
-) -> None:
-    """Compiled or evaluated naively, a label selector selects the same, and with a problem nothing."""
+def test_label_selectors_agree_with_the_naive_evaluator(selector: LabelSelector | None, labels: dict[str, str]) -> None:
+    """A selector with a problem selects nothing."""
     matcher = LabelMatcher.compile(selector)
-    assert matcher.matches(labels) is naive_selects(selector, labels)
+    assert matcher.matches(labels) is naive_label_selector(selector, labels)
     assert not (matcher.problems and matcher.matches(labels))
 
 
 @settings(deadline=None, max_examples=250)
 @given(st.lists(node_terms, max_size=3), labels_of_something, st.sampled_from(["n1", "n2", "n3"]))
-def test_node_selectors_select_what_the_naive_evaluator_selects(
+def test_node_selectors_agree_with_the_naive_evaluator(
     terms: list[NodeSelectorTerm], labels: dict[str, str], name: str
 ) -> None:
-    """Any one sound term is enough, whatever is wrong with the others."""
+    """One matching valid term is sufficient, whatever is wrong with the others."""
     matcher = NodeMatcher.compile(NodeSelector(tuple(terms)))
-    assert matcher.matches(labels, name) is any(naive_means(term, labels, name) for term in terms)
+    assert matcher.matches(labels, name) is any(naive_node_term(term, labels, name) for term in terms)
 
 
 @settings(deadline=None)
 @given(label_selectors.filter(bool), st.randoms(use_true_random=False))
-def test_what_says_the_same_is_the_same(selector: LabelSelector, random: st.DataObject) -> None:
-    """Order and repetition make no difference: two selectors that say the same are equal and share a hash."""
+def test_equivalent_selectors_are_equal(selector: LabelSelector, random: st.DataObject) -> None:
+    """Order and repetition make no difference: equivalent selectors have one hash."""
     expressions = [*(selector.match_expressions or ())] * 2
     random.shuffle(expressions)  # type: ignore[attr-defined]
     labels = dict(reversed((selector.match_labels or {}).items()))
@@ -161,8 +159,8 @@ def test_what_says_the_same_is_the_same(selector: LabelSelector, random: st.Data
         assert hash(one) == hash(other)
 
 
-def test_no_selector_and_an_empty_one() -> None:
-    """No selector selects nothing, an empty one everything; of node selectors both select nothing."""
+def test_absent_and_empty_selectors() -> None:
+    """An absent label selector selects nothing, an empty one everything; of node selectors both select nothing."""
     assert not LabelMatcher.compile(None).matches({"a": "1"})
     for empty in (LabelSelector(), LabelSelector({}, ())):
         assert LabelMatcher.compile(empty).matches({})
@@ -197,18 +195,18 @@ def test_no_selector_and_an_empty_one() -> None:
         ("Lt", ("9",), "1_0", False),
     ],
 )
-def test_operators_hold_as_in_kubernetes(
+def test_operators_match_as_in_kubernetes(
     *, operator: str, listed: tuple[str, ...] | None, label: str | None, holds: bool
 ) -> None:
-    """Each operator holds for the labels for which kube-scheduler says so."""
+    """Each operator matches the labels that it matches in kube-scheduler."""
     term = NodeSelectorTerm((NodeSelectorRequirement("a", operator, listed),))
     matcher = NodeTermMatcher.compile(term)
     assert matcher.problems == ()
     assert matcher.matches({} if label is None else {"a": label}, "n1") is holds
 
 
-def test_fields_select_by_name() -> None:
-    """A node is selected by its name beside its labels; one that has no name yet passes all conditions on it."""
+def test_match_fields_select_by_name() -> None:
+    """A node without a name passes all expressions on fields."""
     wanted = NodeSelectorRequirement("metadata.name", "In", ("host_1",))
     unwanted = NodeSelectorRequirement("metadata.name", "NotIn", ("host_1",))
     labelled = NodeSelectorRequirement("a", "In", ("1",))
@@ -223,7 +221,7 @@ def test_fields_select_by_name() -> None:
 
 
 def test_terms_are_alternatives() -> None:
-    """The second term is enough, also where the first one is invalid; its problems are told all the same."""
+    """The second term is sufficient where the first is invalid; the problems of the first are reported."""
     broken = NodeSelectorTerm((NodeSelectorRequirement("a", "Matches", ("1",)),))
     sound = NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("n1",)),))
     matcher = NodeMatcher.compile(NodeSelector((broken, NodeSelectorTerm(), sound)), "spec.x")
@@ -238,7 +236,7 @@ def test_terms_are_alternatives() -> None:
 
 
 def test_label_selectors_do_not_compare_numbers() -> None:
-    """Gt and Lt belong to node selectors alone."""
+    """Gt and Lt exist in node selectors only."""
     matcher = LabelMatcher.compile(LabelSelector(None, (LabelSelectorRequirement("a", "Gt", ("1",)),)), "spec.selector")
     assert matcher.problems == (
         Problem("spec.selector.matchExpressions[0].operator", "'Gt' is not one of In, NotIn, Exists, DoesNotExist."),
@@ -246,8 +244,8 @@ def test_label_selectors_do_not_compare_numbers() -> None:
     assert not matcher.matches({"a": "2"})
 
 
-def test_every_problem_of_a_term_is_told() -> None:
-    """All problems are told at once, in the order of the text, each with the path of its place."""
+def test_every_problem_of_a_term_is_reported() -> None:
+    """All at once, in the order of the selector, each with its path."""
     term = NodeSelectorTerm(
         (
             NodeSelectorRequirement("a", "In"),
@@ -278,23 +276,23 @@ def test_every_problem_of_a_term_is_told() -> None:
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
-def test_keys_that_no_label_has_are_a_problem(key: str) -> None:
-    """A key that the API server would refuse is told by its place in matchLabels, and nothing is selected."""
+def test_invalid_label_keys_are_a_problem(key: str) -> None:
+    """A selector with such a key in matchLabels selects nothing."""
     matcher = LabelMatcher.compile(LabelSelector({key: "1"}))
     assert [problem.path for problem in matcher.problems] == [f"matchLabels[{key}]"]
     assert not matcher.matches({key: "1"})
 
 
 @pytest.mark.parametrize("value", BAD_VALUES)
-def test_values_that_no_label_has_are_a_problem(value: str) -> None:
-    """A value that the API server would refuse makes even NotIn match nothing."""
+def test_invalid_label_values_are_a_problem(value: str) -> None:
+    """With such a value even NotIn matches nothing."""
     matcher = LabelMatcher.compile(LabelSelector({"a": value}, (LabelSelectorRequirement("b", "NotIn", (value,)),)))
     assert [problem.path for problem in matcher.problems] == ["matchLabels[a]", "matchExpressions[0].values[0]"]
     assert not matcher.matches({"a": value})
 
 
-def test_plain_labels_are_taken_as_they_stand() -> None:
-    """A pod's nodeSelector is compared without being checked; an empty one selects every node."""
+def test_node_selector_maps_are_not_validated() -> None:
+    """A pod's nodeSelector is compared as it is; an empty one selects every node."""
     assert LabelMatcher.exact(None).matches({})
     assert LabelMatcher.exact({}).matches({"a": "1"})
     odd = LabelMatcher.exact({"bad key": "bad value", "a": "1"})

@@ -1,4 +1,4 @@
-"""Tolerations: the table of Kubernetes, and the rule said the slow way."""
+"""Tolerations: the table of Kubernetes, and a slow model of the rule."""
 
 import pytest
 from hypothesis import given, settings
@@ -43,8 +43,8 @@ taints = st.builds(
         (Toleration("foo", "exists"), Taint("foo", "", NO_SCHEDULE), False),
     ],
 )
-def test_a_toleration_bears_what_kubernetes_says(*, toleration: Toleration, taint: Taint, borne: bool) -> None:
-    """Keys, effects and values compare as in Kubernetes, where empty means all and an odd operator nothing."""
+def test_tolerations_match_as_in_kubernetes(*, toleration: Toleration, taint: Taint, borne: bool) -> None:
+    """An empty key or effect matches all, and an unknown operator nothing."""
     assert tolerates(toleration, taint) is borne
 
 
@@ -65,14 +65,14 @@ def test_a_toleration_bears_what_kubernetes_says(*, toleration: Toleration, tain
     ],
 )
 def test_numbers_are_compared_strictly(*, operator: str, bound: str, number: str, borne: bool) -> None:
-    """Gt and Lt compare the taint's number with the toleration's, if both are int64 in canonical form."""
+    """Gt and Lt compare the taint's number with the toleration's, if both are canonical int64."""
     assert tolerates(Toleration(SLA, operator, bound), Taint(SLA, number, NO_SCHEDULE)) is borne
 
 
 @settings(deadline=None)
 @given(tolerations, taints)
-def test_a_toleration_bears_what_agrees_in_every_part(toleration: Toleration, taint: Taint) -> None:
-    """Effect and key agree or are left open, and the value agrees or does not matter."""
+def test_a_toleration_matches_where_every_part_agrees(toleration: Toleration, taint: Taint) -> None:
+    """Effect and key are equal or empty, and the value is equal or not compared."""
     parts = (
         toleration.effect in {"", taint.effect},
         toleration.key in {"", taint.key},
@@ -87,10 +87,10 @@ def test_a_toleration_bears_what_agrees_in_every_part(toleration: Toleration, ta
     st.lists(tolerations, max_size=4),
     st.frozensets(st.sampled_from([NO_SCHEDULE, NO_EXECUTE, PREFER_NO])),
 )
-def test_untolerated_are_those_that_nothing_bears(
+def test_untolerated_taints_are_those_without_a_toleration(
     on_node: list[Taint], borne: list[Toleration], effects: frozenset[str]
 ) -> None:
-    """The untolerated taints are those of the wanted effects that no toleration bears, in the node's order."""
+    """They have one of the requested effects, and keep the node's order."""
     wanted = [taint for taint in on_node if taint.effect in effects]
     expected = [taint for taint in wanted if True not in [tolerates(one, taint) for one in borne]]
     assert untolerated_taints(on_node, borne, effects) == tuple(expected)
@@ -99,13 +99,15 @@ def test_untolerated_are_those_that_nothing_bears(
 
 @settings(deadline=None)
 @given(st.lists(taints, max_size=4), st.lists(tolerations, max_size=4), tolerations)
-def test_a_further_toleration_never_hurts(on_node: list[Taint], borne: list[Toleration], more: Toleration) -> None:
-    """With one more toleration no taint becomes untolerated that was not before."""
+def test_more_tolerations_never_add_untolerated_taints(
+    on_node: list[Taint], borne: list[Toleration], more: Toleration
+) -> None:
+    """Adding a toleration can only remove untolerated taints."""
     assert set(untolerated_taints(on_node, [*borne, more])) <= set(untolerated_taints(on_node, borne))
 
 
 def test_without_taints_or_tolerations() -> None:
-    """A node without taints takes every pod; a pod without tolerations bears none that keeps off."""
+    """A node without taints accepts every pod; without tolerations every blocking taint remains."""
     hard, soft = Taint("a", "", NO_EXECUTE), Taint("a", "", PREFER_NO)
     assert untolerated_taints(None, None) == ()
     assert first_untolerated_taint((), None) is None

@@ -1,4 +1,4 @@
-"""Pods as they stand on the wire, and the questions asked of them."""
+"""Pods on the wire, and their properties."""
 
 import re
 
@@ -34,24 +34,24 @@ KINDS = (
     ("phase", "terminal"),
     [("", False), ("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True)],
 )
-def test_only_a_pod_that_ran_to_its_end_is_terminal(phase: str, terminal: bool) -> None:  # noqa: FBT001 - a table
-    """Well or badly; a pod that its node has lost sight of is not at its end."""
+def test_only_succeeded_and_failed_pods_are_terminal(phase: str, terminal: bool) -> None:  # noqa: FBT001 - a table
+    """A pod of unknown phase is not terminal."""
     assert Pod(status=PodStatus(phase=phase)).is_terminal is terminal
 
 
-def test_a_pod_terminates_from_the_moment_its_deletion_is_asked_for() -> None:
-    """Whatever the time that it was given."""
+def test_a_pod_with_a_deletion_timestamp_is_terminating() -> None:
+    """Whatever the time in it."""
     assert not pod("p").is_terminating
     assert Pod(metadata=ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z")).is_terminating
 
 
-def test_a_pod_is_known_by_namespace_and_name() -> None:
-    """Its key is that of its metadata."""
+def test_the_key_of_a_pod_is_namespace_and_name() -> None:
+    """It is that of its metadata."""
     assert pod("p", meta=metadata("p", namespace="ns")).metadata.key == "ns/p"
 
 
-def test_a_pod_is_read_from_the_wire() -> None:
-    """Names that camelCase alone would not give, and those that gangs depend on."""
+def test_a_pod_is_decoded_from_the_wire() -> None:
+    """Including names that plain camelCase does not give, and the fields of gangs."""
     data = b"""{"spec":{"nodeName":"n","schedulerName":"s","schedulingGroup":{"podGroupName":"g"},"priority":-1,
         "tolerations":[{"operator":"Exists"}],"containers":[{"ports":[{"hostPort":1,"hostIP":"::1"}]}],
         "affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
@@ -73,28 +73,28 @@ def test_a_pod_is_read_from_the_wire() -> None:
     assert (found.status.phase, found.status.nominated_node_name) == ("Running", "m")
 
 
-def test_what_the_wire_leaves_out_has_the_api_servers_default() -> None:
-    """A toleration compares, a port is TCP, a storage class binds at once."""
+def test_absent_fields_have_the_default_of_the_api_server() -> None:
+    """A toleration is Equal, a port is TCP, a storage class binds immediately."""
     assert (Toleration().operator, ContainerPort().protocol) == ("Equal", "TCP")
     assert StorageClass().volume_binding_mode == "Immediate"
     assert parse_object(b"{}", Pod) == Pod(metadata=ObjectMeta(), spec=PodSpec(), status=PodStatus())
 
 
-def test_host_ip_is_written_as_it_is_read() -> None:
-    """Go's field names keep their initials in capitals."""
+def test_host_ip_keeps_its_capitals() -> None:
+    """The field is hostIP on the wire."""
     assert msgspec.json.encode(ContainerPort(host_ip="::1")) == b'{"hostIP":"::1"}'
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_kind_demands_a_field(kind: type[msgspec.Struct]) -> None:
-    """An odd object of a built-in kind is read as far as it goes: the API server has accepted it."""
+def test_no_field_of_a_built_in_kind_is_required(kind: type[msgspec.Struct]) -> None:
+    """An odd object is decoded as far as possible: the API server has accepted it."""
     assert parse_object(b"{}", kind) == kind()
     assert not [field.name for field in fields_of(type_info(kind)) if field.required]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_wire_names_are_camel_case(kind: type[msgspec.Struct]) -> None:
-    """Nothing of Python's spelling reaches the wire."""
+    """No Python name reaches the wire."""
     names = [field.encode_name for field in fields_of(type_info(kind))]
     assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z]*)*", name)] == []
 
@@ -111,7 +111,7 @@ def fields_of(shape: Type) -> list[Field]:
     return []
 
 
-def test_a_mirror_of_a_file_is_marked() -> None:
-    """By the kubelet that runs it."""
+def test_a_mirror_pod_is_recognised_by_its_annotation() -> None:
+    """The kubelet sets it."""
     assert not pod("p").is_mirror
     assert Pod(metadata=ObjectMeta(annotations={MIRROR: "hash"})).is_mirror

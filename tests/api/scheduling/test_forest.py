@@ -1,4 +1,4 @@
-"""Trees from groups, whatever the order of arrival."""
+"""Trees from groups, in any order of arrival."""
 
 from itertools import permutations
 from random import Random
@@ -39,23 +39,23 @@ def test_a_flat_group_is_a_tree_of_its_own() -> None:
     assert (tree.anchor, key_of(tree.root).name) == (Anchor.ROOT, "gang")
 
 
-def test_groups_below_a_missing_ancestor_wait_together() -> None:
-    """What is below one ancestor that is not there is one tree, which names the ancestor."""
+def test_groups_below_a_missing_ancestor_form_one_tree() -> None:
+    """Its anchor is the missing ancestor."""
     (tree,) = Forest.of([*SMALL_TREE[1:]]).trees()
     assert (tree.anchor, str(tree.anchor_key)) == (Anchor.MISSING, "CompositePodGroup default/root")
     assert names(tree) == ["c", "left", "a", "b"]
     assert [node.depth for node in tree.nodes] == [1, 1, 2, 2]
 
 
-def test_the_tree_of_a_missing_group_is_what_waits_for_it() -> None:
-    """Asking for an absent ancestor returns its orphans, and nobody where nobody waits."""
+def test_the_tree_of_a_missing_group_has_its_descendants() -> None:
+    """Without descendants it is empty."""
     forest = Forest.of(SMALL_TREE[1:])
     assert names(forest.tree_of(GroupKey("CompositePodGroup", "default", "root"))) == ["c", "left", "a", "b"]
     assert names(forest.tree_of(GroupKey("PodGroup", "default", "nobody"))) == []
 
 
-def test_a_pod_group_is_nobodys_parent() -> None:
-    """A parent's name means a CompositePodGroup, also where a PodGroup of the same name is there."""
+def test_a_pod_group_is_never_a_parent() -> None:
+    """The name of a parent means a CompositePodGroup, also where a PodGroup has that name."""
     trees = list(Forest.of([pod_group("twin"), pod_group("child", parent="twin")]).trees())
     assert [(tree.anchor, names(tree)) for tree in trees] == [
         (Anchor.MISSING, ["child"]),
@@ -63,15 +63,15 @@ def test_a_pod_group_is_nobodys_parent() -> None:
     ]
 
 
-def test_namespaces_are_never_crossed() -> None:
+def test_trees_do_not_cross_namespaces() -> None:
     """A parent in another namespace is no parent."""
     root = composite("root", meta=metadata("root", namespace="other"))
     anchors = [tree.anchor for tree in Forest.of((root, pod_group("leaf", parent="root"))).trees()]
     assert anchors == [Anchor.MISSING, Anchor.ROOT]
 
 
-def test_a_cycle_is_one_tree_with_all_that_hangs_on_it() -> None:
-    """A cycle starts at its smallest key, and groups below it belong to it."""
+def test_a_cycle_and_the_groups_below_it_are_one_tree() -> None:
+    """The cycle begins at its smallest key."""
     groups: list[Group] = [
         composite("b", parent="c"),
         composite("c", parent="a"),
@@ -91,8 +91,8 @@ def test_a_group_that_is_its_own_parent_is_a_cycle() -> None:
     assert (tree.anchor, names(tree), len(tree.cycle)) == (Anchor.CYCLE, ["self"], 1)
 
 
-def test_siblings_stand_by_age_then_by_name() -> None:
-    """The older sibling comes first; of two of one age, the smaller name."""
+def test_siblings_are_ordered_by_age_then_name() -> None:
+    """The older sibling is first; of two of one age, the smaller name."""
     children = [
         pod_group("young", parent="root", meta=metadata("young", created="2026-01-02T00:00:00Z")),
         pod_group("old-b", parent="root"),
@@ -102,8 +102,8 @@ def test_siblings_stand_by_age_then_by_name() -> None:
     assert names(tree) == ["root", "old-a", "old-b", "young"]
 
 
-def test_an_absurdly_deep_tree_is_built() -> None:
-    """Ten thousand levels are a tree like any other: nothing here recurses."""
+def test_a_very_deep_tree_is_built() -> None:
+    """Ten thousand levels do not exceed the recursion limit."""
     chain: list[Group] = [composite("0"), *(composite(str(i), parent=str(i - 1)) for i in range(1, 10_000))]
     (tree,) = Forest.of(chain).trees()
     assert tree.nodes[-1].depth == 10_000
@@ -113,8 +113,8 @@ LETTERS = "abcdefg"
 
 
 @st.composite
-def heaps(draw: st.DrawFn) -> list[Group]:
-    """Draw groups with any parents at all: present, absent, themselves, in a ring."""
+def draw_groups(draw: st.DrawFn) -> list[Group]:
+    """Draw groups with any parents: present, absent, themselves, in a cycle."""
     heap: list[Group] = []
     for name in draw(st.lists(st.sampled_from(LETTERS), unique=True)):
         parent = draw(st.none() | st.sampled_from(LETTERS))
@@ -124,7 +124,7 @@ def heaps(draw: st.DrawFn) -> list[Group]:
 
 
 def slow_anchor(group: Group, groups: dict[GroupKey, Group]) -> GroupKey:
-    """Follow the parents as a child would, writing down everybody met on the way."""
+    """Follow the parents step by step, with a list of all visited groups."""
     met = [key_of(group)]
     while True:
         parent = parent_of(groups[met[-1]])
@@ -137,9 +137,9 @@ def slow_anchor(group: Group, groups: dict[GroupKey, Group]) -> GroupKey:
         met.append(parent)
 
 
-@given(heaps(), st.randoms())
-def test_any_heap_gives_the_forest_of_the_slow_model(heap: list[Group], random: Random) -> None:
-    """Every group is in exactly one tree, the one of the anchor that following parents leads to, in any order."""
+@given(draw_groups(), st.randoms())
+def test_any_groups_form_the_forest_of_the_slow_model(heap: list[Group], random: Random) -> None:
+    """Every group is in exactly one tree, that of its anchor, in any order of arrival."""
     trees = list(Forest.of(heap).trees())
     shuffled = heap.copy()
     random.shuffle(shuffled)
@@ -155,7 +155,7 @@ def test_any_heap_gives_the_forest_of_the_slow_model(heap: list[Group], random: 
 
 
 def assert_well_formed(tree: Tree) -> None:
-    """Assert that relatives point at each other, parents come first, and parents are the named ones."""
+    """Assert that relatives refer to each other, parents come first, and parents are the named ones."""
     for place, node in enumerate(tree.nodes):
         assert all(tree.nodes[child].parent == place for child in node.children)
         if node.parent is not None:

@@ -1,4 +1,4 @@
-"""Workloads and groups as they stand on the wire, of both flavours."""
+"""Workloads and groups on the wire, in both flavours."""
 
 import json
 from pathlib import Path
@@ -27,14 +27,14 @@ from cpg_engine.testing.builders import composite, leaf_policy, pod_group
 T = TypeVar("T", Workload, PodGroup, CompositePodGroup)
 
 NATIVE: dict[str, Any] = json.loads(Path(__file__).with_name("native.json").read_bytes())
-"""Three LISTs as kube-apiserver 1.37.1 served them in ``scheduling.k8s.io/v1alpha3``, byte for byte but for blanks."""
+"""Three LISTs as kube-apiserver 1.37.1 served them in ``scheduling.k8s.io/v1alpha3``, unchanged except for blanks."""
 
 ALL = DisruptionMode(all=AllDisruptionMode())
 ZONE = SchedulingConstraints(topology=(TopologyConstraint(key="topology.kubernetes.io/zone"),))
 
 
 def native(plural: str, kind: type[T]) -> T:
-    """Return the one object of a native LIST."""
+    """Return the only object of a native LIST."""
     page = parse_list(json.dumps(NATIVE[plural]).encode(), kind)
     assert page.rejected == ()
     (found,) = page.items
@@ -43,12 +43,12 @@ def native(plural: str, kind: type[T]) -> T:
 
 @pytest.mark.parametrize(("gang", "minimum"), [(4, 4), (1, 1), (None, 1)])
 def test_the_minimum_of_a_basic_group_is_one(gang: int | None, minimum: int) -> None:
-    """A gang's is its own, in pods at the leaves and in child groups above them."""
+    """The minimum of a gang counts pods in a PodGroup, and child groups above."""
     assert pod_group("g", gang=gang).minimum == minimum
     assert composite("c", gang=gang).minimum == minimum
 
 
-def test_a_group_is_written_in_the_names_of_the_contract() -> None:
+def test_a_group_is_encoded_with_the_names_of_the_contract() -> None:
     """They are the native ones: moving to native is a change of apiVersion."""
     leaf = pod_group("g", gang=2, parent="c", key="zone", all_=True)
     assert json.loads(msgspec.json.encode(leaf))["spec"] == {
@@ -64,14 +64,14 @@ def test_a_group_is_written_in_the_names_of_the_contract() -> None:
     assert inner["disruptionMode"] == {"single": {}}
 
 
-def test_a_basic_policy_is_an_empty_object_and_not_nothing() -> None:
-    """The member of a union that is set says all by being there."""
+def test_a_basic_policy_is_an_empty_object() -> None:
+    """The member of a union is set by its presence."""
     assert msgspec.json.encode(leaf_policy(None)) == b'{"basic":{}}'
     assert msgspec.json.decode(b'{"basic":{}}', type=PodGroupSchedulingPolicy) == leaf_policy(None)
 
 
-def test_a_native_pod_group_is_read() -> None:
-    """Every field of a real one."""
+def test_a_native_pod_group_is_decoded() -> None:
+    """Every field of a real object."""
     found = native("podgroups", PodGroup)
     assert (found.metadata.key, found.metadata.finalizers, found.minimum) == (
         "default/replica-0-workers",
@@ -88,8 +88,8 @@ def test_a_native_pod_group_is_read() -> None:
     )
 
 
-def test_a_native_composite_pod_group_is_read() -> None:
-    """Every field of a real one."""
+def test_a_native_composite_pod_group_is_decoded() -> None:
+    """Every field of a real object."""
     found = native("compositepodgroups", CompositePodGroup)
     assert (found.metadata.key, found.minimum) == ("default/replica-0", 2)
     assert found.spec == CompositePodGroupSpec(
@@ -102,8 +102,8 @@ def test_a_native_composite_pod_group_is_read() -> None:
     )
 
 
-def test_a_native_workload_is_read_with_its_nulls() -> None:
-    """Kubernetes writes null for lists and constraints that are not there; they are none here, too."""
+def test_a_native_workload_is_decoded_with_its_nulls() -> None:
+    """Kubernetes writes null for absent lists and constraints."""
     assert NATIVE["workloads"]["items"][0]["spec"]["podGroupTemplates"] is None
     found = native("workloads", Workload)
     leaf = PodGroupTemplate(
@@ -126,7 +126,7 @@ def test_a_native_workload_is_read_with_its_nulls() -> None:
 
 @pytest.mark.parametrize("kind", [PodGroup, CompositePodGroup])
 def test_every_optional_field_may_be_null(kind: type[PodGroup | CompositePodGroup]) -> None:
-    """Whoever writes groups by hand, or in Go, writes nulls."""
+    """Clients in Go, and users, write nulls."""
     field = "minCount" if kind is PodGroup else "minGroupCount"
     bare = f'{{"spec":{{"schedulingPolicy":{{"gang":{{"{field}":2}}}}}}}}'.encode()
     names = [one.encode_name for one in msgspec.structs.fields(kind.__annotations__["spec"].__origin__)]
@@ -138,8 +138,8 @@ def test_every_optional_field_may_be_null(kind: type[PodGroup | CompositePodGrou
 
 
 @pytest.mark.parametrize("kind", [PodGroup, CompositePodGroup])
-def test_a_group_may_consist_of_a_reference_to_its_template(kind: type[PodGroup | CompositePodGroup]) -> None:
-    """It is read, and wants one of whatever there is until it takes its policy from there."""
+def test_a_group_may_have_only_a_template_reference(kind: type[PodGroup | CompositePodGroup]) -> None:
+    """Its minimum is one until it takes the policy from its template."""
     spec = '{"workloadRef":{"workloadName":"w","templateName":"t"}}'
     found = parse_object(f'{{"metadata":{{"name":"g"}},"spec":{spec}}}'.encode(), kind)
     assert not isinstance(found, Rejected)

@@ -1,4 +1,4 @@
-"""The groups of one flavour."""
+"""The store of the groups of one flavour."""
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -15,15 +15,15 @@ from cpg_engine.testing.call_counts import count_calls
 
 
 def key(name: str, kind: str = "CompositePodGroup") -> GroupKey:
-    """Return a group's key."""
+    """Return the key of a group."""
     return GroupKey(kind, "default", name)
 
 
 LEAF = key("leaf", "PodGroup")
 
 
-def test_a_group_that_comes_touches_the_tree_that_waited_for_it() -> None:
-    """Both what hung on it as missing, and what it hangs on itself."""
+def test_adding_a_group_changes_the_tree_that_waited_for_it() -> None:
+    """It reports the anchor before and the anchor after."""
     store = GroupStore("crd")
     assert store.put(pod_group("leaf", parent="mid")) == {LEAF, key("mid")}
     assert store.put(composite("mid", parent="top")) == {key("mid"), key("top")}
@@ -31,8 +31,8 @@ def test_a_group_that_comes_touches_the_tree_that_waited_for_it() -> None:
     assert store.anchor(LEAF) == key("top")
 
 
-def test_a_group_that_goes_touches_what_is_left_on_both_sides() -> None:
-    """The tree that it was part of, and that which waits for it now."""
+def test_removing_a_group_changes_the_trees_above_and_below() -> None:
+    """The tree that had it, and the tree that waits for it now."""
     store = GroupStore("crd")
     for group in (composite("top"), composite("mid", parent="top"), pod_group("leaf", parent="mid")):
         store.put(group)
@@ -41,16 +41,16 @@ def test_a_group_that_goes_touches_what_is_left_on_both_sides() -> None:
     assert store.remove(key("mid")) == set()
 
 
-def test_a_group_that_moves_touches_both_trees() -> None:
-    """An API server does not let that happen, but a store that missed a deletion sees it."""
+def test_moving_a_group_changes_both_trees() -> None:
+    """The API server does not allow that, but a store that missed a deletion sees it."""
     store = GroupStore("crd")
     for group in (composite("one"), composite("two"), pod_group("leaf", parent="one")):
         store.put(group)
     assert store.put(pod_group("leaf", parent="two")) == {key("one"), key("two")}
 
 
-def test_a_cycle_is_touched_by_its_smallest_key() -> None:
-    """It is the anchor of all that hangs on it; when it is broken, so is what is left."""
+def test_the_anchor_of_a_cycle_is_its_smallest_key() -> None:
+    """Breaking the cycle reports it, too."""
     store = GroupStore("crd")
     store.put(composite("a", parent="b"))
     assert store.put(composite("b", parent="a")) == {key("b"), key("a")}
@@ -58,7 +58,7 @@ def test_a_cycle_is_touched_by_its_smallest_key() -> None:
 
 
 def test_groups_are_found_by_their_workload() -> None:
-    """As long as they are there and name it."""
+    """As long as they exist and reference it."""
     store = GroupStore("crd")
     store.put(pod_group("leaf", parent="mid", workload="w1"))
     store.put(composite("mid", workload="w2"))
@@ -70,8 +70,8 @@ def test_groups_are_found_by_their_workload() -> None:
     assert store.groups_of_workload("other", "w2") == ()
 
 
-def test_a_namesake_of_another_flavour_is_not_held() -> None:
-    """An object is known by its UID."""
+def test_a_group_of_another_flavour_is_not_in_the_store() -> None:
+    """Objects are compared by UID."""
     one, other = GroupStore("crd"), GroupStore("native")
     group = pod_group("leaf")
     one.put(group)
@@ -91,8 +91,8 @@ GROUPS = st.builds(
 
 
 @given(st.lists(st.one_of(GROUPS, st.sampled_from(NAMES)), max_size=20))
-def test_every_tree_that_changes_is_touched(news: list[Group | str]) -> None:
-    """Whatever comes and goes: who has another tree than before is named, before or after, by its anchor."""
+def test_every_changed_tree_is_reported(news: list[Group | str]) -> None:
+    """For any change: if the tree of a group differs, its anchor before or after is reported."""
     store = GroupStore("crd")
     known: dict[GroupKey, Group] = {}
     for piece in news:
@@ -119,19 +119,19 @@ PIECES = st.one_of(
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> list[Group]:
-    """Draw a chain in any order of arrival, whose top may be missing, or below one of the others."""
+def draw_chains(draw: st.DrawFn) -> list[Group]:
+    """Draw a chain in any order of arrival. Its top is missing, or is below one of the others."""
     names = draw(st.permutations(MANY))
     chain: list[Group] = [composite(name, parent=parent) for parent, name in pairwise(names)]
     top = draw(st.sampled_from([None, *MANY, "missing"]))
     return draw(st.permutations([composite(names[0], parent=top), *chain][draw(st.integers(0, 1)) :]))
 
 
-@given(chains(), st.lists(PIECES, max_size=20), st.randoms())
-def test_the_anchor_that_is_remembered_is_that_of_a_forest_made_anew(
+@given(draw_chains(), st.lists(PIECES, max_size=20), st.randoms())
+def test_cached_anchors_equal_those_of_a_new_forest(
     chain: list[Group], news: list[Group | str], random: Random
 ) -> None:
-    """Long chains and cycles come, break, move and close again; some are asked for in between, in the end all."""
+    """Long chains and cycles are added, broken, moved and closed. Some anchors are read in between, all at the end."""
     store = GroupStore("crd")
     known: dict[GroupKey, Group] = {}
     for piece in [*chain, *news]:
@@ -149,7 +149,7 @@ def test_the_anchor_that_is_remembered_is_that_of_a_forest_made_anew(
 
 
 def shuffled(groups: Iterable[Group]) -> list[Group]:
-    """Return them in an order that is always the same."""
+    """Return the keys in a random order that is always the same."""
     found = list(groups)
     Random(7).shuffle(found)  # noqa: S311  # nothing is to be kept secret
     return found
@@ -157,10 +157,10 @@ def shuffled(groups: Iterable[Group]) -> list[Group]:
 
 @pytest.mark.parametrize("top", [None, "last"])
 @pytest.mark.parametrize("order", [list, lambda chain: chain[::-1], shuffled])
-def test_twice_as_long_a_chain_takes_about_twice_the_work(
+def test_the_work_grows_linearly_with_the_length_of_a_chain(
     order: Callable[[list[Group]], list[Group]], top: str | None
 ) -> None:
-    """Whoever may make groups can make each the parent of the next: to come, to be asked for, and to go."""
+    """Users can make each group the parent of the next: adding, reading and removing all of them stays cheap."""
 
     def live(length: int) -> None:
         store = GroupStore("crd")

@@ -1,4 +1,4 @@
-"""How trees fare, by cases and against a slow, obvious model."""
+"""The health of trees, by cases and compared with a slow model."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,15 +30,15 @@ def member(group: str, number: int = 0, *, node: str = "", phase: str = "Pending
     return replace(found, metadata=meta, status=PodStatus(phase=phase))
 
 
-def grown(groups: Iterable[Group]) -> Tree:
-    """Return the one tree that the groups form."""
+def only_tree(groups: Iterable[Group]) -> Tree:
+    """Return the only tree that the groups form."""
     (tree,) = Forest.of(groups).trees()
     return tree
 
 
-def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, GroupHealth]:
-    """Return how every group of the one tree fares, by name."""
-    tree = grown(groups)
+def health_by_name(groups: Iterable[Group], *pods: Pod) -> dict[str, GroupHealth]:
+    """Return the health of every group of the only tree, by name."""
+    tree = only_tree(groups)
 
     def members(key: GroupKey) -> list[Pod]:
         return [one for one in pods if one.metadata.name.rpartition("-")[0] == key.name]
@@ -93,15 +93,17 @@ def fares(groups: Iterable[Group], *pods: Pod) -> dict[str, GroupHealth]:
         ),
     ],
 )
-def test_a_gang_is_held_against_its_minimum(
+def test_the_health_of_a_gang_compares_running_pods_with_its_minimum(
     pods: list[Pod], health: HealthReason, message: str, counts: PodCounts
 ) -> None:
-    """Pods that have failed or are being deleted do not count; those that have succeeded do, and hold no node."""
-    assert fares([pod_group("g", gang=2)], *pods) == {"g": GroupHealth(reason=health, message=message, pods=counts)}
+    """Failed and terminating pods do not count. Succeeded pods count, and hold no node."""
+    assert health_by_name([pod_group("g", gang=2)], *pods) == {
+        "g": GroupHealth(reason=health, message=message, pods=counts)
+    }
 
 
 def two_gangs(*, minimum: int = 2, key: str | None = None, preferred: str | None = None) -> list[Group]:
-    """Return a root over two gangs of one, the first in a rack of its own."""
+    """Return a root above two gangs of one pod, the first with a rack constraint."""
     return [
         composite("root", gang=minimum, key=key, preferred=preferred),
         pod_group("a", parent="root", key="rack"),
@@ -109,48 +111,54 @@ def two_gangs(*, minimum: int = 2, key: str | None = None, preferred: str | None
     ]
 
 
-def test_a_root_names_who_is_short() -> None:
-    """The first child that fares badly, in its own words."""
-    fare = fares(two_gangs(), member("a", node="n1", phase="Running"))["root"]
+def test_the_message_of_a_root_names_an_unhealthy_child() -> None:
+    """The first unhealthy child, with its own message."""
+    fare = health_by_name(two_gangs(), member("a", node="n1", phase="Running"))["root"]
     assert fare.reason is HealthReason.PARTIAL
     assert fare.message == "1 of 2 groups ready, 1 short: PodGroup b: 0 of 0 pods running, 1 short"
     assert (fare.groups, fare.pods) == (GroupCounts(desired=2, ready=1), PodCounts(desired=1, scheduled=1, running=1))
 
 
-def test_the_one_at_the_bottom_is_named_however_deep() -> None:
-    """A message does not grow with the depth of the tree."""
+def test_the_message_names_the_lowest_unhealthy_group() -> None:
+    """It does not grow with the depth of the tree."""
     groups: list[Group] = [composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid")]
-    assert fares(groups)["root"].message == "0 of 1 groups ready, 1 short: PodGroup leaf: 0 of 0 pods running, 1 short"
+    assert (
+        health_by_name(groups)["root"].message
+        == "0 of 1 groups ready, 1 short: PodGroup leaf: 0 of 0 pods running, 1 short"
+    )
 
 
-def test_a_tree_whose_pods_have_ended_is_no_half_gang() -> None:
-    """It will never be whole, but holds no room; one pod that runs on does."""
+def test_a_tree_whose_pods_have_ended_is_not_partial() -> None:
+    """It will never be complete, but holds no room; one running pod makes it partial."""
     done = member("a", node="n1", phase="Succeeded")
     failed = member("b", node="n2", phase="Failed")
-    assert fares(two_gangs(), done, failed)["root"].reason is HealthReason.PENDING
+    assert health_by_name(two_gangs(), done, failed)["root"].reason is HealthReason.PENDING
     wider = [*two_gangs(), pod_group("c", gang=2, parent="root")]
-    assert fares(wider, done, failed, member("c", node="n1", phase="Running"))["root"].reason is HealthReason.PARTIAL
+    assert (
+        health_by_name(wider, done, failed, member("c", node="n1", phase="Running"))["root"].reason
+        is HealthReason.PARTIAL
+    )
 
 
-def test_groups_that_are_not_there_are_short_as_well() -> None:
-    """With all children well, the group itself is what is named."""
+def test_missing_child_groups_count_as_short() -> None:
+    """If all children are healthy, the message names the group itself."""
     groups: list[Group] = [composite("root"), composite("mid", gang=2, parent="root"), pod_group("leaf", parent="mid")]
-    found = fares(groups, member("leaf", node="n1", phase="Running"))
+    found = health_by_name(groups, member("leaf", node="n1", phase="Running"))
     assert found["mid"].message == "1 of 1 groups ready, 1 short"
     assert found["root"].message == (
         "0 of 1 groups ready, 1 short: CompositePodGroup mid: 1 of 1 groups ready, 1 short"
     )
 
 
-def test_a_root_that_wants_less_is_well_without_the_others() -> None:
-    """Who is short is not its message then."""
-    fare = fares(two_gangs(minimum=1), member("a", node="n1", phase="Running"))["root"]
+def test_a_root_above_its_minimum_is_healthy() -> None:
+    """Its message does not name the unhealthy children."""
+    fare = health_by_name(two_gangs(minimum=1), member("a", node="n1", phase="Running"))["root"]
     assert (fare.reason, fare.message) == (HealthReason.MINIMUM_MET, "1 of 2 groups ready")
 
 
-def test_a_root_starts_when_its_minimum_is_placed() -> None:
-    """Half of it running is no half gang where the other half only starts."""
-    fare = fares(two_gangs(), member("a", node="n1", phase="Running"), member("b", node="n2"))["root"]
+def test_a_root_whose_minimum_is_placed_is_starting() -> None:
+    """A half that is running is not partial while the other half starts."""
+    fare = health_by_name(two_gangs(), member("a", node="n1", phase="Running"), member("b", node="n2"))["root"]
     assert fare.reason is HealthReason.STARTING
 
 
@@ -168,13 +176,16 @@ def test_a_root_starts_when_its_minimum_is_placed() -> None:
         ({"key": "block", "preferred": "rack"}, ("n1", "n2"), ("block", "b1")),
     ],
 )
-def test_the_domain_is_the_narrowest_that_was_asked_for_and_holds(
+def test_the_domain_is_the_narrowest_shared_one(
     asked: dict[str, str], nodes: tuple[str, ...], domain: tuple[str, str] | None
 ) -> None:
-    """Of the nodes that members have; none where they are in several, or in none that is known."""
+    """It is read from the nodes of the members; None where they are in several domains or in none."""
     pods = [member(name, node=node) for name, node in zip("ab", nodes, strict=False)]
     expected = TopologyDomain(*domain) if domain else None
-    assert fares(two_gangs(key=asked.get("key"), preferred=asked.get("preferred")), *pods)["root"].domain == expected
+    assert (
+        health_by_name(two_gangs(key=asked.get("key"), preferred=asked.get("preferred")), *pods)["root"].domain
+        == expected
+    )
 
 
 members_drawn = st.lists(
@@ -192,8 +203,8 @@ members_drawn = st.lists(
 
 
 @given(members_drawn, st.integers(1, 3), st.integers(1, 3))
-def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: int) -> None:
-    """Counts are sums of the leaves', and every group is well exactly when its minimum is met."""
+def test_health_equals_that_of_a_simple_model(pods: list[Pod], inner: int, leaf: int) -> None:
+    """Counts are the sums of the leaves, and a group is healthy exactly when its minimum is met."""
     groups: list[Group] = [
         composite("root", gang=inner),
         composite("mid", gang=1, parent="root"),
@@ -201,7 +212,7 @@ def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: i
         pod_group("b", gang=None, parent="mid"),
         pod_group("c", gang=leaf, parent="mid"),
     ]
-    found = fares(groups, *pods)
+    found = health_by_name(groups, *pods)
     ready = {}
     for name, minimum in (("a", leaf), ("b", 1), ("c", leaf)):
         mine = [one for one in pods if one.metadata.name.startswith(name) and not one.is_terminating]
@@ -233,18 +244,18 @@ def test_health_is_what_a_simple_model_says(pods: list[Pod], inner: int, leaf: i
         assert partial == (not ready[name] and "STARTING" not in one.reason.name)
 
 
-def test_a_cycle_fares_as_well_as_it_can() -> None:
-    """Nothing recurses for ever."""
+def test_the_health_of_a_cycle_is_computed() -> None:
+    """Without endless recursion."""
     groups = [composite("x", parent="y"), composite("y", parent="x")]
-    assert {name: one.reason for name, one in fares(groups).items()} == {
+    assert {name: one.reason for name, one in health_by_name(groups).items()} == {
         "x": HealthReason.PENDING,
         "y": HealthReason.PENDING,
     }
 
 
 def test_only_pod_groups_have_members() -> None:
-    """The pods of a CompositePodGroup of the same name are not asked for."""
-    tree = grown([composite("root"), pod_group("root", parent="root", meta=metadata("root"))])
+    """Pods of a CompositePodGroup of the same name are not read."""
+    tree = only_tree([composite("root"), pod_group("root", parent="root", meta=metadata("root"))])
     asked: list[GroupKey] = []
 
     def members(key: GroupKey) -> tuple[Pod, ...]:
@@ -256,10 +267,10 @@ def test_only_pod_groups_have_members() -> None:
 
 
 def test_a_group_that_waits_for_its_template_says_so() -> None:
-    """With the Workload's name, at every level; and no minimum is held against what runs."""
-    said = fares([bare(composite("root")), bare(pod_group("g", parent="root"))])
+    """With the Workload's name, at every level, and without comparing a minimum."""
+    said = health_by_name([bare(composite("root")), bare(pod_group("g", parent="root"))])
     assert said["g"].message.startswith("waiting for Workload default/w with a template g for a PodGroup")
     assert said["root"].message.startswith("waiting for Workload default/w with a template root for a Composite")
     assert said["g"].reason is HealthReason.PENDING
-    running = fares([bare(pod_group("g", workload="w"))], member("g", node="n1", phase="Running"))
+    running = health_by_name([bare(pod_group("g", workload="w"))], member("g", node="n1", phase="Running"))
     assert running["g"].reason is HealthReason.MINIMUM_MET

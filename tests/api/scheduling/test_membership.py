@@ -1,4 +1,4 @@
-"""Membership: three places to name a group, one answer, and a sentence where they make no sense."""
+"""Membership: three places for the name of a group, and the problems with them."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,14 +25,14 @@ def pod(*, native: str | None = None, label: str | None = None, annotation: str 
 
 
 def problem(found: Membership) -> Problem:
-    """Return the problem of a membership that has one and hence no group."""
+    """Return the problem of a membership without a group."""
     assert found.group is None
     assert found.problem is not None
     return found.problem
 
 
 def test_a_pod_without_a_group() -> None:
-    """A pod that names no group has none, also where the native field stands there empty."""
+    """A pod that names no group has none, also where the native field is empty."""
     assert membership(pod()) is NO_GROUP
     assert membership(Pod(spec=PodSpec(scheduling_group=SchedulingGroup()))) == Membership()
 
@@ -48,20 +48,20 @@ def test_a_pod_without_a_group() -> None:
         (pod(native="g", label="g", annotation="g"), NATIVE_PATH),
     ],
 )
-def test_each_place_counts_and_may_be_repeated(member: Pod, path: str) -> None:
-    """Any one place names the group, several may agree, and the answer says where it was found first."""
+def test_each_place_counts_and_several_may_agree(member: Pod, path: str) -> None:
+    """The result has the first place where the name was found."""
     assert membership(member) == Membership("g", path)
 
 
-def test_names_longer_than_a_label_stand_in_the_annotation() -> None:
-    """A name of up to 253 characters is found in the annotation, one more is too many."""
+def test_names_longer_than_a_label_are_in_the_annotation() -> None:
+    """Up to 253 characters are allowed."""
     assert len(LONG) == 253
     assert membership(pod(annotation=LONG)) == Membership(LONG, ANNOTATION_PATH)
     assert problem(membership(pod(annotation=LONG + "a"))).path == ANNOTATION_PATH
 
 
 def test_two_different_groups_are_a_problem() -> None:
-    """Two places that differ give no group, and the sentence names both groups and the other place."""
+    """The pod has no group then, and the message names both groups and the other place."""
     assert problem(membership(pod(native="a", label="b"))) == Problem(
         LABEL_PATH, f"The pod is said to be in group 'b' here, but in 'a' at {NATIVE_PATH}."
     )
@@ -70,29 +70,31 @@ def test_two_different_groups_are_a_problem() -> None:
 
 
 def test_the_paths_are_those_of_the_pod() -> None:
-    """A problem points to the label by its full key."""
+    """The path of a label has its full key."""
     assert LABEL_PATH == "metadata.labels[scheduling.cpg.dev/pod-group]"
     assert ANNOTATION_PATH == "metadata.annotations[scheduling.cpg.dev/pod-group]"
 
 
 @pytest.mark.parametrize("name", ["Group", "-a", "a-", "a_b", "a..b", ".a", "a.", "a b", "ü", "a\n", " a"])
-def test_names_that_no_group_can_have(name: str) -> None:
-    """A name that the API server would not take for a group is a problem that quotes it and says the rule."""
+def test_invalid_group_names_are_a_problem(name: str) -> None:
+    """The message quotes the name and states the rule."""
     found = problem(membership(pod(label=name)))
     assert found.path == LABEL_PATH
     assert found.message.startswith(f"{name!r} cannot be the name of a PodGroup, which has at most 253 lower-case")
 
 
 def test_an_empty_name_is_a_problem() -> None:
-    """An empty label is more likely a template gone wrong than a wish for no group, so it is never taken as one."""
+    """An empty label is more likely a template error than the wish for no group."""
     found = problem(membership(pod(label="")))
     assert found.message.startswith("The name of the pod's group is empty;")
 
 
 @settings(deadline=None, max_examples=150)
 @given(*[st.sampled_from([None, None, "a", "b", "c.d", "A", ""])] * 3)
-def test_one_answer_from_any_three_places(native: str | None, label: str | None, annotation: str | None) -> None:
-    """There is a group exactly where all places that speak say one valid name, and a problem where they do not."""
+def test_any_three_places_give_a_group_or_a_problem(
+    native: str | None, label: str | None, annotation: str | None
+) -> None:
+    """There is a group exactly where all places that are set have one valid name."""
     found = membership(pod(native=native, label=label, annotation=annotation))
     said = {name for name in (native, label, annotation) if name is not None}
     agreed = said.pop() if len(said) == 1 else None

@@ -1,4 +1,4 @@
-"""What a user may choose about half a gang."""
+"""The annotation that releases a partial gang."""
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from cpg_engine.testing.builders import composite, metadata
 
 
 def root(text: str | None) -> Group:
-    """Return a root with that annotation, or none."""
+    """Return a root with that annotation, or without one."""
     annotations = {} if text is None else {RELEASE_ANNOTATION: text}
     return composite("root", meta=replace(metadata("root"), annotations=annotations))
 
@@ -26,13 +26,13 @@ def root(text: str | None) -> Group:
         ("0s", 0.0),
     ],
 )
-def test_a_duration_is_read(text: str | None, after: float | None) -> None:
-    """Without an annotation nothing is ever released."""
+def test_a_duration_is_parsed(text: str | None, after: float | None) -> None:
+    """Without the annotation nothing is ever released."""
     assert read_partial_release(root(text), 600.0) == PartialRelease(after_seconds=after)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-5m", "1m1h", "1.5h", "true", "9999999s", " 1m"])
-def test_what_is_no_duration_releases_nothing_and_says_so(text: str) -> None:
+def test_a_malformed_duration_is_a_problem(text: str) -> None:
     """A typing error must not cost a workload its pods."""
     found = read_partial_release(root(text), 600.0)
     assert found.after_seconds is None

@@ -1,4 +1,4 @@
-"""Where each template of a Workload stands, and what a group takes from its own."""
+"""Templates of a Workload, and the fields that groups take from them."""
 
 from typing import Any
 
@@ -42,14 +42,14 @@ from cpg_engine.testing.builders import (
 Template = PodGroupTemplate | CompositePodGroupTemplate
 
 
-def places(source: Workload) -> list[tuple[str, str, str | None, int]]:
+def walk(source: Workload) -> list[tuple[str, str, str | None, int]]:
     """Return the walk as name, kind, parent and depth."""
     return [(place.template.name, place.kind, place.parent, place.depth) for place in walk_templates(source)]
 
 
-def test_flat_templates_stand_at_the_top() -> None:
+def test_flat_templates_are_at_the_top() -> None:
     """Each is for PodGroups that are roots."""
-    assert places(workload([leaf_template("a"), leaf_template("b")])) == [
+    assert walk(workload([leaf_template("a"), leaf_template("b")])) == [
         ("a", "PodGroup", None, 1),
         ("b", "PodGroup", None, 1),
     ]
@@ -58,7 +58,7 @@ def test_flat_templates_stand_at_the_top() -> None:
 def test_parents_come_before_children_and_leaves_before_inner_templates() -> None:
     """Depth first, in the order of the lists."""
     left = inner_template("left", [inner_template("low", [leaf_template("x")]), leaf_template("a")])
-    assert places(workload([left, inner_template("right", [leaf_template("b")])])) == [
+    assert walk(workload([left, inner_template("right", [leaf_template("b")])])) == [
         ("left", "CompositePodGroup", None, 1),
         ("a", "PodGroup", "left", 2),
         ("low", "CompositePodGroup", "left", 2),
@@ -68,22 +68,22 @@ def test_parents_come_before_children_and_leaves_before_inner_templates() -> Non
     ]
 
 
-def test_a_workload_without_templates_has_no_places() -> None:
-    """The API server lets none in, but a reader must bear it, and an inner template without children as well."""
-    assert places(Workload(spec=WorkloadSpec())) == []
-    assert places(workload([inner_template("childless", [])])) == [("childless", "CompositePodGroup", None, 1)]
+def test_a_workload_without_templates_has_no_positions() -> None:
+    """The API server refuses it, but a reader must handle it, and an inner template without children as well."""
+    assert walk(Workload(spec=WorkloadSpec())) == []
+    assert walk(workload([inner_template("childless", [])])) == [("childless", "CompositePodGroup", None, 1)]
 
 
-def test_places_are_found_by_name() -> None:
-    """The template itself is part of its place."""
+def test_positions_are_found_by_name() -> None:
+    """A position has its template."""
     leaf = leaf_template("leaf")
     found = template_positions(workload([inner_template("top", [leaf])]))
     assert found["leaf"] == TemplatePosition(template=leaf, kind="PodGroup", parent="top", depth=2)
     assert found.keys() == {"top", "leaf"}
 
 
-def test_templates_of_any_depth_are_walked_without_recursion() -> None:
-    """Too deep is a fault to be told of, not one to stumble over."""
+def test_very_deep_templates_are_walked() -> None:
+    """Too many levels are a fault to report, not a recursion error."""
     template: Template = leaf_template("0")
     for level in range(1, 5000):
         template = inner_template(str(level), [template])
@@ -92,8 +92,8 @@ def test_templates_of_any_depth_are_walked_without_recursion() -> None:
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
-    """Draw a tree of templates with names of its own."""
+def draw_workloads(draw: st.DrawFn) -> Workload:
+    """Draw a tree of templates with unique names."""
     below: list[Template] = []
     for number in range(draw(st.integers(1, 12))):
         children = [below.pop() for _ in range(draw(st.integers(0, len(below))))]
@@ -101,23 +101,23 @@ def workloads(draw: st.DrawFn) -> Workload:
     return workload(below)
 
 
-def slow_places(template: Template, parent: str | None, depth: int) -> list[tuple[str, str, str | None, int]]:
+def slow_positions(template: Template, parent: str | None, depth: int) -> list[tuple[str, str, str | None, int]]:
     """Walk one template by recursion."""
     if isinstance(template, PodGroupTemplate):
         return [(template.name, "PodGroup", parent, depth)]
     children: list[Template] = [*(template.pod_group_templates or ()), *(template.composite_pod_group_templates or ())]
     here = (template.name, "CompositePodGroup", parent, depth)
-    return [here, *(place for one in children for place in slow_places(one, template.name, depth + 1))]
+    return [here, *(place for one in children for place in slow_positions(one, template.name, depth + 1))]
 
 
 @settings(deadline=None)
-@given(workloads())
-def test_the_walk_is_the_recursive_one(source: Workload) -> None:
-    """Place by place, and every template once."""
+@given(draw_workloads())
+def test_the_walk_equals_the_recursive_one(source: Workload) -> None:
+    """Position by position, with every template once."""
     spec = source.spec
     tops: list[Template] = [*(spec.pod_group_templates or ()), *(spec.composite_pod_group_templates or ())]
-    assert places(source) == [place for top in tops for place in slow_places(top, None, 1)]
-    assert len(template_positions(source)) == len(places(source))
+    assert walk(source) == [place for top in tops for place in slow_positions(top, None, 1)]
+    assert len(template_positions(source)) == len(walk(source))
 
 
 CLASSES = PriorityClasses(
@@ -130,17 +130,17 @@ CLASSES = PriorityClasses(
 BARE = pod_group("g", workload="w", template="t", priority=None)
 
 
-def due(
+def fields_with_template(
     group: Group, *, template: PodGroupTemplate | None = None, classes: PriorityClasses = CLASSES, **changes: Any
 ) -> dict[str, Any]:
-    """Return what is to be filled in of a group, by a template ``t`` with these changes; no Workload where None."""
+    """Return the fields to fill in for a group with a template ``t`` of these changes; without a Workload for None."""
     source = workload([replace(template or leaf_template("t"), **changes)])
     return fields_to_fill(group, {("default", "w"): source}, classes)
 
 
-def prioritised(group: Group, **changes: Any) -> dict[str, Any]:
-    """Return what is to be filled in of a group's priority; what it is scheduled by is always the same."""
-    found = due(group, **changes)
+def filled_priority(group: Group, **changes: Any) -> dict[str, Any]:
+    """Return the fields to fill in for the priority; the priority to schedule by is always the same."""
+    found = fields_with_template(group, **changes)
     around = {("default", "w"): workload([replace(leaf_template("t"), **changes)])}
     assert resolved_priority(group, around, CLASSES) == found.get("priority", group.spec.priority)
     if "preemptionPolicy" in found:
@@ -148,56 +148,59 @@ def prioritised(group: Group, **changes: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_group_without_a_priority_takes_its_templates() -> None:
-    """The number as it stands, and the class with what it stands for; one of its own wins, and no class is guessed."""
-    assert prioritised(BARE, priority_class_name="high") == {"priority": 1000, "priorityClassName": "high"}
-    assert prioritised(BARE, priority_class_name="high", priority=1) == {"priority": 1, "priorityClassName": "high"}
-    assert prioritised(BARE, priority=-5) == {"priority": -5}
-    assert prioritised(BARE) == {"priority": 0}
-    assert prioritised(BARE, priority_class_name="unknown") == {}
-    assert prioritised(pod_group("g", priority=None), priority=7) == {"priority": 0}
-    assert prioritised(pod_group("g", workload="w", template="t", priority=0), priority=7) == {}
-    assert prioritised(with_spec(BARE, priority_class_name="low"), priority=7) == {"priority": 5}
+def test_a_group_without_a_priority_takes_that_of_its_template() -> None:
+    """The number, or the class with its value. A priority of its own wins, and an unknown class is not guessed."""
+    assert filled_priority(BARE, priority_class_name="high") == {"priority": 1000, "priorityClassName": "high"}
+    assert filled_priority(BARE, priority_class_name="high", priority=1) == {"priority": 1, "priorityClassName": "high"}
+    assert filled_priority(BARE, priority=-5) == {"priority": -5}
+    assert filled_priority(BARE) == {"priority": 0}
+    assert filled_priority(BARE, priority_class_name="unknown") == {}
+    assert filled_priority(pod_group("g", priority=None), priority=7) == {"priority": 0}
+    assert filled_priority(pod_group("g", workload="w", template="t", priority=0), priority=7) == {}
+    assert filled_priority(with_spec(BARE, priority_class_name="low"), priority=7) == {"priority": 5}
 
 
-def test_the_number_of_a_class_of_the_system_is_not_filled_in() -> None:
-    """No field takes it, and what is refused would hold up all else that is to be written; the class holds as it is."""
+def test_the_value_of_a_system_class_is_not_filled_in() -> None:
+    """The field does not allow it, and a refused write would block all other fields. The class name stays valid."""
     system = PriorityClasses(by_name={"system": priority_class("system", 2_000_000_000)})
     group = with_spec(BARE, priority_class_name="system")
-    assert "priority" not in due(group, classes=system)
+    assert "priority" not in fields_with_template(group, classes=system)
     assert resolved_priority(group, {}, system) == 2_000_000_000
 
 
 @pytest.mark.parametrize(("workload", "template"), [("v", "t"), ("w", "other")])
-def test_no_priority_is_filled_in_while_a_template_may_come_that_has_one(workload: str, template: str) -> None:
-    """It would stand for good; nor by who sees no classes. One of its own is not in doubt."""
+def test_no_priority_is_filled_in_while_a_template_may_set_it(workload: str, template: str) -> None:
+    """It could not be changed later. The same holds without access to the classes. An explicit priority is final."""
     group = pod_group("g", workload=workload, template=template, priority=None)
-    assert prioritised(replace(group, spec=replace(group.spec, priority=3)), priority=7) == {}
-    assert prioritised(with_spec(group, priority_class_name="low"), priority=7) == {"priority": 5}
-    assert due(group, priority=7) == {}
+    assert filled_priority(replace(group, spec=replace(group.spec, priority=3)), priority=7) == {}
+    assert filled_priority(with_spec(group, priority_class_name="low"), priority=7) == {"priority": 5}
+    assert fields_with_template(group, priority=7) == {}
     assert resolved_priority(group, {}, CLASSES) == 0
     assert known_priority(group, {}, CLASSES) is None
     assert known_priority(with_spec(group, priority_class_name="low"), {}, CLASSES) == 5
     assert fields_to_fill(BARE, AROUND, None) == {}
 
 
-def test_a_default_is_filled_in_with_its_name() -> None:
-    """Where nobody names anything; and never beside a number of the template's own."""
+def test_the_default_class_is_filled_in_with_its_name() -> None:
+    """Where nothing else is named, and never beside an explicit number of the template."""
     classes = PriorityClasses(by_name={"usual": priority_class("usual", 10, default=True)})
     filled = {"priority": 10, "priorityClassName": "usual", "preemptionPolicy": "PreemptLowerPriority"}
-    assert due(BARE, classes=classes) == filled
-    assert due(BARE, classes=classes, priority=3) == {"priority": 3, "preemptionPolicy": "PreemptLowerPriority"}
+    assert fields_with_template(BARE, classes=classes) == filled
+    assert fields_with_template(BARE, classes=classes, priority=3) == {
+        "priority": 3,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
 
 
 def test_the_preemption_policy_is_that_of_the_class() -> None:
-    """Of the default too, and what is said of preemption without a class; a word of the group's own stands."""
+    """Of the default class, too, and the default of Kubernetes without a class. The group's own policy wins."""
     meek = with_spec(BARE, priority_class_name="meek")
-    assert due(meek) == {"priority": 50, "preemptionPolicy": "Never"}
-    assert due(with_spec(meek, priority=50)) == {"preemptionPolicy": "Never"}
-    assert due(with_spec(meek, preemption_policy="PreemptLowerPriority")) == {"priority": 50}
-    assert due(with_spec(BARE, priority=1)) == {"preemptionPolicy": "PreemptLowerPriority"}
-    assert due(with_spec(BARE, priority_class_name="unknown", priority=1)) == {}
-    assert due(with_spec(meek, priority=50, preemption_policy="Never")) == {}
+    assert fields_with_template(meek) == {"priority": 50, "preemptionPolicy": "Never"}
+    assert fields_with_template(with_spec(meek, priority=50)) == {"preemptionPolicy": "Never"}
+    assert fields_with_template(with_spec(meek, preemption_policy="PreemptLowerPriority")) == {"priority": 50}
+    assert fields_with_template(with_spec(BARE, priority=1)) == {"preemptionPolicy": "PreemptLowerPriority"}
+    assert fields_with_template(with_spec(BARE, priority_class_name="unknown", priority=1)) == {}
+    assert fields_with_template(with_spec(meek, priority=50, preemption_policy="Never")) == {}
 
 
 def with_spec(group: Group, **changes: Any) -> Group:
@@ -217,8 +220,8 @@ EMPTY = PodGroup(metadata=metadata("g"), spec=PodGroupSpec(workload_ref=referenc
 AROUND = {("default", "w"): workload([LEAF])}
 
 
-def test_a_group_without_a_policy_takes_everything_from_its_template() -> None:
-    """It is scheduled by that before anybody has written it down."""
+def test_a_group_without_a_policy_takes_all_fields_from_its_template() -> None:
+    """It is scheduled by them before they are written down."""
     found = effective_group(EMPTY, AROUND)
     assert found.minimum == 3
     assert {field: getattr(found.spec, field) for field in TEMPLATE_FIELDS} == {
@@ -229,8 +232,8 @@ def test_a_group_without_a_policy_takes_everything_from_its_template() -> None:
     assert resolved_priority(found, AROUND, CLASSES) == 7
 
 
-def test_what_is_written_down_is_what_it_is_scheduled_by() -> None:
-    """All of it in one write, after which nothing is due."""
+def test_filled_in_fields_equal_the_effective_ones() -> None:
+    """All in one write, after which nothing is left to fill in."""
     fields = msgspec.to_builtins(fields_to_fill(EMPTY, AROUND, CLASSES))
     written = msgspec.convert({**msgspec.to_builtins(EMPTY.spec), **fields}, PodGroupSpec)
     assert replace(EMPTY, spec=replace(written, priority=None)) == effective_group(EMPTY, AROUND)
@@ -238,8 +241,8 @@ def test_what_is_written_down_is_what_it_is_scheduled_by() -> None:
     assert fields_to_fill(replace(EMPTY, spec=written), AROUND, CLASSES) == {}
 
 
-def test_what_a_group_says_itself_stands() -> None:
-    """The template has a word only where the group has none."""
+def test_fields_of_the_group_win() -> None:
+    """The template fills in empty fields only."""
     single = with_spec(EMPTY, disruption_mode=disruption(all_=False), scheduling_constraints=SchedulingConstraints())
     found = effective_group(single, AROUND)
     assert (found.spec.disruption_mode, found.spec.scheduling_constraints) == (
@@ -254,8 +257,8 @@ def test_what_a_group_says_itself_stands() -> None:
     }
 
 
-def test_a_group_with_a_policy_is_whole() -> None:
-    """What it leaves empty means what it does without a template, but for its priority."""
+def test_a_group_with_a_policy_takes_only_the_priority() -> None:
+    """Its other empty fields have their default meaning."""
     group = with_spec(BARE, disruption_mode=None)
     assert effective_group(group, AROUND) is group
     assert fields_to_fill(group, AROUND, CLASSES) == {
@@ -267,7 +270,7 @@ def test_a_group_with_a_policy_is_whole() -> None:
 
 
 def test_a_group_without_a_policy_waits_for_its_template() -> None:
-    """For its Workload, which it names, and for a template of its kind; nothing is known or written before."""
+    """For the named Workload with a template of its kind. Nothing is resolved or written before."""
     for there in ({}, {("default", "w"): workload([inner_template("t", [leaf_template("x")])])}):
         found = effective_group(EMPTY, there)
         assert found is EMPTY
@@ -282,15 +285,15 @@ def test_a_group_without_a_policy_waits_for_its_template() -> None:
     assert fields_to_fill(with_spec(EMPTY, priority_class_name="meek"), {}, CLASSES) == {"priority": 50}
 
 
-def test_a_group_with_neither_policy_nor_reference_waits_for_good() -> None:
-    """The API server refuses it, but what has come from elsewhere must not break anything."""
+def test_a_group_without_policy_and_reference_waits_for_ever() -> None:
+    """The API server refuses it, but such an object from elsewhere must be handled."""
     assert template_wait_message(PodGroup(metadata=metadata("g"), spec=PodGroupSpec())) == (
         "PodGroup default/g has no schedulingPolicy, and no workloadRef to take one from"
     )
 
 
-def test_a_composite_group_takes_what_its_template_has() -> None:
-    """Of its own kind of policy; and a tree takes it group by group, or is the same."""
+def test_a_composite_group_takes_the_fields_of_its_template() -> None:
+    """With its own kind of policy; an effective tree is made group by group, or is the same object."""
     top = replace(inner_template("top", [LEAF], gang=2), disruption_mode=disruption(all_=True))
     there = {("default", "w"): workload([top])}
     root = CompositePodGroup(metadata=metadata("r"), spec=CompositePodGroupSpec(workload_ref=reference("w", "top")))

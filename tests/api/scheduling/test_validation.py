@@ -1,4 +1,4 @@
-"""Which trees are invalid, and at which edge."""
+"""Validation of trees, edge by edge."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,18 +38,20 @@ NO_CLASSES = PriorityClasses(by_name={})
 
 
 def context(*workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> ValidationContext:
-    """Return what a tree is judged against."""
+    """Return a context with Workloads and classes."""
     by_name = {(found.metadata.namespace, found.metadata.name): found for found in workloads}
     return ValidationContext(workloads=by_name, classes=classes)
 
 
-def judged(groups: list[Group], *workloads: Workload, classes: PriorityClasses = NO_CLASSES) -> tuple[TreeProblem, ...]:
-    """Return what is wrong with the one tree that the groups form."""
+def validated(
+    groups: list[Group], *workloads: Workload, classes: PriorityClasses = NO_CLASSES
+) -> tuple[TreeProblem, ...]:
+    """Return the problems of the only tree that the groups form."""
     (tree,) = Forest.of(groups).trees()
     return validate(tree, context(*workloads, classes=classes))
 
 
-def found(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
+def faults(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
     """Return the faults with both ends of their edges."""
     return [(problem.fault, problem.group.name, problem.other) for problem in problems]
 
@@ -66,56 +68,56 @@ def valid_tree() -> list[Group]:
 
 
 def test_a_tree_that_follows_its_templates_is_valid() -> None:
-    """Nothing is wrong with it, with its Workload there or not."""
-    assert judged(valid_tree(), TEMPLATES) == ()
-    assert judged(valid_tree()) == ()
+    """With its Workload present or missing."""
+    assert validated(valid_tree(), TEMPLATES) == ()
+    assert validated(valid_tree()) == ()
 
 
 def test_a_flat_group_is_valid_with_and_without_a_workload() -> None:
-    """A standalone PodGroup names no Workload; one made from a flat template names it."""
-    assert judged([pod_group("gang")]) == ()
-    assert judged([pod_group("gang", workload="w", template="t")], workload([leaf_template("t")])) == ()
+    """A standalone PodGroup references no Workload; one made from a flat template does."""
+    assert validated([pod_group("gang")]) == ()
+    assert validated([pod_group("gang", workload="w", template="t")], workload([leaf_template("t")])) == ()
 
 
-def test_a_cycle_is_told_whole() -> None:
-    """The message shows the way round, and no other rule is asked."""
-    (problem,) = judged([composite("a", parent="b", priority=5), composite("b", parent="a")])
+def test_a_cycle_is_reported_alone() -> None:
+    """The message lists the cycle, and no other rule is checked."""
+    (problem,) = validated([composite("a", parent="b", priority=5), composite("b", parent="a")])
     assert problem.fault is Fault.CYCLE
     assert problem.message == "the parents of CompositePodGroup default/a form a cycle: a -> b -> a"
     assert problem.other == "CompositePodGroup default/b"
 
 
-def test_of_a_long_cycle_some_are_named() -> None:
-    """A condition has its limit, and so has who reads it."""
+def test_a_long_cycle_is_shortened_in_the_message() -> None:
+    """A condition has a limited size."""
     ring: list[Group] = [composite(f"g{number:03}", parent=f"g{(number + 1) % 800:03}") for number in range(800)]
-    (problem,) = judged(ring)
+    (problem,) = validated(ring)
     assert problem.message.endswith("-> (789 more) -> g000")
     assert problem.message.count("->") == 12
 
 
 def test_the_fifth_level_is_too_deep() -> None:
-    """Four levels are fine; the first group of the fifth is named, those below it are not."""
+    """Four levels are valid; the first group of the fifth is reported, those below it are not."""
     chain: list[Group] = [composite("l1"), *(composite(f"l{i}", parent=f"l{i - 1}") for i in (2, 3))]
-    assert judged([*chain, pod_group("leaf", parent="l3")]) == ()
+    assert validated([*chain, pod_group("leaf", parent="l3")]) == ()
     deep = [*chain, composite("l4", parent="l3"), composite("l5", parent="l4"), pod_group("leaf", parent="l5")]
-    assert found(judged(deep)) == [(Fault.TOO_DEEP, "l5", "CompositePodGroup default/l4")]
+    assert faults(validated(deep)) == [(Fault.TOO_DEEP, "l5", "CompositePodGroup default/l4")]
 
 
-def test_one_tree_has_one_workload() -> None:
-    """Every edge at which the Workload changes is named."""
+def test_a_tree_has_one_workload() -> None:
+    """Every edge where the Workload changes is reported."""
     groups: list[Group] = [
         composite("root"),
         composite("mid", parent="root", workload="v"),
         pod_group("a", parent="mid"),
     ]
-    assert found(judged(groups)) == [
+    assert faults(validated(groups)) == [
         (Fault.SEVERAL_WORKLOADS, "mid", "CompositePodGroup default/root"),
         (Fault.SEVERAL_WORKLOADS, "a", "CompositePodGroup default/mid"),
     ]
 
 
-def test_a_child_without_a_workload_reference_is_named() -> None:
-    """The API refuses it below a parent, but a tree may have been written before it did."""
+def test_a_child_without_a_workload_reference_is_reported() -> None:
+    """The API refuses it below a parent, but the object may be older than that rule."""
     child = pod_group("a", parent="root")
     orphaned = PodGroup(
         metadata=child.metadata,
@@ -123,61 +125,61 @@ def test_a_child_without_a_workload_reference_is_named() -> None:
             parent_composite_pod_group_name="root", scheduling_policy=child.spec.scheduling_policy, priority=0
         ),
     )
-    assert found(judged([composite("root"), orphaned], TEMPLATES)) == [
+    assert faults(validated([composite("root"), orphaned], TEMPLATES)) == [
         (Fault.NO_WORKLOAD_REF, "a", "CompositePodGroup default/root")
     ]
 
 
-def test_a_template_must_be_there_and_of_the_right_kind() -> None:
-    """A name the Workload lacks and a template for the other kind are told apart."""
+def test_a_template_must_exist_for_the_kind() -> None:
+    """A missing template and one for the other kind have different messages."""
     groups: list[Group] = [composite("root"), pod_group("x", parent="root", template="nowhere")]
-    assert found(judged(groups, TEMPLATES)) == [(Fault.TEMPLATE_MISSING, "x", "Workload default/w")]
+    assert faults(validated(groups, TEMPLATES)) == [(Fault.TEMPLATE_MISSING, "x", "Workload default/w")]
     groups = [composite("root"), pod_group("x", parent="root", template="mid")]
-    (problem,) = judged(groups, TEMPLATES)
+    (problem,) = validated(groups, TEMPLATES)
     assert problem.fault is Fault.TEMPLATE_KIND
     assert problem.message == (
         "PodGroup default/x references template mid of Workload default/w, which is for a CompositePodGroup"
     )
 
 
-def test_a_template_must_stand_where_the_group_stands() -> None:
-    """A group below the wrong template's group, and an inner template's group at the top, are misplaced."""
-    (problem,) = judged([composite("root"), pod_group("a", parent="root")], TEMPLATES)
+def test_a_template_must_be_at_the_position_of_the_group() -> None:
+    """A group below another parent template, and an inner template's group at the top, are misplaced."""
+    (problem,) = validated([composite("root"), pod_group("a", parent="root")], TEMPLATES)
     assert problem.fault is Fault.TEMPLATE_PLACE
     assert problem.message == (
         "PodGroup default/a is below a group of template root, "
         "but its template a of Workload default/w is below a group of template mid"
     )
-    (problem,) = judged([composite("mid")], TEMPLATES)
+    (problem,) = validated([composite("mid")], TEMPLATES)
     assert problem.message == (
         "CompositePodGroup default/mid is at the top, "
         "but its template mid of Workload default/w is below a group of template root"
     )
 
 
-def test_the_place_of_a_waiting_group_is_not_judged() -> None:
-    """Where the parent is not there yet, nobody knows its template."""
-    assert judged([composite("mid", parent="root"), pod_group("a", parent="mid")], TEMPLATES) == ()
+def test_the_position_of_a_group_with_a_missing_parent_is_not_checked() -> None:
+    """The template of the parent is unknown."""
+    assert validated([composite("mid", parent="root"), pod_group("a", parent="mid")], TEMPLATES) == ()
 
 
-def test_a_workload_of_another_namespace_is_not_asked() -> None:
-    """A reference stays in its namespace."""
+def test_a_workload_of_another_namespace_is_not_used() -> None:
+    """References do not cross namespaces."""
     elsewhere = Workload(metadata=metadata("w", namespace="other"), spec=TEMPLATES.spec)
-    assert judged([composite("root", template="nowhere")], elsewhere) == ()
+    assert validated([composite("root", template="nowhere")], elsewhere) == ()
 
 
-def test_all_above_single_is_invalid_and_the_other_way_round_is_not() -> None:
-    """What is disrupted as one cannot be disrupted in parts; parts may well be units."""
+def test_single_below_all_is_invalid() -> None:
+    """All below single is valid."""
     groups: list[Group] = [
         composite("root", all_=True),
         composite("mid", parent="root"),
         pod_group("a", parent="mid", all_=True),
     ]
-    assert found(judged(groups)) == [(Fault.ALL_ABOVE_SINGLE, "mid", "CompositePodGroup default/root")]
+    assert faults(validated(groups)) == [(Fault.ALL_ABOVE_SINGLE, "mid", "CompositePodGroup default/root")]
 
 
 def test_an_absent_disruption_mode_is_single() -> None:
-    """Objects of a native cluster without the default count as single."""
+    """Native objects without the default count as single."""
     child = pod_group("a", parent="root", all_=True)
     bare = PodGroup(
         metadata=child.metadata,
@@ -187,15 +189,15 @@ def test_an_absent_disruption_mode_is_single() -> None:
             scheduling_policy=child.spec.scheduling_policy,
         ),
     )
-    assert [fault for fault, *_ in found(judged([composite("root", all_=True), bare]))] == [Fault.ALL_ABOVE_SINGLE]
+    assert [fault for fault, *_ in faults(validated([composite("root", all_=True), bare]))] == [Fault.ALL_ABOVE_SINGLE]
 
 
-def test_priorities_are_compared_after_they_are_resolved() -> None:
-    """A number, the class of that number, and the global default of that number are one priority."""
+def test_priorities_are_compared_after_resolution() -> None:
+    """A number, the class of that number and a global default of that number are one priority."""
     classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
     child = pod_group("a", parent="root", priority=None)
-    assert judged([composite("root", priority=100), child], classes=classes) == ()
-    (problem,) = judged([composite("root", priority=100), child])
+    assert validated([composite("root", priority=100), child], classes=classes) == ()
+    (problem,) = validated([composite("root", priority=100), child])
     assert (problem.fault, problem.message) == (
         Fault.PRIORITY_DIVERGES,
         (
@@ -206,32 +208,32 @@ def test_priorities_are_compared_after_they_are_resolved() -> None:
 
 
 def test_a_priority_counts_before_it_is_written_down() -> None:
-    """The template's, where a group has none: for its parent, for its pods, and where its class is not known."""
+    """The template's priority applies to a group without one: for its parent, its pods and unknown classes."""
     source = workload([inner_template("root", [replace(leaf_template("a"), priority=100)])])
     groups: list[Group] = [composite("root", priority=100), pod_group("a", parent="root", priority=None)]
-    assert judged(groups, source) == ()
+    assert validated(groups, source) == ()
     (tree,) = Forest.of([pod_group("a", priority=None, workload="w")]).trees()
     flat = context(workload([replace(leaf_template("a"), priority=100)]))
     (problem,) = validate_members(tree, [(tree.nodes[0].key, pod("p", priority=7))], flat)
     assert "by its root PodGroup default/a, has 100" in problem.message
     gone = workload([replace(leaf_template("a"), priority_class_name="gone")])
-    assert found(validate(tree, context(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
+    assert faults(validate(tree, context(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
 
 
-def test_an_unknown_priority_class_is_named() -> None:
-    """It is a fault of its own, not a divergence, and the members are not judged by it."""
+def test_an_unknown_priority_class_is_reported() -> None:
+    """It is a fault of its own; members are not compared with it."""
     group = PodGroup(
         metadata=metadata("gang"),
         spec=type(pod_group("x").spec)(
             scheduling_policy=pod_group("x").spec.scheduling_policy, priority_class_name="gone"
         ),
     )
-    assert found(judged([group])) == [(Fault.PRIORITY_CLASS_UNKNOWN, "gang", "PriorityClass gone")]
+    assert faults(validated([group])) == [(Fault.PRIORITY_CLASS_UNKNOWN, "gang", "PriorityClass gone")]
     (tree,) = Forest.of([group]).trees()
     assert validate_members(tree, [(key_of(group), pod("p", priority=7))], context()) == ()
 
 
-def test_a_pod_with_another_priority_is_named() -> None:
+def test_a_pod_with_another_priority_is_reported() -> None:
     """Members have the priority of their tree; a pod without one has 0."""
     group = pod_group("gang", priority=0)
     (tree,) = Forest.of([group]).trees()
@@ -265,9 +267,9 @@ def of_class(name: str, **spec: Any) -> PodGroup:
         (of_class("", preemption_policy="Never"), "its PriorityClass usual has PreemptLowerPriority"),
     ],
 )
-def test_a_group_may_not_contradict_its_class(group: PodGroup, words: str) -> None:
-    """L77 and L79: neither by another number nor by another preemption policy, be the class named or the default."""
-    (problem,) = judged([group], classes=CLASSES)
+def test_a_group_must_not_contradict_its_class(group: PodGroup, words: str) -> None:
+    """Neither in the number nor in the preemption policy, for a named class and for the default."""
+    (problem,) = validated([group], classes=CLASSES)
     assert problem.fault is Fault.CLASS_DIVERGES
     assert words in problem.message
 
@@ -281,57 +283,57 @@ def test_a_group_may_not_contradict_its_class(group: PodGroup, words: str) -> No
         of_class("gone", priority=7, preemption_policy="Never"),
     ],
 )
-def test_what_a_class_says_may_be_said_again(group: PodGroup) -> None:
-    """L76; and who has a number without a class, or whose class is gone, is asked nothing."""
-    assert judged([group], classes=CLASSES) == ()
+def test_a_group_may_repeat_its_class(group: PodGroup) -> None:
+    """An explicit number without a class, or with a deleted class, is not compared."""
+    assert validated([group], classes=CLASSES) == ()
 
 
-def test_a_class_that_was_made_anew_changes_nothing() -> None:
-    """A number that was resolved stands; only a group that has come after the class can have contradicted it."""
+def test_a_recreated_class_does_not_affect_existing_groups() -> None:
+    """A resolved number is final; only a group younger than the class can contradict it."""
     later = replace(CLASSES.by_name["high"], metadata=metadata("high", created="2026-02-01T00:00:00Z"))
     classes = PriorityClasses(by_name={"high": later})
     group = of_class("high", priority=5)
-    assert judged([group], classes=classes) == ()
+    assert validated([group], classes=classes) == ()
     newer = replace(group, metadata=metadata("g", created="2026-02-01T00:00:00Z"))
     unborn = replace(group, metadata=replace(group.metadata, creation_timestamp=None))
-    assert [one.fault for new in (newer, unborn) for one in judged([new], classes=classes)] == [
+    assert [one.fault for new in (newer, unborn) for one in validated([new], classes=classes)] == [
         Fault.CLASS_DIVERGES
     ] * 2
 
 
-def test_a_tree_is_judged_by_what_its_templates_say() -> None:
-    """As if that had been written down."""
+def test_a_tree_is_validated_with_the_fields_of_its_templates() -> None:
+    """As if they were written down."""
     whole = replace(leaf_template("a"), disruption_mode=disruption(all_=True), priority=3)
     source = workload([replace(inner_template("root", [whole]), disruption_mode=disruption(all_=True), priority=3)])
     groups = [bare(composite("root")), bare(pod_group("a", parent="root"))]
-    assert judged(groups, source) == ()
+    assert validated(groups, source) == ()
     wrong = pod_group("a", parent="root", priority=3)
-    assert found(judged([groups[0], wrong], source)) == [
+    assert faults(validated([groups[0], wrong], source)) == [
         (Fault.ALL_ABOVE_SINGLE, "a", "CompositePodGroup default/root")
     ]
 
 
-def test_a_tree_that_waits_for_its_templates_is_not_wrong() -> None:
-    """Nothing is guessed of what nobody knows: it waits, and says for what."""
+def test_a_tree_that_waits_for_its_templates_is_valid() -> None:
+    """Unknown fields are not guessed; the tree reports what it waits for."""
     groups = [composite("root", all_=True, priority=3), bare(pod_group("a", parent="root"))]
-    assert judged(groups) == ()
+    assert validated(groups) == ()
     (tree,) = Forest.of(groups).trees()
     assert tree_wait_message(tree, {}).startswith("waiting for Workload default/w with a template a for a PodGroup")
     assert validate_members(tree, [], context()) == ()
     whole = replace(leaf_template("a"), disruption_mode=disruption(all_=True), priority=3)
     there = workload([inner_template("root", [whole])])
     assert tree_wait_message(tree, {("default", "w"): there}) == ""
-    assert judged(groups, there) == ()
+    assert validated(groups, there) == ()
     single = bare(pod_group("a", parent="root"))
     single = replace(single, spec=replace(single.spec, disruption_mode=disruption(all_=False)))
-    assert [one.fault for one in judged([groups[0], single])] == [Fault.ALL_ABOVE_SINGLE]
+    assert [one.fault for one in validated([groups[0], single])] == [Fault.ALL_ABOVE_SINGLE]
 
 
 LETTERS = "abcdef"
 
 
 @st.composite
-def heaps(draw: st.DrawFn) -> list[Group]:
+def draw_groups(draw: st.DrawFn) -> list[Group]:
     """Draw groups with any parents, Workloads, templates, modes and priorities."""
     heap: list[Group] = []
     for name in draw(st.lists(st.sampled_from(LETTERS), unique=True, min_size=1)):
@@ -345,7 +347,7 @@ def heaps(draw: st.DrawFn) -> list[Group]:
 
 
 def slow_faults(tree: Tree) -> Iterator[tuple[Fault, GroupKey]]:
-    """Judge a tree group by group, from the parents' names alone."""
+    """Validate a tree group by group, from the parents' names alone."""
     groups = {node.key: node.group for node in tree.nodes}
     if tree.anchor is Anchor.CYCLE:
         yield Fault.CYCLE, min(tree.cycle)
@@ -359,7 +361,7 @@ def slow_faults(tree: Tree) -> Iterator[tuple[Fault, GroupKey]]:
 def slow_group_faults(
     group: Group, parent: Group | None, groups: dict[GroupKey, Group], anchor: Anchor
 ) -> Iterator[Fault]:
-    """Judge one group against its parent, with the templates of Workload ``w`` written out."""
+    """Validate one group against its parent, with the templates of Workload ``w`` written out."""
     ref = group.spec.workload_ref
     assert ref is not None
     levels = 1
@@ -380,7 +382,7 @@ def slow_group_faults(
 
 
 def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> Iterator[Fault]:
-    """Judge one group against the written-out table of templates: name, kind, template above."""
+    """Validate one group against a table of templates: name, kind, template above."""
     ref = group.spec.workload_ref
     table = {"root": ("CompositePodGroup", None), "mid": ("CompositePodGroup", "root"), "a": ("PodGroup", "mid")}
     if ref is None or ref.template_name not in table:
@@ -396,9 +398,9 @@ def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> 
         yield Fault.TEMPLATE_PLACE
 
 
-@given(heaps())
-def test_any_heap_has_the_faults_of_the_slow_model(heap: list[Group]) -> None:
-    """Fault by fault and group by group, the judgement is that of reading each group with its parent."""
+@given(draw_groups())
+def test_any_groups_have_the_faults_of_the_slow_model(heap: list[Group]) -> None:
+    """Validating a whole tree equals validating each group with its parent."""
     for tree in Forest.of(heap).trees():
         problems = validate(tree, context(TEMPLATES))
         assert {(problem.fault, problem.group) for problem in problems} == set(slow_faults(tree))
