@@ -86,8 +86,8 @@ class _Parts:
 
     def on_change(self, change: Change[Any], kind: type[Any]) -> None:
         """Take a change of the cluster, and wake the loop."""
-        if kind in {Pod, Node}:
-            self.overcommit.saw(change)
+        if kind in {Pod, Node} and (found := self.overcommit.check(change)) is not None:
+            self.status.write(found)
         if isinstance(change, Deleted):
             self.status.forget(change.old.metadata.uid)
         elif isinstance(change, Modified) and kind in REPORTED_KINDS:
@@ -165,7 +165,8 @@ async def _run(
 ) -> None:
     """Start everything, and return when the process is told to end."""
     cluster.cache.report_all()
-    parts.overcommit.look_around()
+    for found in parts.overcommit.check_all():
+        parts.status.write(found)
     tasks.create_task(parts.loop.run(), name="scheduling loop")
     tasks.create_task(parts.status.run(), name="status writer")
     tasks.create_task(parts.events.run(), name="event writer")
@@ -208,7 +209,8 @@ def _wire(
     settings, log, cache = shell.settings, shell.log, cluster.cache
     options = settings.options()
     inbox, gate = EventInbox(), WriteGate()
-    metrics = _metrics(connection, shell, cache, tasks)
+    overcommit = OvercommitWatch(cache, log)
+    metrics = _metrics(connection, shell, cache, overcommit, tasks)
     queue = SchedulingQueue(settings.backoff, metrics.count_incoming)
     events = EventWriter(connection, instance=shell.identity, gate=gate)
     status = StatusWriter(
@@ -259,7 +261,7 @@ def _wire(
         status=status,
         events=events,
         loop=loop,
-        overcommit=OvercommitWatch(cache, tell=status.node, count=metrics.crowded, log=log),
+        overcommit=overcommit,
     )
 
 
@@ -289,7 +291,11 @@ def _binder(
 
 
 def _metrics(
-    connection: Connection, shell: ProcessContext[Settings], cache: ClusterCache, tasks: asyncio.TaskGroup
+    connection: Connection,
+    shell: ProcessContext[Settings],
+    cache: ClusterCache,
+    overcommit: OvercommitWatch,
+    tasks: asyncio.TaskGroup,
 ) -> Metrics:
     """Return the metrics, with those of the loop's lag and of the connection's requests."""
     readiness, lag = shell.readiness, LoopLag(time.monotonic)
@@ -297,8 +303,9 @@ def _metrics(
     metrics = Metrics(
         shell.settings.scheduler_name,
         readiness.age,
-        stalled=lag.longest,
-        size=lambda root: len(pending_pods(cache, root)),
+        loop_lag=lag.longest,
+        overcommitted_nodes=overcommit.count,
+        pending_pods_of=lambda root: len(pending_pods(cache, root)),
     )
     requests = RequestMetrics(lambda: readiness.informers.counts() if readiness.informers is not None else {})
     connection.observer = requests

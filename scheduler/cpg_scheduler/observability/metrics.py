@@ -274,16 +274,14 @@ class Metrics:
     def __init__(
         self,
         profile: str,
-        unheard: Callable[[], float],
+        watch_age: Callable[[], float],
         *,
-        stalled: Callable[[], float] = lambda: 0.0,
+        loop_lag: Callable[[], float] = lambda: 0.0,
+        overcommitted_nodes: Callable[[], int] = lambda: 0,
         wall: Callable[[], float] = time.time,
-        size: Callable[[UnitKey], int] = lambda _: 1,
+        pending_pods_of: Callable[[UnitKey], int] = lambda _: 1,
     ) -> None:
-        """Count from zero; ages and lags are computed when Prometheus asks.
-
-        ``size`` returns the number of pending pods of a unit.
-        """
+        """Count from zero; ages, lags and the number of over-committed nodes are read when Prometheus asks."""
         # Otherwise each counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no annotation
         registry = self.registry = CollectorRegistry()
@@ -291,10 +289,8 @@ class Metrics:
         self.preemption = PreemptionMetrics(registry)
         self._attempts = AttemptMetrics(registry, profile)
         self._binds = BindMetrics(registry)
-        self._unheard = unheard
-        self._stalled = stalled
         self._wall = wall
-        self._size = size
+        self._pending_pods_of = pending_pods_of
         self._incoming_pods = Counter(
             "scheduler_queue_incoming_pods",
             "Pending pods of the units that entered a queue, by queue and event.",
@@ -313,31 +309,26 @@ class Metrics:
             ("version", "python"),
             registry=registry,
         ).labels(version("kube-cpg"), python_version()).set(1)
-        self._crowds = Gauge(
+        Gauge(
             "cpg_scheduler_overcommitted_nodes",
             "Nodes with pods of this scheduler whose pods request more than the node has.",
             registry=registry,
-        )
-        self._age = Gauge(
+        ).set_function(overcommitted_nodes)
+        Gauge(
             "cpg_scheduler_watch_age_seconds",
             "Seconds since the last sign of life of the most silent watch.",
             registry=registry,
-        )
-
-        self._stall = Gauge(
+        ).set_function(watch_age)
+        Gauge(
             "cpg_scheduler_longest_stall_seconds",
             "Longest time in the last one to two minutes for which one piece of work blocked the event loop.",
             registry=registry,
-        )
+        ).set_function(loop_lag)
 
     def count_incoming(self, queue: str, event: str, root: UnitKey) -> None:
-        """Count a root that came into a queue."""
+        """Count a unit that enters a queue."""
         self._incoming.labels(queue, event, "pod" if root.key.kind == POD else "podgroup").inc()
-        self._incoming_pods.labels(queue, event).inc(self._size(root))
-
-    def crowded(self, nodes: int) -> None:
-        """Set the number of over-committed nodes."""
-        self._crowds.set(nodes)
+        self._incoming_pods.labels(queue, event).inc(self._pending_pods_of(root))
 
     def attempted(
         self,
@@ -378,6 +369,4 @@ class Metrics:
 
     def page(self, _: str) -> ProbeResponse:
         """Return all metrics in Prometheus's format."""
-        self._age.set(self._unheard())
-        self._stall.set(self._stalled())
         return ProbeResponse(generate_latest(self.registry), content_type=METRICS_CONTENT_TYPE)

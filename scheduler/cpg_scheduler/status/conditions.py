@@ -39,7 +39,9 @@ from cpg_client.errors import ApiError
 from cpg_client.patching import Event, apply_status, record_event, set_pod_status
 from cpg_client.resources import NODES, PODS, Resource
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.ports import EventSink
+from cpg_scheduler.status.messages import MINIMUM_PLACED, RECOVERED, overcommit_message
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 
@@ -100,33 +102,14 @@ class StatusWriter:
     def write(self, update: StatusUpdate) -> None:
         """Write an update as soon as there is time."""
         match update:
-            case PodStatusUpdate(pod=pod, reason=reason, message=message, cause=cause, is_nominated=True):
-                self.nominated(pod, reason, message, cause=cause)
-            case PodStatusUpdate(pod=pod, reason=reason, message=message, cause=cause):
-                self.pod(pod, reason, message, cause=cause, while_binding=update.while_binding)
-            case GroupStatusUpdate(group=group, reason=reason, message=message, cause=cause):
-                self.group(group, scheduled=update.scheduled, reason=reason, message=message, cause=cause)
-            case GroupRecovered(group=group):
-                self.recovered(group, update.still)
-
-    def pod(self, pod: Pod, reason: str, message: str, *, cause: str = "", while_binding: bool = False) -> None:
-        """Report why a pod is not scheduled; without a cause, the message is the cause."""
-        uid, condition = pod.metadata.uid, ReportedCondition("False", reason, message)
-        self._with_nomination.pop(uid, None)
-        before = self._reported.get(uid) or condition_of(pod)
-        if before == condition:
-            return
-        self._reported[uid] = condition
-        settles = self._differs_in_numbers(uid, condition, before, cause)
-        write = partial(self._write_pod, pod, condition, cause, while_binding=while_binding)
-        self._put(uid, write, order=PODS_AFTER_GROUPS, settles=settles)
-
-    def nominated(self, pod: Pod, reason: str, message: str, *, cause: str = "") -> None:
-        """Report why a pod is not scheduled when it is nominated, and not at all if it has been nominated."""
-        if self._queue.is_busy(pod.metadata.uid):
-            self.pod(pod, reason, message, cause=cause)  # replaces a condition that is no longer true
-        else:
-            self._with_nomination[pod.metadata.uid] = ReportedCondition("False", reason, message), cause
+            case PodStatusUpdate():
+                self._put_pod(update)
+            case GroupStatusUpdate():
+                self._put_group(update)
+            case GroupRecovered(group=group, still=still):
+                self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, still))
+            case OvercommittedNode(name=name):
+                self._put(f"node {name}", lambda: self._record_overcommit(update))
 
     async def nominate(self, pod: Pod, node: str) -> None:
         """Nominate a pod, and write the condition that waits for its nomination."""
@@ -137,34 +120,6 @@ class StatusWriter:
         if waiting is not None and self._with_nomination.pop(uid, None) is not None:
             self._reported[uid] = waiting[0]
             self._events.later(lambda: self._record(PODS, pod.metadata, *waiting))
-
-    def group(self, group: Group, *, scheduled: bool, reason: str, message: str, cause: str = "") -> None:
-        """Report whether the minimum of a group is placed; that it is, is never taken back."""
-        known, uid = self._current(group), group.metadata.uid
-        if known is None:
-            return
-        state = ("True", REASON_SCHEDULED, "") if scheduled else ("False", reason, message)
-        condition = ReportedCondition(*state, group.metadata.generation)
-        is_final, before = self._is_final(known[0]), self._reported.get(uid) or condition_of(known[0])
-        if before == condition or (is_final and (not scheduled or condition.says_the_same_as(before))):
-            return
-        if scheduled:
-            self._scheduled_groups.add(uid)
-        self._reported[uid] = condition
-        if condition.says_the_same_as(before):
-            self._event_causes.setdefault(uid, (_event_key(condition, cause),))
-        settles = self._differs_in_numbers(uid, condition, before, cause)
-        self._put(uid, lambda: self._write_group(group, condition, cause), settles=settles)
-
-    def recovered(self, group: Group, still: Callable[[], bool]) -> None:
-        """Report that an evicted group has its minimum again, if it ``still`` has when that is written."""
-        self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, still))
-
-    def node(self, name: str, message: str) -> None:
-        """Report an over-committed node in an event; its status belongs to its kubelet."""
-        event = self._event(EVENT_OVER_COMMITTED, "Warning", message)
-        target = ObjectMeta(name=name, uid=name)  # as kubelets name it
-        self._put(f"node {name}", lambda: record_event(self._connection, NODES, target, event, counted=True))
 
     def on_seen(self, seen: Pod | Group) -> None:
         """Forget what was reported of an object once the watch shows it."""
@@ -190,6 +145,41 @@ class StatusWriter:
     async def drained(self) -> None:
         """Wait until everything has been written."""
         await self._queue.drained()
+
+    def _put_pod(self, update: PodStatusUpdate) -> None:
+        """Queue the condition of a pod, or keep it until the pod is nominated."""
+        pod, cause = update.pod, update.cause
+        uid, condition = pod.metadata.uid, ReportedCondition("False", update.reason, update.message)
+        if update.is_nominated and not self._queue.is_busy(uid):
+            self._with_nomination[uid] = condition, cause
+            return
+        self._with_nomination.pop(uid, None)
+        before = self._reported.get(uid) or condition_of(pod)
+        if before == condition:
+            return
+        self._reported[uid] = condition
+        settles = self._differs_in_numbers(uid, condition, before, cause)
+        write = partial(self._write_pod, pod, condition, cause, while_binding=update.while_binding)
+        self._put(uid, write, order=PODS_AFTER_GROUPS, settles=settles)
+
+    def _put_group(self, update: GroupStatusUpdate) -> None:
+        """Queue the condition of a group; that its minimum is placed is never taken back."""
+        group, cause = update.group, update.cause
+        known, uid = self._current(group), group.metadata.uid
+        if known is None:
+            return
+        state = ("True", REASON_SCHEDULED, "") if update.scheduled else ("False", update.reason, update.message)
+        condition = ReportedCondition(*state, group.metadata.generation)
+        is_final, before = self._is_final(known[0]), self._reported.get(uid) or condition_of(known[0])
+        if before == condition or (is_final and (not update.scheduled or condition.says_the_same_as(before))):
+            return
+        if update.scheduled:
+            self._scheduled_groups.add(uid)
+        self._reported[uid] = condition
+        if condition.says_the_same_as(before):
+            self._event_causes.setdefault(uid, (_event_key(condition, cause),))
+        settles = self._differs_in_numbers(uid, condition, before, cause)
+        self._put(uid, lambda: self._write_group(group, condition, cause), settles=settles)
 
     def _is_final(self, group: Group) -> bool:
         """Return whether a group has been reported as scheduled, by us or by an earlier leader."""
@@ -269,7 +259,7 @@ class StatusWriter:
             type=DISRUPTION_TARGET,
             status="False",
             reason=REASON_RESCHEDULED,
-            message="its minimum has been placed again",
+            message=RECOVERED,
             observed_generation=group.metadata.generation,
             last_transition_time=self._now(),
         )
@@ -282,11 +272,17 @@ class StatusWriter:
         if causes[-1:] == (key,):
             return
         if condition.status == "True":
-            event = self._event(EVENT_SCHEDULED, "Normal", "its minimum has been placed")
+            event = self._event(EVENT_SCHEDULED, "Normal", MINIMUM_PLACED)
         else:
             event = self._event(EVENT_FAILED_SCHEDULING, "Warning", condition.message, cause)
         await record_event(self._connection, resource, target, event, counted=True)
         self._event_causes[target.uid] = (*(one for one in causes if one != key), key)[-MAX_REMEMBERED_CAUSES:]
+
+    async def _record_overcommit(self, node: OvercommittedNode) -> None:
+        """Write an event about a node; its status belongs to its kubelet."""
+        event = self._event(EVENT_OVER_COMMITTED, "Warning", overcommit_message(node, self._cache.scheduler_name))
+        target = ObjectMeta(name=node.name, uid=node.name)  # as kubelets name it
+        await record_event(self._connection, NODES, target, event, counted=True)
 
     def _event(self, reason: str, kind: str, note: str, cause: str = "") -> Event:
         return Event(

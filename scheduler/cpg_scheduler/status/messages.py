@@ -35,7 +35,11 @@ from cpg_scheduler.binding.batch import (
     PreBindFailed,
     PreBindPending,
 )
+from cpg_scheduler.observability.overcommit import OvercommittedNode
 
+MINIMUM_PLACED = "its minimum has been placed"
+RECOVERED = "its minimum has been placed again"
+MAX_PODS_NAMED = 3
 REASONS_TOLD = 4
 LONGEST_VAIN = 300
 _AMOUNTS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} of ephemeral storage", "pods": "room"}
@@ -298,6 +302,14 @@ def _cut(text: str, advice: str = "") -> str:
     if len(text) <= room:
         return text + advice
     return text[: room - 1].rsplit(" ", 1)[0].rstrip(",;:.") + "…" + advice
+
+
+def overcommit_message(node: OvercommittedNode, scheduler_name: str) -> str:
+    """Return how much more the pods of a node request than it has, and which of them are ours."""
+    excess = ", ".join(f"{resource} by {format_quantity(resource, extra)}" for resource, extra in node.excess.items())
+    rest = len(node.pods) - MAX_PODS_NAMED
+    named = ", ".join(node.pods[:MAX_PODS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"its pods request more than it has: {excess}; of {scheduler_name} are {named}"
 
 
 def bind_problem(problem: BindProblem) -> tuple[str, str, str]:

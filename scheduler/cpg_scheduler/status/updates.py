@@ -14,6 +14,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.batch import BindFailure
+from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.status.messages import bind_problem, causes, group_messages, pod_messages, refusals
 from cpg_scheduler.units import Inadmissible, SchedulableUnit
 
@@ -50,7 +51,7 @@ class GroupRecovered(Struct, frozen=True):
     still: Callable[[], bool]
 
 
-StatusUpdate: TypeAlias = PodStatusUpdate | GroupStatusUpdate | GroupRecovered
+StatusUpdate: TypeAlias = PodStatusUpdate | GroupStatusUpdate | GroupRecovered | OvercommittedNode
 
 
 def attempt_updates(

@@ -17,7 +17,7 @@ def lines(metrics: Metrics) -> set[str]:
 
 def test_attempts_are_counted_by_result() -> None:
     """By upstream's names and words, and by how the search ended."""
-    metrics = Metrics("mine", lambda: 2.5, stalled=lambda: 0.5)
+    metrics = Metrics("mine", lambda: 2.5, loop_lag=lambda: 0.5)
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
     metrics.held("Invalid")
@@ -86,7 +86,7 @@ def test_what_comes_into_a_queue_is_counted() -> None:
 
 def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
     """As many as wait at its root."""
-    metrics = Metrics("mine", lambda: 0.0, size=lambda root: len(root.key.name))
+    metrics = Metrics("mine", lambda: 0.0, pending_pods_of=lambda root: len(root.key.name))
     pending = SchedulingQueue(RequeueBackoff(), metrics.count_incoming)
     pending.put(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
     pending.put(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))

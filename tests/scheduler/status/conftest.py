@@ -18,7 +18,9 @@ from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resou
 from cpg_engine.testing.builders import pod
 from cpg_scheduler.cache.assumed import BindsInFlight
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.status.conditions import StatusWriter
+from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate
 from cpg_scheduler.status.write_queue import WriteQueue
 from cpg_scheduler.testing.wire import Wire, Write
 from cpg_scheduler.write_gate import WriteGate
@@ -52,10 +54,11 @@ class StatusFixture:
             retry_seconds=0.02,
             settle_seconds=settle_seconds,
         )
+        cache = SimpleNamespace(pods=self.pods, binds_in_flight=self.binds_in_flight, scheduler_name="cpg-scheduler")
         self.writer = StatusWriter(
             cast("Connection", self.wire),
             self._current,
-            cache=cast("ClusterCache", SimpleNamespace(pods=self.pods, binds_in_flight=self.binds_in_flight)),
+            cache=cast("ClusterCache", cache),
             queue=self.queue,
             events=self,
             now=lambda: NOW,
@@ -79,17 +82,26 @@ class StatusFixture:
     def report(self, target: Pod | Group, message: str, *, cause: str = "") -> None:
         """Report that a pod or group is not scheduled."""
         if isinstance(target, Pod):
-            self.writer.pod(target, "Unschedulable", message, cause=cause)
+            self.writer.write(PodStatusUpdate(target, "Unschedulable", message, cause))
         else:
-            self.writer.group(target, scheduled=False, reason="Unschedulable", message=message, cause=cause)
+            reason = "Unschedulable"
+            self.writer.write(GroupStatusUpdate(target, scheduled=False, reason=reason, message=message, cause=cause))
 
     def report_nominated(self, pod: Pod, message: str) -> None:
         """Report that a pod that is being nominated is not scheduled."""
-        self.writer.nominated(pod, "Unschedulable", message)
+        self.writer.write(PodStatusUpdate(pod, "Unschedulable", message, is_nominated=True))
 
     def report_scheduled(self, group: Group) -> None:
         """Report that the minimum of a group is placed."""
-        self.writer.group(group, scheduled=True, reason="", message="")
+        self.writer.write(GroupStatusUpdate(group, scheduled=True))
+
+    def report_recovered(self, group: Group, *, still: bool = True) -> None:
+        """Report that an evicted group has its minimum again."""
+        self.writer.write(GroupRecovered(group, lambda: still))
+
+    def report_overcommitted(self, name: str) -> None:
+        """Report a node whose pods request a CPU more than it has."""
+        self.writer.write(OvercommittedNode(name, {"cpu": 1000}, ("default/p",)))
 
     def status_writes(self) -> list[Write]:
         """Return what was written into statuses."""

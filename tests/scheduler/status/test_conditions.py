@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
 
 
+OVERCOMMITTED = (
+    "Warning",
+    "OverCommitted",
+    "its pods request more than it has: cpu by 1; of cpg-scheduler are default/p",
+)
+
+
 def with_condition(found: Pod, message: str) -> Pod:
     """Return a pod whose condition says that it is unschedulable."""
     condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
@@ -85,9 +92,9 @@ async def test_a_report_that_is_replaced_before_the_nomination_is_written_by_its
 
 async def test_a_recovered_group_is_no_disruption_target(status: "StatusFixture") -> None:
     """A group that was deleted, or is being evicted once more, is left alone."""
-    status.writer.recovered(pod_group("pg"), lambda: True)
-    status.writer.recovered(pod_group("gone"), lambda: True)
-    status.writer.recovered(composite("evicted-again"), lambda: False)
+    status.report_recovered(pod_group("pg"))
+    status.report_recovered(pod_group("gone"))
+    status.report_recovered(composite("evicted-again"), still=False)
     await status.writer.drained()
     (condition,) = status.conditions()
     assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionTarget", "False", "Rescheduled")
@@ -280,6 +287,6 @@ async def test_a_new_generation_of_a_group_is_written_without_an_event(status: "
 
 async def test_a_node_gets_an_event_and_no_condition(status: "StatusFixture") -> None:
     """Its status belongs to its kubelet."""
-    status.writer.node("n1", "over-committed")
+    status.report_overcommitted("n1")
     await status.writer.drained()
-    assert (status.status_writes(), status.events()) == ([], [("Warning", "OverCommitted", "over-committed")])
+    assert (status.status_writes(), status.events()) == ([], [OVERCOMMITTED])

@@ -20,6 +20,7 @@ from cpg_engine.verdicts import (
     Remedy,
     StatusCounts,
 )
+from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.status.messages import (
     LONGEST,
     causes,
@@ -28,6 +29,7 @@ from cpg_scheduler.status.messages import (
     forbidden_preemption,
     group_messages,
     ongoing_preemption,
+    overcommit_message,
     pod_messages,
     refusals,
     vain_preemption,
@@ -364,6 +366,15 @@ def test_the_order_of_counts_does_not_matter_to_the_words() -> None:
 def test_scenarios_compare_the_message_of_an_eviction(reason: EvictionReason) -> None:
     """The engine plays scenarios without a scheduler, and has to expect the same words."""
     assert eviction_message(reason) == eviction_text(reason)
+
+
+def test_an_overcommitted_node_names_up_to_three_of_our_pods() -> None:
+    """A node may have a hundred; the excess is in the units that users write."""
+    node = OvercommittedNode("n1", {"cpu": 1500, "memory": 2**31}, ("default/a", "default/b", "default/c", "default/d"))
+    assert overcommit_message(node, "cpg-scheduler") == (
+        "its pods request more than it has: cpu by 1500m, memory by 2Gi; "
+        "of cpg-scheduler are default/a, default/b, default/c and 1 more"
+    )
 
 
 @pytest.mark.parametrize("domains", [(), ("r1", "r2")])

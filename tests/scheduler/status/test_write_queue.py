@@ -12,6 +12,11 @@ from cpg_scheduler.status.write_queue import WORKERS, WORKERS_THAT_NEVER_PAUSE
 if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
 
+OVERCOMMITTED = (
+    "Warning",
+    "OverCommitted",
+    "its pods request more than it has: cpu by 1; of cpg-scheduler are default/p",
+)
 FAILED = ("Warning", "FailedScheduling", "no room")
 
 
@@ -68,14 +73,14 @@ async def test_a_failed_write_is_repeated_unless_a_newer_one_replaces_it(status:
 async def test_writes_that_are_not_remembered_are_repeated_too(status: "StatusFixture") -> None:
     """A group that has recovered, and an event about a node."""
     status.wire.error = lambda _: ApiError(500, "InternalError", "")
-    status.writer.recovered(pod_group("pg"), lambda: True)
-    status.writer.node("n1", "over-committed")
+    status.report_recovered(pod_group("pg"))
+    status.report_overcommitted("n1")
     await status.writer.drained()
     status.wire.error = lambda _: None
     await asyncio.sleep(0.1)
     await status.writer.drained()
     assert [condition["type"] for condition in status.conditions()] == ["DisruptionTarget"]
-    assert status.events() == [("Warning", "OverCommitted", "over-committed")]
+    assert status.events() == [OVERCOMMITTED]
 
 
 async def test_an_event_that_failed_is_repeated_though_the_watch_shows_its_condition(status: "StatusFixture") -> None:
