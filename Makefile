@@ -1,12 +1,12 @@
-# Every target sets up what it needs: a virtual environment in .venv from the lock, and, where a control plane is
-# wanted, its binaries, built once into a per-user cache. `make help` lists the targets.
+# Every target prepares what it needs: a virtual environment in .venv from the lock, and for a control plane its programs,
+# built once into a per-user cache. `make help` lists the targets.
 
 PYTHON ?= python3
 UPGRADE ?= --upgrade
 BIN := .venv/bin
 READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
-# These alone have to cover the model and the engine; the others go twice as fast without being traced.
+# These tests alone have to cover the model and the engine; the others run twice as fast without tracing.
 COVERING := tests/api tests/engine tests/scenarios
 
 .DEFAULT_GOAL := help
@@ -16,15 +16,15 @@ COVERING := tests/api tests/engine tests/scenarios
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
-setup: $(READY) ## install everything the project needs into .venv
+setup: $(READY) ## install the locked dependencies and the project into .venv
 
 $(READY): requirements/dev.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh
 
-demo: $(READY) ## the story: a chart, a tree that waits, room, a more important tree
+demo: $(READY) ## show a local cluster with the chart: a tree that waits, is placed, and is preempted
 	@$(BIN)/python tools/demo.py
 
-lab-up: $(READY) ## start a local cluster and leave it running (LAB="--gates native", see cpg-lab up --help)
+lab-up: $(READY) ## start a local cluster that keeps running (LAB="--gates native", see cpg-lab up --help)
 	@$(BIN)/cpg-lab up $(LAB)
 
 lab-down: $(READY) ## stop every local cluster of this checkout
@@ -35,7 +35,7 @@ test: lint unit e2e ## run all checks and all tests
 quick: $(READY) ## check what has changed, in less than a minute: style, types, imports, prose, unit tests concerned
 	@$(BIN)/python tools/quick.py $(if $(SINCE),--since $(SINCE))
 
-lint: $(READY) ## check style, types, layers and generated files
+lint: $(READY) ## check style, types, import contracts and generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -45,7 +45,7 @@ lint: $(READY) ## check style, types, layers and generated files
 	$(BIN)/python tools/generate_board.py --check
 	$(BIN)/python tools/generate_reference.py --check
 
-unit: $(READY) ## run the tests that need no control plane, with the coverage gate
+unit: $(READY) ## run the tests that need no control plane; model and engine have to be covered
 	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
 	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING:%=--ignore=%)
 	$(PYTEST) -m speed
@@ -53,7 +53,7 @@ unit: $(READY) ## run the tests that need no control plane, with the coverage ga
 scenario: $(READY) ## play one scenario and print every decision with its reasons (NAME=kep-6012/example)
 	@$(BIN)/python tools/scenario.py "$(NAME)"
 
-e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes where this machine can
+e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes if this machine can
 	@$(BIN)/cpg-lab build
 	@why=$$(sh tools/realnode.sh) && tests=e2e || tests="e2e and not realnode"; \
 	$(PYTEST) -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
@@ -62,10 +62,10 @@ e2e: $(READY) ## run the tests against real control planes, and the chart on rea
 hooks: $(READY) ## check every commit before it is made: style, types, imports, prose (.pre-commit-config.yaml)
 	$(BIN)/pre-commit install
 
-images: $(READY) ## build the container image (IMAGE="--base stand-in" where none can be pulled, see tools/images.py --help)
+images: $(READY) ## build the container image (IMAGE="--base stand-in" if no base can be pulled, see tools/images.py --help)
 	@$(BIN)/python tools/images.py $(IMAGE)
 
-generate: $(READY) ## write the generated files anew
+generate: $(READY) ## write the generated files
 	$(BIN)/python tools/generate_crds.py
 	$(BIN)/python tools/generate_board.py
 	$(BIN)/python tools/generate_manifests.py
@@ -77,14 +77,14 @@ bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/engine.py
 	$(MAKE) bench-peer
 
-bench-peer: $(READY) ## measure ours and kube-scheduler side by side (PEER="--quick trees", see bench/peer.py --help)
+bench-peer: $(READY) ## compare our scheduler with kube-scheduler (PEER="--quick trees", see bench/peer.py --help)
 	@$(BIN)/cpg-lab build
 	$(BIN)/python bench/peer.py $(PEER)
 
-crash: $(READY) ## kill the scheduler twenty times while it binds a tree, and while it evicts, and the API server for 30 s
+crash: $(READY) ## kill the scheduler twenty times while it binds and while it evicts, and stop the API server for 30 s
 	CRASHES=20 OUTAGE=30 CRASH_RESULTS=bench/results $(PYTEST) $(addprefix tests/e2e/scheduler/crashes/test_,kills.py evictions.py outages.py)
 
-soak: $(READY) ## churn a cluster for half an hour and watch the scheduler's memory (SOAK=120 for two minutes, API=native)
+soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)
 
 lock: $(READY) ## pin the newest versions of all dependencies with hashes (UPGRADE= keeps what is pinned, adds what is missing)

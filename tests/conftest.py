@@ -1,4 +1,4 @@
-"""What all tests need of the process that they run in, and who runs which of those that take clusters."""
+"""Fixtures for all tests, and the distribution of end-to-end tests to workers."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ TOGETHER = re.compile(
     r"|(tests/e2e/chart)/test_(?:guidance|images|installed)\.py::"
     r"|(tests/e2e/scheduler)/test_\w+\.py::\w+\[(crd|native)\b"
 )
-"""Tests whose files share a cluster: of a folder, or of a flavour in it."""
+"""Files that share a cluster: those of a folder, or of a flavour in it."""
 LONGEST = (
     "tests/e2e/chart",
     "tests/e2e/docs/test_commands.py",
@@ -28,18 +28,18 @@ LONGEST = (
     "tests/e2e/operator/crashes/test_kills.py",
     "tests/e2e/scheduler/crashes/test_evictions.py",
 )
-"""What takes a minute or more begins first, so that no worker is left alone with it at the end."""
+"""Scopes that take a minute or more, the longest first. They run first, so that no worker ends with one alone."""
 
 
 def scope_of(nodeid: str) -> str:
-    """Return what a test is run together with."""
+    """Return the scope of a test: tests of one scope run on one worker."""
     shared = TOGETHER.match(nodeid)
     return " ".join(filter(None, shared.groups())) if shared else nodeid.partition("::")[0]
 
 
 @pytest.fixture(autouse=True)
 def _logging_restored() -> Iterator[None]:
-    """Leave logging as it was: what a program of ours has set up writes to a stream that ends with its test."""
+    """Restore logging: a program of ours that a test runs configures it for a stream that ends with the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -49,13 +49,13 @@ def _logging_restored() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Undo an ignored Ctrl-C: programs started in the background by a shell inherit that, and so would our children."""
+    """Restore SIGINT: a shell starts background programs with SIGINT ignored, and our children would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:  # noqa: ANN401  # xdist has no types
-    """Give tests that share a cluster to one worker, where tests go file by file."""
+    """Keep tests that share a cluster on one worker, where tests are distributed by file."""
     if config.getvalue("dist") != "loadfile":
         return None
     scheduling = import_module("xdist.scheduler").LoadFileScheduling(config, log)
@@ -65,6 +65,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:  # n
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes long first."""
+    """Run the longest scopes first."""
     ranks = {scope: number for number, scope in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(scope_of(item.nodeid), len(ranks)))

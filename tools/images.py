@@ -1,8 +1,8 @@
-"""Builds the image: wheels by the locks, a base, and then what the Dockerfile says.
+"""Build the image: wheels by the locks, a base image, and the Dockerfile.
 
-Everything comes out in `build/image/`, which is also the whole of the build's context. The engine is buildah, podman
-or docker, whichever is there. Where no base image can be pulled, `--base stand-in` makes one from Debian's packages.
-What is up to date is not built again.
+The folder `build/image/` is the context of the build. The engine is buildah, podman or docker, the first that is
+installed. Where no base image can be pulled, `--base stand-in` makes one from Debian packages. An archive that is up to
+date is not built again.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _ENTRY = re.compile(r"(?P<what>[^\s#]+==\S+)(?: ; (?P<when>.+))? \\$")
 
 
 class ImageError(Exception):
-    """The image cannot be built, and why."""
+    """The image cannot be built."""
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def is_current(digest: str, given: argparse.Namespace) -> bool:
-    """Tell whether the archive is there and was built from just these sources."""
+    """Return whether the archive exists and was built from these sources."""
     if not given.archive or not Path(given.archive).exists():
         return False
     return _stamp(given).exists() and _stamp(given).read_text("utf-8") == digest
@@ -78,7 +78,7 @@ def wheels(python: str) -> None:
 
 
 def chosen(lock: str, python: str) -> str:
-    """Return what of a lock is for a version of Python, without conditions: pip would ask them of its own Python."""
+    """Return the entries of a lock for a version of Python, without markers: pip would evaluate them for its own."""
     there = {"python_version": python, "python_full_version": f"{python}.99"}
     lines, is_ours = [], True
     for line in lock.splitlines(keepends=True):
@@ -91,10 +91,10 @@ def chosen(lock: str, python: str) -> str:
 
 
 def stand_in(engine: str) -> None:
-    """Make a base image of Debian's packages, for where nothing can be pulled."""
+    """Make a base image from Debian packages, where no image can be pulled."""
     if engine != "buildah":
         raise ImageError("a stand-in base is made with buildah only; name a base that can be pulled: --base IMAGE")
-    if subprocess.run(["buildah", *_storage(), "inspect", STAND_IN], capture_output=True, check=False).returncode == 0:  # noqa: S603, S607 - our own words, a program of the system's
+    if subprocess.run(["buildah", *_storage(), "inspect", STAND_IN], capture_output=True, check=False).returncode == 0:  # noqa: S603, S607 - our own arguments, a program of the system
         return
     folder = ROOT / "build" / "base"
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def stand_in(engine: str) -> None:
 
 
 def image(engine: str, given: argparse.Namespace) -> None:
-    """Build the image itself."""
+    """Build the image."""
     base = STAND_IN if given.base == "stand-in" else given.base
     for file in GIVEN:
         shutil.copy(file, CONTEXT)
@@ -119,7 +119,7 @@ def image(engine: str, given: argparse.Namespace) -> None:
 
 
 def archive(engine: str, tag: str, place: str) -> None:
-    """Write the image to a file that a container runtime can import."""
+    """Write the image to an archive that a container runtime can import."""
     Path(place).parent.mkdir(parents=True, exist_ok=True)
     Path(place).unlink(missing_ok=True)
     if engine == "buildah":
@@ -134,23 +134,23 @@ def version() -> str:
 
 
 def revision() -> str:
-    """Return the commit that is built, or that it is none."""
+    """Return the commit that is built, or `unknown`."""
     return _git("rev-parse", "HEAD") or "unknown"
 
 
 def created() -> str:
-    """Return when what is built was made, however often that is: as the environment says, or its commit."""
+    """Return the time of creation: SOURCE_DATE_EPOCH, or the time of the commit, so that builds are reproducible."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0)
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def _git(*words: str) -> str:
-    told = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607 - git of the system
-    return told.stdout.strip()
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607 - git of the system
+    return done.stdout.strip()
 
 
 def step(title: str, act: Callable[[], None]) -> None:
-    """Do one part of the work, and say how long it took."""
+    """Run one step, and print how long it took."""
     print(f"  {title} ...", end=" ", flush=True)
     began = time.monotonic()
     try:
@@ -162,14 +162,14 @@ def step(title: str, act: Callable[[], None]) -> None:
 
 
 def run(command: Sequence[str]) -> None:
-    """Run a command; when it fails, say how."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    """Run a command; raise with its output when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
         raise ImageError(f"{' '.join(command[:3])} ... failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 def _digest(given: argparse.Namespace) -> str:
-    """Return a digest of everything that the image is made of."""
+    """Return a digest of all inputs of the image."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     sources = [path for package in packages["packages"] for path in (ROOT / package).rglob("*") if path.is_file()]
     files = [path for path in sources if "__pycache__" not in path.parts]
@@ -185,7 +185,7 @@ def _stamp(given: argparse.Namespace) -> Path:
 
 
 def _build(engine: str) -> list[str]:
-    """Return how the engine builds; buildah does so without any privilege of containers."""
+    """Return the build command of the engine; buildah runs without privileges for containers."""
     if engine == "buildah":
         return ["buildah", *_storage(), "bud", "--isolation", "chroot"]
     return [engine, "build"]
@@ -209,8 +209,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--tag", default=f"localhost/kube-cpg:{version()}", help="name of the image (default: %(default)s)"
     )
-    parser.add_argument("--source", help="where its sources are, for a label")
-    parser.add_argument("--engine", choices=ENGINES, help="who builds (default: the first that is there)")
+    parser.add_argument("--source", help="URL of the sources, for a label")
+    parser.add_argument("--engine", choices=ENGINES, help="the engine (default: the first that is installed)")
     parser.add_argument("--archive", help="write the image to this file as well")
     return parser.parse_args()
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Says whether this machine can run a real node and build an image, and installs what is missing where it may: as root,
-# on Debian and its like. Used by `make e2e`, which runs those tests where they can be run and says so where they cannot.
+# Checks whether this machine can run a real node and build an image; as root on Debian it installs missing packages.
+# `make e2e` runs those tests if it succeeds, and prints its reason if it fails.
 set -u
 
 missing() {
@@ -17,7 +17,7 @@ fi
 packages=$(missing)
 if [ -n "$packages" ] && command -v apt-get >/dev/null 2>&1; then
     log=$(mktemp)
-    # shellcheck disable=SC2086 # a list of words
+    # shellcheck disable=SC2086 # a list of packages
     { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; } >"$log" 2>&1 ||
         tail -3 "$log"
     rm -f "$log"
@@ -28,6 +28,6 @@ if [ -n "$packages" ]; then
     exit 1
 fi
 if ! unshare --pid --mount --net --uts --fork true 2>/dev/null; then
-    echo "a real node needs namespaces, and this machine allows none"
+    echo "a real node needs namespaces, which this machine forbids"
     exit 1
 fi

@@ -1,6 +1,6 @@
-"""Writes what is in the image, as CycloneDX: our wheels, Python, and the Debian packages of the base.
+"""Write the image's bill of materials as CycloneDX: our wheels, Python, and the Debian packages of the base.
 
-It is run by the base's Python while the image is built, where all of these are: ``python3 sbom.py WHEELS VERSION``.
+The base's Python runs it while the image is built: ``python3 sbom.py WHEELS VERSION``.
 """
 
 import json
@@ -30,15 +30,15 @@ def main() -> None:
 
 
 def wheels(folder: Path) -> Iterator[dict[str, object]]:
-    """Yield each wheel that is installed: name, version, licence, hash."""
+    """Yield each wheel with name, version, licence and hash."""
     for wheel in sorted(folder.glob("*.whl")):
         if wheel.name.startswith("pip-"):
             continue
         with zipfile.ZipFile(wheel) as packed:
-            place = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
-            told = Parser().parsestr(packed.read(place).decode("utf-8"), headersonly=True)
-        name, version = str(told["Name"]), str(told["Version"])
-        licence = told["License-Expression"] or str(told["License"] or "unknown").partition("\n")[0]
+            path = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+            metadata = Parser().parsestr(packed.read(path).decode("utf-8"), headersonly=True)
+        name, version = str(metadata["Name"]), str(metadata["Version"])
+        licence = metadata["License-Expression"] or str(metadata["License"] or "unknown").partition("\n")[0]
         yield {
             "type": "library",
             "name": name,
@@ -50,18 +50,18 @@ def wheels(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def python() -> dict[str, object]:
-    """Return the Python that all of it runs in."""
+    """Return the Python of the image."""
     version = platform.python_version()
     return {"type": "application", "name": "python", "version": version, "purl": f"pkg:generic/python@{version}"}
 
 
 def debian(status: str) -> Iterator[dict[str, object]]:
-    """Yield each package that is installed, by what dpkg knows of them."""
+    """Yield each installed package of dpkg's status file."""
     for text in status.split("\n\n"):
-        told = Parser().parsestr(text.lstrip(), headersonly=True)
-        name, version = told["Package"], told["Version"]
-        if name and str(told["Status"]).endswith(" installed"):
-            purl = f"pkg:deb/debian/{name}@{version}?arch={told['Architecture']}"
+        package = Parser().parsestr(text.lstrip(), headersonly=True)
+        name, version = package["Package"], package["Version"]
+        if name and str(package["Status"]).endswith(" installed"):
+            purl = f"pkg:deb/debian/{name}@{version}?arch={package['Architecture']}"
             yield {"type": "library", "name": name, "version": version, "purl": purl}
 
 

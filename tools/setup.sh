@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the locked dependencies and the project itself, in place, into .venv. Run by make; safe to run again.
+# Install the locked dependencies and the project (editable) into .venv. Run by make; it can be repeated.
 set -eu
 
 PYTHON=${PYTHON:-python3}
@@ -9,7 +9,7 @@ if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
     exit 1
 fi
 
-# Two makes at once wait for each other rather than install into one another.
+# Concurrent runs of make wait for each other.
 if command -v flock >/dev/null 2>&1 && [ -z "${KUBE_CPG_SETUP_LOCKED:-}" ]; then
     KUBE_CPG_SETUP_LOCKED=1 exec flock pyproject.toml sh "$0"
 fi

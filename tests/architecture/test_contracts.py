@@ -51,11 +51,11 @@ VIOLATIONS = [
     (SIBLINGS, {"api/cpg_api/one.py": "import cpg_api.other", "api/cpg_api/other.py": "import cpg_api.one"}),
     (SIBLINGS, {"api/cpg_api/core/one.py": "import cpg_api.stray", "api/cpg_api/stray.py": "import cpg_api.core.one"}),
 ]
-"""For each contract the mistakes that it is there to catch, as lines that somebody might add to a module."""
+"""For each contract violations that it has to catch, as lines that are added to a module."""
 
 
 def verdicts(tree: Path) -> dict[str, str]:
-    """Run import-linter over a tree and return KEPT or BROKEN for each contract."""
+    """Run import-linter over a tree; return KEPT or BROKEN for each contract."""
     search = os.pathsep.join(str(tree / package) for package in sorted({Path(one).parts[0] for one in PACKAGES}))
     run = subprocess.run(  # noqa: S603 - our own tool on our own tree
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
@@ -83,15 +83,15 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_contracts_hold() -> None:
-    """The architecture is what pyproject.toml says it is."""
+    """pyproject.toml describes the imports as they are."""
     assert verdicts(ROOT) == dict.fromkeys(CONTRACTS, "KEPT")
 
 
 @pytest.mark.parametrize(
     ("contract", "modules"), VIOLATIONS, ids=["; ".join(modules.values())[:50] for _, modules in VIOLATIONS]
 )
-def test_a_contract_catches_what_it_is_there_for(tree: Path, contract: str, modules: dict[str, str]) -> None:
-    """The mistake breaks that contract, and taking it away mends it."""
+def test_a_contract_catches_its_violation(tree: Path, contract: str, modules: dict[str, str]) -> None:
+    """The added import breaks the contract."""
     before = {name: (tree / name).read_text(encoding="utf-8") for name in modules if (tree / name).exists()}
     for name, code in modules.items():
         (tree / name).write_text(f"{before.get(name, '')}\n{code}\n", encoding="utf-8")
@@ -104,18 +104,18 @@ def test_a_contract_catches_what_it_is_there_for(tree: Path, contract: str, modu
             (tree / name).write_text(text, encoding="utf-8")
 
 
-def test_the_copy_holds_without_mistakes(tree: Path) -> None:
-    """What the tests above see broken was broken by them."""
+def test_the_copy_holds_without_violations(tree: Path) -> None:
+    """So the tests above broke it, and restored it afterwards."""
     assert verdicts(tree) == dict.fromkeys(CONTRACTS, "KEPT")
 
 
-def test_every_contract_has_been_seen_to_fail() -> None:
-    """Who adds a contract adds the mistake that breaks it."""
+def test_every_contract_has_a_violation() -> None:
+    """A new contract needs one that breaks it."""
     assert {contract for contract, _ in VIOLATIONS} == CONTRACTS
 
 
 def test_the_contracts_cover_every_package() -> None:
-    """A new package must say which layer it is on."""
+    """A new package must be on a layer."""
     names = {Path(package).name for package in PACKAGES}
     settings = SETTINGS["tool"]["importlinter"]
     layers = next(contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")

@@ -1,4 +1,4 @@
-"""The names that users rely on."""
+"""Names that users rely on."""
 
 import tomllib
 from importlib.metadata import EntryPoint
@@ -43,13 +43,13 @@ CONTRACT = {
     "MAX_TEMPLATES": 8,
     "MAX_REPLICAS": 1000,
 }
-"""The contract of the design, written out once more: who changes a name changes it twice, on purpose."""
+"""The names of the design, repeated here, so that a change of one is deliberate."""
 
 EXECUTABLES = {"cpg-operator", "cpg-scheduler", "kubectl-cpg", "cpg-lab"}
 
 
 def test_names_are_those_of_the_contract() -> None:
-    """Manifests, labels on running pods and other people's controllers hold them; none may change, none be missing."""
+    """Manifests, labels of running pods and other controllers contain them, so none may change or be missing."""
     assert {name: value for name, value in vars(names).items() if name.isupper()} == CONTRACT
 
 
@@ -63,7 +63,7 @@ def test_kinds_are_those_of_the_contract() -> None:
 
 
 def test_executables_are_those_of_the_contract() -> None:
-    """No command has another name, and each is there to be called."""
+    """Each is callable, and no other is installed."""
     scripts: dict[str, str] = PROJECT["scripts"]
     assert scripts.keys() <= EXECUTABLES
     points = [EntryPoint(name=name, value=value, group="console_scripts") for name, value in scripts.items()]
@@ -71,5 +71,5 @@ def test_executables_are_those_of_the_contract() -> None:
 
 
 def test_the_distribution_is_the_one_that_users_install() -> None:
-    """Its name, and the oldest Python that it runs on."""
+    """Its name, and the oldest supported Python."""
     assert (PROJECT["name"], PROJECT["requires-python"]) == ("kube-cpg", ">=3.11")

@@ -1,4 +1,4 @@
-"""The chart's rights and settings for every process of ours: who starts one, starts what its Deployment says."""
+"""Every process of ours in a cluster runs with the rights and settings of the chart's Deployments."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ ONE_SCHEDULER = {"scheduler": {"replicas": 1}, "operator": {"enabled": False}}
 
 
 class Installer:
-    """Brings the chart into clusters, without its pods; once into each, however many ask for it."""
+    """Installs the chart into clusters, without its pods and once per cluster."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without releases."""
         self._releases: dict[tuple[str, str, bytes], ChartRelease] = {}
 
     def __call__(self, cluster: Cluster, values: Mapping[str, object], namespace: str = "kube-cpg") -> ChartRelease:
-        """Return the chart with these values in a namespace; beside another one, it has no kinds and classes."""
+        """Return the release with these values; in another namespace it has no CRDs and no priority classes."""
         key = (cluster.url, namespace, msgspec.json.encode(values))
         if key not in self._releases:
             others = {"crds": {"install": False}, "priorityClass": {"create": False}}
@@ -33,7 +33,7 @@ class Installer:
 
     @contextmanager
     def scheduler(self, cluster: Cluster, folder: Path, **values: object) -> Iterator[Path]:
-        """Run one scheduler, and give its log; nothing must fail for it, and nothing be refused to it."""
+        """Run one scheduler and return its log; fail if an attempt fails or a request is forbidden."""
         release = self(cluster, {**ONE_SCHEDULER, **values})
         with Deployments(cluster.access, release.deployments, folder=folder) as running:
             ((pod,),) = running.pods.values()
@@ -46,5 +46,5 @@ class Installer:
 
 @pytest.fixture(scope="session")
 def install() -> Installer:
-    """Return how the chart gets into a cluster in its fast form."""
+    """Return the installer of the chart."""
     return Installer()

@@ -1,4 +1,4 @@
-"""The client against a real API server: watches that outlive it, leases, and writes with their conditions."""
+"""The client against a real API server: watches that survive its restart, leases, and conditional writes."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ async def connection(cluster: Cluster) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 async def namespace(connection: Connection, request: pytest.FixtureRequest) -> str:
-    """Make a namespace for one test, with the account that pods need."""
+    """Create a namespace for one test, with the service account that pods need."""
     name: str = request.node.name.replace("_", "-")[:60].strip("-")
     await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
     await connection.post(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
@@ -53,91 +53,93 @@ async def namespace(connection: Connection, request: pytest.FixtureRequest) -> s
 
 
 def body(name: str) -> dict[str, Any]:
-    """Build a pod that nobody schedules."""
-    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
+    """Return a pod for a scheduler that does not exist."""
+    spec = {"schedulerName": "none", "containers": [{"name": "main", "image": "none"}]}
     return {"metadata": {"name": name}, "spec": spec}
 
 
 class Mirror:
-    """A namespace's pods, as a reflector's changes tell, and as the server lists them."""
+    """A namespace's pods by a reflector's changes, to be compared with the server's list."""
 
     def __init__(self, connection: Connection, namespace: str) -> None:
-        self.told: dict[str, Pod] = {}
+        self.pods: dict[str, Pod] = {}
         self.failures: list[ClientError] = []
         self.path = PODS.path(namespace)
         self._connection = connection
-        self._awaited: dict[str, Pod] = {}
-        self._true = asyncio.Event()
+        self._expected: dict[str, Pod] = {}
+        self._equal = asyncio.Event()
         source = Source(resource=PODS, kind=Pod, project=keep_whole, namespace=namespace)
         self.reflector = Reflector(connection, source, self._change, on_failure=self._fail)
 
     def _change(self, change: Change[Pod]) -> None:
         match change:
             case Added(key, new) | Modified(key, _, new):
-                self.told[key] = new
+                self.pods[key] = new
             case Deleted(key):
-                del self.told[key]
+                del self.pods[key]
         self._check()
 
     def _check(self) -> None:
-        (self._true.set if self._awaited == self.told else self._true.clear)()
+        (self._equal.set if self._expected == self.pods else self._equal.clear)()
 
     def _fail(self, error: ClientError, _: float) -> None:
         self.failures.append(error)
 
     async def create(self, *names: str) -> None:
-        """Create pods, and be sure that they were."""
+        """Create pods; fail if one cannot be created."""
         outcome = await create_all(self._connection, ((self.path, body(name)) for name in names))
         assert outcome.failures == ()
 
-    async def comes_true(self) -> None:
-        """Wait until the changes have led to what the server has."""
+    async def await_equal(self) -> None:
+        """Wait until the changes have led to the server's state."""
         items = (await list_all(self._connection, self.path)).items
         pods = [msgspec.json.decode(item, type=Pod) for item in items]
-        self._awaited = {pod.metadata.key: pod for pod in pods}
+        self._expected = {pod.metadata.key: pod for pod in pods}
         self._check()
         async with asyncio.timeout(10):
-            await self._true.wait()
-        assert self.told == dict(self.reflector.objects)
+            await self._equal.wait()
+        assert self.pods == dict(self.reflector.objects)
 
 
 async def compact(cluster: Cluster, connection: Connection) -> None:
-    """Make etcd forget all versions but the latest."""
+    """Make etcd drop all versions except the latest."""
     version = (await list_all(connection, NAMESPACES.path())).resource_version
     async with Connection(Endpoint(server=cluster._running.url("etcd"))) as etcd:
         await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
 
 
-async def refusal(doing: Any) -> ApiError:  # noqa: ANN401  # any of the writes
-    """Return how the server refuses."""
+async def error_of(doing: Any) -> ApiError:  # noqa: ANN401  # any of the writes
+    """Return the error of a request."""
     with pytest.raises(ApiError) as caught:
         await doing
     return caught.value
 
 
-async def test_changes_lead_to_what_the_server_has(connection: Connection, namespace: str) -> None:
-    """While pods by the hundred come, are bound, change and go."""
+async def test_changes_lead_to_the_servers_state(connection: Connection, namespace: str) -> None:
+    """While hundreds of pods are created, bound, changed and deleted."""
     mirror = Mirror(connection, namespace)
     await mirror.create(*(f"first-{number}" for number in range(100)))
     async with Informers(mirror.reflector) as informers:
         await informers.wait_synced()
-        assert len(mirror.told) == 100
+        assert len(mirror.pods) == 100
         await mirror.create(*(f"second-{number}" for number in range(100)))
-        await mirror.comes_true()
-        pods = [pod.metadata for pod in mirror.told.values()]
+        await mirror.await_equal()
+        pods = [pod.metadata for pod in mirror.pods.values()]
         await asyncio.gather(*(bind(connection, pod, f"node-{number}") for number, pod in enumerate(pods)))
         await asyncio.gather(*(delete_pod(connection, pod, grace_period_seconds=0) for pod in pods[::2]))
         await mirror.create(pods[0].name)
-        await mirror.comes_true()
-        again = mirror.told[pods[0].key]
+        await mirror.await_equal()
+        again = mirror.pods[pods[0].key]
         assert (again.metadata.uid == pods[0].uid, again.spec.node_name) == (False, "")
-        assert mirror.told[pods[1].key].spec.node_name == "node-1"
+        assert mirror.pods[pods[1].key].spec.node_name == "node-1"
     assert mirror.failures == []
     assert mirror.reflector.counts.lists == 1
 
 
-async def test_an_api_server_may_go_and_come_back(cluster: Cluster, connection: Connection, namespace: str) -> None:
-    """Even with its history compacted: what happened meanwhile is not lost, and an old version is plainly gone."""
+async def test_a_reflector_survives_a_restart_of_the_api_server(
+    cluster: Cluster, connection: Connection, namespace: str
+) -> None:
+    """Even with a compacted history: no change is lost, and a watch from an old version is answered with 410."""
     mirror = Mirror(connection, namespace)
     await mirror.create("before", "gone")
     async with Informers(mirror.reflector) as informers:
@@ -148,15 +150,15 @@ async def test_an_api_server_may_go_and_come_back(cluster: Cluster, connection: 
         await asyncio.to_thread(cluster.start_component, "apiserver")
         await mirror.create("after")
         await connection.delete(PODS.path(namespace, "gone"), {"gracePeriodSeconds": 0})
-        await mirror.comes_true()
-        assert {pod.metadata.name for pod in mirror.told.values()} == {"before", "after"}
+        await mirror.await_equal()
+        assert {pod.metadata.name for pod in mirror.pods.values()} == {"before", "after"}
         assert informers.longest_silence(connection.timing.clock()) < 10
     async with aclosing(watch(connection, PODS.path(), "1")) as events:
-        assert (await refusal(anext(events))).is_gone
+        assert (await error_of(anext(events))).is_gone
 
 
-async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namespace: str) -> None:
-    """At once from a leader that ends, after the lease's duration from one that dies, never to two at a time."""
+async def test_leadership_passes_from_one_process_to_the_next(connection: Connection, namespace: str) -> None:
+    """At once when the leader ends, after the lease duration when it dies, and never to two at a time."""
     settings = LeaseSettings(lease_duration=3, renew_deadline=2, retry_period=0.4)
     leading: list[str] = []
     times: dict[str, float] = {}
@@ -199,7 +201,7 @@ async def test_the_lead_goes_from_one_to_the_next(connection: Connection, namesp
 
 
 async def test_writes_take_effect_and_are_conditional(connection: Connection, namespace: str) -> None:
-    """On conditions, nominations, bindings and deletions; a namesake with another UID is safe from all of them."""
+    """Conditions, nominations, bindings and deletions; a pod of the same name with another UID is safe from them."""
     path = PODS.path(namespace, "web")
     made = msgspec.json.decode(await connection.post(PODS.path(namespace), body("web")), type=Pod).metadata
     namesake = msgspec.structs.replace(made, uid="00000000-0000-0000-0000-000000000000")
@@ -207,7 +209,7 @@ async def test_writes_take_effect_and_are_conditional(connection: Connection, na
     async def now() -> Pod:
         return msgspec.json.decode(await connection.get(path), type=Pod)
 
-    failed = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="too big")
+    failed = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="too large")
     await set_pod_status(connection, made, failed, PodCondition(type="Other", status="True"), nominated_node="n1")
     await set_pod_status(connection, made, PodCondition(type="PodScheduled", status="False", reason="Waiting"))
     status = (await now()).status
@@ -233,16 +235,16 @@ async def test_writes_take_effect_and_are_conditional(connection: Connection, na
         bind(connection, namesake, "n1"),
         delete_pod(connection, namesake),
     ):
-        assert (await refusal(refused)).is_conflict
+        assert (await error_of(refused)).is_conflict
     await bind(connection, made, "n1")
-    assert (await refusal(bind(connection, made, "n2"))).is_conflict
+    assert (await error_of(bind(connection, made, "n2"))).is_conflict
     assert (await now()).spec.node_name == "n1"
     await delete_pod(connection, made, grace_period_seconds=0)
-    assert (await refusal(connection.get(path))).is_not_found
+    assert (await error_of(connection.get(path))).is_not_found
 
 
 async def test_events_are_accepted(connection: Connection, namespace: str) -> None:
-    """With a note at its longest, about an object with the longest name there is."""
+    """With the longest note, about an object with the longest name."""
     target = ObjectMeta(name="x" * 253, namespace=namespace, uid="u-1")
     event = Event(
         type="Warning", reason="FailedScheduling", action="Scheduling", note="ä" * 2000, controller="c/d", instance="i"

@@ -1,4 +1,4 @@
-"""The fast form: what a pod template says, run as a process with its account's token."""
+"""Pod templates run as processes with a token of their service account."""
 
 import json
 from collections.abc import Iterator
@@ -20,23 +20,23 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 began = time.monotonic()
-told = {"words": sys.argv[1:], "environment": dict(os.environ), "file": Path(sys.argv[1]).read_text()}
+received = {"arguments": sys.argv[1:], "environment": dict(os.environ), "file": Path(sys.argv[1]).read_text()}
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         ready = self.path != "/ready" or time.monotonic() - began > 0.5
         self.send_response(200 if ready else 503)
         self.end_headers()
-        self.wfile.write(json.dumps(told).encode() if ready else b"not yet")
+        self.wfile.write(json.dumps(received).encode() if ready else b"not yet")
 
-host, port = told["file"].split()[1].rsplit(":", 1)
+host, port = received["file"].split()[1].rsplit(":", 1)
 HTTPServer((host, int(port)), Handler).serve_forever()
 """
 Plain = dict[str, Any]
 
 
 def owner(code: str, kind: str = "Deployment", replicas: int = 1, **container: Any) -> Plain:
-    """Return what makes pods that run some Python; each has a settings file and a port."""
+    """Return a Deployment or Job of pods that run Python code; each has a settings file and a port."""
     plain = {
         "name": "main",
         "command": ["python3", "-c", code],
@@ -55,7 +55,7 @@ def owner(code: str, kind: str = "Deployment", replicas: int = 1, **container: A
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with an account and a settings file."""
+    """Run a cluster with a service account and a settings file."""
     with Cluster(ClusterSpec()) as running:
         running.kubectl("create", "serviceaccount", "some")
         running.kubectl("create", "configmap", "some", "--from-literal=settings.yaml=listen: :8080")
@@ -63,25 +63,25 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_a_process_gets_what_a_container_would(cluster: Cluster, tmp_path: Path) -> None:
-    """Its words, its variables, its files and its account; each replica a port of its own, and nothing of ours."""
+    """Arguments, variables, files and token; each replica has a port of its own, and none of our environment."""
     with Deployments(cluster.access, [owner(SERVER, replicas=2)], folder=tmp_path) as running:
         pods = running.pods["some"]
         assert len({pod.url("web") for pod in pods}) == 2
         for pod in pods:
-            told = json.loads(pod.get("/", "web")[1])
-            assert told["words"][0].endswith(f"{pod.name}/etc/some/settings.yaml")
-            assert told["file"] == f"listen: {pod.url('web').removeprefix('http://')}"
-            assert told["environment"]["ME"] == pod.name
-            assert told["environment"]["KUBECONFIG"] == str(pod.kubeconfig)
-            assert "VIRTUAL_ENV" not in told["environment"]
-            who = cluster.kubectl("auth", "whoami", "--kubeconfig", str(pod.kubeconfig), "-o", "json").stdout
-            assert json.loads(who)["status"]["userInfo"]["username"] == "system:serviceaccount:default:some"
+            received = json.loads(pod.get("/", "web")[1])
+            assert received["arguments"][0].endswith(f"{pod.name}/etc/some/settings.yaml")
+            assert received["file"] == f"listen: {pod.url('web').removeprefix('http://')}"
+            assert received["environment"]["ME"] == pod.name
+            assert received["environment"]["KUBECONFIG"] == str(pod.kubeconfig)
+            assert "VIRTUAL_ENV" not in received["environment"]
+            identity = cluster.kubectl("auth", "whoami", "--kubeconfig", str(pod.kubeconfig), "-o", "json").stdout
+            assert json.loads(identity)["status"]["userInfo"]["username"] == "system:serviceaccount:default:some"
             assert pod.is_alive()
     assert [pod.process.alive for pod in pods] == [False, False]
 
 
-def test_who_does_not_become_ready_is_told_with_his_last_words(cluster: Cluster, tmp_path: Path) -> None:
-    """And nothing of it is left running."""
+def test_a_pod_that_does_not_become_ready_raises_with_its_log(cluster: Cluster, tmp_path: Path) -> None:
+    """And no process is left."""
     deployment = owner("import sys; sys.exit('broken on purpose')")
     running = Deployments(cluster.access, [deployment], folder=tmp_path)
     with pytest.raises(StartError, match="broken on purpose"), running:
@@ -90,7 +90,7 @@ def test_who_does_not_become_ready_is_told_with_his_last_words(cluster: Cluster,
 
 
 def test_a_job_is_run_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
-    """A good one is over then, a bad one says why; a program that is not there is named."""
+    """It returns the finished pod, or raises with its log; a missing program is named."""
     job = run_job(cluster.access, owner("print('done')", "Job"), folder=tmp_path)
     assert job.process.output() == "done\n"
     with pytest.raises(LabError, match="a bad end"):

@@ -1,4 +1,4 @@
-"""The lab with real programs: clusters come up fast, are what was asked for, and leave nothing behind."""
+"""The lab with real programs: clusters start fast, match their spec, and leave nothing behind."""
 
 import contextlib
 import json
@@ -38,14 +38,14 @@ with Cluster() as cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with everything in it, for all tests that do not harm it."""
+    """Run a cluster with all components, for all tests that do not damage it."""
     with Cluster(FULL) as running:
         yield running
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep passing clusters, and labs, in a folder of this test."""
+    """Keep temporary clusters and labs in a folder of this test."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("KUBE_CPG_LAB", str(tmp_path / "labs"))
@@ -53,24 +53,24 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pod(name: str, **spec: object) -> str:
-    """Give a pod as JSON."""
+    """Return a pod as JSON."""
     body = {"containers": [{"name": "main", "image": "none"}], **spec}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
 
 
 def field(cluster: Cluster, kind: str, name: str, path: str) -> str:
-    """Read one field of an object."""
+    """Return one field of an object."""
     return cluster.kubectl("get", kind, name, "-o", f"jsonpath={{{path}}}").stdout
 
 
 def identities(cluster: Cluster) -> list[ProcessIdentity]:
-    """Give who a cluster's processes are."""
+    """Return the identities of a cluster's processes."""
     found = [process.identity for process in cluster.processes.values()]
     return [identity for identity in found if identity is not None]
 
 
 def await_gone(gone: list[ProcessIdentity]) -> None:
-    """Wait until no process lives."""
+    """Wait until none of the processes runs."""
     deadline = time.monotonic() + 15
     while any(identity.is_running() for identity in gone):
         assert time.monotonic() < deadline
@@ -78,30 +78,30 @@ def await_gone(gone: list[ProcessIdentity]) -> None:
 
 
 def served(cluster: Cluster, group_version: str) -> bool:
-    """Tell whether the API server serves a group and version."""
+    """Return whether the API server serves a group and version."""
     return group_version in cluster.kubectl("api-versions").stdout.split()
 
 
-def test_ready_within_ten_seconds(temporary: Path) -> None:
-    """With the programs built, a cluster is ready in less than ten seconds, and gone without a trace after it."""
+def test_a_cluster_is_ready_within_ten_seconds(temporary: Path) -> None:
+    """With all programs built; afterwards it leaves nothing."""
     building.ensure(ClusterSpec().programs())
     began = time.monotonic()
     with Cluster() as running:
         assert time.monotonic() - began < 10
         assert running.kubectl("get", "namespace", "default", "-o", "name").stdout == "namespace/default\n"
         assert not served(running, "scheduling.k8s.io/v1alpha3")
-        everyone, folder = identities(running), running.kubeconfig.parent
-        assert len(everyone) == 2
+        processes, folder = identities(running), running.kubeconfig.parent
+        assert len(processes) == 2
         assert folder.is_relative_to(temporary)
         assert running.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert not any(identity.is_running() for identity in everyone)
+    assert not any(identity.is_running() for identity in processes)
     assert not folder.exists()
     with pytest.raises(StartError, match="does not run"):
         _ = running.url
 
 
-def test_two_clusters_at_once(temporary: Path) -> None:
-    """Clusters of two versions run side by side, and know nothing of each other."""
+def test_two_clusters_are_independent(temporary: Path) -> None:
+    """Clusters of two versions run at the same time."""
     oldest = ClusterSpec(kubernetes="1.30", components=("kwok",), nodes=(NodePool.parse("1 node"),))
     old, new = Cluster(oldest), Cluster()
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as pool:
@@ -118,19 +118,19 @@ def test_two_clusters_at_once(temporary: Path) -> None:
 
 
 def test_an_exception_ends_the_cluster_and_keeps_its_logs(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failure within the block nothing runs, the data is gone, and the error says where the logs are."""
+    """No process runs, the data is removed, and the error has the folder of the logs."""
     monkeypatch.setattr(folders, "kept_logs", lambda: temporary / "kept")
-    everyone: list[ProcessIdentity] = []
+    processes: list[ProcessIdentity] = []
 
     def fail() -> None:
         with Cluster() as running:
-            everyone.extend(identities(running))
+            processes.extend(identities(running))
             raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as caught:
         fail()
-    assert len(everyone) == 2
-    assert not any(identity.is_running() for identity in everyone)
+    assert len(processes) == 2
+    assert not any(identity.is_running() for identity in processes)
     assert not any(path.is_dir() for path in folders.temporary_clusters().iterdir())
     (note,) = caught.value.__notes__
     kept = Path(note.rpartition(" ")[2])
@@ -139,31 +139,31 @@ def test_an_exception_ends_the_cluster_and_keeps_its_logs(temporary: Path, monke
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_nothing_is_left_of_an_owner_that_ends(number: signal.Signals, temporary: Path) -> None:
-    """Ctrl-C and kill -9 of the owner end all processes; the data goes at once, or with the next lab."""
+    """Ctrl-C and kill -9 of the owner end all processes; the data is removed at once, or by the next lab."""
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:  # noqa: S603
         assert owner.stdout is not None
         folder, pids = json.loads(owner.stdout.readline())
-        everyone = [identity for identity in map(ProcessIdentity.of, pids) if identity is not None]
-        assert len(everyone) == len(pids) == 2
+        processes = [identity for identity in map(ProcessIdentity.of, pids) if identity is not None]
+        assert len(processes) == len(pids) == 2
         assert Path(folder).is_relative_to(temporary)
         owner.send_signal(number)
         owner.wait(20)
-    await_gone(everyone)
+    await_gone(processes)
     if number is signal.SIGKILL:
-        Lab("any").down()  # whatever the command, it clears what the dead left
+        Lab("any").down()  # every command removes orphans
     assert not Path(folder).exists()
 
 
 def test_native_gates_serve_the_native_api(cluster: Cluster) -> None:
-    """With the native gates the alpha API of pod groups is there, and pods keep their group."""
+    """The alpha API of pod groups is served, and pods keep their group."""
     assert served(cluster, "scheduling.k8s.io/v1alpha3")
     cluster.kubectl("apply", "-f", "-", input=pod("grouped", schedulingGroup={"podGroupName": "g"}, nodeName="no"))
     assert field(cluster, "pod", "grouped", ".spec.schedulingGroup.podGroupName") == "g"
     cluster.kubectl("delete", "pod", "grouped", "--force", "--wait=false")
 
 
-def test_nodes_are_ready_where_they_should_be(cluster: Cluster) -> None:
-    """The nodes of the description are there, ready, labelled by place and tainted."""
+def test_nodes_match_their_description(cluster: Cluster) -> None:
+    """They are ready, and have the labels of their position and the taints."""
     names = cluster.kubectl("get", "nodes", "-o", "name").stdout.split()
     assert names == [f"node/{name}" for name in NODES.names()]
     ready = cluster.kubectl("get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')
@@ -174,9 +174,9 @@ def test_nodes_are_ready_where_they_should_be(cluster: Cluster) -> None:
     assert "PreferNoSchedule" in field(cluster, "node", "node-1-2-1", ".spec.taints")
 
 
-def test_a_pod_bound_by_hand_runs_and_goes(cluster: Cluster) -> None:
-    """A pod that is bound without any scheduler runs on its node, and is gone soon after it is deleted."""
-    cluster.kubectl("apply", "-f", "-", input=pod("by-hand", schedulerName="nobody"))
+def test_a_bound_pod_runs_until_it_is_deleted(cluster: Cluster) -> None:
+    """Without any scheduler; it is gone soon after its deletion."""
+    cluster.kubectl("apply", "-f", "-", input=pod("by-hand", schedulerName="none"))
     target = {"apiVersion": "v1", "kind": "Node", "name": "node-2-1-2"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "by-hand"}, "target": target}
     path = "/api/v1/namespaces/default/pods/by-hand/binding"
@@ -189,8 +189,8 @@ def test_a_pod_bound_by_hand_runs_and_goes(cluster: Cluster) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_the_peer_binds_a_pod(cluster: Cluster) -> None:
-    """Kubernetes' own scheduler binds a pod, and kwok runs it."""
+def test_kube_scheduler_binds_a_pod(cluster: Cluster) -> None:
+    """And kwok runs it."""
     cluster.kubectl("apply", "-f", "-", input=pod("by-peer"))
     cluster.wait(lambda: field(cluster, "pod", "by-peer", ".status.phase") == "Running", 10, "running")
     assert field(cluster, "pod", "by-peer", ".spec.nodeName") in NODES.names()
@@ -198,7 +198,7 @@ def test_the_peer_binds_a_pod(cluster: Cluster) -> None:
 
 
 def test_access_is_verified_and_limited(cluster: Cluster) -> None:
-    """The certificate verifies with our authority only, and a service account may do nothing it was not given."""
+    """Only our authority verifies the certificate, and a new service account has no rights."""
     request = urllib.request.Request(f"{cluster.url}/readyz")  # noqa: S310  # https, ours
     trusting = ssl.create_default_context(cafile=str(cluster.ca_file))
     with urllib.request.urlopen(request, context=trusting) as answer:  # noqa: S310
@@ -211,8 +211,8 @@ def test_access_is_verified_and_limited(cluster: Cluster) -> None:
     assert answer_no.stdout == "no\n"
 
 
-def test_components_can_be_crashed_and_started_again(cluster: Cluster) -> None:
-    """A component that is killed counts as dead, and works again at the same address when started again."""
+def test_components_can_be_killed_and_started_again(cluster: Cluster) -> None:
+    """A killed component is reported as dead, and works again on the same port."""
     cluster.kill_component("kwok")
     assert cluster.dead() == {"kwok": -signal.SIGKILL}
     with pytest.raises(LabError, match="waiting for nothing, but kwok died"):
@@ -227,7 +227,7 @@ def test_components_can_be_crashed_and_started_again(cluster: Cluster) -> None:
 
 
 def test_a_named_lab_outlives_the_command(temporary: Path) -> None:
-    """A lab runs until taken down, is found again, tells of deaths, starts afresh after one, and leaves nothing."""
+    """Later commands find it, report dead components and replace a dead lab; after `down` nothing is left."""
     spec = ClusterSpec(components=("kwok",), nodes=(NodePool.parse("2 nodes"),))
     lab = Lab("named")
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What is fetched for the image, whatever Python fetches it."""
+"""The packages of the image, whatever Python fetches them."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ never==4.0 ; platform_system == 'Windows' \\
 
 
 @pytest.mark.parametrize(("python", "other"), [("3.11", "old==2.0"), ("3.13", "new==3.0")])
-def test_a_lock_is_read_for_the_python_of_the_image(python: str, other: str) -> None:
-    """Not for the one that reads it; what is left has its hashes and no condition that pip could judge otherwise."""
+def test_a_lock_is_evaluated_for_the_python_of_the_image(python: str, other: str) -> None:
+    """Its entries have hashes and no markers, which pip could evaluate otherwise."""
     lines = images.chosen(LOCK, python).splitlines()
     assert [line.removesuffix(" \\") for line in lines if "==" in line] == ["one==1.0", other]
     assert not any(";" in line for line in lines)
@@ -32,8 +32,8 @@ def test_a_lock_is_read_for_the_python_of_the_image(python: str, other: str) -> 
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_nothing_comes_without_a_hash_or_twice(python: str) -> None:
-    """All that the image is made of, pip included, is one version by its digests."""
+def test_every_package_has_hashes_and_one_version(python: str) -> None:
+    """Including pip."""
     text = "".join(images.chosen(lock.read_text("utf-8"), python) for lock in images.LOCKS)
     lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
     names = [line.partition("==")[0] for line in lines if not line.startswith(" ")]
@@ -44,6 +44,6 @@ def test_nothing_comes_without_a_hash_or_twice(python: str) -> None:
 
 
 def test_the_time_of_an_image_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for any reproducible build; else it is that of the commit."""
+    """As for any reproducible build; by default it is the time of the commit."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     assert images.created() == "1970-01-02T00:00:00+00:00"

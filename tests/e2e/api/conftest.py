@@ -1,7 +1,6 @@
 """Cases from YAML, and the API servers that they run against.
 
-A case is an object, what is done to it, and what the API server has to say about the last step. Adding one
-needs no Python; ``cases/README.md`` tells what a case may hold.
+A session runs one API server for each version that we support and one for the native API.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ Object = dict[str, Any]
 
 
 class Native(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where scheduling.k8s.io is different, and why; ``skip`` where it has nothing to compare with."""
+    """Differences of scheduling.k8s.io, and their reason; ``skip`` where there is nothing to compare."""
 
     why: str
     expect: Expectation | None = None
@@ -46,7 +45,7 @@ class Native(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One object and what becomes of it; the fields are explained in ``cases/README.md``."""
+    """One object and the expected answer; ``cases/README.md`` explains the fields."""
 
     name: str
     rule: str = ""
@@ -68,12 +67,12 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """What pytest calls the case."""
+        """The name of the case in pytest."""
         return f"{self.file}-{self.rule or 'extra'}-{self.name}".replace(" ", "-")
 
     @property
     def object_name(self) -> str:
-        """The object's name, unless the case gives it one of its own."""
+        """The name of the object, from the case or generated."""
         return str(self.body["metadata"]["name"])
 
     @property
@@ -83,7 +82,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return {"metadata": {"name": f"{self.file}-{self.index}"}, **given}
 
     def on_native(self) -> "Case":
-        """Return the same case with what the native API is expected to do; wording is not compared, fields are."""
+        """Return the case with the answer expected from the native API; messages are not compared, fields are."""
         if self.native is None:
             return msgspec.structs.replace(self, message="")
         return msgspec.structs.replace(
@@ -96,7 +95,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CaseFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A file of cases about one kind, all made from one valid object."""
+    """A file of cases of one kind, all derived from one valid object."""
 
     kind: Literal["Workload", "PodGroup", "CompositePodGroup"]
     base: Object
@@ -118,7 +117,7 @@ def merged(base: Object, patch: Object) -> Object:
 
 
 def load_cases() -> Iterator[Case]:
-    """Yield the cases of all files, each knowing where it is from."""
+    """Yield the cases of all files, each with its file and index."""
     for path in sorted(CASES.glob("*.yaml")):
         file = msgspec.convert(yaml.safe_load(path.read_text()), CaseFile)
         for index, case in enumerate(file.cases):
@@ -131,7 +130,7 @@ COMPARABLE_CASES = tuple(case for case in ALL_CASES if case.native is None or no
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that wants a case one after the other."""
+    """Parametrize tests that take a case."""
     for fixture, cases in (("case", ALL_CASES), ("comparable_case", COMPARABLE_CASES)):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, cases, ids=[case.id for case in cases])
@@ -145,11 +144,11 @@ class Api:
         self.group = group
 
     def path(self, kind: str, *rest: str) -> str:
-        """Return the path of a kind in the default namespace, or of what is below it."""
+        """Return the path of a kind in the default namespace, or of something below it."""
         return "/".join((f"/apis/{self.group}/{VERSION}/namespaces/default/{PLURALS[kind]}", *rest))
 
     async def create(self, kind: str, body: Object, validation: str = "Strict") -> Object:
-        """Create an object; unknown fields are refused unless told otherwise."""
+        """Create an object; by default unknown fields are refused."""
         whole = {"apiVersion": f"{self.group}/{VERSION}", "kind": kind, **body}
         return decoded(await self.connection.post(self.path(kind), whole, {"fieldValidation": validation}))
 
@@ -160,7 +159,7 @@ class Api:
     async def change(
         self, kind: str, name: str, patch: Object | list[Object], *below: str, validation: str = "Strict"
     ) -> Object:
-        """Patch an object, or a subresource of it: a list is a JSON patch, anything else a merge patch."""
+        """Patch an object or a subresource of it: a list is a JSON patch, anything else a merge patch."""
         path, params = self.path(kind, name, *below), {"fieldValidation": validation}
         if isinstance(patch, list):
             return decoded(await self.connection.patch(path, patch, JSON_PATCH, params=params))
@@ -176,7 +175,7 @@ class Api:
             await self._served(kind)
 
     async def add_classes(self) -> None:
-        """Add the priority classes that cases name; the native API asks for them."""
+        """Create the priority classes of the cases; the native API requires them."""
         for name, value, policy in PRIORITY_CLASSES:
             body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
             await self.connection.post("/apis/scheduling.k8s.io/v1/priorityclasses", body)
@@ -195,20 +194,20 @@ class Api:
 
 
 def decoded(answer: bytes) -> Object:
-    """Return an answer as the JSON object that it is."""
+    """Return an answer as a JSON object."""
     return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 @pytest.fixture(scope="session", params=["1.37", "1.30"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Start an API server of the newest and of the oldest version that we claim."""
+    """Run an API server of the newest and of the oldest supported version."""
     with Cluster(ClusterSpec(kubernetes=request.param)) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    """Install our API as the generated files define it."""
+    """Install our API from the generated files."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         served = Api(connection)
         await served.add_classes()
@@ -218,7 +217,7 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def native_api() -> AsyncIterator[Api]:
-    """Start an API server of 1.37 whose gates are on, and reach the native API there."""
+    """Run an API server of 1.37 with the native feature gates, and access its native API."""
     with Cluster(ClusterSpec(gates="native")) as running:
         async with Connection.from_kubeconfig(running.kubeconfig) as connection:
             served = Api(connection, NATIVE_GROUP)
@@ -228,18 +227,18 @@ async def native_api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 def cases() -> tuple[Case, ...]:
-    """Give all cases at once."""
+    """Return all cases."""
     return ALL_CASES
 
 
 @pytest.fixture(params=FULL.items(), ids=list(FULL))
 def full(request: pytest.FixtureRequest) -> tuple[str, Object]:
-    """Give a kind, and an object of it in which every field is set."""
+    """Return a kind, and an object of it with every field set."""
     kind, body = request.param
     return kind, body
 
 
 @pytest.fixture
 def crd_files() -> dict[str, Path]:
-    """Give the file that defines each kind."""
+    """Return the file of each kind's definition."""
     return {kind: CRDS / f"{GROUP}_{plural}.yaml" for kind, plural in PLURALS.items()}

@@ -1,4 +1,4 @@
-"""The kinds, used by the Python clients that users have: the official one, and pykube-ng."""
+"""Our kinds with the Python clients of users: the official one, and pykube-ng."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ API_VERSION = "scheduling.cpg.dev/v1alpha3"
 
 
 class PodGroup(pykube.objects.NamespacedAPIObject):  # type: ignore[misc]  # its base is of no known type
-    """A PodGroup, as somebody declares it who writes with pykube-ng."""
+    """A PodGroup as users of pykube-ng declare it."""
 
     version = API_VERSION
     endpoint = "podgroups"
@@ -32,8 +32,8 @@ def body(name: str) -> dict[str, Any]:
     }
 
 
-async def test_the_official_client_creates_reads_and_is_refused(cluster: Cluster) -> None:
-    """What it creates has its defaults, and a mistake comes back as 422 with the field in it."""
+async def test_the_official_client_creates_and_reads_groups(cluster: Cluster) -> None:
+    """A new object has its defaults, and an invalid one is refused with 422 and the name of the field."""
     config.load_kube_config(config_file=str(cluster.kubeconfig))  # type: ignore[no-untyped-call]  # so it is
     with client.ApiClient() as connection:
         groups = client.CustomObjectsApi(connection)
@@ -52,8 +52,8 @@ async def test_the_official_client_creates_reads_and_is_refused(cluster: Cluster
     assert "must specify one of: `basic`, `gang`" in str(refused.value.body)
 
 
-async def test_pykube_creates_patches_and_lists(cluster: Cluster) -> None:
-    """The minimum of a group can be changed with it, and a list finds the group."""
+async def test_pykube_creates_patches_and_lists_groups(cluster: Cluster) -> None:
+    """A patch changes the minimum of a group, and a list finds the group."""
     connection = pykube.HTTPClient(pykube.KubeConfig.from_file(str(cluster.kubeconfig)))
     group = PodGroup(connection, body("pykube"))
     group.create()

@@ -1,4 +1,4 @@
-"""What nobody sends by accident: the widest tree, the longest list, the wrong type in every place."""
+"""Hostile objects: the widest tree, the longest list, a wrong type in every field."""
 
 import asyncio
 import copy
@@ -24,7 +24,7 @@ BASIC: Object = {"basic": {}}
 
 
 def widest_tree() -> Object:
-    """Return a Workload with as many templates as the lists admit, their names as long as they can be."""
+    """Return a Workload with as many templates as the lists allow, with the longest names."""
     numbers = itertools.count()
 
     def template(levels: int) -> Object:
@@ -41,7 +41,7 @@ def widest_tree() -> Object:
 
 
 async def refusal(api: "Api", kind: str, body: Object, validation: str = "Strict") -> ApiError | None:
-    """Return how the API server refuses an object, None where it does not."""
+    """Return the error of the API server for an object, or None if it is accepted."""
     try:
         await api.create(kind, {"metadata": {"generateName": "hostile-"}, **body}, validation)
     except ApiError as error:
@@ -49,12 +49,12 @@ async def refusal(api: "Api", kind: str, body: Object, validation: str = "Strict
     return None
 
 
-def places(value: object, path: Path = ()) -> Iterator[Path]:
+def paths(value: object, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every value inside a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
         yield (*path, key)
-        yield from places(item, (*path, key))
+        yield from paths(item, (*path, key))
 
 
 def value_at(whole: object, path: Path) -> object:
@@ -72,7 +72,7 @@ def replaced(whole: Object, path: Path, value: object) -> Object:
 
 
 async def test_the_widest_tree_is_accepted_and_can_be_updated(api: "Api") -> None:
-    """All that the lists admit is within the limits of the API server, on creation and afterwards."""
+    """Objects within the limits of all lists are within the limits of the API server, also for updates."""
     tree = widest_tree()
     tree["spec"]["compositePodGroupTemplates"][7]["schedulingPolicy"] = {"gang": {"minGroupCount": 1}}
     await api.create("Workload", tree)
@@ -80,8 +80,8 @@ async def test_the_widest_tree_is_accepted_and_can_be_updated(api: "Api") -> Non
     await api.change("Workload", "widest", [{"op": "replace", "path": path, "value": 2}])
 
 
-async def test_one_name_twice_in_the_widest_tree_is_found(api: "Api") -> None:
-    """Names far from each other are compared too, and the refusal says which one it is."""
+async def test_a_duplicate_name_in_the_widest_tree_is_refused(api: "Api") -> None:
+    """Names in different branches are compared too, and the error names the duplicate."""
     tree = widest_tree()
     tree["metadata"]["name"] = "twice"
     first, *_, last = tree["spec"]["compositePodGroupTemplates"]
@@ -93,7 +93,7 @@ async def test_one_name_twice_in_the_widest_tree_is_found(api: "Api") -> None:
 
 @pytest.mark.parametrize("levels", [5, 8, 60])
 async def test_a_deep_tree_is_refused_with_the_reason(api: "Api", levels: int) -> None:
-    """However deep a tree is, the refusal says how deep it may be, also when unknown fields are ignored."""
+    """The error has the maximum depth, whatever the depth, also when unknown fields are ignored."""
     tree: Object = {
         "name": "leaf",
         "schedulingPolicy": BASIC,
@@ -108,7 +108,7 @@ async def test_a_deep_tree_is_refused_with_the_reason(api: "Api", levels: int) -
 
 
 async def test_long_lists_are_refused(api: "Api") -> None:
-    """Ten thousand templates, claims or conditions are too many, and the server lives on."""
+    """Ten thousand templates, claims or conditions are refused, and the server survives."""
     templates = [{"name": f"t{number}", "schedulingPolicy": BASIC} for number in range(10_000)]
     flat = await refusal(api, "Workload", {"spec": {"podGroupTemplates": templates}})
     claims = [{"name": f"c{number}", "resourceClaimName": "x"} for number in range(10_000)]
@@ -121,7 +121,7 @@ async def test_long_lists_are_refused(api: "Api") -> None:
 
 
 async def test_long_strings_are_refused(api: "Api") -> None:
-    """A megabyte where a name belongs is refused for its length."""
+    """A name of a megabyte is refused for its length."""
     error = await refusal(api, "PodGroup", {"spec": {"schedulingPolicy": BASIC, "priorityClassName": "a" * 1_000_000}})
     assert error is not None
     assert "Too long" in error.message
@@ -129,7 +129,7 @@ async def test_long_strings_are_refused(api: "Api") -> None:
 
 @pytest.mark.parametrize(("field", "longest"), [("reason", 1024), ("message", 32768), ("type", 316)])
 async def test_conditions_have_the_usual_limits(api: "Api", field: str, longest: int) -> None:
-    """Reason, message and type may be as long as in every Kubernetes API, and not a letter longer (rule L35)."""
+    """Reason, message and type have the same maximum length as in every Kubernetes API."""
     await api.create("PodGroup", {"metadata": {"name": f"long-{field}"}, "spec": {"schedulingPolicy": BASIC}})
     condition = {"type": "X", "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     fits, too_long = ({"conditions": [condition | {field: "a" * length}]} for length in (longest, longest + 1))
@@ -139,32 +139,32 @@ async def test_conditions_have_the_usual_limits(api: "Api", field: str, longest:
 
 
 async def test_the_full_object_is_accepted(api: "Api", full: "tuple[str, Object]") -> None:
-    """What the next tests spoil in every place is valid as it is."""
+    """The next tests change one value of it at a time, so it must be valid."""
     assert await refusal(api, *full) is None
 
 
-async def test_a_wrong_type_in_any_place_is_refused(api: "Api", full: "tuple[str, Object]") -> None:
-    """No field takes a value of another type, and none takes a fraction."""
+async def test_a_wrong_type_in_any_field_is_refused(api: "Api", full: "tuple[str, Object]") -> None:
+    """No field accepts a value of another type, and none accepts a fraction."""
     kind, body = full
     wrong: tuple[object, ...] = (True, 1.5, "x", [], {}, [1], {"x": 1})
     spoiled = [
-        (path, value) for path in places(body) for value in wrong if type(value) is not type(value_at(body, path))
+        (path, value) for path in paths(body) for value in wrong if type(value) is not type(value_at(body, path))
     ]
     answers = await asyncio.gather(*(refusal(api, kind, replaced(body, path, value)) for path, value in spoiled))
     assert [place for place, answer in zip(spoiled, answers, strict=True) if answer is None] == []
 
 
-async def test_an_unknown_field_in_any_place_is_refused_when_strict(api: "Api", full: "tuple[str, Object]") -> None:
-    """Nothing is open to fields that the model does not have, and whoever asks for it is told."""
+async def test_an_unknown_field_in_any_object_is_refused_when_strict(api: "Api", full: "tuple[str, Object]") -> None:
+    """No object of the schema is open to unknown fields."""
     kind, body = full
-    objects = [path for path in [(), *places(body)] if isinstance(value_at(body, path), dict)]
+    objects = [path for path in [(), *paths(body)] if isinstance(value_at(body, path), dict)]
     answers = await asyncio.gather(*(refusal(api, kind, replaced(body, (*path, "unknown"), 1)) for path in objects))
     assert [path for path, answer in zip(objects, answers, strict=True) if answer is None] == []
     assert all("unknown field" in answer.message for answer in answers if answer)
 
 
 async def test_an_unknown_field_is_dropped_when_ignored(api: "Api") -> None:
-    """Old clients that do not ask for strictness get the usual behaviour: dropped, and not stored."""
+    """Clients without strict validation get the usual behaviour: the field is not stored."""
     body = {"metadata": {"name": "ignored"}, "spec": {"schedulingPolicy": {"basic": {"x": 1}}, "y": {"z": 2}}}
     await api.create("PodGroup", body, "Ignore")
     spec = (await api.read("PodGroup", "ignored"))["spec"]
@@ -173,7 +173,7 @@ async def test_an_unknown_field_is_dropped_when_ignored(api: "Api") -> None:
 
 
 async def test_a_field_given_twice_is_refused_when_strict(api: "Api") -> None:
-    """Duplicate keys in JSON never mean what they say."""
+    """Without strict validation the last of two equal keys in JSON would win silently."""
     body = (
         f'{{"apiVersion":"{api.group}/v1alpha3","kind":"PodGroup","metadata":{{"name":"double"}},'
         '"spec":{"schedulingPolicy":{"basic":{}},"schedulingPolicy":{"gang":{"minCount":1}}}}'
@@ -183,7 +183,7 @@ async def test_a_field_given_twice_is_refused_when_strict(api: "Api") -> None:
 
 
 async def test_two_writers_share_the_conditions(api: "Api") -> None:
-    """Conditions are a map by type, so what one writer applies stays beside what another applied."""
+    """Conditions are a map by type, so the conditions of two writers coexist."""
     await api.create("PodGroup", {"metadata": {"name": "shared"}, "spec": {"schedulingPolicy": BASIC}})
     for writer, condition in (("one", "Healthy"), ("two", "PodGroupInitiallyScheduled")):
         status = {

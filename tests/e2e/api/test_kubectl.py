@@ -1,4 +1,4 @@
-"""What people see of our kinds with kubectl."""
+"""Our kinds with kubectl."""
 
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 REF = {"workloadName": "train", "templateName": "t"}
 
 
-async def test_a_new_group_is_pending_and_says_what_it_wants(api: "Api", cluster: Cluster) -> None:
-    """`kubectl get cpg,podgroups` shows a status for what nobody has attempted yet."""
+async def test_a_new_group_is_pending_with_its_minimum(api: "Api", cluster: Cluster) -> None:
+    """`kubectl get cpg,podgroups` shows a status before any attempt."""
     spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REF}
     await api.create("CompositePodGroup", {"metadata": {"name": "root"}, "spec": spec})
     leaf = {"schedulingPolicy": {"gang": {"minCount": 4}}, "workloadRef": REF, "parentCompositePodGroupName": "root"}
@@ -29,7 +29,7 @@ async def test_a_new_group_is_pending_and_says_what_it_wants(api: "Api", cluster
     ]
 
 
-async def test_the_columns_show_what_became_of_a_group(api: "Api", cluster: Cluster) -> None:
+async def test_the_columns_show_the_status_of_a_group(api: "Api", cluster: Cluster) -> None:
     """Reason, counts, health and domain are columns; priority, parent and workload come with `-o wide`."""
     spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REF, "priority": 7}
     body = {"metadata": {"name": "placed"}, "spec": spec | {"parentCompositePodGroupName": "root"}}
@@ -83,7 +83,7 @@ async def test_explain_describes_the_fields(api: "Api", cluster: Cluster, field:
 
 
 async def test_apply_twice_changes_nothing(api: "Api", cluster: Cluster) -> None:
-    """Applying the same manifest again is not an update, for all that the API server fills in."""
+    """Applying the same manifest again is no update, although the API server fills in fields."""
     manifest = f"""
 apiVersion: {api.group}/v1alpha3
 kind: PodGroup
@@ -96,7 +96,7 @@ spec: {{schedulingPolicy: {{gang: {{minCount: 2}}}}}}
 
 
 def table(cluster: Cluster, *arguments: str, age: bool = True) -> list[str]:
-    """Return kubectl's table, blanks folded, without the age of an object."""
+    """Return kubectl's table with single blanks, without the age of an object."""
     lines = [line.split() for line in cluster.kubectl(*arguments).stdout.splitlines() if line]
     if not age:
         return [" ".join(word for word in line if word != "AGE" and not is_age(word)) for line in lines]
@@ -104,5 +104,5 @@ def table(cluster: Cluster, *arguments: str, age: bool = True) -> list[str]:
 
 
 def is_age(word: str) -> bool:
-    """Tell whether a word is an age, as in `4s`."""
+    """Return whether a word is an age, as in `4s`."""
     return word.endswith("s") and word[:-1].isdigit()

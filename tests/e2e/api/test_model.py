@@ -1,4 +1,4 @@
-"""The structs and the API server mean the same objects."""
+"""The structs and the API server agree about objects."""
 
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ KINDS: dict[str, type[SchedulingObject]] = {kind.kind: kind for kind in (Workloa
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_the_model_reads_all_that_the_api_server_stores(api: "Api", full: "tuple[str, Object]") -> None:
-    """No field is lost on the way from the API server into the model and back out of it."""
+async def test_the_model_keeps_every_field_of_a_stored_object(api: "Api", full: "tuple[str, Object]") -> None:
+    """Decoding and encoding an object of the API server loses nothing."""
     kind, body = full
     await api.create(kind, {"metadata": {"name": "full"}, **body})
     found = parse_object(await api.connection.get(api.path(kind, "full")), KINDS[kind])
@@ -27,8 +27,8 @@ async def test_the_model_reads_all_that_the_api_server_stores(api: "Api", full: 
     assert to_manifest(found)["spec"] == body["spec"]
 
 
-async def test_a_fresh_group_reads_as_pending(api: "Api") -> None:
-    """The condition that the API server fills in is one to the model."""
+async def test_a_new_group_reads_as_pending(api: "Api") -> None:
+    """The model knows the condition that the API server fills in."""
     await api.create("PodGroup", {"metadata": {"name": "fresh"}, "spec": {"schedulingPolicy": {"basic": {}}}})
     found = parse_object(await api.connection.get(api.path("PodGroup", "fresh")), PodGroup)
     assert isinstance(found, PodGroup)

@@ -1,4 +1,4 @@
-"""Our fields are those of scheduling.k8s.io, field by field, and what we add is marked."""
+"""Our fields are those of scheduling.k8s.io, and our additions are marked."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 FACETS = ("type", "format", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
-"""What has to be the same of a field, beside its name."""
+"""The properties of a field that have to be the same, beside its name."""
 
 POLICY = ".spec.schedulingPolicy: required there"
-MEANT = {
+INTENDED = {
     "Workload": [".status: ours alone"],
     "PodGroup": [POLICY, ".status.conditions[].message: required there"],
     "CompositePodGroup": [POLICY, ".status.conditions[].message: required there"],
 }
-"""Differences that are meant: a Workload of ours has conditions, a condition may come without a message, and a group
-may leave its policy to its template."""
+"""Intended differences: our Workload has conditions, the message of a condition is optional, and a group may have the
+policy of its template."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.parametrize("kind", MEANT)
+@pytest.mark.parametrize("kind", INTENDED)
 async def test_our_fields_are_the_native_ones_and_our_additions(
     native_api: "Api", crd_files: "dict[str, Path]", kind: str
 ) -> None:
-    """Moving an object from one API to the other is a change of its apiVersion."""
+    """So an object moves from one API to the other by a change of its apiVersion."""
     answer = await native_api.connection.get(f"/openapi/v3/apis/{NATIVE_GROUP}/{VERSION}")
     known: dict[str, Schema] = msgspec.json.decode(answer)["components"]["schemas"]
     (native,) = (schema for name, schema in known.items() if name.endswith(f".scheduling.{VERSION}.{kind}"))
     ours = yaml.safe_load(crd_files[kind].read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert sorted(differences(ours, native, known)) == MEANT[kind]
+    assert sorted(differences(ours, native, known)) == INTENDED[kind]
 
 
 def differences(ours: Schema, native: Schema, known: dict[str, Schema], path: str = "") -> Iterator[str]:
-    """Yield what is different about two schemas and all that is in them; ours tells how deep to go."""
+    """Yield the differences of two schemas and of all schemas inside; ours limits the depth."""
     native = resolved(native, known)
     if path == ".metadata" or ours.get("items", {}).get("x-kubernetes-preserve-unknown-fields"):
         return
@@ -64,12 +64,12 @@ def differences(ours: Schema, native: Schema, known: dict[str, Schema], path: st
 
 
 def required(schema: Schema) -> set[str]:
-    """Return the fields that have to be there."""
+    """Return the required fields."""
     return set(schema.get("required", ()))
 
 
 def resolved(schema: Schema, known: dict[str, Schema]) -> Schema:
-    """Return a schema with the one that it refers to put in place."""
+    """Return a schema with its reference resolved."""
     (reference,) = schema.get("allOf") or [schema]
     if "$ref" not in reference:
         return schema

@@ -15,13 +15,13 @@ Step = Callable[[], Awaitable[dict[str, Any]]]
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_the_api_server_does_what_the_case_says(api: "Api", case: "Case") -> None:
-    """Schema and CEL alone accept and refuse what the case says, with the message that it names."""
+async def test_our_api_answers_as_the_case_expects(api: "Api", case: "Case") -> None:
+    """Schema and CEL accept or refuse the object, with the expected message."""
     await run(api, case)
 
 
-async def test_the_native_api_agrees_or_the_case_says_why_not(native_api: "Api", comparable_case: "Case") -> None:
-    """scheduling.k8s.io decides as ours does, but where the case names the difference."""
+async def test_the_native_api_answers_alike_or_as_the_case_expects(native_api: "Api", comparable_case: "Case") -> None:
+    """A case names the differences."""
     await run(native_api, comparable_case.on_native())
 
 
@@ -39,11 +39,11 @@ async def run(api: "Api", case: "Case") -> None:
         assert case.expect == "refused", refusal.message
         assert refusal.status in {400, 403, 422}
         assert case.message in refusal.message
-        assert not case.field or any(blames(cause.field, case.field) for cause in refusal.causes), refusal.causes
+        assert not case.field or any(names_field(cause.field, case.field) for cause in refusal.causes), refusal.causes
 
 
 async def refusal_of(step: Step) -> ApiError | None:
-    """Return how the API server refuses a step, None where it does not."""
+    """Return the error of the API server for a step, or None if it is accepted."""
     try:
         await step()
     except ApiError as error:
@@ -51,13 +51,13 @@ async def refusal_of(step: Step) -> ApiError | None:
     return None
 
 
-def blames(said: str, meant: str) -> bool:
-    """Tell whether a field that was named is the one that was meant; 1.30 leaves out `status.` in a status."""
-    return said in {meant, meant.removeprefix("status.")}
+def names_field(named: str, expected: str) -> bool:
+    """Return whether an error names the expected field; 1.30 leaves out `status.` in a status."""
+    return named in {expected, expected.removeprefix("status.")}
 
 
 def steps(api: "Api", case: "Case") -> list[Step]:
-    """Return what is to be done, in order."""
+    """Return the steps of a case, in order."""
     kind, name, validation = case.kind, case.object_name, case.validation
     todo: list[Step] = [lambda: api.create(kind, case.body, validation)]
     if (update := case.update) is not None:
@@ -68,7 +68,7 @@ def steps(api: "Api", case: "Case") -> list[Step]:
 
 
 def excerpt(whole: object, like: object) -> object:
-    """Return what a JSON value has in the places that another one names; null where there is nothing."""
+    """Return the fields of a JSON value that another one has; None for absent fields."""
     if isinstance(like, dict) and isinstance(whole, dict):
         return {key: excerpt(whole.get(key), value) for key, value in like.items()}
     return whole
