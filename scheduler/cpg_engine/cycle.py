@@ -1,9 +1,9 @@
-"""One cycle: a root unit in, a decision out.
+"""One scheduling cycle: a unit in, a decision out.
 
-1. Look at the unit: is it admissible, do running members contradict it?
-2. Search for a place, minimums first, then everybody else.
-3. Read off who goes where, and why not.
-4. Take everything back: performing the decision is the shell's business, and so is assuming it.
+1. Ignore the reservations that the unit may take.
+2. Search for a placement: the minimums first, then all other pods.
+3. Read off the binds, with their allocations, and the report of every group.
+4. Roll everything back. Assuming and performing the decision is up to the scheduler.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from cpg_engine.verdicts import Contradiction, Explanation, Finding
 
 
 def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> Decision:
-    """Decide where the pods of a unit go; the ledger is afterwards what it was before.
+    """Decide where the pods of a unit go; the ledger is unchanged afterwards.
 
-    Pods that are nominated to a node are in the ledger as if they were there. ``ignored`` are those, by UID, that this
-    cycle need not mind: of its own tree, and of trees that it outranks.
+    The ledger holds nominated pods as if they ran. ``ignored`` are the UIDs of those whose reservations the unit may
+    take: pods of its own tree, and of trees that it outranks.
     """
     ledger = snapshot.ledger
     mark = ledger.mark()
@@ -29,17 +29,17 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         ledger.ignore(ignored)
         search = PlacementSearch(snapshot, unit, options)
         finding, contradiction = _run(search)
-        seats = search.assignments() if finding is Finding.PLACED else ()
+        assignments = search.assignments() if finding is Finding.PLACED else ()
         binds = tuple(
-            Bind(member.uid, ledger.cluster.name(row), ledger.allocators.allocations(member.pod_class, row))
-            for member, row in seats
+            Bind(pod.uid, ledger.cluster.name(row), ledger.allocators.allocations(pod.pod_class, row))
+            for pod, row in assignments
         )
         reports = search.reports()
-        tries = search.tries()
+        placements = search.placement_counts()
     finally:
         ledger.rollback(mark)
-    step = next_step(finding, reports)
-    return Decision(binds=binds, explanation=Explanation(finding, reports, step, contradiction), placements=tries)
+    explanation = Explanation(finding, reports, next_step(finding, reports), contradiction)
+    return Decision(binds=binds, explanation=explanation, placements=placements)
 
 
 def _run(search: PlacementSearch) -> tuple[Finding, Contradiction | None]:

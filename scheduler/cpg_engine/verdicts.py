@@ -68,16 +68,16 @@ class FilterReason(Struct, frozen=True):
 
 
 class CandidateDomain(Struct, frozen=True):
-    """A domain that was considered: how many of the pods below the group it has room for.
+    """A domain that was considered: for how many of the pods below the group it has room.
 
-    ``short`` is how many more it would have to have room for, at the least, to hold the group's minimum.
+    ``shortage`` is for how many more it would have to have room, at least, to hold the group's minimum.
     """
 
     domain: Domain
     nodes: int
     fits: int
     wanted: int
-    short: int = 0
+    shortage: int = 0
     reasons: tuple[FilterReason, ...] = ()
 
 

@@ -23,6 +23,7 @@ HTTP = "HTTP lives in the client alone"
 PYKUBE = "pykube-ng serves the work that is done once, and nothing that runs for long"
 ENGINE = "Inside the engine, searches use parts and parts use the cluster"
 PREEMPTION = "Inside preemption, the plan uses searches and searches use the simulation"
+GANGS = "Inside gangs, the search uses parts and parts use the needs"
 FILTERS = "Filters are unaware of each other"
 
 VIOLATIONS = [
@@ -38,6 +39,7 @@ VIOLATIONS = [
     (ENGINE, {"scheduler/cpg_engine/cluster/stray.py": "import cpg_engine.gangs"}),
     (ENGINE, {"scheduler/cpg_engine/scores/stray.py": "import cpg_engine.filters"}),
     (PREEMPTION, {"scheduler/cpg_engine/preemption/victims.py": "import cpg_engine.preemption.reprieve"}),
+    (GANGS, {"scheduler/cpg_engine/gangs/needs.py": "import cpg_engine.gangs.search"}),
     (FILTERS, {"scheduler/cpg_engine/filters/node_resources.py": "import cpg_engine.filters.taint_toleration"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "import time"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "def now():\n    from time import time\n"}),

@@ -4,7 +4,8 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 from msgspec.structs import replace
 
-from cpg_engine.gangs.feasibility import Needs, could_hold
+from cpg_engine.gangs.bounds import could_hold
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.testing.oracle import Situation, find
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, situations

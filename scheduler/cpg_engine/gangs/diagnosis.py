@@ -1,11 +1,11 @@
-"""What a search remembers for the explanation, and how the reports are made of it.
+"""What a search records for the explanation, and how the reports are made of it.
 
-For each group one picture is kept: that of the attempt that came furthest, with the reports of all groups below as
-they were in it. Domains are never mixed, so what a parent says of its children is what they say of themselves: its
-counts are a tally of their statuses. Whoever is asked anew starts without a note.
+For each group one attempt is kept: the one that placed most, with the reports of all groups below as they were in it.
+Attempts in different domains are never mixed, so the counts of a parent are a tally of its children's statuses. A group
+that is tried again starts without a record.
 
-Counting is cheap and always done, since it decides whether evictions could help. Looking at the nodes for reasons
-costs more than a small gang's whole cycle, so that is done only where the options ask for detail.
+Counting is cheap and always done, since it decides whether evictions could help. Scanning the nodes for reasons costs
+more than the whole cycle of a small gang, so that is done only where the options request detail.
 """
 
 from collections import Counter
@@ -17,129 +17,129 @@ from msgspec.structs import replace
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.gangs.closeness import closest, cut_off, shortage
-from cpg_engine.gangs.company import AffinityOrder
-from cpg_engine.gangs.domain_choice import DomainOffer, DomainSurvey
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.affinity_order import AffinityOrder
+from cpg_engine.gangs.bounds import DomainSurvey, closest_first, rejected_counts, shortage
+from cpg_engine.gangs.domain_choice import DomainOffer
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, filter_reasons, is_unresolvable
 from cpg_engine.gangs.unit import UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
 from cpg_engine.verdicts import CandidateDomain, FilterReason, GroupReport, Status, StatusCounts
 
-FIRST_LOOK = 64
-"""Nodes looked at before all are: mostly one of the first tells that there is hope."""
+FIRST_NODES = 64
+"""Nodes that are checked before all others are: usually one of them has room for the pod when it is empty."""
 
-UNLABELLED = "node(s) had no label {key}"
-"""Why a node is out for a group that has to be in one domain of a label; as a reason like any other."""
+NO_LABEL_REASON = "node(s) had no label {key}"
+"""Why a node is rejected for a group that requires one domain of a label."""
 
 
 class GroupPlacement(Struct, frozen=True):
     """Where a group was placed, and, at a leaf, how many of its pods."""
 
     scope: Scope
-    seats: int = 0
+    pods: int = 0
 
 
 class AttemptReport(Struct, frozen=True):
-    """An attempt: the report of a group, where, and the reports of what stands below it."""
+    """An attempt to place a group: its report, where it was tried, and the reports of the groups below it."""
 
     report: GroupReport
     scope: Scope
     below: Mapping[int, GroupReport] = {}
 
     @property
-    def reach(self) -> tuple[bool, int, int]:
-        """Return how far the attempt came: where an eviction could help, then how much fitted, on how many nodes."""
-        resolvable = self.report.status is not Status.UNRESOLVABLE
-        return resolvable, self.report.counts.scheduled, len(self.scope.rows)
+    def progress(self) -> tuple[bool, int, int]:
+        """Return how far the attempt came: whether an eviction could help, how much was placed, on how many nodes."""
+        is_resolvable = self.report.status is not Status.UNRESOLVABLE
+        return is_resolvable, self.report.counts.scheduled, len(self.scope.rows)
 
 
 class Diagnosis:
-    """The pictures and reports, by position in the unit."""
+    """The attempts and reports, by position of the group in the unit."""
 
     def __init__(
-        self, snapshot: Snapshot, needs: Needs, company: AffinityOrder, *, candidates: int, detail: bool
+        self, snapshot: Snapshot, needs: Needs, order: AffinityOrder, *, candidates: int, detail: bool
     ) -> None:
-        """Start with nothing noted; of the domains that come closest, so many are told where there is detail."""
+        """Start without records; with detail, so many of the closest domains are reported, else one."""
         self._snapshot = snapshot
         self._unit = needs.unit
         self._needs = needs
-        self._company = company
+        self._order = order
         self._candidates = candidates if detail else 1
         self._detail = detail
         self._reports: dict[int, GroupReport] = {}
-        self._pictures: dict[int, AttemptReport] = {}
-        self._idle_reports: dict[int, GroupReport] = {}
+        self._attempts: dict[int, AttemptReport] = {}
+        self._waiting_reports: dict[int, GroupReport] = {}
 
-    # What the search tells.
+    # What the search records.
 
-    def ask(self, index: int) -> None:
-        """Forget a node and all below it: it is asked anew."""
+    def forget(self, index: int) -> None:
+        """Forget a group and all below it: it is tried again."""
         self.drop(index)
-        self.enter(index)
+        self.forget_below(index)
 
-    def failed(self, index: int) -> bool:
-        """Tell whether a node found no place when it was last asked."""
+    def has_failed(self, index: int) -> bool:
+        """Return whether a group found no place when it was last tried."""
         return index in self._reports
 
     def drop(self, index: int) -> None:
-        """Forget a node: it has found a place."""
-        self._pictures.pop(index, None)
+        """Forget a group: it has found a place."""
+        self._attempts.pop(index, None)
         self._reports.pop(index, None)
 
-    def enter(self, index: int) -> None:
-        """Forget all below a node: another domain is tried, or another way."""
+    def forget_below(self, index: int) -> None:
+        """Forget all groups below one: another domain is tried, or another way."""
         for below in range(index + 1, self._unit.nodes[index].end):
-            self._pictures.pop(below, None)
+            self._attempts.pop(below, None)
             self._reports.pop(below, None)
 
-    def leaf(self, index: int, scope: Scope, placed: PlacedGroup) -> None:
-        """Note that a leaf did not fit into a scope as a whole."""
+    def add_leaf(self, index: int, scope: Scope, placed: PlacedGroup) -> None:
+        """Record that not all pods of a leaf fit into a scope."""
         node = self._unit.nodes[index]
-        scheduled = node.scheduled + len(placed.seats)
-        before = self._pictures.get(index)
-        if before is not None and before.reach >= (True, scheduled, len(scope.rows)):
+        scheduled = node.scheduled + len(placed.assigned)
+        before = self._attempts.get(index)
+        if before is not None and before.progress >= (True, scheduled, len(scope.rows)):
             return
-        kinds = {member.pod_class.index: member.pod_class for member in placed.left}
-        doomed = {found for found, kind in kinds.items() if self._is_hopeless(kind, scope.rows)}
-        unresolvable = sum(member.pod_class.index in doomed for member in placed.left)
+        classes = {pod.pod_class.index: pod.pod_class for pod in placed.unplaced}
+        lost = {found for found, pod_class in classes.items() if self._is_unresolvable(pod_class, scope.rows)}
+        unresolvable = sum(pod.pod_class.index in lost for pod in placed.unplaced)
         counts = StatusCounts(
             minimum=node.minimum,
             scheduled=scheduled,
-            unschedulable=len(placed.left) - unresolvable,
+            unschedulable=len(placed.unplaced) - unresolvable,
             unresolvable=unresolvable + len(node.invalid),
         )
-        why = filter_reasons(self._snapshot, placed.left[0].pod_class, scope.rows) if self._detail else ()
-        self.keep(index, AttemptReport(GroupReport(node.key, counts, nodes=len(scope.rows), reasons=why), scope))
+        reasons = filter_reasons(self._snapshot, placed.unplaced[0].pod_class, scope.rows) if self._detail else ()
+        report = GroupReport(node.key, counts, nodes=len(scope.rows), reasons=reasons)
+        self.keep_best(index, AttemptReport(report, scope))
 
-    def group(self, index: int, scope: Scope, outcomes: Mapping[int, GroupPlacement]) -> AttemptReport:
-        """Return the picture of an attempt to place a group, by what was placed below it."""
+    def group_attempt(self, index: int, scope: Scope, placements: Mapping[int, GroupPlacement]) -> AttemptReport:
+        """Return the attempt to place a group, given what was placed below it."""
         node = self._unit.nodes[index]
-        self._settle(outcomes)
+        self._report_placed(placements)
         counts = self._tally(node, self._report)
         below = {place: self._reports[place] for place in range(index + 1, node.end) if place in self._reports}
         return AttemptReport(GroupReport(node.key, counts, blockers=self._blockers(node, self._report)), scope, below)
 
-    def keep(self, index: int, picture: AttemptReport) -> None:
-        """Keep the picture of an attempt if none before came as far."""
-        before = self._pictures.get(index)
-        if before is None or before.reach < picture.reach:
-            self._pictures[index] = picture
-            self._reports[index] = picture.report
+    def keep_best(self, index: int, attempt: AttemptReport) -> None:
+        """Keep an attempt if none before came as far."""
+        before = self._attempts.get(index)
+        if before is None or before.progress < attempt.progress:
+            self._attempts[index] = attempt
+            self._reports[index] = attempt.report
 
-    def fail(self, index: int, offer: DomainOffer) -> None:
-        """Note that a node found no place in what it was offered, and which domains come closest."""
-        picture = self._pictures.get(index)
-        self.enter(index)
-        if picture is not None:
-            self._reports.update(picture.below)
-        if offer.survey is None:
-            return
-        self._tell_domains(index, offer.survey, picture)
+    def add_failure(self, index: int, offer: DomainOffer) -> None:
+        """Record that a group found no place in the domains it was offered, and which domains come closest."""
+        attempt = self._attempts.get(index)
+        self.forget_below(index)
+        if attempt is not None:
+            self._reports.update(attempt.below)
+        if offer.survey is not None:
+            self._add_candidates(index, offer.survey, attempt)
 
-    def contradict(self, key: GroupKey) -> None:
-        """Note at which group members contradict what is asked of them: it and all above it are lost."""
+    def add_contradiction(self, key: GroupKey) -> None:
+        """Record the group whose members contradict its topology: it and all groups above it are unresolvable."""
         nodes = self._unit.nodes
         place = next(index for index, node in enumerate(nodes) if node.key == key)
         path = [index for index, node in enumerate(nodes) if index <= place < node.end]
@@ -151,68 +151,69 @@ class Diagnosis:
             blockers = () if child is None else (nodes[child].key,)
             self._reports[index] = GroupReport(nodes[index].key, counts, blockers=blockers)
 
-    def reports(self, outcomes: Mapping[int, GroupPlacement]) -> tuple[GroupReport, ...]:
-        """Return the report of every group: of its place where it has one, else what was noted on the way."""
-        self._settle(outcomes)
+    def reports(self, placements: Mapping[int, GroupPlacement]) -> tuple[GroupReport, ...]:
+        """Return the report of every group: of its place where it has one, else what was recorded on the way."""
+        self._report_placed(placements)
         found: list[GroupReport] = []
-        lost, end = None, 0
+        failed, end = None, 0
         for index, node in enumerate(self._unit.nodes):
-            lost = lost if index < end else None
+            failed = failed if index < end else None
             report = self._report(index)
-            found.append(
-                replace(report, invalid=node.invalid, failed_ancestor=lost) if node.invalid or lost else report
-            )
-            if lost is None and report.status is not Status.SUCCESS:
-                lost, end = node.key, node.end
+            if node.invalid or failed:
+                report = replace(report, invalid=node.invalid, failed_ancestor=failed)
+            found.append(report)
+            if failed is None and report.status is not Status.SUCCESS:
+                failed, end = node.key, node.end
         return tuple(found)
 
     # Reports.
 
     def _report(self, index: int) -> GroupReport:
-        return self._reports.get(index) or self._idle(index)
+        return self._reports.get(index) or self._waiting_report(index)
 
-    def _settle(self, outcomes: Mapping[int, GroupPlacement]) -> None:
+    def _report_placed(self, placements: Mapping[int, GroupPlacement]) -> None:
         """Make the reports of what is placed, from the leaves up."""
-        for index in sorted(outcomes, reverse=True):
-            scope = outcomes[index].scope
+        for index in sorted(placements, reverse=True):
+            scope = placements[index].scope
             node = self._unit.nodes[index]
-            noted = self._reports.get(index)
+            recorded = self._reports.get(index)
             if node.leaf:
-                report = self._seated(node, outcomes[index].seats, noted)
+                report = self._placed_leaf(node, placements[index].pods, recorded)
             else:
                 report = GroupReport(node.key, self._tally(node, self._report))
             self._reports[index] = replace(report, domain=scope.chain[-1] if scope.chain else None)
 
-    def _seated(self, node: UnitNode, seats: int, noted: GroupReport | None) -> GroupReport:
-        """Return the report of a leaf that has its minimum; what was noted is about the pods beyond it."""
+    def _placed_leaf(self, node: UnitNode, pods: int, recorded: GroupReport | None) -> GroupReport:
+        """Return the report of a leaf that has its minimum; what was recorded is about the pods beyond it."""
         members = node.scheduled + len(node.pending) + len(node.invalid)
-        scheduled = node.scheduled + seats
-        lost = noted.counts.unresolvable if noted else len(node.invalid)
+        scheduled = node.scheduled + pods
+        lost = recorded.counts.unresolvable if recorded else len(node.invalid)
         left = members - scheduled - lost
         return GroupReport(
             key=node.key,
             counts=StatusCounts(
                 minimum=node.minimum,
                 scheduled=scheduled,
-                remaining=0 if noted else left,
-                unschedulable=left if noted else 0,
+                remaining=0 if recorded else left,
+                unschedulable=left if recorded else 0,
                 unresolvable=lost,
             ),
-            nodes=noted.nodes if noted else 0,
-            reasons=noted.reasons if noted else (),
+            nodes=recorded.nodes if recorded else 0,
+            reasons=recorded.reasons if recorded else (),
         )
 
-    def _idle(self, index: int) -> GroupReport:
-        """Return the report of a node that never had its turn: it may wait for a sibling, or cannot be admitted."""
-        found = self._idle_reports.get(index)
+    def _waiting_report(self, index: int) -> GroupReport:
+        """Return the report of a group that was not tried: it waits for a sibling, or cannot be admitted."""
+        found = self._waiting_reports.get(index)
         if found is None:
-            found = self._idle_reports[index] = self._waiting(self._unit.nodes[index])
+            found = self._waiting_reports[index] = self._make_waiting_report(self._unit.nodes[index])
         return found
 
-    def _waiting(self, node: UnitNode) -> GroupReport:
+    def _make_waiting_report(self, node: UnitNode) -> GroupReport:
         if not node.leaf:
-            counts = self._tally(node, self._idle)
-            return GroupReport(node.key, counts, blockers=self._blockers(node, self._idle) if _lacks(counts) else ())
+            counts = self._tally(node, self._waiting_report)
+            blockers = self._blockers(node, self._waiting_report) if _is_lacking(counts) else ()
+            return GroupReport(node.key, counts, blockers=blockers)
         counts = StatusCounts(
             minimum=node.minimum,
             scheduled=node.scheduled,
@@ -233,62 +234,63 @@ class Diagnosis:
         )
 
     def _blockers(self, node: UnitNode, report_of: Callable[[int], GroupReport]) -> tuple[GroupKey, ...]:
-        return tuple(self._unit.nodes[child].key for child in node.children if _lacks(report_of(child).counts))
+        return tuple(self._unit.nodes[child].key for child in node.children if _is_lacking(report_of(child).counts))
 
-    def _tell_domains(self, index: int, survey: DomainSurvey, picture: AttemptReport | None) -> None:
-        """Add the domains that come closest to a report; the one that the report is about leads them."""
+    def _add_candidates(self, index: int, survey: DomainSurvey, attempt: AttemptReport | None) -> None:
+        """Add the closest domains to a report; the one that the report is about comes first."""
         short = shortage(self._needs, index, survey)
-        order = closest(survey, short)
-        first = None if picture is None else _place_of(picture.scope, survey)
-        if picture is None or picture.report.status is Status.UNRESOLVABLE:
-            # Of those that were not tried since they are too full, one might do if it were not.
-            counts, place = cut_off(self._snapshot, self._needs, index, survey, order)
-            if picture is None or counts.status is not Status.UNRESOLVABLE:
-                self.enter(index)
-                self._reports[index], first = self._untried(index, survey, counts), place
-        told = order[: self._candidates].tolist()
+        order = closest_first(survey, short)
+        first = None if attempt is None else _position_of(attempt.scope, survey)
+        if attempt is None or attempt.report.status is Status.UNRESOLVABLE:
+            # A domain that was not tried because it is too full might do if it were emptied.
+            counts, place = rejected_counts(self._snapshot, self._needs, index, survey, order)
+            if attempt is None or counts.status is not Status.UNRESOLVABLE:
+                self.forget_below(index)
+                self._reports[index], first = self._untried_report(index, survey, counts), place
+        reported = order[: self._candidates].tolist()
         if first is not None:
-            told = [first, *(place for place in told if place != first)][: len(told)]
-        candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in told)
+            reported = [first, *(place for place in reported if place != first)][: len(reported)]
+        candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in reported)
         self._reports[index] = replace(self._reports[index], candidates=candidates)
 
-    def _untried(self, index: int, survey: DomainSurvey, counts: StatusCounts) -> GroupReport:
-        """Return the report of a node none of whose domains was tried, and whether that is since there are none."""
+    def _untried_report(self, index: int, survey: DomainSurvey, counts: StatusCounts) -> GroupReport:
+        """Return the report of a group none of whose domains was tried, and the reason where it has no domains."""
         key, nodes = self._unit.nodes[index].key, len(survey.within.rows)
         if survey.partition.scopes or not nodes:
             return GroupReport(key, counts)
-        return GroupReport(key, counts, nodes=nodes, reasons=(FilterReason(UNLABELLED.format(key=survey.key), nodes),))
+        reason = FilterReason(NO_LABEL_REASON.format(key=survey.key), nodes)
+        return GroupReport(key, counts, nodes=nodes, reasons=(reason,))
 
     def _candidate(self, index: int, survey: DomainSurvey, place: int, short: int) -> CandidateDomain:
         scope = survey.partition.scopes[place]
-        why: tuple[FilterReason, ...] = ()
+        reasons: tuple[FilterReason, ...] = ()
         if self._detail:
             first = self._needs.classes[next(iter(self._needs.most[index]))]
-            why = filter_reasons(self._snapshot, first, scope.rows)
+            reasons = filter_reasons(self._snapshot, first, scope.rows)
         return CandidateDomain(
             domain=scope.chain[-1],
             nodes=len(scope.rows),
             fits=int(survey.fits[place]),
             wanted=self._needs.total[index],
-            short=short,
-            reasons=why,
+            shortage=short,
+            reasons=reasons,
         )
 
-    def _is_hopeless(self, kind: PodClass, rows: Rows) -> bool:
-        """Tell whether no eviction could make room for a pod on any of the nodes."""
-        slots = self._snapshot.score_cache.of(kind).empty_slots()
-        if not slots[rows[:FIRST_LOOK]].any() and not slots[rows].any():
+    def _is_unresolvable(self, pod_class: PodClass, rows: Rows) -> bool:
+        """Return whether no eviction could make room for a pod on any of the nodes."""
+        slots = self._snapshot.score_cache.of(pod_class).empty_slots()
+        if not slots[rows[:FIRST_NODES]].any() and not slots[rows].any():
             return True
-        return depends_on_other_pods(self._snapshot, kind) and is_unresolvable(
-            self._snapshot, kind, rows, self._company.of(kind)
-        )
+        if not depends_on_other_pods(self._snapshot, pod_class):
+            return False
+        return is_unresolvable(self._snapshot, pod_class, rows, self._order.companions(pod_class))
 
 
-def _place_of(scope: Scope, survey: DomainSurvey) -> int | None:
-    """Return which of the domains a scope is; none of them where it lies deeper, since it is only preferred."""
+def _position_of(scope: Scope, survey: DomainSurvey) -> int | None:
+    """Return which of the domains a scope is; None for a preferred domain inside one of them."""
     return next((place for place, found in enumerate(survey.partition.scopes) if found is scope), None)
 
 
-def _lacks(counts: StatusCounts) -> bool:
-    """Tell whether what has and what may still get a place is not enough."""
+def _is_lacking(counts: StatusCounts) -> bool:
+    """Return whether the members that are placed or may still be are fewer than the minimum."""
     return counts.scheduled + counts.remaining < counts.minimum

@@ -1,6 +1,6 @@
 """Which domains a group may be placed in, and in which order they are tried."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -9,63 +9,45 @@ from numpy.typing import NDArray
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.errors import ContradictionError
-from cpg_engine.gangs.apart import keeps_apart, thinned
-from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
+from cpg_engine.gangs.bounds import DomainSurvey, anti_affinity_bound, could_hold, exclusive_keys, fitting
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.snapshot import Snapshot
-from cpg_engine.topology.domains import Partition, Scope
+from cpg_engine.topology.domains import Scope
 from cpg_engine.topology.placement import placement_scores
 from cpg_engine.verdicts import Contradiction
 from cpg_engine.weights import Weights
 
 
-class DomainSurvey(Struct, frozen=True, eq=False):
-    """The domains of a label inside a scope, as they stand for one group.
-
-    ``room`` is the room per class of pods, ``fits`` how many of the group's pods that comes to; ``open`` domains are
-    those that running members leave it, ``able`` those of them that could hold its minimum, by the bounds. ``apart``
-    are the labels in whose domains pods of a class avoid each other.
-    """
-
-    key: str
-    within: Scope
-    partition: Partition
-    room: dict[int, NDArray[np.int64]]
-    fits: NDArray[np.int64]
-    open: Flags
-    able: Flags
-    apart: Mapping[int, tuple[str, ...]]
-
-
 class DomainOffer(Struct, frozen=True, eq=False):
-    """What a group may be placed in: scopes, the best first, and the survey by which they were found, if any."""
+    """The scopes that a group may be placed in, the best first, and the survey that found them, if any."""
 
     scopes: Sequence[Scope]
     survey: DomainSurvey | None = None
 
 
 class DomainChoice:
-    """The domains of one unit's groups."""
+    """The domains for the groups of one unit."""
 
     def __init__(self, snapshot: Snapshot, needs: Needs, weights: Weights) -> None:
-        """Look at nothing yet."""
+        """Start without any domain surveyed."""
         self._snapshot = snapshot
         self._needs = needs
         self._weights = weights
         self._pins: dict[int, str] = {}
-        self._apart: dict[int, tuple[str, ...]] = {}
-        self._sums: dict[int, NDArray[np.int64]] = {}
+        self._exclusive_keys: dict[int, tuple[str, ...]] = {}
+        self._least_sums: dict[int, NDArray[np.int64]] = {}
         self.offered = 0
         """How many domains the search has been able to choose from so far."""
 
     def pin(self) -> None:
-        """Hold groups to the domains in which their members run; raise ``ContradictionError`` where those differ.
+        """Restrict groups to the domains in which their members run; raise ``ContradictionError`` where those differ.
 
-        A group that cannot be admitted is not placed, so it cannot contradict anything either.
+        A group that cannot be admitted is not placed, so it cannot contradict anything.
         """
         for index, node in enumerate(self._needs.unit.nodes):
             if node.required is None or not self._needs.admissible[index]:
                 continue
-            values = self._homes(index, node.required)
+            values = self._member_domains(index, node.required)
             if None in values:
                 raise ContradictionError(Contradiction(node.key, node.required))
             domains = tuple(sorted(value for value in values if value is not None))
@@ -74,7 +56,7 @@ class DomainChoice:
             self._pins.update((index, value) for value in domains)
 
     def required(self, index: int, scope: Scope) -> DomainOffer:
-        """Return the required domains that could hold a node's minimum, or the scope where none is required."""
+        """Return the required domains that could hold a group's minimum, or the scope where none is required."""
         node = self._needs.unit.nodes[index]
         if node.required is None:
             return DomainOffer(scopes=(scope,))
@@ -85,10 +67,10 @@ class DomainChoice:
     def preferred(self, index: int, outer: Sequence[Scope]) -> Iterator[Scope]:
         """Yield the preferred domains inside the required ones, the best first.
 
-        Of members that run in several domains, or in none, nothing is preferred any more.
+        Once members run in several domains, or on a node without the label, no domain is preferred any more.
         """
         key = self._needs.unit.nodes[index].preferred
-        values = set() if key is None else self._homes(index, key)
+        values = set() if key is None else self._member_domains(index, key)
         if key is None or None in values or len(values) > 1:
             return
         for scope in outer:
@@ -97,7 +79,7 @@ class DomainChoice:
             yield from self._ranked(index, survey)
 
     def widest(self, index: int, scope: Scope, outer: Scope) -> Scope:
-        """Return the domain inside an outer scope that a node may use at all: preferences left aside."""
+        """Return the whole domain inside an outer scope that a group may use, without its preference."""
         key = self._needs.unit.nodes[index].required
         if key is None:
             return outer
@@ -106,7 +88,7 @@ class DomainChoice:
         return next((one for one in found if one.chain[-1].value == value), scope)
 
     def possible(self, index: int, scope: Scope) -> bool:
-        """Tell whether the bounds leave a node any place in a scope, all children taken for themselves."""
+        """Return whether the bounds leave a group any place in a scope, each child taken alone."""
         node = self._needs.unit.nodes[index]
         if self._needs.met[index]:
             return True
@@ -122,7 +104,7 @@ class DomainChoice:
         return any(sum(self.possible(child, domain) for child in node.children) >= node.minimum for domain in domains)
 
     def _survey(self, index: int, scope: Scope, key: str, pinned: str | None) -> DomainSurvey:
-        """Look at the domains of a label; where members run in one already, no other is open."""
+        """Return the domains of a label; where members run in one of them already, no other is open."""
         partition = self._snapshot.topology.partition(scope, key)
         size = len(partition.scopes)
         slots = self._slots(index, partition.rows, partition.starts)
@@ -139,11 +121,11 @@ class DomainChoice:
             fits=fitting(self._needs, index, room, size),
             open=is_open,
             able=able & is_open,
-            apart=self._apart,
+            exclusive_keys=self._exclusive_keys,
         )
 
     def _ranked(self, index: int, survey: DomainSurvey) -> list[Scope]:
-        """Return the domains that could hold a node's minimum, the best first, and last who has too little in sum."""
+        """Return the domains that could hold a group's minimum, the best first; those with too little in sum last."""
         able = np.flatnonzero(survey.able).tolist()
         if len(able) > 1:
             scores, enough = self._scores(index, survey), self._enough(index, survey)
@@ -151,20 +133,20 @@ class DomainChoice:
         return [survey.partition.scopes[place] for place in able]
 
     def _has_room(self, index: int, scope: Scope) -> bool:
-        """Tell whether a scope as a whole could hold the minimum of a node, by room per class."""
+        """Return whether a whole scope could hold the minimum of a group, by room per class."""
         slots = self._slots(index, scope.rows, np.zeros(1, dtype=np.intp))
         room = {found: number[scope.rows].sum(keepdims=True) for found, number in slots}
         return bool(could_hold(self._needs, index, room, 1).any())
 
     def _slots(self, index: int, rows: Rows, starts: Rows) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the room by node for each class below a node of the unit, in the scopes that begin at some rows."""
+        """Yield the room by node for each class below a group, in the scopes that begin at some rows."""
         ledger, score_cache = self._snapshot.ledger, self._snapshot.score_cache
         for found in self._needs.most[index]:
-            kind = self._needs.classes[found]
-            keys = self._apart.get(found)
+            pod_class = self._needs.classes[found]
+            keys = self._exclusive_keys.get(found)
             if keys is None:
-                keys = self._apart[found] = keeps_apart(kind, ledger)
-            yield found, thinned(score_cache.of(kind).slots(), rows, starts, keys, ledger)
+                keys = self._exclusive_keys[found] = exclusive_keys(pod_class, ledger)
+            yield found, anti_affinity_bound(score_cache.of(pod_class).slots(), rows, starts, keys, ledger)
 
     def _scores(self, index: int, survey: DomainSurvey) -> NDArray[np.int64]:
         wanted = [(self._needs.classes[found], number) for found, number in self._needs.most[index].items()]
@@ -173,41 +155,41 @@ class DomainChoice:
         )
 
     def _enough(self, index: int, survey: DomainSurvey) -> Flags:
-        """Tell which domains have as much of everything as the minimum takes, where classes share it."""
+        """Return which domains have enough of every resource in sum, where several classes share it."""
         if len(self._needs.most[index]) < 2:
             return np.ones(len(survey.able), dtype=np.bool_)
         ledger, rows = self._snapshot.ledger, survey.partition.rows
-        least = self._least(index)
-        asked = np.flatnonzero(least)
-        free = np.maximum(ledger.allocatable[rows][:, asked] - ledger.used[rows][:, asked], 0)
-        left = np.add.reduceat(free, survey.partition.starts) - least[asked]
+        least = self._least_sum(index)
+        columns = np.flatnonzero(least)
+        free = np.maximum(ledger.allocatable[rows][:, columns] - ledger.used[rows][:, columns], 0)
+        left = np.add.reduceat(free, survey.partition.starts) - least[columns]
         answer: Flags = left.min(axis=1, initial=0) >= 0
         return answer
 
-    def _least(self, index: int) -> NDArray[np.int64]:
-        """Return how much of everything the minimum of a node takes at the least."""
-        found = self._sums.get(index)
+    def _least_sum(self, index: int) -> NDArray[np.int64]:
+        """Return how much of every resource the minimum of a group takes at least."""
+        found = self._least_sums.get(index)
         if found is None:
             node = self._needs.unit.nodes[index]
             ledger = self._snapshot.ledger
             if node.leaf:
                 number = self._needs.missing(node)
-                parts = ledger.vectors_of([member.pod_class.index for member in node.pending])
+                parts = ledger.vectors_of([pod.pod_class.index for pod in node.pending])
             else:
                 number = node.minimum
-                parts = np.stack([self._least(child) for child in node.children if self._needs.admissible[child]])
-            found = self._sums[index] = np.sort(parts, axis=0)[:number].sum(axis=0)
+                parts = np.stack([self._least_sum(child) for child in node.children if self._needs.admissible[child]])
+            found = self._least_sums[index] = np.sort(parts, axis=0)[:number].sum(axis=0)
         return found
 
-    def _homes(self, index: int, key: str) -> set[str | None]:
-        """Return the domains in which members below a node run already; None stands for a node without the label."""
+    def _member_domains(self, index: int, key: str) -> set[str | None]:
+        """Return the domains in which members below a group run; None stands for a node without the label."""
         cluster = self._snapshot.ledger.cluster
         column = cluster.label(key)
         values: set[str | None] = set()
         nodes = self._needs.unit.nodes
         for below in nodes[index : nodes[index].end]:
-            for home in below.member_nodes:
-                row = cluster.row_of.get(home)
+            for name in below.member_nodes:
+                row = cluster.row_of.get(name)
                 if row is not None:
                     code = int(column.codes[row])
                     values.add(None if code == ABSENT else column.values[code])

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import POD, Unit
 from cpg_engine.preemption.budgets import BudgetAllowances

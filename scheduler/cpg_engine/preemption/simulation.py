@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_engine.errors import ContradictionError
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.next_step import next_step
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.gangs.unit import PendingPod, Unit

@@ -18,8 +18,8 @@ from cpg_engine.cluster.axes import Amounts, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.gangs.search import LOOK
+from cpg_engine.gangs.needs import Needs
+from cpg_engine.gangs.search_budget import NODE_SCAN_COST
 from cpg_engine.preemption.simulation import PreemptionCandidate, PreemptionProblem
 from cpg_engine.preemption.victims import PotentialVictim, uids_of
 from cpg_engine.scores.registry import static_score
@@ -38,7 +38,7 @@ def fewest_victims(
     """Return a candidate with few victims inside a scope, or None where evicting all of them is not enough."""
     scope = within or problem.simulation.snapshot.topology.whole()
     estimates = EvictionEstimates(problem, victims)
-    problem.simulation.spend(3 * LOOK * len(problem.needs.classes))
+    problem.simulation.spend(3 * NODE_SCAN_COST * len(problem.needs.classes))
     found = []
     for rows in estimates.node_orders(scope.rows):
         order = _victim_order(victims, rows)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import Unit
 from cpg_engine.preemption.budgets import BudgetAllowances

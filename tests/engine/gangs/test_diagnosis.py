@@ -230,8 +230,10 @@ def test_candidates_tell_how_many_of_how_many_fit_and_why_not_more() -> None:
     """The closest first, each with what is wrong with its nodes, if the options ask for it."""
     nodes: list[str | Form] = ["n1 2 rack=a", "n2 3 rack=b", {"node": "n3 9 rack=b", "unschedulable": True}]
     candidates = told(nodes, {"gang": 4, "key": "rack"}, ["5x1@root", "1@x on n1"]).report("root").candidates
-    b = CandidateDomain(Domain("rack", "b"), 2, 3, 5, short=1, reasons=(FilterReason("node(s) were unschedulable", 1),))
-    assert (b, CandidateDomain(Domain("rack", "a"), 1, 1, 5, short=3)) == candidates
+    b = CandidateDomain(
+        Domain("rack", "b"), 2, 3, 5, shortage=1, reasons=(FilterReason("node(s) were unschedulable", 1),)
+    )
+    assert (b, CandidateDomain(Domain("rack", "a"), 1, 1, 5, shortage=3)) == candidates
 
 
 def test_no_more_candidates_are_told_than_anybody_reads() -> None:
@@ -241,7 +243,7 @@ def test_no_more_candidates_are_told_than_anybody_reads() -> None:
     assert len(told(nodes, root, pods).report("root").candidates) == 10
     (alone,) = told(nodes, root, pods, candidates=1).report("root").candidates
     (only,) = told(nodes, root, pods, detail=False).report("root").candidates
-    assert CandidateDomain(Domain("rack", "r20"), 1, 20, 30, short=10) == only == alone
+    assert CandidateDomain(Domain("rack", "r20"), 1, 20, 30, shortage=10) == only == alone
 
 
 def test_that_no_node_has_the_label_is_told_apart_from_there_being_none() -> None:
@@ -269,7 +271,7 @@ def test_domains_that_were_tried_in_vain_are_candidates_too() -> None:
     found = told(["n1 3 rack=a", "n2 1 rack=b"], {"gang": 2, "key": "rack"}, ["big=2@root", "huge=3@root"])
     report = found.report("root")
     assert StatusCounts(2, scheduled=1, unschedulable=1) == report.counts
-    assert [(one.domain.value, one.fits, one.short) for one in report.candidates] == [("a", 2, 0), ("b", 0, 2)]
+    assert [(one.domain.value, one.fits, one.shortage) for one in report.candidates] == [("a", 2, 0), ("b", 0, 2)]
 
 
 def test_the_domain_that_is_reported_on_leads_the_candidates() -> None:

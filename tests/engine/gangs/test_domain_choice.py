@@ -7,7 +7,7 @@ import pytest
 
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.domain_choice import DomainChoice, DomainOffer
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.testing.decision_case import DecisionCase
 from cpg_engine.topology.domains import Scope
 from cpg_engine.weights import Weights

@@ -24,8 +24,8 @@ BAD = InvalidPod("uid", (Problem("spec", "makes no sense"),))
 
 def closest(domain: Domain, short: int = 0) -> tuple[CandidateDomain, ...]:
     """Return a list of candidates that one leads; the others do not matter."""
-    far = CandidateDomain(Domain("rack", "far"), nodes=1, fits=0, wanted=9, short=9)
-    return (CandidateDomain(domain, nodes=1, fits=1, wanted=9, short=short), far)
+    far = CandidateDomain(Domain("rack", "far"), nodes=1, fits=0, wanted=9, shortage=9)
+    return (CandidateDomain(domain, nodes=1, fits=1, wanted=9, shortage=short), far)
 
 
 def test_nothing_is_to_be_done_where_nothing_is_wrong() -> None:

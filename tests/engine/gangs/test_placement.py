@@ -54,8 +54,8 @@ def test_pods_are_placed_in_order(cpus: list[int], sizes: str, limit: int, seats
     """Each pod goes to the best node for it in what those before it have left; the ledger holds them."""
     snapshot = world_of(*cpus)
     placed = place_pods(snapshot, snapshot.ledger.cluster.everything(), members(snapshot, *sized(sizes)), limit)
-    assert seats == [(member.uid, snapshot.ledger.cluster.name(row)) for member, row in placed.seats]
-    assert left == [member.uid for member in placed.left]
+    assert seats == [(member.uid, snapshot.ledger.cluster.name(row)) for member, row in placed.assigned]
+    assert left == [member.uid for member in placed.unplaced]
     assert len(seats) == snapshot.ledger.used[:, 3].sum()
     snapshot.ledger.rollback(0)
     assert snapshot.ledger.used.sum() == 0
@@ -64,7 +64,7 @@ def test_pods_are_placed_in_order(cpus: list[int], sizes: str, limit: int, seats
 def test_rows_are_plain_numbers() -> None:
     """What leaves the search is no array's element."""
     snapshot = world_of(1)
-    (seat,) = place_pods(snapshot, np.array([0]), members(snapshot, pod("p")), 1).seats
+    (seat,) = place_pods(snapshot, np.array([0]), members(snapshot, pod("p")), 1).assigned
     assert int is type(seat[1])
 
 
@@ -73,8 +73,8 @@ def test_pods_that_see_each_other_are_placed_one_by_one() -> None:
     snapshot = world_of(4, 4)
     group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
     placed = place_pods(snapshot, np.array([0, 1]), group, 3)
-    assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
-    assert [member.uid for member in placed.left] == ["r"]
+    assert [(member.uid, row) for member, row in placed.assigned] == [("p", 0), ("q", 1)]
+    assert [member.uid for member in placed.unplaced] == ["r"]
 
 
 def test_no_more_are_placed_one_by_one_than_asked_for() -> None:
@@ -82,7 +82,7 @@ def test_no_more_are_placed_one_by_one_than_asked_for() -> None:
     snapshot = world_of(4, 4, 4)
     group = members(snapshot, *(with_port(name, 80) for name in "pqr"))
     placed = place_pods(snapshot, np.arange(3), group, 2)
-    assert [(member.uid, row) for member, row in placed.seats] == [("p", 0), ("q", 1)]
+    assert [(member.uid, row) for member, row in placed.assigned] == [("p", 0), ("q", 1)]
 
 
 def test_scores_of_who_is_where_are_added() -> None:
@@ -95,7 +95,7 @@ def test_scores_of_who_is_where_are_added() -> None:
         pod(name, cpu=1, topology_spread_constraints=(constraint,), meta=metadata(name, app="a")) for name in ("p", "q")
     ]
     placed = place_pods(snapshot, np.array([0, 1]), members(snapshot, *pods), 2)
-    assert [row for _, row in placed.seats] == [0, 1]
+    assert [row for _, row in placed.assigned] == [0, 1]
 
 
 def test_only_some_pods_see_others() -> None:

@@ -46,13 +46,13 @@ def check_in_turn(scene: FilterCase, count: int, fits: Model) -> None:
     allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(scene.newcomer)]
     placed = place_pods(snapshot, snapshot.ledger.cluster.everything(), members, count)
     hood = scene.hood
-    for member, row in placed.seats:
+    for member, row in placed.assigned:
         home = next(found for found in hood.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
         newcomer = pods[int(member.uid)]
         assert home in allowed
         assert fits(hood, newcomer, home)
         hood = replace(hood, pods=(*hood.pods, (newcomer, home)))
-    if placed.left:
+    if placed.unplaced:
         assert not any(fits(hood, scene.newcomer, home) for home in allowed)
 
 
@@ -93,4 +93,4 @@ def test_whom_nobody_means_is_placed_as_one_batch(monkeypatch: pytest.MonkeyPatc
     plain, meant = (snapshot.ledger.class_of(pod("p", meta=metadata("p", app=name))) for name in ("web", "db"))
     assert [depends_on_other_pods(snapshot, pod_class) for pod_class in (plain, meant)] == [False, True]
     members = [PendingPod(uid=str(number), pod_class=plain) for number in range(3)]
-    assert len(place_pods(snapshot, snapshot.ledger.cluster.everything(), members, 3).seats) == 3
+    assert len(place_pods(snapshot, snapshot.ledger.cluster.everything(), members, 3).assigned) == 3

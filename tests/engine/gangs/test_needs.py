@@ -5,7 +5,8 @@ import pytest
 
 from cpg_api.scheduling.forest import Forest, Group, key_of
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.gangs.feasibility import Needs, could_hold, fitting
+from cpg_engine.gangs.bounds import could_hold, fitting
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.unit import GroupPods, tree_unit
 from cpg_engine.testing.builders import composite, pod, pod_group
 

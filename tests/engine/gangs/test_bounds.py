@@ -3,13 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cpg_engine.gangs.closeness import at_most, closest, cut_off, shortage
-from cpg_engine.gangs.domain_choice import DomainChoice, DomainSurvey
-from cpg_engine.gangs.feasibility import Needs
-from cpg_engine.testing.decision_case import DecisionCase
-from cpg_engine.verdicts import Status, StatusCounts
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.gangs.bounds import (
+    DomainSurvey,
+    anti_affinity_bound,
+    at_most,
+    closest_first,
+    exclusive_keys,
+    rejected_counts,
+    shortage,
+)
+from cpg_engine.gangs.domain_choice import DomainChoice
+from cpg_engine.gangs.needs import Needs
+from cpg_engine.testing.builders import node
+from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
+from cpg_engine.verdicts import Finding, Status, StatusCounts
 from cpg_engine.weights import Weights
 
 Form = Mapping[str, Any]
@@ -29,8 +42,8 @@ def surveyed(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tu
 def turned_away(nodes: Sequence[str], root: Form, pods: Sequence[str | Form]) -> tuple[StatusCounts, str | None]:
     """Return the counts of the root, and the rack that they are about."""
     trial, needs, survey = surveyed(nodes, root, pods)
-    order = closest(survey, shortage(needs, 0, survey))
-    counts, place = cut_off(trial.snapshot, needs, 0, survey, order)
+    order = closest_first(survey, shortage(needs, 0, survey))
+    counts, place = rejected_counts(trial.snapshot, needs, 0, survey, order)
     return counts, None if place is None else survey.partition.scopes[place].chain[-1].value
 
 
@@ -53,14 +66,14 @@ def test_the_closest_domain_is_short_of_least_and_holds_most() -> None:
     """Ties are broken by name."""
     nodes = ["n1 1 rack=d", "n2 3 rack=c", "n3 2 rack=b", "n4 2 rack=a"]
     _, needs, survey = surveyed(nodes, {"gang": 4}, ["4x1@root"])
-    order = closest(survey, shortage(needs, 0, survey))
+    order = closest_first(survey, shortage(needs, 0, survey))
     assert [survey.partition.scopes[place].chain[-1].value for place in order.tolist()] == ["c", "a", "b", "d"]
 
 
 def test_domains_that_are_not_open_are_no_candidates() -> None:
     """Members run in another one."""
     _, needs, survey = surveyed(["n1 1 rack=a", "n2 9 rack=b"], {"gang": 2}, ["1@root on n1", "1@root"])
-    assert closest(survey, shortage(needs, 0, survey)).tolist() == [0]
+    assert closest_first(survey, shortage(needs, 0, survey)).tolist() == [0]
 
 
 def test_children_that_need_least_are_counted_first() -> None:
@@ -118,3 +131,56 @@ def test_without_an_open_domain_all_is_unresolvable() -> None:
     bad = {"pod": "x@root", "more": {"cpu": "x"}}
     counts, rack = turned_away([], {"gang": 3}, [{"pod": "1@root", "phase": "Succeeded"}, "2x1@root", bad])
     assert (StatusCounts(3, scheduled=1, unresolvable=3), None) == (counts, rack)
+
+
+def avoiding(key: str, **labels: str) -> dict[str, Any]:
+    """Return an affinity that keeps away from pods with some labels."""
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def told(nodes: list[str], root: dict[str, Any], *pods: dict[str, Any]) -> NamedDecision:
+    """Return what is decided about a tree whose root is called so."""
+    return DecisionCase(nodes, {"root": root}, pods).decide()
+
+
+def test_pods_keep_apart_where_their_terms_mean_their_own_kind() -> None:
+    """Once for each label, whatever else the terms mean; who avoids others alone does not."""
+    own, others = avoiding("host", app="a"), avoiding("host", app="b")
+    own["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] *= 2
+    form = {"pod": "1@root", "labels": {"app": "a"}}
+    trial = DecisionCase([], {"root": None}, [{**form, "affinity": own}, {**form, "affinity": others}])
+    first, second = (member.pod_class for member in trial.unit.nodes[0].pending)
+    assert exclusive_keys(first, trial.snapshot.ledger) == ("host",)
+    assert exclusive_keys(second, trial.snapshot.ledger) == ()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 3)), min_size=1, max_size=8),
+    st.data(),
+)
+def test_each_domain_gives_one_place_in_each_scope(nodes: list[tuple[str, int]], data: st.DataObject) -> None:
+    """Summed over a scope it is one for each value with any room, and all room of the nodes without the label."""
+    ledger = Ledger()
+    for number, (value, _) in enumerate(nodes):
+        ledger.put_node(node(f"n{number}", labels={"key": value} if value else {}))
+    slots = np.array([room for _, room in nodes])
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(nodes) - 1)))) if len(nodes) > 1 else []
+    found = anti_affinity_bound(slots, np.arange(len(nodes)), np.array([0, *cuts]), ("key",), ledger)
+    for start, end in zip([0, *cuts], [*cuts, len(nodes)], strict=True):
+        some = nodes[start:end]
+        values = {value for value, room in some if value and room}
+        assert found[start:end].sum() == len(values) + sum(room for value, room in some if not value)
+    assert (found <= slots).all()
+
+
+def test_a_domain_that_takes_too_few_of_them_is_not_tried() -> None:
+    """Nothing fits on one host together with its own kind; the proof is in the bound, and is told of the domain."""
+    kind = {"labels": {"app": "a"}, "affinity": avoiding("host", app="a")}
+    nodes = [f"n{number} 9 host=n{number} rack=r{number // 3}" for number in range(6)]
+    found = told(nodes, {"gang": 2, "key": "host"}, {"pod": "4x1@root", **kind})
+    assert (found.finding, found.decision.placements.infeasible) == (Finding.IMPOSSIBLE, 0)
+    (candidate,) = found.report("root").candidates
+    assert (candidate.fits, candidate.wanted, candidate.shortage) == (1, 4, 1)
+    assert len(told(nodes, {"gang": 3, "key": "rack"}, {"pod": "3x1@root", **kind}).binds) == 3
+    assert told(nodes, {"gang": 4, "key": "rack"}, {"pod": "4x1@root", **kind}).finding is Finding.IMPOSSIBLE

@@ -1,6 +1,7 @@
 """Pods of one unit that need each other near: who is placed first, and what evictions could do for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,8 +13,8 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
-from cpg_engine.gangs.company import AffinityOrder
-from cpg_engine.gangs.feasibility import Needs
+from cpg_engine.gangs.affinity_order import AffinityOrder, Requirements, placement_order, satisfaction_rounds
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import PlanOutcome
 from cpg_engine.testing.builders import composite, node, pod, pod_group
@@ -87,9 +88,9 @@ def test_where_nobody_needs_anybody_nothing_is_done() -> None:
     """The members are those of the unit, as one object."""
     trial = DecisionCase(**leaf(one("a=1@g", "web"), one("b=1@g")))
     found = company(trial)
-    assert found.members(0) is trial.unit.nodes[0].pending
-    assert found.waiting(0) == set()
-    assert not found.of(trial.unit.nodes[0].pending[0].pod_class)
+    assert found.pods(0) is trial.unit.nodes[0].pending
+    assert found.dependent_children(0) == set()
+    assert not found.companions(trial.unit.nodes[0].pending[0].pod_class)
 
 
 # Circles.
@@ -140,7 +141,7 @@ def test_a_group_that_has_whom_it_needs_waits_for_no_sibling() -> None:
     """Two replicas, each with a leader: the older one still comes first."""
     pods = [one("1@a", near="web"), one("1@a", "web"), one("1@b", "web")]
     trial = DecisionCase(ZONES, {"root": {"gang": 2, "children": {"a": {"gang": 2}, "b": {"gang": 1}}}}, pods)
-    assert company(trial).waiting(0) == set()
+    assert company(trial).dependent_children(0) == set()
     assert [name[0] for name in trial.decide().binds] == ["a", "a", "b"]
 
 
@@ -285,3 +286,81 @@ def test_what_is_called_hopeless_is(people: list[tuple[str, str]], there: str) -
     if report.status is Status.UNRESOLVABLE:
         assert not placed
     assert bool(placed) == (stage.plan(root).outcome is PlanOutcome.PLANNED)
+
+
+NUMBERS = st.integers(0, 4)
+WANTS = st.dictionaries(NUMBERS, st.lists(st.frozensets(NUMBERS, max_size=3), max_size=2), max_size=5)
+ITEMS = st.lists(NUMBERS, max_size=8)
+
+
+def ordered(items: str, wants: dict[str, list[str]]) -> str:
+    """Return items, which are letters, in turn."""
+    numbers = {ord(one): [frozenset(map(ord, choice)) for choice in choices] for one, choices in wants.items()}
+    return "".join(items[place] for place in placement_order([ord(item) for item in items], numbers))
+
+
+@pytest.mark.parametrize(
+    ("items", "wants", "expected"),
+    [
+        ("cab", {}, "cab"),
+        ("nw", {"n": ["w"]}, "wn"),
+        ("wn", {"n": ["w"]}, "wn"),
+        ("nawbz", {"n": ["w"]}, "awnbz"),  # no further back than it has to be
+        ("nwnaw", {"n": ["w"]}, "wawnn"),  # behind the last of those who would do
+        ("cba", {"c": ["b"], "b": ["a"]}, "abc"),
+        ("cxby", {"c": ["xy"]}, "xbyc"),  # either would do, so it waits for both
+        ("cxby", {"c": ["x", "y"]}, "xbyc"),
+        ("dcab", {"c": ["a"], "d": ["b", "c"]}, "acbd"),
+        ("nw", {"n": ["?"]}, "nw"),  # whoever is not among them is not waited for
+        ("ban", {"a": ["b"], "b": ["a"]}, "ban"),  # a circle
+        ("cban", {"a": ["b"], "b": ["a"], "c": ["a"]}, "bacn"),
+        ("acb", {"a": ["b"], "b": ["a?"]}, "cba"),  # a circle that somebody from outside breaks
+        ("abc", {"a": ["b"], "b": ["ac"]}, "cba"),
+    ],
+)
+def test_who_is_needed_comes_first(items: str, wants: dict[str, list[str]], expected: str) -> None:
+    """Whoever needs others comes after them, and all others stay as they stand."""
+    assert ordered(items, wants) == expected
+
+
+def test_who_never_can_come_is_in_no_round() -> None:
+    """Rounds count from one; who needs nobody is there before the first, and no circle is ever broken from within."""
+    wants: Requirements = {1: [{0}], 2: [{1, 5}, {0}], 3: [set()], 4: [{5}], 5: [{4}]}
+    assert satisfaction_rounds(wants) == {1: 1, 2: 2}
+
+
+@given(ITEMS, WANTS)
+@cases(300)
+def test_all_that_can_come_find_whom_they_need(items: list[int], wants: Requirements) -> None:
+    """Each that can come at all has before it whom it needs; whoever is needed and no item is there from the start."""
+    items = [*items, *(one for one in wants if one not in items)]
+    places = placement_order(items, wants)
+    assert sorted(places) == list(range(len(items)))
+    order = [items[place] for place in places]
+    for item in satisfaction_rounds(wants):
+        before = order[: order.index(item)]
+        assert all(choice - set(items) or choice & set(before) for choice in wants[item])
+
+
+@given(ITEMS, WANTS)
+@cases(200)
+def test_equals_stay_as_they_stand(items: list[int], wants: Requirements) -> None:
+    """Items that are the same keep their order, and where the order is right already, it stays."""
+    places = placement_order(items, wants)
+    for item in set(items):
+        assert sorted(found for found in places if items[found] == item) == [f for f in places if items[f] == item]
+    order = [items[place] for place in places]
+    assert placement_order(order, wants) == list(range(len(order)))
+
+
+@given(WANTS)
+@cases(100)
+def test_some_order_is_found_where_there_is_one(wants: Requirements) -> None:
+    """Against all orders: one in which everybody finds whom they need before them."""
+    everybody = sorted({*wants, *(other for choices in wants.values() for choice in choices for other in choice)})
+
+    def holds(order: list[int]) -> bool:
+        return all(choice & set(order[: order.index(one)]) for one, choices in wants.items() for choice in choices)
+
+    found = [everybody[place] for place in placement_order(everybody, wants)]
+    assert holds(found) == any(holds(list(order)) for order in permutations(everybody))
