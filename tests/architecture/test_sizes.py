@@ -27,7 +27,7 @@ MAX_METHODS_PER_CLASS = 25
 LONG_ON_AVERAGE = {"scheduler/cpg_scheduler", "tests", "bench"}
 LONG_MODULES = {"scheduler/cpg_scheduler": 4, "tests": 8}
 LARGE_CLASSES = {"scheduler/cpg_engine": 2, "scheduler/cpg_scheduler": 6, "operator/cpg_operator": 1}
-SHARED_NAMES = 13
+SHARED_NAMES = 6
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
