@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
@@ -45,6 +44,8 @@ from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.status.messages.units import inadmissible_text
+from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR
 from cpg_scheduler.status.resync import bound_of, is_theirs, recovered, standing_of
 from cpg_scheduler.status.updates import (
     GroupRecovered,
@@ -255,8 +256,9 @@ class SchedulingLoop:
         """Park a unit that cannot be attempted, and report why."""
         self._preemption.end(root)
         self._queue.fail(root, len(unit.pods), self._clock(), FailedAttempt())
-        self._metrics.held(unit.reason)
-        self._log.info("held", root=str(root.key), flavour=root.flavour, reason=unit.reason, why=unit.message)
+        text = inadmissible_text(unit.problem)
+        self._metrics.held(text.reason)
+        self._log.info("held", root=str(root.key), flavour=root.flavour, reason=text.reason, why=text.message)
         self._perform(inadmissible_updates(unit))
 
     def _attempt(self, root: UnitKey, unit: SchedulableUnit) -> None:

@@ -4,22 +4,21 @@ This is where the API's objects become the engine's unit. It decides nothing abo
 that can be tried, one that waits for something, and one that is wrong in itself.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
+from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.templates import effective_tree, resolved_preemption_policy, resolved_priority
 from cpg_api.scheduling.validation import (
     TreeProblem,
     ValidationContext,
-    summarize,
     tree_wait_message,
     validate,
     validate_members,
@@ -33,7 +32,6 @@ from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.hints import FailedAttempt, hint_for, signature_of
 
 NEVER = "Never"
-GATED = "waiting for scheduling gates in its tree to be removed"
 
 
 class SchedulableUnit(Struct, frozen=True):
@@ -63,19 +61,86 @@ class SchedulableUnit(Struct, frozen=True):
         )
 
 
-class Inadmissible(Struct, frozen=True):
-    """A root that cannot be tried: for every pod and group of it, why.
+class PodDeleted(Struct, frozen=True):
+    """The pod of the unit does not exist any more."""
 
-    Its pods are told without counting them: each that is mended or let go would change what all others are told.
-    ``cause`` stays the same meanwhile. Where there is nothing to count, both are the message.
-    """
+    pod: GroupKey
 
-    reason: str
+
+class PodGated(Struct, frozen=True):
+    """The pod of the unit has scheduling gates."""
+
+
+class InconsistentMembership(Struct, frozen=True):
+    """A pod names its group in several ways, which differ."""
+
+    problem: Problem
+
+
+class GroupKindsNotServed(Struct, frozen=True):
+    """A pod names a group, and the API server serves no groups."""
+
+    group: GroupKey
+
+
+class GroupMissing(Struct, frozen=True):
+    """The tree names a group that does not exist."""
+
+    group: GroupKey
+
+
+class TemplateMissing(Struct, frozen=True):
+    """The tree waits for the template that completes one of its groups."""
+
     message: str
+
+
+class InvalidTree(Struct, frozen=True):
+    """The tree breaks rules."""
+
+    problems: tuple[TreeProblem, ...]
+
+
+class SchedulerNamesDiffer(Struct, frozen=True):
+    """Pods of the tree name different schedulers; ``pod`` is the first that does not name ours."""
+
+    pod: str
+    theirs: str
+    ours: str
+
+
+class PreemptionPoliciesDiffer(Struct, frozen=True):
+    """Pods of the tree have different preemption policies: the first pod of each."""
+
+    pod_of: Mapping[str, str]
+
+
+class TreeGated(Struct, frozen=True):
+    """Pods of the tree have scheduling gates."""
+
+    pods: tuple[str, ...]
+
+
+UnitProblem: TypeAlias = (
+    PodDeleted
+    | PodGated
+    | InconsistentMembership
+    | GroupKindsNotServed
+    | GroupMissing
+    | TemplateMissing
+    | InvalidTree
+    | SchedulerNamesDiffer
+    | PreemptionPoliciesDiffer
+    | TreeGated
+)
+
+
+class Inadmissible(Struct, frozen=True):
+    """A unit that cannot be attempted, with its pending pods and its groups."""
+
+    problem: UnitProblem
     pods: tuple[Pod, ...] = ()
     groups: tuple[Group, ...] = ()
-    told: str = ""
-    cause: str = ""
 
 
 def queue_key_of(state: ClusterCache, root: UnitKey) -> QueueKey | None:
@@ -102,9 +167,9 @@ def build_unit(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmiss
     tree = effective_tree(state.stores[root.flavour].forest.tree_of(root.key), workloads)
     pods = tuple(_waiting(state, root.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
-    refusal = _wrong(state, root.flavour, tree) or _gated(pods)
-    if refusal is not None:
-        return replace(refusal, pods=pods, groups=groups)
+    problem = _problem(state, root.flavour, tree) or _gates(pods)
+    if problem is not None:
+        return Inadmissible(problem, pods, groups)
     members = {node.key: members_of(state, root.flavour, node.key) for node in tree.nodes}
     return SchedulableUnit(
         unit=tree_unit(tree, members, state.snapshot.ledger),
@@ -146,16 +211,14 @@ def members_of(state: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:
 def _single(state: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissible:
     pod = state.single_pod(key)
     if pod is None:
-        return Inadmissible(reason=REASON_UNSCHEDULABLE, message=f"{key} is gone", pods=(), groups=())
+        return Inadmissible(PodDeleted(key))
     group, problem = membership(pod).group, membership(pod).problem
     if problem is not None:
-        return Inadmissible(reason=REASON_SCHEDULER_ERROR, message=str(problem), pods=(pod,), groups=())
+        return Inadmissible(InconsistentMembership(problem), pods=(pod,))
     if group is not None:
-        message = f"waiting for PodGroup {key.namespace}/{group}: the API server serves no PodGroups"
-        return Inadmissible(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
+        return Inadmissible(GroupKindsNotServed(GroupKey(PodGroup.kind, key.namespace, group)), pods=(pod,))
     if pod.spec.scheduling_gates:
-        message = "waiting for its scheduling gates to be removed"
-        return Inadmissible(reason=REASON_UNSCHEDULABLE, message=message, pods=(pod,), groups=())
+        return Inadmissible(PodGated(), pods=(pod,))
     return SchedulableUnit(
         unit=pod_unit(pod, state.snapshot.ledger),
         pods={pod.metadata.uid: pod},
@@ -183,48 +246,38 @@ def _waiting(state: ClusterCache, flavour: str, tree: Tree) -> list[Pod]:
     return [pod for leaf in _leaves(tree) for pod in state.members(flavour, leaf) if state.is_pending(pod)]
 
 
-def _wrong(state: ClusterCache, flavour: str, tree: Tree) -> Inadmissible | None:
-    """Say what is wrong with a tree, or what it waits for, if anything.
-
-    Pods that have come to their end, or are on their way there, can do no more wrong.
-    """
+def _problem(state: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | None:
+    """Return what is wrong with a tree, or what it waits for; terminating and ended pods do not matter."""
     if tree.anchor is Anchor.MISSING:
-        return Inadmissible(REASON_UNSCHEDULABLE, f"waiting for {tree.anchor_key}, which does not exist")
-    around = ValidationContext(workloads=state.workloads[flavour], classes=state.priority_classes)
-    problems = validate(tree, around)
+        return GroupMissing(tree.anchor_key)
+    context = ValidationContext(workloads=state.workloads[flavour], classes=state.priority_classes)
+    problems = validate(tree, context)
     if problems:
-        return _invalid(problems)
-    waiting = tree_wait_message(tree, around.workloads)
+        return InvalidTree(tuple(problems))
+    waiting = tree_wait_message(tree, context.workloads)
     if waiting:
-        return Inadmissible(REASON_UNSCHEDULABLE, waiting)
+        return TemplateMissing(waiting)
     members = [(leaf, pod) for leaf in _leaves(tree) for pod in state.members(flavour, leaf)]
     living = [(leaf, pod) for leaf, pod in members if not pod.is_terminal and not pod.is_terminating]
-    differing = _differing(state, [pod for _, pod in living])
-    if differing is not None:
-        return Inadmissible(REASON_SCHEDULER_ERROR, differing, cause=differing.partition(": ")[0])
-    diverging = validate_members(tree, living, around)
-    return _invalid(diverging) if diverging else None
+    difference = _difference(state, [pod for _, pod in living])
+    if difference is not None:
+        return difference
+    problems = validate_members(tree, living, context)
+    return InvalidTree(tuple(problems)) if problems else None
 
 
-def _invalid(problems: Sequence[TreeProblem]) -> Inadmissible:
-    faults = sorted({problem.fault for problem in problems})
-    message = summarize([problem.message for problem in problems])
-    return Inadmissible(REASON_INVALID, message, told=problems[0].message, cause=", ".join(faults))
-
-
-def _differing(state: ClusterCache, pods: Collection[Pod]) -> str | None:
-    """Say in what the pods of a tree differ that they must have in common, and which is the first to differ."""
+def _difference(state: ClusterCache, pods: Collection[Pod]) -> SchedulerNamesDiffer | PreemptionPoliciesDiffer | None:
+    """Return in what the pods of a tree differ that they must have in common."""
     foreign = [pod for pod in pods if pod.spec.scheduler_name != state.scheduler_name]
     if foreign:
         pod = min(foreign, key=_by_key)
-        theirs, ours = pod.spec.scheduler_name, state.scheduler_name
-        return f"all pods of a tree need one schedulerName: Pod {pod.metadata.key} has {theirs}, others have {ours}"
+        return SchedulerNamesDiffer(pod.metadata.key, pod.spec.scheduler_name, state.scheduler_name)
     policies = sorted({_policy(pod) for pod in pods})
     if len(policies) <= 1:
         return None
-    firsts = [min((pod for pod in pods if _policy(pod) == policy), key=_by_key) for policy in policies]
-    listed = ", ".join(f"Pod {pod.metadata.key} has {_policy(pod)}" for pod in firsts)
-    return f"all pods of a tree need one preemptionPolicy: {listed}"
+    return PreemptionPoliciesDiffer(
+        {policy: min(pod.metadata.key for pod in pods if _policy(pod) == policy) for policy in policies}
+    )
 
 
 def _by_key(pod: Pod) -> str:
@@ -235,10 +288,6 @@ def _policy(pod: Pod) -> str:
     return pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY
 
 
-def _gated(pods: Iterable[Pod]) -> Inadmissible | None:
+def _gates(pods: Iterable[Pod]) -> TreeGated | None:
     gated = sorted(pod.metadata.key for pod in pods if pod.spec.scheduling_gates)
-    if not gated:
-        return None
-    others = f" and {len(gated) - 1} more" if len(gated) > 1 else ""
-    message = f"waiting for the scheduling gates of Pod {gated[0]}{others} to be removed"
-    return Inadmissible(REASON_UNSCHEDULABLE, message, told=GATED, cause=GATED)
+    return TreeGated(tuple(gated)) if gated else None

@@ -28,6 +28,7 @@ from cpg_operator.context import build_context
 from cpg_operator.testing.fixtures import STAMP, ViewFixture
 from cpg_operator.writes import TreeKey
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
 
@@ -98,16 +99,18 @@ def refusals(*there: Group | Pod | Workload | PriorityClass) -> list[tuple[UnitK
 def told(group: Group, refusal: Inadmissible) -> Group:
     """Return a group of which the scheduler has said why it is not tried."""
     kind = initially_scheduled_type(group)
-    said = Condition(type=kind, status="False", reason=refusal.reason, message=refusal.message)
+    text = inadmissible_text(refusal.problem)
+    said = Condition(type=kind, status="False", reason=text.reason, message=text.message)
     return replace(group, status=replace(group.status, conditions=(said,)))
 
 
 def wrong(refusal: Inadmissible | None) -> tuple[str, bool]:
     """Return what the scheduler calls wrong with a tree, if anything, and whether it is that its members differ."""
-    if refusal is None or refusal.reason == "Unschedulable":
+    text = None if refusal is None else inadmissible_text(refusal.problem)
+    if text is None or text.reason == "Unschedulable":
         return "", False
-    differs = refusal.reason == "SchedulerError"
-    return refusal.cause if differs else refusal.message, differs
+    differs = text.reason == "SchedulerError"
+    return text.cause if differs else text.message, differs
 
 
 @settings(deadline=None, max_examples=400)

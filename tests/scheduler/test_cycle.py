@@ -329,7 +329,7 @@ def test_a_mistake_of_ours_about_one_root_stops_no_other(monkeypatch: pytest.Mon
     assert b"cpg_scheduler_mistakes_total 1.0" in stage.metrics.page("").body
     assert stage.status.pods["bad"] == (
         "SchedulerError",
-        "the scheduler failed at it: ZeroDivisionError('by whom?')",
+        "internal error of the scheduler: ZeroDivisionError('by whom?')",
     )
     monkeypatch.undo()
     stage.put(node("n2", cpu=1))
@@ -523,7 +523,7 @@ def test_what_stands_in_the_way_of_a_bind_is_told() -> None:
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
     (batch,) = stage.binder.batches
-    pending = PreBindPending("WaitingForVolumes", ("claim x",))
+    pending = PreBindPending("volumes", ("claim x",))
     stage.report(BindDelayed(batch, BindFailure(frozenset(batch.nodes), pending)))
     said = "waiting for claim x to be bound"
     assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", said))

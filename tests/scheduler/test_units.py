@@ -22,8 +22,9 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
+from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.testing.stage import NATIVE, Stage
-from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, pending_pods, queue_key_of
+from cpg_scheduler.units import Inadmissible, PodDeleted, SchedulableUnit, build_unit, pending_pods, queue_key_of
 
 ANNOTATION = f"metadata.annotations[{POD_GROUP_LABEL}]"
 LABEL = f"metadata.labels[{POD_GROUP_LABEL}]"
@@ -40,7 +41,12 @@ def refused(stage: Stage, name: str) -> tuple[str, str]:
     """Return why there is nothing to attempt at the root of a pod."""
     found = attempt(stage, name)
     assert isinstance(found, Inadmissible)
-    return found.reason, found.message
+    return text_of(found)
+
+
+def text_of(found: Inadmissible) -> tuple[str, str]:
+    """Return the reason and the message of a unit that cannot be attempted."""
+    return inadmissible_text(found.problem)[:2]
 
 
 def foreign(found: Pod) -> Pod:
@@ -120,7 +126,7 @@ def test_a_pod_that_is_gone_is_not_attempted() -> None:
     stage = Stage(pod("p"))
     root = stage.cache.unit_of(stage.pod("p"))
     stage.delete(stage.pod("p"))
-    assert build_unit(stage.cache, root) == Inadmissible(UNSCHEDULABLE, "Pod default/p is gone", (), ())
+    assert build_unit(stage.cache, root) == Inadmissible(PodDeleted(root.key))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_a_tree_waits_for_what_is_missing(missing: str, expected: str) -> None:
     stage = Stage(*(group for name, group in groups.items() if name != missing), pod("p", group="pg"))
     found = attempt(stage, "p")
     assert isinstance(found, Inadmissible)
-    assert (found.reason, found.message) == (UNSCHEDULABLE, expected)
+    assert text_of(found) == (UNSCHEDULABLE, expected)
     assert [waits.metadata.name for waits in found.pods] == ["p"]
     assert len(found.groups) == {"pg": 0, "mid": 1, "top": 2}[missing]
 
@@ -181,7 +187,7 @@ def test_a_gated_member_holds_its_whole_tree(gang: int | None) -> None:
     stage.put(pod_group("two", gang=gang, parent="root"), pod("two-0", group="two", scheduling_gates=GATES))
     found = attempt(stage, "one-0")
     assert isinstance(found, Inadmissible)
-    assert found.message == "waiting for the scheduling gates of Pod default/two-0 to be removed"
+    assert text_of(found)[1] == "waiting for the scheduling gates of Pod default/two-0 to be removed"
     assert len(found.pods) == 4
     stage.put(*(pod(name, group="two", scheduling_gates=GATES) for name in ("two-1", "two-2")))
     assert refused(stage, "one-0")[1].startswith("waiting for the scheduling gates of Pod default/two-0 and 2 more to")
@@ -205,8 +211,8 @@ def test_a_cycle_is_invalid() -> None:
     )
     found = attempt(stage, "p")
     assert isinstance(found, Inadmissible)
-    assert found.message == "the parents of CompositePodGroup default/a form a cycle: a -> b -> a"
-    assert (found.reason, len(found.groups)) == (INVALID, 3)
+    assert text_of(found)[1] == "the parents of CompositePodGroup default/a form a cycle: a -> b -> a"
+    assert (text_of(found)[0], len(found.groups)) == (INVALID, 3)
 
 
 @pytest.mark.parametrize(
@@ -230,8 +236,8 @@ def test_an_invalid_tree_says_at_which_edge(wrong: list[Any], says: str) -> None
     stage.put(*wrong)
     found = attempt(stage, "two-0")
     assert isinstance(found, Inadmissible)
-    assert says in found.message
-    assert (found.reason, len(found.pods)) == (INVALID, 4)
+    assert says in text_of(found)[1]
+    assert (text_of(found)[0], len(found.pods)) == (INVALID, 4)
 
 
 def test_many_problems_are_one_and_a_number() -> None:

@@ -9,7 +9,7 @@ from cpg_api.scheduling import health, names, partial_release
 from cpg_api.scheduling.health import HealthReason
 from cpg_operator.workloads import instantiation
 from cpg_operator.workloads.plan import Reason
-from cpg_scheduler.binding import batch, volumes
+from cpg_scheduler.status import reasons
 from reference.sources import UndocumentedError, docstring, docstrings_of, escaped
 
 HEADER = """\
@@ -69,8 +69,8 @@ CONDITIONS = (
         (
             ("False", Name(names, "REASON_UNSCHEDULABLE")),
             ("False", Name(names, "REASON_SCHEDULER_ERROR")),
-            ("False", Name(volumes, "REASON_WAITING_FOR_VOLUMES")),
-            ("False", Name(batch, "REASON_BIND_IN_DOUBT")),
+            ("False", Name(reasons, "REASON_WAITING_FOR_VOLUMES")),
+            ("False", Name(reasons, "REASON_BIND_IN_DOUBT")),
         ),
     ),
     Condition(

@@ -13,9 +13,6 @@ from cpg_api.core.pod import Pod
 from cpg_engine.decisions import Allocation
 from cpg_scheduler.keys import UnitKey
 
-REASON_BIND_IN_DOUBT = "BindInDoubt"
-"""A pod has been given a node, and the API server does not say what has become of the bind; it is asked on."""
-
 
 class BindBatch(Struct, frozen=True):
     """The pods that one decision places, by UID, with their nodes and, of pods that have any, their allocations."""
@@ -37,7 +34,7 @@ class PreBindFailed(Struct, frozen=True):
 class PreBindPending(Struct, frozen=True):
     """A PreBind plugin still waits for these objects."""
 
-    reason: str
+    plugin: str
     objects: tuple[str, ...]
 
 

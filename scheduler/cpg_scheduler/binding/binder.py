@@ -181,8 +181,8 @@ class Binder:
     def _pending(self, active: _ActiveBatch) -> PreBindPending | None:
         """Return the first PreBind plugin for which objects of a batch are not ready, and these."""
         pods = active.batch.pods.values()
-        waiting = ((plugin.reason, tuple(plugin.unready(pods))) for plugin in self._prebinds)
-        return next((PreBindPending(reason, objects) for reason, objects in waiting if objects), None)
+        waiting = ((plugin.name, tuple(plugin.unready(pods))) for plugin in self._prebinds)
+        return next((PreBindPending(name, objects) for name, objects in waiting if objects), None)
 
     def _end_unbound(self, active: _ActiveBatch, why: str, problem: PreBindFailed | None = None) -> None:
         """End a batch before its first bind; without a problem it is outdated."""

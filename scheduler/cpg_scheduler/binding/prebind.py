@@ -12,11 +12,7 @@ class PreBind(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the word that precedes its problems."""
-
-    @property
-    def reason(self) -> str:
-        """Return the reason of the condition of pods that wait for it."""
+        """Return the name that precedes its problems; ``status.reasons`` has the reason of pods that wait for it."""
 
     def unready(self, pods: Iterable[Pod]) -> Sequence[str]:
         """Return the objects, by kind and name, that are not ready for these pods; usually none."""

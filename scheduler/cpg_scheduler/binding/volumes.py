@@ -29,8 +29,6 @@ BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 BACKOFF = WatchBackoff()
 MAX_REQUESTS_IN_FLIGHT = 32
 """Requests about storage; they do not count among the binds in flight."""
-REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
-"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 Patch: TypeAlias = dict[str, Any]
@@ -44,7 +42,6 @@ class VolumeBinder:
     """Binds claims to the volumes that were chosen for them."""
 
     name = "volumes"
-    reason = REASON_WAITING_FOR_VOLUMES
 
     def __init__(
         self, connection: Connection, state: ClusterCache, *, timeout: float, backoff: WatchBackoff = BACKOFF

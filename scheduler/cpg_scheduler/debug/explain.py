@@ -32,6 +32,7 @@ from cpg_scheduler.queueing.scheduling_queue import (
     SchedulingQueue,
 )
 from cpg_scheduler.status.messages import eviction_message, group_messages, pod_messages
+from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, queue_key_of
 
 USAGE = (
@@ -116,7 +117,7 @@ class Explainer:
             return ""
         attempt = build_unit(self._cache, unit)
         if isinstance(attempt, Inadmissible):
-            return attempt.message
+            return inadmissible_text(attempt.problem).message
         failure = position.failure
         explanation = failure.explained_for(attempt.unit) if attempt.signature == failure.signature else None
         explanation = explanation or failure.explanation
@@ -129,7 +130,8 @@ class Explainer:
             return answer | {"waiting": False}
         attempt = build_unit(self._cache, unit)
         if isinstance(attempt, Inadmissible):
-            return answer | {"waiting": True, "reason": attempt.reason, "message": attempt.message}
+            text = inadmissible_text(attempt.problem)
+            return answer | {"waiting": True, "reason": text.reason, "message": text.message}
         ignored = self._preemption.ignored_by(unit, attempt)
         decision = decide(self._cache.snapshot, attempt.unit, self._options, ignored=ignored)
         names = {uid: pod.metadata.key for uid, pod in attempt.pods.items()}

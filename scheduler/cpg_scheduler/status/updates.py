@@ -11,11 +11,19 @@ from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.batch import BindFailure
 from cpg_scheduler.observability.overcommit import OvercommittedNode
-from cpg_scheduler.status.messages import bind_problem, causes, group_messages, pod_messages, refusals
+from cpg_scheduler.status.messages import (
+    bind_problem,
+    causes,
+    group_messages,
+    internal_error_message,
+    pod_messages,
+    refusals,
+)
+from cpg_scheduler.status.messages.units import inadmissible_text
+from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_scheduler.units import Inadmissible, SchedulableUnit
 
 
@@ -111,20 +119,22 @@ def bind_updates(
 
 def inadmissible_updates(unit: Inadmissible) -> Iterator[StatusUpdate]:
     """Yield why a unit cannot be attempted, for its pods and groups; gated pods have a condition of the API server."""
-    reason = REASON_UNSCHEDULABLE if unit.reason != REASON_SCHEDULER_ERROR else unit.reason
+    text = inadmissible_text(unit.problem)
+    reason = REASON_UNSCHEDULABLE if text.reason != REASON_SCHEDULER_ERROR else text.reason
     for pod in unit.pods:
         if not pod.spec.scheduling_gates:
-            yield PodStatusUpdate(pod, reason, unit.told or unit.message, cause=unit.cause)
+            yield PodStatusUpdate(pod, reason, text.pod_message, cause=text.cause)
     yield from inadmissible_groups(unit)
 
 
 def inadmissible_groups(unit: Inadmissible) -> Iterator[StatusUpdate]:
     """Yield why a unit cannot be attempted, for its groups alone."""
+    reason, message, _, cause = inadmissible_text(unit.problem)
     for group in unit.groups:
-        yield GroupStatusUpdate(group, scheduled=False, reason=unit.reason, message=unit.message, cause=unit.cause)
+        yield GroupStatusUpdate(group, scheduled=False, reason=reason, message=message, cause=cause)
 
 
 def error_updates(pods: Iterable[Pod], error: Exception) -> Iterator[StatusUpdate]:
     """Yield that the scheduler itself failed at a unit."""
     for pod in pods:
-        yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, f"the scheduler failed at it: {error!r}")
+        yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, internal_error_message(error))

@@ -537,4 +537,4 @@ async def test_waiting_for_volumes_is_told_when_it_takes_long(monkeypatch: pytes
         bench.bind_claim("y")
     claims = ('persistentvolumeclaim "default/x"', 'persistentvolumeclaim "default/y"')
     uids = frozenset({"uid-default-a", "uid-default-b"})
-    assert bench.delays == [BindFailure(uids, PreBindPending("WaitingForVolumes", claims))]
+    assert bench.delays == [BindFailure(uids, PreBindPending("volumes", claims))]

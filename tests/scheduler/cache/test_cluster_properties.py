@@ -102,7 +102,7 @@ def sketch(state: ClusterCache, root: UnitKey) -> object:
     """Return an attempt without what depends on when which class was first seen."""
     attempt = build_unit(state, root)
     if not isinstance(attempt, SchedulableUnit):
-        return attempt.reason, attempt.message, {found.metadata.uid for found in attempt.pods}
+        return attempt.problem, {found.metadata.uid for found in attempt.pods}
     return [
         (
             each.key,

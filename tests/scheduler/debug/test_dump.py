@@ -39,7 +39,7 @@ def answers(state: ClusterCache) -> dict[str, object]:
             continue
         attempt = build_unit(state, root)
         if isinstance(attempt, Inadmissible):
-            found[str(root)] = (attempt.reason, attempt.message)
+            found[str(root)] = attempt.problem
             continue
         ignored = state.reservations.ignored_by(root, attempt.priority)
         found[str(root)] = decide(state.snapshot, attempt.unit, OPTIONS, ignored=ignored)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from cpg_api.quantity import format_quantity
 from cpg_api.scheduling.forest import GroupKey
-from cpg_api.scheduling.names import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
@@ -28,7 +27,6 @@ from cpg_engine.verdicts import (
     Status,
 )
 from cpg_scheduler.binding.batch import (
-    REASON_BIND_IN_DOUBT,
     BindInDoubt,
     BindProblem,
     BindRefused,
@@ -36,6 +34,12 @@ from cpg_scheduler.binding.batch import (
     PreBindPending,
 )
 from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.status.reasons import (
+    PRE_BIND_REASONS,
+    REASON_BIND_IN_DOUBT,
+    REASON_SCHEDULER_ERROR,
+    REASON_UNSCHEDULABLE,
+)
 
 MINIMUM_PLACED = "its minimum has been placed"
 RECOVERED = "its minimum has been placed again"
@@ -312,6 +316,11 @@ def overcommit_message(node: OvercommittedNode, scheduler_name: str) -> str:
     return f"its pods request more than it has: {excess}; of {scheduler_name} are {named}"
 
 
+def internal_error_message(error: Exception) -> str:
+    """Return that an attempt failed in the scheduler's own code."""
+    return f"internal error of the scheduler: {error!r}"
+
+
 def bind_problem(problem: BindProblem) -> tuple[str, str, str]:
     """Return reason, message and cause of the condition of a pod that is not bound to the node that it was given."""
     match problem:
@@ -320,11 +329,11 @@ def bind_problem(problem: BindProblem) -> tuple[str, str, str]:
         case PreBindPending():
             more = f" and {len(problem.objects) - 1} more" if len(problem.objects) > 1 else ""
             message = f"waiting for {problem.objects[0]}{more} to be bound"
-            return problem.reason, message, ""
+            return PRE_BIND_REASONS[problem.plugin], message, ""
         case BindRefused():
             more = f" (and {problem.more} more)" if problem.more else ""
             message = f"Pod {problem.pod}{more} cannot be bound to node {problem.node}: {problem.answer}"
             return REASON_SCHEDULER_ERROR, message, problem.answer
         case BindInDoubt():
-            message = f"not known yet whether the bind to node {problem.node} has worked: {problem.error}"
+            message = f"the outcome of the bind to node {problem.node} is unknown: {problem.error}"
             return REASON_BIND_IN_DOUBT, message, problem.error

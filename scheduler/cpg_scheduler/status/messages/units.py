@@ -1,0 +1,76 @@
+"""Why a unit cannot be attempted.
+
+Its pods get a message without counts, or each pod that is corrected or deleted would change the condition of all
+others. The cause is the same for as long as only counts and names change.
+"""
+
+from typing import NamedTuple
+
+from cpg_api.scheduling.validation import summarize
+from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_scheduler.units import (
+    GroupKindsNotServed,
+    GroupMissing,
+    InconsistentMembership,
+    InvalidTree,
+    PodDeleted,
+    PodGated,
+    PreemptionPoliciesDiffer,
+    SchedulerNamesDiffer,
+    TemplateMissing,
+    TreeGated,
+    UnitProblem,
+)
+
+
+class InadmissibleText(NamedTuple):
+    """The reason, message and cause for groups, and the message for pods."""
+
+    reason: str
+    message: str
+    pod_message: str
+    cause: str
+
+
+def inadmissible_text(problem: UnitProblem) -> InadmissibleText:
+    """Return why a unit cannot be attempted, in words."""
+    match problem:
+        case InvalidTree(problems=problems):
+            faults = ", ".join(sorted({found.fault for found in problems}))
+            message = summarize([found.message for found in problems])
+            return InadmissibleText(REASON_INVALID, message, problems[0].message, faults)
+        case SchedulerNamesDiffer(pod=pod, theirs=theirs, ours=ours):
+            return _broken_rule("one schedulerName", f"Pod {pod} has {theirs}, others have {ours}")
+        case PreemptionPoliciesDiffer(pod_of=pod_of):
+            found = ", ".join(f"Pod {pod} has {policy}" for policy, pod in pod_of.items())
+            return _broken_rule("one preemptionPolicy", found)
+        case InconsistentMembership(problem=found):
+            return InadmissibleText(REASON_SCHEDULER_ERROR, str(found), str(found), "")
+        case TreeGated(pods=pods):
+            more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+            message = f"waiting for the scheduling gates of Pod {pods[0]}{more} to be removed"
+            uncounted = "waiting for scheduling gates in its tree to be removed"
+            return InadmissibleText(REASON_UNSCHEDULABLE, message, uncounted, uncounted)
+        case _:
+            message = _missing(problem)
+            return InadmissibleText(REASON_UNSCHEDULABLE, message, message, "")
+
+
+def _broken_rule(needed: str, found: str) -> InadmissibleText:
+    rule = f"all pods of a tree need {needed}"
+    return InadmissibleText(REASON_SCHEDULER_ERROR, f"{rule}: {found}", f"{rule}: {found}", rule)
+
+
+def _missing(problem: PodDeleted | PodGated | GroupKindsNotServed | GroupMissing | TemplateMissing) -> str:
+    """Return what a unit waits for."""
+    match problem:
+        case PodDeleted(pod=pod):
+            return f"{pod} does not exist any more"
+        case PodGated():
+            return "waiting for its scheduling gates to be removed"
+        case GroupKindsNotServed(group=group):
+            return f"waiting for {group}: the API server serves no PodGroups"
+        case GroupMissing(group=group):
+            return f"waiting for {group}, which does not exist"
+        case TemplateMissing(message=message):
+            return message

@@ -1,0 +1,28 @@
+"""The reasons of the scheduler's conditions; those that Kubernetes or the API fixes are in ``cpg_api``."""
+
+from cpg_api.scheduling.names import (
+    REASON_INVALID,
+    REASON_RESCHEDULED,
+    REASON_SCHEDULED,
+    REASON_SCHEDULER_ERROR,
+    REASON_UNSCHEDULABLE,
+)
+
+REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
+"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
+REASON_BIND_IN_DOUBT = "BindInDoubt"
+"""A pod has been given a node, and the API server has not said for long whether its bind has worked."""
+
+PRE_BIND_REASONS = {"volumes": REASON_WAITING_FOR_VOLUMES}
+"""The reason of pods that wait for a PreBind plugin, by its name."""
+
+__all__ = [
+    "PRE_BIND_REASONS",
+    "REASON_BIND_IN_DOUBT",
+    "REASON_INVALID",
+    "REASON_RESCHEDULED",
+    "REASON_SCHEDULED",
+    "REASON_SCHEDULER_ERROR",
+    "REASON_UNSCHEDULABLE",
+    "REASON_WAITING_FOR_VOLUMES",
+]
