@@ -1,7 +1,6 @@
-"""A fake API server on loopback, with and without TLS, and what tests need to talk to it.
+"""A fake API server on loopback, with and without TLS, and fixtures to talk to it.
 
-The server is real HTTP and the certificates are real, because what is under test is mostly what
-happens on the wire; only its answers are scripted.
+Tests use real HTTP and real certificates, because they are about the wire. Only the responses are scripted.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedRequest:
     """A request as it reached the server."""
 
     method: str
@@ -41,15 +40,15 @@ class Seen:
     headers: Mapping[str, str]
     body: bytes
     peer: str
-    """The common name in the client's certificate, empty without one."""
+    """The common name in the client's certificate, or empty."""
 
 
 @dataclass
 class FakeServer:
-    """Answers what it was told to, in order and repeating the last; anything else is 404."""
+    """Sends scripted responses in order, repeats the last, and answers 404 to everything else."""
 
     url: str = ""
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[RecordedRequest] = field(default_factory=list)
     script: dict[tuple[str, str], list[Handler]] = field(default_factory=lambda: defaultdict(list))
 
     def answers(
@@ -61,7 +60,7 @@ class FakeServer:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Add an answer: bytes as they are, anything else as JSON."""
+        """Add a response: bytes as they are, anything else as JSON."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
         async def handle(_: web.Request) -> web.Response:
@@ -70,11 +69,11 @@ class FakeServer:
         self.handles(method, path, handle)
 
     def handles(self, method: str, path: str, handler: Handler) -> None:
-        """Add an answer that needs code."""
+        """Add a response that needs code."""
         self.script[method, path].append(handler)
 
     def streams(self, path: str, *pieces: bytes, end: Literal["close", "cut", "hold"] = "close") -> None:
-        """Add the answer to a watch: pieces as they are, then a proper end, a torn connection, or silence."""
+        """Add the response to a watch: chunks, then a proper end, a broken connection, or silence."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse()
@@ -93,7 +92,7 @@ class FakeServer:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Record the request and answer it."""
         self.seen.append(
-            Seen(
+            RecordedRequest(
                 method=request.method,
                 path=request.raw_path.partition("?")[0],
                 query=dict(request.query),
@@ -113,7 +112,7 @@ def _common_name(certificate: dict[str, tuple[tuple[tuple[str, str], ...], ...]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class CertificatePair:
     """A certificate and its key, as PEM text."""
 
     certificate: bytes
@@ -122,26 +121,26 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pki:
-    """A certificate authority, a server known as 127.0.0.1 and as api.test, and a client named alice."""
+    """An authority, a server known as 127.0.0.1 and as api.test, and a client named alice."""
 
     ca: bytes
-    server: Pair
-    client: Pair
+    server: CertificatePair
+    client: CertificatePair
 
 
 @dataclass
-class Naps:
-    """A sleep that takes no time and remembers how long it was meant to be."""
+class FakeSleep:
+    """A sleep that takes no time and records its durations."""
 
     seconds: list[float] = field(default_factory=list)
 
     async def __call__(self, seconds: float) -> None:
-        """Sleep, so to speak."""
+        """Return at once."""
         self.seconds.append(seconds)
 
 
 class VirtualTime:
-    """Time that passes only when told to, for whatever waits by its ``timing``."""
+    """Time that passes only when a test advances it, for code with a ``timing``."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -156,7 +155,7 @@ class VirtualTime:
         await waking
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, and everybody act at the very moment that he waits for."""
+        """Advance the time; every sleeper wakes at its exact moment."""
         until = self.now + seconds
         await self._settle()
         while self._sleepers and self._sleepers[0][0] <= until:
@@ -173,7 +172,7 @@ class VirtualTime:
 
 @pytest.fixture
 def virtual() -> VirtualTime:
-    """Give a time to pass at will."""
+    """Return a time that a test advances."""
     return VirtualTime()
 
 
@@ -183,9 +182,9 @@ def pki() -> Pki:
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate("authority", authority_key, "authority", authority_key, authority=True)
 
-    def issue(name: str) -> Pair:
+    def issue(name: str) -> CertificatePair:
         key = ec.generate_private_key(ec.SECP256R1())
-        return Pair(_pem(_certificate(name, key, "authority", authority_key)), _key_pem(key))
+        return CertificatePair(_pem(_certificate(name, key, "authority", authority_key)), _key_pem(key))
 
     return Pki(_pem(authority), issue("api.test"), issue("alice"))
 
@@ -245,7 +244,7 @@ async def server() -> AsyncIterator[FakeServer]:
 
 @pytest.fixture
 async def tls_server(pki: Pki, tmp_path: Path) -> AsyncIterator[FakeServer]:
-    """Serve TLS, and take note of client certificates without insisting on one."""
+    """Serve TLS, and accept client certificates without requiring them."""
     for name, pem in {"tls.crt": pki.server.certificate, "tls.key": pki.server.key}.items():
         tmp_path.joinpath(name).write_bytes(pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=pki.ca.decode())
@@ -257,18 +256,18 @@ async def tls_server(pki: Pki, tmp_path: Path) -> AsyncIterator[FakeServer]:
 
 @pytest.fixture
 def tls_endpoint(tls_server: FakeServer, pki: Pki) -> Endpoint:
-    """Point at the TLS server, with trust and with a token."""
+    """Return an endpoint for the TLS server, with its authority and a token."""
     return Endpoint(server=tls_server.url, ca=pki.ca, credentials=Credentials(token="sesame"))  # noqa: S106
 
 
 @pytest.fixture
-def naps() -> Naps:
-    """Give a sleep to inject."""
-    return Naps()
+def fake_sleep() -> FakeSleep:
+    """Return a sleep that takes no time."""
+    return FakeSleep()
 
 
 @pytest.fixture
-async def connection(server: FakeServer, naps: Naps) -> AsyncIterator[Connection]:
-    """Connect to the plain server, without ever really waiting."""
-    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=naps)) as connection:
+async def connection(server: FakeServer, fake_sleep: FakeSleep) -> AsyncIterator[Connection]:
+    """Connect to the plain server, without real waiting."""
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=fake_sleep)) as connection:
         yield connection

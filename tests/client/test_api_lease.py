@@ -1,4 +1,4 @@
-"""How the record of an election is kept in a Lease."""
+"""The record of a leader election in a Lease."""
 
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,8 @@ SPEC = {
 LEASE = {"metadata": {"resourceVersion": "7"}, "spec": {**SPEC, "strategy": "OldestEmulationVersion"}}
 
 
-async def test_the_record_is_read(server: "FakeServer", connection: Connection) -> None:
-    """With its version; a Lease that nobody has filled in is an empty record, and none at all is none."""
+async def test_the_record_is_read_with_its_version(server: "FakeServer", connection: Connection) -> None:
+    """A Lease without a spec is an empty record; a missing Lease is None."""
     server.answers("GET", f"{FOLDER}/cpg", LEASE)
     server.answers("GET", f"{FOLDER}/cpg", {"metadata": {"resourceVersion": "8"}, "spec": None})
     server.answers("GET", f"{FOLDER}/cpg", status=404)
@@ -36,14 +36,14 @@ async def test_the_record_is_read(server: "FakeServer", connection: Connection) 
 
 
 async def test_another_refusal_is_raised(server: "FakeServer", connection: Connection) -> None:
-    """To be forbidden to look is not to find nothing."""
+    """A 403 is not the same as a missing Lease."""
     server.answers("GET", f"{FOLDER}/cpg", status=403)
     with pytest.raises(ApiError, match="403"):
         await ApiLeaseStore(connection, "ns", "cpg").read()
 
 
-async def test_what_is_no_lease_is_named(server: "FakeServer", connection: Connection) -> None:
-    """An answer from something in between does not make a leader."""
+async def test_a_body_that_is_no_lease_is_an_error(server: "FakeServer", connection: Connection) -> None:
+    """A response from a proxy does not make a leader."""
     server.answers("GET", f"{FOLDER}/cpg", b"<html>")
     with pytest.raises(UnreadableAnswerError, match="not a Lease"):
         await ApiLeaseStore(connection, "ns", "cpg").read()
@@ -61,8 +61,8 @@ async def test_the_record_is_created(server: "FakeServer", connection: Connectio
     }
 
 
-async def test_the_record_is_replaced(server: "FakeServer", connection: Connection) -> None:
-    """Only after the version that was seen, and leaving alone whatever else the Lease says."""
+async def test_the_record_is_replaced_at_its_version(server: "FakeServer", connection: Connection) -> None:
+    """Other fields of the Lease stay."""
     server.answers("PATCH", f"{FOLDER}/cpg", LEASE)
     assert await ApiLeaseStore(connection, "ns", "cpg").replace("6", RECORD) == ObservedRecord(RECORD, "7")
     assert msgspec.json.decode(server.seen[0].body) == {"metadata": {"resourceVersion": "6"}, "spec": SPEC}

@@ -1,4 +1,4 @@
-"""How many objects are made at once."""
+"""Creating many objects at once."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -24,8 +24,8 @@ async def test_all_objects_are_created(server: "FakeServer", connection: Connect
     assert sorted(expected) == sorted((seen.path, seen.body) for seen in server.seen)
 
 
-async def test_the_number_in_flight_is_bounded(server: "FakeServer", connection: Connection) -> None:
-    """As many requests as asked for are on their way together, and never more."""
+async def test_concurrency_is_bounded(server: "FakeServer", connection: Connection) -> None:
+    """As many requests as allowed run at once, and never more."""
     together, current, highest = asyncio.Barrier(8), 0, 0
 
     async def handle(_: web.Request) -> web.Response:
@@ -42,7 +42,7 @@ async def test_the_number_in_flight_is_bounded(server: "FakeServer", connection:
 
 
 async def test_refused_objects_are_recorded(server: "FakeServer", connection: Connection) -> None:
-    """A failure names its object and its error, and the others are created all the same."""
+    """A failure has its object and its error, and the other objects are created."""
 
     async def handle(request: web.Request) -> web.Response:
         return web.Response(status=409 if await request.read() == b"3" else 201)
@@ -57,7 +57,7 @@ async def test_refused_objects_are_recorded(server: "FakeServer", connection: Co
 
 
 async def test_progress_is_reported(server: "FakeServer", connection: Connection) -> None:
-    """The count of answered requests grows by one each time, refused ones included."""
+    """The count of answers grows by one each time, including refusals."""
     server.answers("POST", "/x", status=201)
     server.answers("POST", "/x", status=500)
     reported: list[int] = []
@@ -66,8 +66,8 @@ async def test_progress_is_reported(server: "FakeServer", connection: Connection
     assert reported == list(range(1, 11))
 
 
-async def test_a_mistake_in_the_program_is_not_swallowed(connection: Connection) -> None:
-    """What cannot be encoded is not a failed create but a bug, and surfaces."""
+async def test_an_object_that_cannot_be_encoded_raises(connection: Connection) -> None:
+    """It is a bug and not a failed create."""
     with pytest.raises(ExceptionGroup) as caught:
         await create_all(connection, [("/x", object())])
     assert isinstance(caught.value.exceptions[0], TypeError)

@@ -1,4 +1,4 @@
-"""Answers that are nested by the thousand: every reader takes what it needs, and none raises ``RecursionError``."""
+"""Responses that are nested by the thousand: each is read, and none raises ``RecursionError``."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ ASKED: list[tuple[str, str, Ask, dict[str, object]]] = [
 async def test_a_deep_answer_is_read(
     server: "FakeServer", connection: Connection, method: str, path: str, ask: Ask, plain: dict[str, object]
 ) -> None:
-    """The reader finds the same as in the answer without the deep field; HTML instead of JSON is a ``ClientError``."""
+    """The result equals that without the deep field. HTML instead of JSON raises a ``ClientError``."""
     for body in (plain, deep(plain), b"<html>"):
         server.answers(method, path, body)
     assert await ask(connection) == await ask(connection)
@@ -76,7 +76,7 @@ async def test_a_deep_answer_is_read(
 
 
 async def test_a_deep_event_is_counted(server: "FakeServer", connection: Connection) -> None:
-    """An event that exists already is read before its count is written; the refusal may be deep as well."""
+    """An existing event is read before its count is written; the refusal may be deep as well."""
     server.answers("POST", EVENTS, b"{}")
     await record_event(connection, PODS, POD, EVENT, counted=True)
     name = msgspec.json.decode(server.seen[0].body)["metadata"]["name"]
@@ -89,19 +89,19 @@ async def test_a_deep_event_is_counted(server: "FakeServer", connection: Connect
 
 
 def test_a_deep_refusal_keeps_its_reason() -> None:
-    """The reason decides what the caller does next, so it is read beside a deep field too."""
+    """The reason decides what the caller does next."""
     assert ApiError.from_response(409, EXISTS).is_already_exists
 
 
 def test_a_deep_error_event_keeps_its_status() -> None:
-    """A watch that reports 410 is listed anew, however deep the report is."""
+    """A watch that reports 410 is listed again, however deep the report is."""
     with pytest.raises(ApiError) as caught:
         read_event(b'{"type": "ERROR", "object": {"code": 410, "x": %s}}' % DEEP)
     assert caught.value.is_gone
 
 
 async def test_deep_output_of_a_plugin_is_read() -> None:
-    """A credential plugin writes its token beside a deep field."""
+    """The token beside the deep field is used."""
     version = "client.authentication.k8s.io/v1"
     code = f"""print('{{"apiVersion": "{version}", "kind": "ExecCredential", "status": {{"token": "t"}}, "x": '
                + '[' * 5000 + ']' * 5000 + '}}')"""

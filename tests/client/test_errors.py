@@ -1,4 +1,4 @@
-"""What callers learn from a refusal."""
+"""Refusals as exceptions."""
 
 import pytest
 
@@ -15,7 +15,7 @@ INVALID = b"""{
 
 
 def test_a_status_body_is_read() -> None:
-    """Reason, message and causes come from the metav1.Status in the body."""
+    """Reason, message and causes are those of the metav1.Status."""
     error = ApiError.from_response(422, INVALID, request="POST /api/v1/namespaces/a/pods")
     assert error.status == 422
     assert error.reason == "Invalid"
@@ -24,8 +24,8 @@ def test_a_status_body_is_read() -> None:
     assert error.retry_after is None
 
 
-def test_its_line_names_request_status_reason_and_message() -> None:
-    """The text of an error is one line that stands on its own in a log."""
+def test_the_text_names_request_status_reason_and_message() -> None:
+    """It is one line that is clear by itself in a log."""
     error = ApiError.from_response(422, INVALID, request="POST /api/v1/namespaces/a/pods")
     assert str(error) == (
         'POST /api/v1/namespaces/a/pods: 422 Invalid: Pod "web" is invalid: spec.containers: Required value'
@@ -33,7 +33,7 @@ def test_its_line_names_request_status_reason_and_message() -> None:
 
 
 def test_a_long_text_becomes_one_bounded_line() -> None:
-    """Line breaks and pages of HTML from a proxy do not end up in the line."""
+    """Without line breaks and pages of HTML from a proxy."""
     line = str(ApiError.from_response(502, b"<html>\n" + b"Bad  gateway\n" * 2_000))
     assert "\n" not in line
     assert line.startswith("502 BadGateway: <html> Bad gateway")
@@ -44,8 +44,8 @@ def test_a_long_text_becomes_one_bounded_line() -> None:
     "body",
     [b"", b"\xff\xfe", b"null", b'"text"', b'{"kind": "Pod"}', b'{"kind": 1}', b'{"kind": "Status", "details": 1}'],
 )
-def test_any_other_body_is_survived(body: bytes) -> None:
-    """Whatever the body is, the HTTP status gives the reason."""
+def test_any_other_body_is_accepted(body: bytes) -> None:
+    """The HTTP status gives the reason then."""
     error = ApiError.from_response(404, body)
     assert error.reason == "NotFound"
     assert error.is_not_found
@@ -53,12 +53,12 @@ def test_any_other_body_is_survived(body: bytes) -> None:
 
 
 def test_an_unknown_status_has_an_unknown_reason() -> None:
-    """A status that HTTP does not name is no reason to fail."""
+    """A status that HTTP does not define is no failure."""
     assert str(ApiError.from_response(599, b"")) == "599 Unknown"
 
 
-def test_a_status_without_reason_gets_the_one_of_http() -> None:
-    """Old servers leave the reason out; the HTTP status fills in."""
+def test_a_status_without_reason_gets_that_of_http() -> None:
+    """Old servers leave the reason out."""
     assert ApiError.from_response(503, b'{"kind": "Status"}').reason == "ServiceUnavailable"
 
 
@@ -76,7 +76,7 @@ def test_a_status_without_reason_gets_the_one_of_http() -> None:
     ],
 )
 def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> None:
-    """The header counts, then the body, and what is not a number of seconds does not."""
+    """The header wins over the body, and only a number of seconds counts."""
     assert ApiError.from_response(429, body, retry_after=header).retry_after == seconds
 
 
@@ -92,15 +92,15 @@ def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> 
         (500, "InternalError", None),
     ],
 )
-def test_each_refusal_is_one_thing(status: int, reason: str, holds: str | None) -> None:
-    """The predicates tell the cases apart: above all, an existing object is no conflict."""
+def test_each_refusal_has_one_meaning(status: int, reason: str, holds: str | None) -> None:
+    """In particular, an existing object is no conflict."""
     error = ApiError(status, reason, "")
     predicates = ("is_forbidden", "is_not_found", "is_conflict", "is_already_exists", "is_gone")
     assert [name for name in predicates if getattr(error, name)] == ([holds] if holds else [])
 
 
-def test_a_lost_connection_names_the_server() -> None:
-    """Which server did not answer, and what it was asked, are in the message and in fields."""
+def test_a_failed_connection_names_server_and_request() -> None:
+    """In the message and in attributes."""
     error = ConnectionFailedError("https://api.test", "GET /version", "refused")
     assert str(error) == "https://api.test: GET /version: refused"
     assert (error.server, error.request, error.why) == ("https://api.test", "GET /version", "refused")

@@ -1,4 +1,4 @@
-"""How tokens and certificates come from a program."""
+"""Tokens and certificates from exec credential plugins."""
 
 import asyncio
 import sys
@@ -33,13 +33,13 @@ Endpoints = Callable[..., Endpoint]
 
 
 def answer(token: str = "token-NUMBER", **status: str) -> dict[str, Any]:  # noqa: S107  # not a secret
-    """Build what a plugin writes; NUMBER becomes the number of its run."""
+    """Build the output of a plugin; NUMBER becomes the number of its run."""
     return {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": token, **status}}
 
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Endpoints:
-    """Make endpoints whose plugin is a little program that writes an answer."""
+    """Make endpoints with a small program as plugin."""
 
     def make(written: object, code: str = COUNTING, *, cluster_info: bool = False) -> Endpoint:
         text = written if isinstance(written, str) else msgspec.json.encode(written).decode()
@@ -56,14 +56,14 @@ def endpoint(tmp_path: Path) -> Endpoints:
 
 
 def tokens(endpoint: Endpoint, timing: Timing | None = None) -> PluginCredentials:
-    """Return the endpoint's source of tokens."""
+    """Return the credentials of the endpoint's plugin."""
     found = PluginCredentials.of(endpoint, timing or Timing())
     assert found is not None
     return found
 
 
 async def test_a_token_is_kept(endpoint: Endpoints, tmp_path: Path) -> None:
-    """The program runs once for all requests, also for those that come together, and knows what it is run for."""
+    """The program runs once for all requests, including concurrent ones, and gets KUBERNETES_EXEC_INFO."""
     source = tokens(endpoint(answer()))
     assert list(await asyncio.gather(source.current(), source.current())) == ["token-1", "token-1"]
     told = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
@@ -71,8 +71,8 @@ async def test_a_token_is_kept(endpoint: Endpoints, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ca", ["bytes", "file", None])
-async def test_the_cluster_is_told_on_demand(endpoint: Endpoints, tmp_path: Path, ca: str | None) -> None:
-    """As kubectl tells it, with the certificate inside."""
+async def test_the_cluster_is_passed_on_request(endpoint: Endpoints, tmp_path: Path, ca: str | None) -> None:
+    """In the format of kubectl, including the certificate authority."""
     (tmp_path / "ca").write_bytes(b"CA")
     trust = {"bytes": b"CA", "file": tmp_path / "ca", None: None}[ca]
     name = "other.test" if ca else None
@@ -82,8 +82,8 @@ async def test_the_cluster_is_told_on_demand(endpoint: Endpoints, tmp_path: Path
     assert told == {"server": "https://api.test", "insecure-skip-tls-verify": False} | more
 
 
-async def test_an_expired_token_is_replaced(endpoint: Endpoints) -> None:
-    """A little before its time."""
+async def test_an_expiring_token_is_replaced(endpoint: Endpoints) -> None:
+    """Some seconds before its expiry."""
     now = [1_800_000_000.0]
     source = tokens(endpoint(answer(expirationTimestamp="2027-01-15T08:01:00Z")), Timing(wall=lambda: now[0]))
     assert await source.current() == "token-1"
@@ -94,7 +94,7 @@ async def test_an_expired_token_is_replaced(endpoint: Endpoints) -> None:
 
 
 async def test_a_refused_token_is_replaced_once(endpoint: Endpoints) -> None:
-    """However many requests it was refused to; and if the program insists, that did not help."""
+    """For any number of refused requests. If the program returns the same token, renewing reports no change."""
     source = tokens(endpoint(answer()))
     await source.current()
     assert list(await asyncio.gather(source.renew(), source.renew())) == [True, True]
@@ -104,8 +104,8 @@ async def test_a_refused_token_is_replaced_once(endpoint: Endpoints) -> None:
     assert not await stubborn.renew()
 
 
-async def test_simpler_means_come_first(endpoint: Endpoints) -> None:
-    """A token, or a file with one, leaves the program alone."""
+async def test_a_token_or_token_file_wins_over_a_plugin(endpoint: Endpoints) -> None:
+    """The program does not run."""
     with_token = replace(endpoint(answer()).credentials, token="given")  # noqa: S106
     assert PluginCredentials.of(Endpoint(server="https://api.test", credentials=with_token), Timing()) is None
     assert PluginCredentials.of(Endpoint(server="https://api.test"), Timing()) is None
@@ -123,22 +123,22 @@ async def test_simpler_means_come_first(endpoint: Endpoints) -> None:
         ("", "raise SystemExit(3)", "it failed with exit code 3"),
     ],
 )
-async def test_a_bad_answer_is_explained(endpoint: Endpoints, written: object, code: str, problem: str) -> None:
-    """The error names the program and what is wrong with it."""
+async def test_bad_output_is_an_error(endpoint: Endpoints, written: object, code: str, problem: str) -> None:
+    """It names the program and the problem."""
     with pytest.raises(EndpointError, match=f"credential plugin {sys.executable}: {problem}"):
         await tokens(endpoint(written, code)).current()
 
 
 @pytest.mark.parametrize(("hint", "said"), [("", "it cannot be run: "), ("get it!", "it cannot be run; get it!: ")])
-async def test_a_missing_program_is_explained(hint: str, said: str) -> None:
-    """With the hint of the kubeconfig, if there is one."""
+async def test_a_missing_program_is_an_error(hint: str, said: str) -> None:
+    """With the install hint of the kubeconfig, if there is one."""
     plugin = ExecPlugin(api_version=V1, command="/nowhere/login", install_hint=hint)
     with pytest.raises(EndpointError, match=f"credential plugin /nowhere/login: {said}"):
         await tokens(Endpoint(server="https://api.test", credentials=Credentials(plugin=plugin))).current()
 
 
-async def test_a_program_that_hangs_is_ended(endpoint: Endpoints, virtual: "VirtualTime", tmp_path: Path) -> None:
-    """After a minute, and it does not live on."""
+async def test_a_program_that_hangs_is_killed(endpoint: Endpoints, virtual: "VirtualTime", tmp_path: Path) -> None:
+    """After a minute."""
     code = "import sys, pathlib, time; pathlib.Path(sys.argv[1]).write_text('x'); time.sleep(60)"
     task = asyncio.create_task(tokens(endpoint("", code), virtual.timing).current())
     async with asyncio.timeout(20):
@@ -150,8 +150,8 @@ async def test_a_program_that_hangs_is_ended(endpoint: Endpoints, virtual: "Virt
             await task
 
 
-async def test_requests_carry_the_token(tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints) -> None:
-    """After a refusal the request is sent again with the next one."""
+async def test_requests_have_the_token(tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints) -> None:
+    """After a 401 the request is repeated with the next one."""
     tls_server.answers("GET", "/x", status=401)
     tls_server.answers("GET", "/x", b"hello")
     tls_server.answers("GET", "/x", status=401)
@@ -163,10 +163,10 @@ async def test_requests_carry_the_token(tls_server: "FakeServer", tls_endpoint: 
     assert [seen.headers["Authorization"][-1] for seen in tls_server.seen] == ["1", "2", "2"]
 
 
-async def test_who_is_refused_with_every_token_is_told_so(
+async def test_a_request_tries_one_other_token_only(
     tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints
 ) -> None:
-    """One more token is tried for a request, though the program would never run out of them."""
+    """A program could return new ones without end."""
     tls_server.answers("GET", "/x", status=401)
     async with (
         asyncio.timeout(20),
@@ -186,10 +186,10 @@ print((runs.parent / f"answer-{number}").read_text())
 """
 
 
-async def test_a_certificate_is_shown_until_it_expires_or_is_refused(
+async def test_a_certificate_is_used_until_it_expires_or_is_refused(
     tls_server: "FakeServer", tls_endpoint: Endpoint, endpoint: Endpoints, tmp_path: Path, pki: "Pki"
 ) -> None:
-    """It may come without a token; the next one is shown on new channels, though the old ones are still open."""
+    """It may come without a token. The next one is used on new connections while old ones are open."""
     now = [1_800_000_000.0]
     ends = {"expirationTimestamp": "2027-01-15T08:01:00Z"}
     for number, (pair, more) in enumerate([(pki.client, ends), (pki.server, {}), (pki.client, {})], 1):

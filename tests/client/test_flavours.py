@@ -1,4 +1,4 @@
-"""Which flavours a server has, and with which kinds."""
+"""The flavours of a server, and their kinds."""
 
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def serve(server: "FakeServer", version: str, *plurals: str) -> None:
-    """Have a group-version served with these kinds."""
+    """Serve a group-version with these kinds."""
     found = [{"name": plural, "kind": "K", "namespaced": True} for plural in plurals]
     server.answers("GET", f"/apis/{version}", {"resources": found})
 
 
-async def test_all_that_is_served_is_found(server: "FakeServer", connection: Connection) -> None:
-    """Both flavours, and of each what there is: the built-in one may serve PodGroups alone."""
+async def test_all_served_kinds_are_found(server: "FakeServer", connection: Connection) -> None:
+    """Of both flavours. The built-in one may serve PodGroups alone."""
     serve(server, "scheduling.cpg.dev/v1alpha3", "podgroups", "compositepodgroups", "workloads", "podgroups/status")
     serve(server, "scheduling.k8s.io/v1beta1", "podgroups", "workloads")
     assert await served_flavours(connection, "auto") == {
@@ -31,8 +31,8 @@ async def test_all_that_is_served_is_found(server: "FakeServer", connection: Con
     assert list(await served_flavours(connection, "crd")) == [CRD]
 
 
-async def test_a_flavour_without_pod_groups_is_none(server: "FakeServer", connection: Connection) -> None:
-    """Its other kinds are of no use alone; who asked for it is told."""
+async def test_a_flavour_without_pod_groups_is_not_served(server: "FakeServer", connection: Connection) -> None:
+    """A request for it raises an error."""
     serve(server, "scheduling.cpg.dev/v1alpha3", "workloads")
     assert await served_flavours(connection, "auto") == {}
     with pytest.raises(FlavourNotServedError, match="no PodGroups of the crd flavour"):

@@ -1,4 +1,4 @@
-"""The bytes of HTTP/1.1, as they should be and as they should not."""
+"""HTTP/1.1 as bytes, valid and invalid."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[ResponseParser, bytes]:
-    """Read an answer that comes in these pieces."""
+    """Parse a response that arrives in these chunks."""
     reading = ResponseParser()
     body = b"".join([reading.feed(piece) for piece in pieces])
     if ended:
@@ -22,14 +22,14 @@ def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[ResponseParse
 
 
 def chunked(chunks: Sequence[bytes]) -> bytes:
-    """Write a body in chunks."""
+    """Encode a body in chunks."""
     sized = [f"{len(chunk):x};note=1\r\n".encode() + chunk + b"\r\n" for chunk in chunks if chunk]
     return b"".join([*sized, b"0\r\nTrailer: 1\r\n\r\n"])
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.sampled_from(["sized", "chunked", "endless"]), st.data())
-def test_an_answer_may_come_in_any_pieces(chunks: list[bytes], way: str, data: st.DataObject) -> None:
-    """Wherever the network cuts it, and however the server delimits it, the body is what was sent."""
+def test_a_response_may_arrive_in_any_chunks(chunks: list[bytes], way: str, data: st.DataObject) -> None:
+    """For every split, and for every way to delimit the body, the body is complete."""
     body = b"".join(chunks)
     wire = {
         "sized": OK + f"Content-Length: {len(body)}\r\n\r\n".encode() + body,
@@ -52,8 +52,8 @@ def test_an_answer_may_come_in_any_pieces(chunks: list[bytes], way: str, data: s
 @example(b"-4\r\nabcd\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n")
 @example(b"0x4\r\nabcd\r\n", OK + b"Transfer-Encoding: chunked\r\n\r\n")
 @example(b"HTTP/1.1 2x0 OK\r\n\r\n", b"")
-def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
-    """Whatever a server sends, it is an answer, the beginning of one, or called a bad one."""
+def test_any_bytes_are_a_response_or_malformed(nonsense: bytes, start: bytes) -> None:
+    """No other error occurs."""
     with suppress(MalformedResponseError):
         reading, _ = read([start, nonsense], ended=True)
         assert reading.is_complete
@@ -73,29 +73,29 @@ def test_nonsense_is_an_error_of_ours(nonsense: bytes, start: bytes) -> None:
         (b"", "disconnected"),
     ],
 )
-def test_a_bad_answer_is_told(wire: bytes, why: str) -> None:
-    """The words say what was wrong with it."""
+def test_a_malformed_response_is_an_error(wire: bytes, why: str) -> None:
+    """The message names the problem."""
     with pytest.raises(MalformedResponseError, match=why):
         read([wire], ended=True)
 
 
-def test_more_after_an_answer_is_told() -> None:
-    """An answer is over when it is over."""
+def test_bytes_after_a_response_are_an_error() -> None:
+    """One request has one response."""
     reading, _ = read([OK + b"Content-Length: 0\r\n\r\n"])
     with pytest.raises(MalformedResponseError, match="more than its response"):
         reading.feed(b"x")
 
 
-def test_what_says_nothing_is_passed_over() -> None:
-    """A server may send other heads before the one that counts, and an answer may have no body."""
+def test_interim_responses_are_skipped() -> None:
+    """The server may send other heads before the final one, and a response may have no body."""
     reading, body = read([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 No Content\r\nWarning: 299\r\n\r\n"])
     assert (reading.is_complete, body) == (True, b"")
     assert reading.head is not None
     assert (reading.head.status, reading.head.keeps_open, reading.head.header("warning")) == (204, False, "299")
 
 
-def test_a_request_is_plain() -> None:
-    """A length where there is a body, and nothing that could smuggle in another header."""
+def test_a_request_is_encoded() -> None:
+    """With a length where there is a body, and without line breaks in headers."""
     assert encode_request("GET", "/x", [("Host", "h")], None) == b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
     assert encode_request("PUT", "/x", [], b"ab") == b"PUT /x HTTP/1.1\r\nContent-Length: 2\r\n\r\nab"
     with pytest.raises(ValueError, match="line break"):

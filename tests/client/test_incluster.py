@@ -1,4 +1,4 @@
-"""How a pod finds its API server, and who wins."""
+"""The endpoint of a pod, and the choice between it and a kubeconfig."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ CONFIG = "contexts: [{name: lab, context: {cluster: lab}}]\nclusters: [{name: la
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the files of a pod's service account, and an empty home."""
+    """Return the folder of a pod's service account, in an empty home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     folder = tmp_path / "account"
@@ -26,7 +26,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_pod_finds_its_server(account: Path) -> None:
-    """Address, trust, token and namespace come from where Kubernetes puts them."""
+    """Address, authority, token and namespace come from variables and files."""
     assert incluster.pod_endpoint(account, IN_POD) == Endpoint(
         server="https://10.0.0.1:443",
         ca=account / "ca.crt",
@@ -36,34 +36,34 @@ def test_a_pod_finds_its_server(account: Path) -> None:
     )
 
 
-def test_addresses_may_be_of_either_kind(account: Path) -> None:
-    """An IPv6 address is put into brackets."""
+def test_an_ipv6_address_gets_brackets(account: Path) -> None:
+    """An IPv4 address stays as it is."""
     environment = IN_POD | {"KUBERNETES_SERVICE_HOST": "fd00::1"}
     assert incluster.pod_endpoint(account, environment).server == "https://[fd00::1]:443"
 
 
-def test_the_namespace_may_be_missing(account: Path) -> None:
-    """Projected accounts need not have the file."""
+def test_the_namespace_file_may_be_missing(account: Path) -> None:
+    """Projected accounts need not have it."""
     (account / "namespace").unlink()
     assert incluster.pod_endpoint(account, IN_POD).namespace == "default"
 
 
-def test_outside_of_a_pod(account: Path) -> None:
-    """Without the variables there is no server to find."""
+def test_outside_of_a_pod_there_is_no_endpoint(account: Path) -> None:
+    """The variables are missing."""
     with pytest.raises(EndpointError, match="not in a pod: KUBERNETES_SERVICE_HOST"):
         incluster.pod_endpoint(account, {})
 
 
 @pytest.mark.parametrize("missing", ["ca.crt", "token"])
-def test_a_pod_without_an_account(account: Path, missing: str) -> None:
-    """The error says which file is not there and what is most often the reason."""
+def test_a_pod_without_an_account_is_an_error(account: Path, missing: str) -> None:
+    """It names the missing file and its usual cause."""
     (account / missing).unlink()
     with pytest.raises(EndpointError, match=rf"{missing}: not there; does the pod set automountServiceAccountToken"):
         incluster.pod_endpoint(account, IN_POD)
 
 
 def test_a_kubeconfig_wins(account: Path) -> None:
-    """Who puts one into a pod, or names one, wants it used."""
+    """Over the service account of the pod."""
     config = account.parent / ".kube" / "config"
     config.parent.mkdir()
     config.write_text(CONFIG + "current-context: lab\n")
@@ -71,13 +71,13 @@ def test_a_kubeconfig_wins(account: Path) -> None:
     assert incluster.find_endpoint(config, "lab", folder=account, environment=IN_POD).context == "lab"
 
 
-def test_without_a_kubeconfig_the_pod_counts(account: Path) -> None:
+def test_without_a_kubeconfig_the_account_is_used(account: Path) -> None:
     """A pod needs no configuration."""
     assert incluster.find_endpoint(folder=account, environment=IN_POD).context == "in-cluster"
 
 
-def test_what_was_asked_for_is_not_replaced(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context, or a file named by variable, that is not there is an error also in a pod."""
+def test_a_missing_named_kubeconfig_is_an_error(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing context, or a missing file of $KUBECONFIG, is an error in a pod as well."""
     with pytest.raises(KubeconfigError, match="no kubeconfig"):
         incluster.find_endpoint(context="lab", folder=account, environment=IN_POD)
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
@@ -85,8 +85,8 @@ def test_what_was_asked_for_is_not_replaced(account: Path, monkeypatch: pytest.M
         incluster.find_endpoint(folder=account, environment=IN_POD | {"KUBECONFIG": "/nowhere/config"})
 
 
-def test_nothing_anywhere(account: Path) -> None:
-    """The error tells both places that were looked at."""
+def test_without_any_endpoint_the_error_names_both(account: Path) -> None:
+    """The kubeconfig and the service account."""
     expected = f"no kubeconfig: {account.parent}/.kube/config not found; not in a pod"
     with pytest.raises(KubeconfigError, match=re.escape(expected)):
         incluster.find_endpoint(folder=account, environment={})

@@ -1,4 +1,4 @@
-"""How several reflectors run as one."""
+"""Several reflectors that run together."""
 
 import asyncio
 import math
@@ -25,21 +25,21 @@ ALL_NODES = Source(resource=NODES, kind=Node, project=keep_whole)
 
 
 def ignore(_: object) -> None:
-    """Take a change without doing anything about it."""
+    """Ignore a change."""
 
 
 def fail(_: Change[Node]) -> None:
-    """Be the mistake in the program."""
+    """Raise an error, as a bug would."""
     raise LookupError("mine")
 
 
 def running() -> list[str]:
-    """Return the reflectors that run; the server has tasks of its own."""
+    """Return the running reflectors; the server has tasks of its own."""
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("reflector of")]
 
 
 @pytest.fixture
-def calm(server: "FakeServer") -> "FakeServer":
+def serve_empty(server: "FakeServer") -> "FakeServer":
     """Serve pods and nodes, none of either."""
     for path in ("/api/v1/pods", "/api/v1/nodes"):
         server.answers("GET", path, EMPTY)
@@ -47,9 +47,9 @@ def calm(server: "FakeServer") -> "FakeServer":
     return server
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("serve_empty")
 async def test_all_sync_and_all_end(connection: Connection) -> None:
-    """Waiting ends when the last one has its list, and with the block nothing runs any more."""
+    """``wait_synced`` returns after the last list, and leaving the block ends every task."""
     async with Informers(Reflector(connection, ALL_PODS, ignore)) as informers:
         nodes = Reflector(connection, ALL_NODES, ignore)
         states = [informers.synced]
@@ -62,10 +62,10 @@ async def test_all_sync_and_all_end(connection: Connection) -> None:
     assert running() == []
 
 
-async def test_a_namespace_that_is_closed_keeps_nobody_waiting(
+async def test_a_forbidden_namespace_does_not_delay_the_others(
     server: "FakeServer", connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has been refused for a while, and the other has not; where both are, there is nothing to go on with."""
+    """It has been refused for some time, and the other has not. If both are refused, nothing is synced."""
     monkeypatch.setattr(watch_health, "FORBIDDEN_GRACE_SECONDS", 0.0)
     paths = {space: f"/api/v1/namespaces/{space}/pods" for space in "ab"}
     for path in paths.values():
@@ -82,33 +82,33 @@ async def test_a_namespace_that_is_closed_keeps_nobody_waiting(
         assert set(informers.forbidden(connection.timing.clock()).values()) == {"b"}
 
 
-async def test_none_is_always_fresh() -> None:
-    """Without reflectors there is nothing to wait for and nothing to be stale."""
+async def test_without_reflectors_everything_is_synced() -> None:
+    """There is nothing to wait for and no age."""
     async with Informers() as informers:
         await informers.wait_synced()
         assert (informers.longest_silence(7), informers.longest_failure(7)) == (0, 0)
 
 
-@pytest.mark.usefixtures("calm")
-async def test_one_that_fails_ends_all(connection: Connection) -> None:
-    """A mistake in one callback cancels the block and comes out of it as it is."""
+@pytest.mark.usefixtures("serve_empty")
+async def test_one_failure_ends_all(connection: Connection) -> None:
+    """An exception of a callback cancels the block and leaves it unchanged."""
     with pytest.raises(LookupError, match="mine"):
         async with Informers(Reflector(connection, ALL_PODS, ignore), Reflector(connection, ALL_NODES, fail)):
             await asyncio.Event().wait()
     assert running() == []
 
 
-@pytest.mark.usefixtures("calm")
-async def test_an_error_of_the_block_comes_out(connection: Connection) -> None:
-    """The block's own failure ends the reflectors and is not wrapped."""
+@pytest.mark.usefixtures("serve_empty")
+async def test_an_exception_of_the_block_is_raised(connection: Connection) -> None:
+    """It ends the reflectors and is not wrapped."""
     with pytest.raises(ValueError, match="of the block"):
         async with Informers(Reflector(connection, ALL_PODS, ignore)):
             raise ValueError("of the block")
 
 
-@pytest.mark.usefixtures("calm")
-async def test_two_failures_come_together(connection: Connection) -> None:
-    """None of two errors is lost."""
+@pytest.mark.usefixtures("serve_empty")
+async def test_two_failures_are_raised_together(connection: Connection) -> None:
+    """No exception is lost."""
 
     async def live() -> None:
         async with Informers(Reflector(connection, ALL_NODES, fail)):
@@ -122,8 +122,8 @@ async def test_two_failures_come_together(connection: Connection) -> None:
     assert {type(error) for error in caught.value.exceptions} == {LookupError, ValueError}
 
 
-async def test_trouble_lasts_until_the_server_is_heard_again(server: "FakeServer", connection: Connection) -> None:
-    """The one that has been failing for the longest counts, from its first failure on."""
+async def test_the_longest_failure_counts_from_its_first_error(server: "FakeServer", connection: Connection) -> None:
+    """Until the server is heard from again."""
     server.answers("GET", "/api/v1/pods", EMPTY)
     server.streams("/api/v1/pods", end="hold")
     server.answers("GET", "/api/v1/nodes", status=500)

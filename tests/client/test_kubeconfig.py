@@ -1,4 +1,4 @@
-"""What a kubeconfig says, and what is said about a bad one."""
+"""Kubeconfigs, and errors for invalid ones."""
 
 import base64
 import os
@@ -23,7 +23,7 @@ CLUSTER = {
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every test an empty home, and the files that certificates are looked for in."""
+    """Give every test an empty home, and the files that certificates refer to."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     for name in ("ca.crt", "alice.crt", "pki/alice.key", "token"):
@@ -53,8 +53,8 @@ def write(path: Path, content: object) -> Path:
     return path
 
 
-def test_files_are_found_beside_the_config(tmp_path: Path) -> None:
-    """Everything is read, and relative paths start from the file that holds them."""
+def test_relative_paths_start_from_the_file(tmp_path: Path) -> None:
+    """All fields are read."""
     assert kubeconfig.load(write(tmp_path / "config", config(user=USER))) == Endpoint(
         server="https://api.test:6443",
         ca=tmp_path / "ca.crt",
@@ -71,7 +71,7 @@ def test_files_are_found_beside_the_config(tmp_path: Path) -> None:
 
 
 def test_inlined_data_wins_over_files(tmp_path: Path) -> None:
-    """Data is decoded from base64 and taken even where a file is named as well."""
+    """It is decoded from base64."""
     ca, certificate, key = (base64.b64encode(text).decode() for text in (b"CA", b"CERT", b"KEY"))
     user = USER | {"client-certificate-data": certificate, "client-key-data": key}
     endpoint = kubeconfig.load(
@@ -81,8 +81,8 @@ def test_inlined_data_wins_over_files(tmp_path: Path) -> None:
     assert (endpoint.credentials.certificate, endpoint.credentials.key) == (b"CERT", b"KEY")
 
 
-def test_little_is_required(tmp_path: Path) -> None:
-    """A server alone makes an anonymous endpoint in the default namespace."""
+def test_only_the_server_is_required(tmp_path: Path) -> None:
+    """Such an endpoint is anonymous, with the default namespace."""
     content = config(
         cluster={"server": "http://127.0.0.1:8001", "insecure-skip-tls-verify": True},
         users=None,
@@ -93,8 +93,8 @@ def test_little_is_required(tmp_path: Path) -> None:
     )
 
 
-def test_a_plugin_is_found(tmp_path: Path) -> None:
-    """A command with a folder in it is looked for beside the config, any other on the path; nulls are nothing."""
+def test_a_plugin_is_read(tmp_path: Path) -> None:
+    """A command with a folder is relative to the file, any other is found on the PATH; nulls count as absent."""
     more = {"args": ["-x"], "env": [{"name": "A", "value": "B"}], "installHint": "get it", "provideClusterInfo": True}
     endpoint = kubeconfig.load(write(tmp_path / "config", config(user={"exec": EXEC | more})))
     assert endpoint.credentials.plugin == ExecPlugin(
@@ -110,8 +110,8 @@ def test_a_plugin_is_found(tmp_path: Path) -> None:
     assert plugin == ExecPlugin(api_version="client.authentication.k8s.io/v1", command=str(tmp_path / "bin" / "login"))
 
 
-def test_a_context_can_be_asked_for(tmp_path: Path) -> None:
-    """An argument overrides the current context."""
+def test_a_context_can_be_selected(tmp_path: Path) -> None:
+    """An argument wins over the current context."""
     both = config()
     other = config("other")
     content = {key: both[key] + other[key] for key in ("clusters", "users", "contexts")}  # type: ignore[operator]
@@ -120,14 +120,14 @@ def test_a_context_can_be_asked_for(tmp_path: Path) -> None:
     assert kubeconfig.load(str(path)).namespace == "of-lab"
 
 
-def test_the_file_at_home_is_the_default(tmp_path: Path) -> None:
-    """Without an argument and a variable, the usual place is looked at."""
+def test_the_default_file_is_at_home(tmp_path: Path) -> None:
+    """Without an argument and $KUBECONFIG."""
     write(tmp_path / ".kube" / "config", config(cluster={"server": "https://api.test"}))
     assert kubeconfig.load().context == "lab"
 
 
-def test_several_files_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first to define a name wins, missing and empty entries are passed over, paths stay with their file."""
+def test_several_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first definition of a name wins, missing and empty entries are skipped, and paths belong to their file."""
     write(tmp_path / "first", config("shared", current=None, users=[]))
     second = config("shared", cluster={"server": "https://lost.test"}, user={"tokenFile": "token"})
     write(tmp_path / "deep" / "second", second)
@@ -141,8 +141,8 @@ def test_several_files_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert kubeconfig.load(context="third").server == "https://third.test"
 
 
-def test_no_file_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error lists where was looked."""
+def test_a_missing_kubeconfig_names_the_searched_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none at all."""
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(["/nowhere/a", "/nowhere/b"]))
     with pytest.raises(KubeconfigError, match="no kubeconfig: /nowhere/a, /nowhere/b not found"):
         kubeconfig.load()
@@ -167,8 +167,8 @@ def test_no_file_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (config(cluster={"server": "api.test"}), "clusters[lab].cluster.server: not an http(s) address: 'api.test'"),
     ],
 )
-def test_bad_files_are_explained(tmp_path: Path, content: object, problem: str) -> None:
-    """The error names the file, the place inside it, and what would have been possible."""
+def test_invalid_files_are_errors(tmp_path: Path, content: object, problem: str) -> None:
+    """The error names the file, the place in it, and the possible values."""
     path = write(tmp_path / "config", content)
     with pytest.raises(KubeconfigError) as caught:
         kubeconfig.load(path)
@@ -184,8 +184,8 @@ def test_bad_files_are_explained(tmp_path: Path, content: object, problem: str) 
         ({"proxy-url": "http://proxy.test"}, "proxy-url: proxies are not supported yet"),
     ],
 )
-def test_bad_clusters_are_explained(tmp_path: Path, cluster: dict[str, object], problem: str) -> None:
-    """Nothing about a cluster is passed over in silence."""
+def test_invalid_clusters_are_errors(tmp_path: Path, cluster: dict[str, object], problem: str) -> None:
+    """No setting of a cluster is ignored."""
     path = write(tmp_path / "config", config(cluster=CLUSTER | cluster))
     with pytest.raises(KubeconfigError, match=re.escape(problem)):
         kubeconfig.load(path)
@@ -207,22 +207,22 @@ def test_bad_clusters_are_explained(tmp_path: Path, cluster: dict[str, object], 
         ({"tokenFile": "gone"}, "users[lab].user.tokenFile: no such file: "),
     ],
 )
-def test_bad_users_are_explained(tmp_path: Path, user: dict[str, object], problem: str) -> None:
-    """Nobody acts as somebody else than the file says."""
+def test_invalid_users_are_errors(tmp_path: Path, user: dict[str, object], problem: str) -> None:
+    """No request acts as another user than configured."""
     path = write(tmp_path / "config", config(user=user))
     with pytest.raises(KubeconfigError, match=re.escape(f"{path}: {problem}")):
         kubeconfig.load(path)
 
 
-def test_an_unknown_context_is_explained(tmp_path: Path) -> None:
-    """A context that was asked for and is not there comes with those that are."""
+def test_an_unknown_context_is_an_error(tmp_path: Path) -> None:
+    """It lists the known contexts."""
     path = write(tmp_path / "config", config())
     with pytest.raises(KubeconfigError, match=re.escape(f"{path}: contexts: no context named 'prod' (known: lab)")):
         kubeconfig.load(path, "prod")
 
 
-def test_an_unreadable_file_is_explained(tmp_path: Path) -> None:
-    """Given by name, a missing file or a folder is an error."""
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
+    """Such as a missing file or a folder that was named."""
     with pytest.raises(KubeconfigError, match=r"gone: cannot be read: No such file"):
         kubeconfig.load(tmp_path / "gone")
     with pytest.raises(KubeconfigError, match=r"cannot be read: Is a directory"):

@@ -1,4 +1,4 @@
-"""Who leads, when time passes and things go wrong. All in virtual time."""
+"""Leader election when time passes and requests fail. All in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -15,96 +15,96 @@ if TYPE_CHECKING:
     from tests.client.conftest import VirtualTime
 
 
-class Shelf:
-    """Keeps the record in memory, can be out of reach, and delays a write."""
+class Lease:
+    """Keeps the record in memory. It can be unreachable, hang, or lose responses."""
 
     def __init__(self) -> None:
-        self.kept: ObservedRecord | None = None
+        self.record_now: ObservedRecord | None = None
         self.writes: list[LeaseRecord] = []
         self.hanging = False
         self.broken = False
-        self.answers_lost = 0
+        self.responses_to_lose = 0
 
     async def _reach(self) -> None:
         if self.hanging:
             await asyncio.Event().wait()
         if self.broken:
-            raise ConnectionFailedError("shelf", "any", "broken")
+            raise ConnectionFailedError("lease", "any", "broken")
 
     async def read(self) -> ObservedRecord | None:
-        """Return what is kept."""
+        """Return the record."""
         await self._reach()
-        return self.kept
+        return self.record_now
 
     async def create(self, record: LeaseRecord) -> ObservedRecord:
-        """Keep the first record."""
+        """Store the first record."""
         await self._reach()
-        if self.kept is not None:
+        if self.record_now is not None:
             raise ApiError(409, "AlreadyExists", "")
-        return self._keep(record)
+        return self._store(record)
 
     async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
-        """Keep another record, if nobody was faster."""
+        """Store the next record, unless another candidate was faster."""
         await self._reach()
-        if self.kept is None:
+        if self.record_now is None:
             raise ApiError(404, "NotFound", "")
-        if self.kept.version != version:
+        if self.record_now.version != version:
             raise ApiError(409, "Conflict", "")
-        return self._keep(record)
+        return self._store(record)
 
-    def _keep(self, record: LeaseRecord) -> ObservedRecord:
+    def _store(self, record: LeaseRecord) -> ObservedRecord:
         self.writes.append(record)
-        self.kept = ObservedRecord(record, str(len(self.writes)))
-        if self.answers_lost:
-            self.answers_lost -= 1
-            raise ConnectionFailedError("shelf", "any", "answer lost")
-        return self.kept
+        self.record_now = ObservedRecord(record, str(len(self.writes)))
+        if self.responses_to_lose:
+            self.responses_to_lose -= 1
+            raise ConnectionFailedError("lease", "any", "response lost")
+        return self.record_now
 
     def holder(self) -> str | None:
-        """Return whose name is in the record."""
-        return self.kept.record.holder_identity if self.kept else None
+        """Return the holder in the record."""
+        return self.record_now.record.holder_identity if self.record_now else None
 
 
-class Reach:
-    """One candidate's way to the shelf, which can be cut while others reach it."""
+class LeaseConnection:
+    """One candidate's connection to the lease, which can be cut while others still have theirs."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
         self.cut = False
 
     async def _reach(self) -> None:
         if self.cut:
-            raise ConnectionFailedError("shelf", "any", "cut")
+            raise ConnectionFailedError("lease", "any", "cut")
 
     async def read(self) -> ObservedRecord | None:
-        """Return what is kept."""
+        """Return the record."""
         await self._reach()
-        return await self.shelf.read()
+        return await self.lease.read()
 
     async def create(self, record: LeaseRecord) -> ObservedRecord:
-        """Keep the first record."""
+        """Store the first record."""
         await self._reach()
-        return await self.shelf.create(record)
+        return await self.lease.create(record)
 
     async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
-        """Keep another record, if nobody was faster."""
+        """Store the next record, unless another candidate was faster."""
         await self._reach()
-        return await self.shelf.replace(version, record)
+        return await self.lease.replace(version, record)
 
 
 class Candidate:
-    """A replica: works while it leads, and remembers when."""
+    """A replica that records when it works."""
 
-    def __init__(self, name: str, shelf: Shelf, time: "VirtualTime") -> None:
+    def __init__(self, name: str, lease: Lease, time: "VirtualTime") -> None:
         self.began: list[float] = []
-        self.stopping: list[float] = []
+        self.ended: list[float] = []
         self.leaders: list[str] = []
         self.failures: list[Exception] = []
         self.finish = asyncio.Event()
-        self.reach = Reach(shelf)
+        self.connection = LeaseConnection(lease)
         self._time = time
         self.elector = LeaderElector(
-            self.reach,
+            self.connection,
             name,
             timing=time.timing,
             on_new_leader=self.leaders.append,
@@ -113,96 +113,96 @@ class Candidate:
         self.task = asyncio.create_task(self.elector.run(self.work))
 
     async def work(self) -> str:
-        """Work until told to finish."""
+        """Work until ``finish`` is set."""
         self.began.append(self._time.now)
         try:
             await self.finish.wait()
         finally:
-            self.stopping.append(self._time.now)
+            self.ended.append(self._time.now)
         return "done"
 
     async def kill(self) -> None:
-        """Die without a word: as far as others can tell, the process is gone."""
-        self.reach.cut = True
+        """Kill the replica: for others it just stops sending requests."""
+        self.connection.cut = True
         await cancel_and_wait(self.task)
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    """Give an empty shelf."""
-    return Shelf()
+def lease() -> Lease:
+    """Return a lease without a record."""
+    return Lease()
 
 
 @pytest.fixture
-async def one(shelf: Shelf, virtual: "VirtualTime") -> AsyncIterator[Candidate]:
-    """Let one candidate run, and lead."""
-    made = Candidate("one", shelf, virtual)
+async def one(lease: Lease, virtual: "VirtualTime") -> AsyncIterator[Candidate]:
+    """Run one candidate, which leads."""
+    candidate = Candidate("one", lease, virtual)
     await virtual.advance(0)
-    assert made.began == [0]
-    yield made
-    made.reach.cut = True
-    await ending(made, virtual)
+    assert candidate.began == [0]
+    yield candidate
+    candidate.connection.cut = True
+    await end_candidate(candidate, virtual)
 
 
 @pytest.fixture
-async def two(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> AsyncIterator[Candidate]:
-    """Let another one wait behind it."""
-    made = Candidate("two", shelf, virtual)
+async def two(one: Candidate, lease: Lease, virtual: "VirtualTime") -> AsyncIterator[Candidate]:
+    """Run another candidate, which waits."""
+    candidate = Candidate("two", lease, virtual)
     await virtual.advance(0)
     assert one.elector.leading
-    yield made
-    made.reach.cut = True
-    await ending(made, virtual)
+    yield candidate
+    candidate.connection.cut = True
+    await end_candidate(candidate, virtual)
 
 
-async def ending(candidate: Candidate, virtual: "VirtualTime") -> None:
+async def end_candidate(candidate: Candidate, virtual: "VirtualTime") -> None:
     """End a candidate, however long its last request takes."""
     task = asyncio.create_task(cancel_and_wait(candidate.task))
     await virtual.advance(10)
     await task
 
 
-async def test_the_first_leads_and_renews(one: Candidate, two: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """While it is well, it writes every period and nobody else leads; each is told once who leads."""
+async def test_the_first_leads_and_renews(one: Candidate, two: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """It writes once per period, no other replica leads, and each is notified once of the leader."""
     await virtual.advance(60)
     assert one.elector.leading
-    assert (one.began, one.stopping, two.began) == ([0], [], [])
+    assert (one.began, one.ended, two.began) == ([0], [], [])
     assert (one.leaders, two.leaders) == (["", "one"], ["one"])
-    assert len(shelf.writes) == 41
-    first, *_, last = shelf.writes
+    assert len(lease.writes) == 41
+    first, *_, last = lease.writes
     assert first == LeaseRecord("one", 10, "2027-01-15T08:00:00.000000Z", "2027-01-15T08:00:00.000000Z", 1)
     assert last == msgspec.structs.replace(first, renew_time="2027-01-15T08:01:00.000000Z")
 
 
-async def test_a_clean_end_hands_over_within_a_period(
-    one: Candidate, two: Candidate, shelf: Shelf, virtual: "VirtualTime"
+async def test_another_follows_a_clean_end_within_a_period(
+    one: Candidate, two: Candidate, lease: Lease, virtual: "VirtualTime"
 ) -> None:
-    """The work's result comes back, the name is taken out of the record, and the next leads at its next look."""
+    """The work's result is returned, the holder is cleared, and the next replica leads at its next attempt."""
     await virtual.advance(20)
     one.finish.set()
     await virtual.advance(1.5)
     assert await one.task == "done"
     assert not one.elector.leading
     assert two.began == [21]
-    assert "" in [record.holder_identity for record in shelf.writes]
-    assert shelf.writes[-1].lease_transitions == 2
+    assert "" in [record.holder_identity for record in lease.writes]
+    assert lease.writes[-1].lease_transitions == 2
 
 
-async def test_a_cancelled_leader_hands_over_too(one: Candidate, two: Candidate, virtual: "VirtualTime") -> None:
-    """First the work ends, then the lease is released, so that two never work at once."""
+async def test_another_follows_a_cancelled_leader(one: Candidate, two: Candidate, virtual: "VirtualTime") -> None:
+    """The work ends before the lease is released, so that two never work at once."""
     await virtual.advance(20)
     one.task.cancel()
     await virtual.advance(1.5)
     assert one.task.cancelled()
-    assert one.stopping == [20]
+    assert one.ended == [20]
     assert two.began == [21]
 
 
 @pytest.mark.parametrize("after", [0.0, 0.7, 1.4, 1.5, 7.3])
-async def test_a_killed_leader_is_followed_in_time(
+async def test_another_follows_a_killed_leader_in_time(
     one: Candidate, two: Candidate, virtual: "VirtualTime", after: float
 ) -> None:
-    """Within 12 seconds, wherever between two renewals it died, and never before its lease was over."""
+    """Within 12 seconds, whenever it was killed between two renewals, and never before its lease has expired."""
     await virtual.advance(30 + after)
     await one.kill()
     await virtual.advance(12)
@@ -211,129 +211,129 @@ async def test_a_killed_leader_is_followed_in_time(
     assert two.leaders == ["one", "two"]
 
 
-async def test_a_leader_cut_off_stops_before_the_next_begins(
+async def test_a_disconnected_leader_stops_before_the_next_starts(
     one: Candidate, two: Candidate, virtual: "VirtualTime"
 ) -> None:
-    """It notices at its deadline that it cannot renew, and has stopped seconds before another may lead."""
+    """At its deadline it stops, seconds before another replica may lead."""
     await virtual.advance(30)
-    one.reach.cut = True
+    one.connection.cut = True
     await virtual.advance(12)
     with pytest.raises(LeadershipLostError, match="could not be renewed for 7 s"):
         await one.task
-    assert one.stopping == [37]
+    assert one.ended == [37]
     assert two.began == [40]
     assert all(isinstance(error, ConnectionFailedError) for error in one.failures)
 
 
-async def test_a_hanging_server_ends_the_lead_in_time(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Requests that are never answered count as failed, each after half of the deadline at most."""
+async def test_a_hanging_server_ends_the_leadership(one: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """A request without a response counts as failed after half of the deadline at most."""
     await virtual.advance(30)
-    shelf.hanging = True
+    lease.hanging = True
     await virtual.advance(7)
-    assert one.stopping == [37]
+    assert one.ended == [37]
     assert str(one.failures[0]) == "no answer within 3.5 s"
     await virtual.advance(2)
     with pytest.raises(LeadershipLostError):
         await one.task
 
 
-async def test_a_short_trouble_changes_nothing(
-    one: Candidate, two: Candidate, shelf: Shelf, virtual: "VirtualTime"
+async def test_a_short_failure_keeps_the_leader(
+    one: Candidate, two: Candidate, lease: Lease, virtual: "VirtualTime"
 ) -> None:
-    """Four seconds without an API server, and a lost answer after them, cost nobody the lead."""
+    """Four seconds without an API server, and a lost response after them."""
     await virtual.advance(30)
-    shelf.broken = True
+    lease.broken = True
     await virtual.advance(4)
-    shelf.broken = False
-    shelf.answers_lost = 1
+    lease.broken = False
+    lease.responses_to_lose = 1
     await virtual.advance(30)
-    assert (one.stopping, two.began) == ([], [])
+    assert (one.ended, two.began) == ([], [])
     assert one.failures
     assert two.failures
 
 
-async def test_a_stolen_lease_ends_the_lead(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Somebody else's name in the record is believed at once, and not written over."""
+async def test_a_lease_taken_by_another_is_lost(one: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """At once, and the record of the other is not overwritten."""
     await virtual.advance(30)
-    shelf._keep(LeaseRecord("thief", 10, None, None, 7))
+    lease._store(LeaseRecord("other", 10, None, None, 7))
     await virtual.advance(1.5 * 2)
-    with pytest.raises(LeadershipLostError, match="thief holds the lease"):
+    with pytest.raises(LeadershipLostError, match="other holds the lease"):
         await one.task
-    assert shelf.holder() == "thief"
+    assert lease.holder() == "other"
     assert one.failures == []
 
 
-async def test_a_lease_emptied_by_others_is_lost(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Somebody may have led in between: the leader does not simply take it back."""
-    shelf._keep(LeaseRecord("", 1, None, None, 7))
+async def test_a_lease_emptied_by_others_is_lost(one: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """Another replica may have led in between, so the leader does not take it back."""
+    lease._store(LeaseRecord("", 1, None, None, 7))
     await virtual.advance(3)
     with pytest.raises(LeadershipLostError, match="no replica holds the lease"):
         await one.task
 
 
-async def test_a_deleted_lease_is_made_again(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Who deletes the record does not end the lead."""
+async def test_a_deleted_lease_is_created_again(one: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """The leader goes on."""
     await virtual.advance(30)
-    shelf.kept = None
+    lease.record_now = None
     await virtual.advance(3)
-    assert shelf.holder() == "one"
-    assert one.stopping == []
+    assert lease.holder() == "one"
+    assert one.ended == []
 
 
-async def test_times_in_the_record_are_not_believed(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """A leader whose clock is years behind still leads for as long as its record changes, and a duration beyond."""
-    shelf._keep(LeaseRecord("old", 20, "1999-01-01T00:00:00.000000Z", "1999-01-01T00:00:00.000000Z", 3))
-    waiting = Candidate("one", shelf, virtual)
+async def test_times_in_the_record_are_ignored(lease: Lease, virtual: "VirtualTime") -> None:
+    """A leader with a clock that is years behind leads as long as its record changes, and for its duration after."""
+    lease._store(LeaseRecord("old", 20, "1999-01-01T00:00:00.000000Z", "1999-01-01T00:00:00.000000Z", 3))
+    waiting = Candidate("one", lease, virtual)
     await virtual.advance(19.9)
     assert waiting.began == []
     await virtual.advance(0.2)
     assert waiting.began == [20]
-    assert shelf.writes[-1].lease_transitions == 4
-    await ending(waiting, virtual)
+    assert lease.writes[-1].lease_transitions == 4
+    await end_candidate(waiting, virtual)
 
 
-async def test_two_at_once_make_one_leader(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """A race for a free lease has one winner, and losing it is no failure."""
-    candidates = [Candidate(str(number), shelf, virtual) for number in range(5)]
+async def test_concurrent_candidates_have_one_winner(lease: Lease, virtual: "VirtualTime") -> None:
+    """Losing the race for a free lease is no failure."""
+    candidates = [Candidate(str(number), lease, virtual) for number in range(5)]
     await virtual.advance(5)
     assert [len(candidate.began) for candidate in candidates].count(1) == 1
     assert [error for candidate in candidates for error in candidate.failures] == []
     for candidate in candidates:
-        await ending(candidate, virtual)
+        await end_candidate(candidate, virtual)
 
 
-async def test_a_restarted_replica_takes_its_lease_back(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Under the same name there is nobody to wait for."""
-    shelf._keep(LeaseRecord("one", 10, "t", "t", 3))
-    again = Candidate("one", shelf, virtual)
+async def test_a_restarted_replica_takes_its_lease_back(lease: Lease, virtual: "VirtualTime") -> None:
+    """A holder of the same name need not be waited for."""
+    lease._store(LeaseRecord("one", 10, "t", "t", 3))
+    again = Candidate("one", lease, virtual)
     await virtual.advance(0)
     assert again.began == [0]
-    assert (shelf.writes[-1].acquire_time, shelf.writes[-1].lease_transitions) == ("t", 3)
-    await ending(again, virtual)
+    assert (lease.writes[-1].acquire_time, lease.writes[-1].lease_transitions) == ("t", 3)
+    await end_candidate(again, virtual)
 
 
-async def test_a_lost_answer_while_acquiring(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """A write that succeeded unheard is recognised at the next look."""
-    shelf.answers_lost = 1
-    candidate = Candidate("one", shelf, virtual)
+async def test_a_write_with_a_lost_response_is_found(lease: Lease, virtual: "VirtualTime") -> None:
+    """The candidate reads it, and leads one period later."""
+    lease.responses_to_lose = 1
+    candidate = Candidate("one", lease, virtual)
     await virtual.advance(1.5)
     assert candidate.began == [1.5]
-    await ending(candidate, virtual)
+    await end_candidate(candidate, virtual)
 
 
-async def test_a_failing_work_releases(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """Its exception comes out, and nobody waits for a lease of the dead."""
+async def test_failing_work_releases_the_lease(lease: Lease, virtual: "VirtualTime") -> None:
+    """Its exception is raised, and others need not wait for the lease to expire."""
 
     async def work() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        await LeaderElector(shelf, "one", timing=virtual.timing).run(work)
-    assert shelf.holder() == ""
+        await LeaderElector(lease, "one", timing=virtual.timing).run(work)
+    assert lease.holder() == ""
 
 
-async def test_an_error_while_stopping_is_kept(shelf: Shelf, virtual: "VirtualTime") -> None:
-    """When the lead is lost and the work fails at ending, the error of the loss has the other as its cause."""
+async def test_an_error_while_stopping_is_the_cause_of_the_loss(lease: Lease, virtual: "VirtualTime") -> None:
+    """If the leadership is lost and the work fails while it is cancelled."""
 
     async def work() -> None:
         try:
@@ -341,72 +341,72 @@ async def test_an_error_while_stopping_is_kept(shelf: Shelf, virtual: "VirtualTi
         finally:
             raise ValueError("while stopping")
 
-    task = asyncio.create_task(LeaderElector(shelf, "one", timing=virtual.timing).run(work))
+    task = asyncio.create_task(LeaderElector(lease, "one", timing=virtual.timing).run(work))
     await virtual.advance(0)
-    shelf.broken = True
+    lease.broken = True
     await virtual.advance(8)
     with pytest.raises(LeadershipLostError) as caught:
         await task
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-async def test_a_release_comes_too_late(one: Candidate, shelf: Shelf, virtual: "VirtualTime") -> None:
-    """A lease that somebody else took in the meantime, or that is gone, is left alone."""
-    shelf._keep(LeaseRecord("thief", 10, None, None, 7))
+async def test_a_release_after_the_loss_does_nothing(one: Candidate, lease: Lease, virtual: "VirtualTime") -> None:
+    """A lease that another replica holds, or that is gone, stays as it is."""
+    lease._store(LeaseRecord("other", 10, None, None, 7))
     one.finish.set()
     await virtual.advance(0)
     assert await one.task == "done"
-    assert shelf.holder() == "thief"
+    assert lease.holder() == "other"
 
 
 @pytest.mark.parametrize(
     ("duration", "deadline", "period"), [(10, 10, 1), (10, 7, 4), (10, 7, 0)], ids=["late", "seldom", "never"]
 )
-def test_settings_must_leave_room(duration: int, deadline: float, period: float) -> None:
-    """A leader must notice its loss before others take over, and have two attempts at least."""
+def test_lease_settings_must_be_consistent(duration: int, deadline: float, period: float) -> None:
+    """The leader must stop before others take over, and needs time for two attempts."""
     with pytest.raises(ValueError, match="lease settings must keep"):
         LeaseSettings(lease_duration=duration, renew_deadline=deadline, retry_period=period)
 
 
-async def test_who_may_write_is_told_by_the_clock(one: Candidate, two: Candidate, virtual: "VirtualTime") -> None:
-    """A leader that could not run for longer than its lease learns so at its next write, before any renewal fails."""
+async def test_the_write_check_uses_the_clock(one: Candidate, two: Candidate, virtual: "VirtualTime") -> None:
+    """A leader that was stopped for longer than its lease fails the next check, before any renewal fails."""
     one.elector.check()
     with pytest.raises(LeadershipLostError):
         two.elector.check()
     assert (one.elector.leader, one.elector.leading) == ("one", True)
-    virtual.now += 8  # nothing else has run meanwhile
+    virtual.now += 8  # no other task has run meanwhile
     assert one.elector.leading
     with pytest.raises(LeadershipLostError, match="not renewed in time"):
         one.elector.check()
 
 
-async def test_a_server_that_cannot_be_asked_is_known(one: Candidate, virtual: "VirtualTime") -> None:
-    """By how long it has been so, which ends with the first answer, whatever it says."""
+async def test_an_unreachable_server_is_reported(one: Candidate, virtual: "VirtualTime") -> None:
+    """By the duration of the failure, which ends with the first response of any kind."""
     await virtual.advance(0)
     assert one.elector.failing_for(virtual.now) == 0
-    one.reach.cut = True
+    one.connection.cut = True
     await virtual.advance(5)
     assert 3 < one.elector.failing_for(virtual.now) <= 5
-    one.reach.cut = False
+    one.connection.cut = False
     await virtual.advance(1.5)
     assert one.elector.failing_for(virtual.now) == 0
 
 
-class Slow:
-    """A shelf a little way off: what was sent arrives whoever waits for it, and the answer takes its time, too."""
+class SlowLease:
+    """A lease with slow requests: a cancelled request still arrives."""
 
-    def __init__(self, shelf: Shelf, time: "VirtualTime") -> None:
-        self.read = shelf.read
-        self._shelf = shelf
+    def __init__(self, lease: Lease, time: "VirtualTime") -> None:
+        self.read = lease.read
+        self._lease = lease
         self._time = time
 
     async def create(self, record: LeaseRecord) -> ObservedRecord:
-        """Write the first record."""
-        return await asyncio.shield(asyncio.create_task(self._after(self._shelf.create(record))))
+        """Store the first record."""
+        return await asyncio.shield(asyncio.create_task(self._after(self._lease.create(record))))
 
     async def replace(self, version: str, record: LeaseRecord) -> ObservedRecord:
-        """Write another record."""
-        return await asyncio.shield(asyncio.create_task(self._after(self._shelf.replace(version, record))))
+        """Store the next record."""
+        return await asyncio.shield(asyncio.create_task(self._after(self._lease.replace(version, record))))
 
     async def _after(self, write: Coroutine[Any, Any, ObservedRecord]) -> ObservedRecord:
         await self._time.timing.sleep(0.2)
@@ -417,29 +417,29 @@ class Slow:
 
 @pytest.mark.parametrize("after", [0.1, 0.3], ids=["on its way", "written, unheard"])
 @pytest.mark.parametrize("before", [None, LeaseRecord("", 1, None, None, 7)], ids=["first", "free"])
-async def test_who_is_told_to_end_while_he_takes_the_lease_gives_it_back(
-    shelf: Shelf, virtual: "VirtualTime", after: float, before: LeaseRecord | None
+async def test_a_candidate_cancelled_while_taking_the_lease_releases_it(
+    lease: Lease, virtual: "VirtualTime", after: float, before: LeaseRecord | None
 ) -> None:
-    """The request may succeed with nobody to hear of it: no work begins, and nobody has to wait for the dead."""
+    """The write may succeed after the cancellation. No work starts, and others need not wait for the expiry."""
     if before is not None:
-        shelf._keep(before)
+        lease._store(before)
     began = list[float]()
 
     async def work() -> None:
         began.append(virtual.now)
 
-    task = asyncio.create_task(LeaderElector(Slow(shelf, virtual), "one", timing=virtual.timing).run(work))
+    task = asyncio.create_task(LeaderElector(SlowLease(lease, virtual), "one", timing=virtual.timing).run(work))
     await virtual.advance(after)
     task.cancel()
     await virtual.advance(1.5)
-    assert (task.cancelled(), began, shelf.holder()) == (True, [], "")
-    assert "one" in [record.holder_identity for record in shelf.writes]
+    assert (task.cancelled(), began, lease.holder()) == (True, [], "")
+    assert "one" in [record.holder_identity for record in lease.writes]
 
 
-async def test_who_only_waits_asks_nothing_at_the_end(two: Candidate, virtual: "VirtualTime") -> None:
-    """A replica that never wrote has nothing to give back, and ends though nobody can be reached."""
+async def test_a_waiting_candidate_releases_nothing(two: Candidate, virtual: "VirtualTime") -> None:
+    """A replica that never wrote ends without a request, also where the server is unreachable."""
     await virtual.advance(20)
-    two.reach.cut = True
+    two.connection.cut = True
     two.task.cancel()
     await virtual.advance(0)
     assert two.task.cancelled()

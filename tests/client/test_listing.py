@@ -1,4 +1,4 @@
-"""How collections are read page by page."""
+"""LIST, page by page."""
 
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,12 @@ EXPIRED = {"kind": "Status", "reason": "Expired", "message": "The provided conti
 
 
 def page(names: str, version: int, more: str = "") -> object:
-    """Build the answer to a LIST, with an item for each letter."""
+    """Build the response to a LIST, with an item for each letter."""
     return {"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(names)}
 
 
-async def test_pages_follow_the_token(server: "FakeServer", connection: Connection) -> None:
-    """Each page is asked for by the token of the one before, with the same selection and limit."""
+async def test_pages_follow_the_continue_token(server: "FakeServer", connection: Connection) -> None:
+    """Each has the token of the page before, with the same selectors and limit."""
     for answer in (page("ab", 7, "t1"), page("cd", 7, "t2"), page("e", 7)):
         server.answers("GET", "/x", answer)
     got = [one async for one in pages(connection, "/x", {"labelSelector": "a=b"}, limit=2)]
@@ -30,8 +30,8 @@ async def test_pages_follow_the_token(server: "FakeServer", connection: Connecti
     assert [seen.query for seen in server.seen] == [always, always | {"continue": "t1"}, always | {"continue": "t2"}]
 
 
-async def test_a_version_is_asked_for_once(server: "FakeServer", connection: Connection) -> None:
-    """The token stands for the resourceVersion, and the server refuses the two together."""
+async def test_only_the_first_page_has_a_version(server: "FakeServer", connection: Connection) -> None:
+    """The server refuses a resourceVersion beside a token."""
     server.answers("GET", "/x", page("a", 7, "t1"))
     server.answers("GET", "/x", page("b", 7))
     params = {"resourceVersion": "0", "resourceVersionMatch": "NotOlderThan"}
@@ -39,8 +39,8 @@ async def test_a_version_is_asked_for_once(server: "FakeServer", connection: Con
     assert [seen.query for seen in server.seen] == [params | {"limit": "500"}, {"limit": "500", "continue": "t1"}]
 
 
-async def test_an_expired_list_starts_over(server: "FakeServer", connection: Connection) -> None:
-    """After a 410 everything comes in one page, whose number 0 voids what came before."""
+async def test_an_expired_list_restarts(server: "FakeServer", connection: Connection) -> None:
+    """After a 410 everything comes in one page, whose number 0 voids earlier pages."""
     server.answers("GET", "/x", page("ab", 7, "t1"))
     server.answers("GET", "/x", page("c", 7, "t2"))
     server.answers("GET", "/x", EXPIRED, status=410)
@@ -50,7 +50,7 @@ async def test_an_expired_list_starts_over(server: "FakeServer", connection: Con
 
 
 async def test_items_of_an_expired_list_are_dropped(server: "FakeServer", connection: Connection) -> None:
-    """The collected items are one snapshot, never two."""
+    """The collected items are one snapshot."""
     server.answers("GET", "/x", page("ab", 7, "t1"))
     server.answers("GET", "/x", EXPIRED, status=410)
     server.answers("GET", "/x", page("xyz", 9))
@@ -59,8 +59,8 @@ async def test_items_of_an_expired_list_are_dropped(server: "FakeServer", connec
     assert listing.resource_version == "9"
 
 
-async def test_a_list_starts_over_only_once(server: "FakeServer", connection: Connection) -> None:
-    """Even a server that goes on paging and forgetting is given up."""
+async def test_a_list_restarts_once(server: "FakeServer", connection: Connection) -> None:
+    """If the second attempt expires as well, the error is raised."""
     server.answers("GET", "/x", page("ab", 7, "t1"))
     server.answers("GET", "/x", EXPIRED, status=410)
     server.answers("GET", "/x", page("ab", 9, "t2"))
@@ -71,15 +71,15 @@ async def test_a_list_starts_over_only_once(server: "FakeServer", connection: Co
 
 @pytest.mark.parametrize("status", [403, 410])
 async def test_a_refused_first_page_is_raised(server: "FakeServer", connection: Connection, status: int) -> None:
-    """Without a token nothing has expired that starting over would mend."""
+    """Without a token nothing has expired."""
     server.answers("GET", "/x", status=status)
     with pytest.raises(ApiError, match=str(status)):
         await list_all(connection, "/x")
     assert len(server.seen) == 1
 
 
-async def test_another_refusal_midway_is_raised(server: "FakeServer", connection: Connection) -> None:
-    """Only expiry makes a list start over."""
+async def test_another_refusal_of_a_later_page_is_raised(server: "FakeServer", connection: Connection) -> None:
+    """Only expiry restarts a list."""
     server.answers("GET", "/x", page("ab", 7, "t1"))
     server.answers("GET", "/x", status=403)
     with pytest.raises(ApiError, match="403"):
@@ -87,7 +87,7 @@ async def test_another_refusal_midway_is_raised(server: "FakeServer", connection
 
 
 async def test_an_empty_collection_may_be_null(server: "FakeServer", connection: Connection) -> None:
-    """Go writes an empty list as null at times."""
+    """Go sometimes encodes an empty list as null."""
     server.answers("GET", "/x", {"metadata": {"resourceVersion": "3"}, "items": None})
     listing = await list_all(connection, "/x")
     assert listing.items == []

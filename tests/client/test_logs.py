@@ -1,4 +1,4 @@
-"""One JSON object per line, whoever logs."""
+"""Logs as JSON lines, from all loggers."""
 
 import json
 import logging
@@ -10,8 +10,8 @@ import structlog
 from cpg_client.logs import SECONDS_BETWEEN_REPEATS, configure_logging
 
 
-def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    """Level, time, words; its chatter below warnings is left out."""
+def test_logs_of_kopf_have_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """Level, time and message; its messages below warnings are left out."""
     configure_logging("info")
     structlog.get_logger().info("ready", trees=3)
     logging.getLogger("kopf.reactor").info("chatter")
@@ -22,8 +22,10 @@ def test_kopfs_logs_look_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"timestamp"} <= ours.keys() & theirs.keys()
 
 
-def test_a_library_does_not_repeat_itself(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """But once a minute; a mistake of another kind is told at once."""
+def test_repeated_messages_of_a_library_are_dropped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are logged once a minute; another message is logged at once."""
     configure_logging("info")
     logger, now = logging.getLogger("kopf.clients"), 1000.0
     monkeypatch.setattr(time, "time", lambda: now)

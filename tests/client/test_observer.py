@@ -1,4 +1,4 @@
-"""Who is told of requests hears of every answer, of every missing one, and of every request that is sent again."""
+"""The observer of requests: every response, every missing response, and every retry."""
 
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -13,38 +13,38 @@ from cpg_client.observer import RequestObserver
 from cpg_client.timing import Timing
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer, Naps
+    from tests.client.conftest import FakeServer, FakeSleep
 
 
-class Notes(RequestObserver):
-    """Notes what it is told."""
+class RecordingObserver(RequestObserver):
+    """Records the calls."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Start empty."""
         self.told: list[tuple[str, int]] = []
         self.again: list[tuple[str, int]] = []
 
     def on_response(self, method: str, status: int, seconds: float) -> None:
-        """Note an answer."""
+        """Record a response."""
         assert seconds >= 0.0
         self.told.append((method, status))
 
     def on_retry(self, method: str, status: int) -> None:
-        """Note a request that is sent again."""
+        """Record a retry."""
         self.again.append((method, status))
 
 
 @pytest.fixture
-def notes(connection: Connection) -> Notes:
-    """Return who listens to the connection."""
-    connection.observer = found = Notes()
+def recorded(connection: Connection) -> RecordingObserver:
+    """Return an observer of the connection."""
+    connection.observer = found = RecordingObserver()
     return found
 
 
-async def test_answers_are_told_by_method_and_status(
-    server: "FakeServer", connection: Connection, notes: Notes
+async def test_responses_have_method_and_status(
+    server: "FakeServer", connection: Connection, recorded: RecordingObserver
 ) -> None:
-    """Those that say no as well, and what a watch is answered first."""
+    """Including refusals, and the head of a watch."""
     server.answers("GET", "/x", b"{}")
     server.answers("POST", "/x", b"{}", status=409)
     await connection.get("/x")
@@ -52,12 +52,14 @@ async def test_answers_are_told_by_method_and_status(
         await connection.post("/x", {})
     async with aclosing(connection.stream("/x", silence=5.0)) as pieces:
         await anext(pieces)
-    assert notes.told == [("GET", 200), ("POST", 409), ("GET", 200)]
-    assert notes.again == []
+    assert recorded.told == [("GET", 200), ("POST", 409), ("GET", 200)]
+    assert recorded.again == []
 
 
-async def test_no_answer_has_no_status(server: "FakeServer", connection: Connection, notes: Notes) -> None:
-    """Where the connection is lost on the way."""
+async def test_a_lost_connection_has_status_zero(
+    server: "FakeServer", connection: Connection, recorded: RecordingObserver
+) -> None:
+    """There was no response."""
 
     async def lose(request: web.Request) -> web.Response:
         assert request.transport is not None
@@ -67,23 +69,23 @@ async def test_no_answer_has_no_status(server: "FakeServer", connection: Connect
     server.handles("POST", "/x", lose)
     with pytest.raises(ConnectionFailedError):
         await connection.post("/x", {})
-    assert notes.told == [("POST", 0)]
+    assert recorded.told == [("POST", 0)]
 
 
-async def test_nobody_there_is_no_answer_either() -> None:
-    """Each attempt that ends before there is a connection counts, too."""
+async def test_a_failed_connect_has_status_zero() -> None:
+    """Each attempt counts."""
     async with Connection(Endpoint(server="http://127.0.0.1:1")) as connection:
-        connection.observer = notes = Notes()
+        connection.observer = recorded = RecordingObserver()
         with pytest.raises(ConnectionFailedError):
             await connection.get("/x")
-    assert notes.told == [("GET", 0)]
+    assert recorded.told == [("GET", 0)]
 
 
-async def test_what_is_sent_again_is_told_with_the_answer_that_it_had(server: "FakeServer", naps: "Naps") -> None:
-    """Every attempt is a request of its own."""
+async def test_a_retry_has_the_status_of_the_failed_attempt(server: "FakeServer", fake_sleep: "FakeSleep") -> None:
+    """Every attempt is also reported as a request of its own."""
     server.answers("POST", "/x", status=429, headers={"Retry-After": "1"})
     server.answers("POST", "/x", b"{}")
-    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=naps)) as connection:
-        connection.observer = notes = Notes()
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=fake_sleep)) as connection:
+        connection.observer = recorded = RecordingObserver()
         await connection.post("/x", {})
-    assert (notes.told, notes.again) == ([("POST", 429), ("POST", 200)], [("POST", 429)])
+    assert (recorded.told, recorded.again) == ([("POST", 429), ("POST", 200)], [("POST", 429)])

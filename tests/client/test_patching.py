@@ -1,4 +1,4 @@
-"""What the shells' writes look like on the wire."""
+"""Writes on the wire."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ def sent(server: "FakeServer") -> object:
 
 
 async def test_a_status_is_applied(server: "FakeServer", connection: Connection) -> None:
-    """The fields become the manager's own, by force, on the object with this UID."""
+    """By force, with the manager's name and the object's UID."""
     server.answers("PATCH", GROUP)
     await apply_status(connection, CPG_POD_GROUPS, POD, status={"conditions": []}, manager="cpg-scheduler")
     assert sent(server) == {
@@ -45,8 +45,8 @@ async def test_a_status_is_applied(server: "FakeServer", connection: Connection)
     assert seen.headers["Content-Type"] == "application/apply-patch+yaml"
 
 
-async def test_a_status_is_applied_to_the_version_that_was_seen(server: "FakeServer", connection: Connection) -> None:
-    """On demand, for what several managers write in turn."""
+async def test_a_status_is_applied_at_its_version(server: "FakeServer", connection: Connection) -> None:
+    """With ``unchanged``, for fields that several managers write in turn."""
     server.answers("PATCH", GROUP)
     await apply_status(connection, CPG_POD_GROUPS, POD, status={}, manager="m", unchanged=True)
     assert msgspec.json.decode(server.seen[0].body)["metadata"] == {"uid": "u-1", "resourceVersion": "7"}
@@ -56,7 +56,7 @@ async def test_a_status_is_applied_to_the_version_that_was_seen(server: "FakeSer
 async def test_an_object_is_merged(
     server: "FakeServer", connection: Connection, version: dict[str, str], *, unchanged: bool
 ) -> None:
-    """With its identity beside whatever else of its metadata is changed."""
+    """The UID is sent beside other metadata."""
     server.answers("PATCH", GROUP.removesuffix("/status"))
     body = {"metadata": {"finalizers": ["f"]}, "spec": {"priority": 1}}
     await merge(connection, CPG_POD_GROUPS, POD, body=body, unchanged=unchanged)
@@ -68,7 +68,7 @@ async def test_an_object_is_merged(
 async def test_a_status_is_merged(
     server: "FakeServer", connection: Connection, version: dict[str, str], *, unchanged: bool
 ) -> None:
-    """On demand only into the version that was seen; the object as it is then comes back."""
+    """With ``unchanged`` only at its version; the new object is returned."""
     server.answers("PATCH", GROUP, {"kind": "PodGroup"})
     answer = await merge_status(connection, CPG_POD_GROUPS, POD, status={"pods": 3}, unchanged=unchanged)
     assert answer == b'{"kind":"PodGroup"}'
@@ -76,8 +76,8 @@ async def test_a_status_is_merged(
     assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
 
 
-async def test_a_pods_conditions_are_merged_by_type(server: "FakeServer", connection: Connection) -> None:
-    """Each is sent whole, so that nothing of an earlier one shines through; the nominated node is left alone."""
+async def test_conditions_of_a_pod_are_merged_by_type(server: "FakeServer", connection: Connection) -> None:
+    """Each is sent with all its fields; the nominated node is left alone."""
     server.answers("PATCH", STATUS_OF_POD)
     failed = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="no")
     await set_pod_status(connection, POD, failed, PodCondition(type="Other", status="True"))
@@ -89,8 +89,8 @@ async def test_a_pods_conditions_are_merged_by_type(server: "FakeServer", connec
     assert server.seen[0].headers["Content-Type"] == "application/strategic-merge-patch+json"
 
 
-async def test_a_namesake_is_a_conflict(server: "FakeServer", connection: Connection) -> None:
-    """The server calls another UID invalid; any other refusal stays what it is."""
+async def test_another_uid_is_a_conflict(server: "FakeServer", connection: Connection) -> None:
+    """The server calls it invalid; other refusals stay as they are."""
     causes = [{"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}]
     invalid = {"kind": "Status", "reason": "Invalid", "message": "uid", "details": {"causes": causes}}
     server.answers("PATCH", STATUS_OF_POD, invalid, status=422)
@@ -106,14 +106,14 @@ async def test_a_namesake_is_a_conflict(server: "FakeServer", connection: Connec
 async def test_the_nominated_node_is_set_and_cleared(
     server: "FakeServer", connection: Connection, node: str | None
 ) -> None:
-    """None, unlike nothing, clears it."""
+    """None clears it, UNSET leaves it."""
     server.answers("PATCH", STATUS_OF_POD)
     await set_pod_status(connection, POD, nominated_node=node)
     assert sent(server) == {"metadata": {"uid": "u-1"}, "status": {"nominatedNodeName": node}}
 
 
 async def test_a_pod_is_bound(server: "FakeServer", connection: Connection) -> None:
-    """The binding names pod, UID and node; a refusal is raised."""
+    """The binding has pod, UID and node; a refusal is raised."""
     path = "/api/v1/namespaces/ns/pods/web/binding"
     server.answers("POST", path, status=201)
     server.answers("POST", path, status=409)
@@ -129,10 +129,10 @@ async def test_a_pod_is_bound(server: "FakeServer", connection: Connection) -> N
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(None, {}), (0, {"gracePeriodSeconds": 0})])
-async def test_this_very_pod_is_deleted(
+async def test_a_pod_is_deleted_by_uid(
     server: "FakeServer", connection: Connection, seconds: int | None, more: dict[str, int]
 ) -> None:
-    """A pod that took its name is safe; without a number its own grace period counts."""
+    """Another pod of the same name is safe. By default the grace period is the pod's own."""
     server.answers("DELETE", "/api/v1/namespaces/ns/pods/web")
     await delete_pod(connection, POD, grace_period_seconds=seconds)
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u-1"}}
@@ -141,13 +141,13 @@ async def test_this_very_pod_is_deleted(
 
 @pytest.fixture
 async def timed(server: "FakeServer", virtual: "VirtualTime") -> AsyncIterator[Connection]:
-    """Connect in virtual time."""
+    """Connect with virtual time."""
     async with Connection(Endpoint(server=server.url), timing=virtual.timing) as connection:
         yield connection
 
 
 async def test_an_event_is_recorded(server: "FakeServer", timed: Connection) -> None:
-    """It says what happened to whom, who did it and when."""
+    """With the object, the controller, the action and the time."""
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", status=201)
     await record_event(timed, PODS, POD, EVENT)
     assert sent(server) == {
@@ -172,16 +172,16 @@ async def test_an_event_is_recorded(server: "FakeServer", timed: Connection) -> 
     }
 
 
-async def test_an_event_about_a_node_goes_to_default(server: "FakeServer", timed: Connection) -> None:
-    """Events have a namespace even where their object has none; an unknown UID is left out."""
+async def test_an_event_about_a_node_is_in_the_default_namespace(server: "FakeServer", timed: Connection) -> None:
+    """An unknown UID is left out."""
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/default/events", status=201)
     await record_event(timed, NODES, ObjectMeta(name="n1"), EVENT)
     regarding = {"apiVersion": "v1", "kind": "Node", "name": "n1", "namespace": "", "resourceVersion": ""}
     assert msgspec.convert(sent(server), dict[str, object])["regarding"] == regarding
 
 
-async def test_a_namespace_that_ends_is_told_nothing(server: "FakeServer", timed: Connection) -> None:
-    """It is no trouble; any other refusal is."""
+async def test_events_in_a_terminating_namespace_are_dropped(server: "FakeServer", timed: Connection) -> None:
+    """Other refusals are raised."""
     refusal = {"kind": "Status", "reason": "Forbidden", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", refusal, status=403)
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", {"kind": "Status"}, status=403)
@@ -190,8 +190,8 @@ async def test_a_namespace_that_ends_is_told_nothing(server: "FakeServer", timed
         await record_event(timed, PODS, POD, EVENT)
 
 
-async def test_long_texts_are_cut(server: "FakeServer", timed: Connection) -> None:
-    """The server takes a kilobyte of note; it is cut between two characters, and so are the names."""
+async def test_long_notes_and_names_are_truncated(server: "FakeServer", timed: Connection) -> None:
+    """A note has at most a kilobyte, cut between two characters."""
     server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", status=201)
     note, name = "ä" * 2000, "x" * 199 + "-" + "y" * 50
     event = msgspec.structs.replace(EVENT, note=note, instance="z" * 500)
@@ -202,8 +202,8 @@ async def test_long_texts_are_cut(server: "FakeServer", timed: Connection) -> No
     assert body["reportingInstance"] == "z" * 128
 
 
-async def test_the_same_words_are_one_event(server: "FakeServer", timed: Connection) -> None:
-    """It is counted, and says when it came last; other words are another event."""
+async def test_repeated_events_are_counted(server: "FakeServer", timed: Connection) -> None:
+    """The event has the count and the time of the last one; another note is another event."""
     events = "/apis/events.k8s.io/v1/namespaces/ns/events"
     server.answers("POST", events)
     server.answers("POST", events)
@@ -222,8 +222,8 @@ async def test_the_same_words_are_one_event(server: "FakeServer", timed: Connect
         await record_event(timed, PODS, POD, EVENT)
 
 
-async def test_the_same_cause_is_one_event_in_whatever_words(server: "FakeServer", timed: Connection) -> None:
-    """So that a number that changes makes no new event."""
+async def test_events_with_the_same_cause_are_one(server: "FakeServer", timed: Connection) -> None:
+    """A changing number in the note makes no new event."""
     names = set()
     for note, cause in (("1 node is full", "full"), ("2 nodes are full", "full"), ("2 nodes are full", "")):
         server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")

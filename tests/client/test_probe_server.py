@@ -1,4 +1,4 @@
-"""The small HTTP server."""
+"""The probe server."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ SERVER = ProbeServer(
         ("nonsense", ProbeResponse(b"only GET is answered\n", status=405)),
     ],
 )
-def test_the_longest_prefix_answers(request_line: str, expected: ProbeResponse) -> None:
-    """With the rest of the path; whatever else is asked is answered, too."""
+def test_the_longest_prefix_wins(request_line: str, expected: ProbeResponse) -> None:
+    """The route gets the rest of the path. Other requests get 404 or 405."""
     assert SERVER.answer(request_line) == expected
 
 
 async def ask(request: bytes) -> bytes:
-    """Return what is answered on a connection of its own."""
+    """Return the response to a request on a new connection."""
     starting = asyncio.start_server(SERVER._connected, "127.0.0.1", 0, limit=MAX_REQUEST_BYTES)
     async with await starting as listening:
         reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
@@ -50,8 +50,8 @@ async def ask(request: bytes) -> bytes:
     return answer
 
 
-async def test_the_server_listens_until_it_is_cancelled() -> None:
-    """And leaves nothing behind."""
+async def test_the_server_runs_until_cancelled() -> None:
+    """It leaves nothing behind."""
     serving = asyncio.create_task(SERVER.serve("127.0.0.1", 0))
     await asyncio.sleep(0.01)
     assert not serving.done()
@@ -60,21 +60,21 @@ async def test_the_server_listens_until_it_is_cancelled() -> None:
         await serving
 
 
-async def test_an_answer_is_whole() -> None:
-    """With its length and type, and the connection is closed after it."""
+async def test_a_response_has_length_and_type() -> None:
+    """The connection is closed after it."""
     head, _, body = (await ask(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
     assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"ok")
     assert {b"Content-Length: 2", b"Connection: close"} < set(head.split(b"\r\n"))
 
 
-async def test_a_long_answer_comes_in_pieces() -> None:
-    """Nobody knows its length beforehand: it ends where the connection does."""
+async def test_a_chunked_response_ends_with_the_connection() -> None:
+    """It has no Content-Length."""
     head, _, body = (await ask(b"GET /debug/long HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
     assert (b"Content-Length" in head, body) == (False, b"[1,2]")
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * MAX_REQUEST_BYTES * 2])
-async def test_who_asks_badly_gets_no_answer(request_: bytes) -> None:
-    """And stops nobody."""
+async def test_malformed_requests_get_no_response(request_: bytes) -> None:
+    """Other requests are still served."""
     with contextlib.suppress(ConnectionResetError):
         assert await ask(request_) == b""

@@ -1,4 +1,4 @@
-"""What a process says of itself and does whether it leads or stands by."""
+"""A process as the leader and on standby."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ def page(_: str) -> ProbeResponse:
     return ProbeResponse(b"a_metric 1\n", content_type=METRICS_CONTENT_TYPE)
 
 
-def test_every_replica_tells_whether_it_leads() -> None:
-    """Below its own metrics, if it has any; without an election there is nothing to tell."""
+def test_every_replica_has_the_election_metric() -> None:
+    """After its own metrics, if it has any; without an election there is none."""
     shell: ProcessContext[Any] = ProcessContext(
         settings=SimpleNamespace(lease_name="mine"), log=structlog.get_logger(), identity="me"
     )
@@ -49,8 +49,8 @@ def test_every_replica_tells_whether_it_leads() -> None:
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
 
 
-class Prepared:
-    """What runs from the beginning, what is done while leading, and what came of both."""
+class RecordingStandby:
+    """Records what runs on standby, what runs as the leader, and their results."""
 
     def __init__(self, ended: asyncio.Event) -> None:
         self.seen: list[str] = []
@@ -73,14 +73,14 @@ class Prepared:
         self.seen.append("ended")
 
     async def until(self, *seen: str) -> None:
-        """Wait until this is what has come of it."""
+        """Wait until these are the results."""
         async with asyncio.timeout(10):
             while self.seen != [*seen]:  # noqa: ASYNC110  # a server's doing
                 await asyncio.sleep(0.01)
 
 
-async def lives(server: "FakeServer", *seen: str, elects: bool = True) -> None:
-    """Live until this has been seen, and then to the end."""
+async def run_until_seen(server: "FakeServer", *seen: str, elects: bool = True) -> None:
+    """Run until these are the results, and then to the end."""
     settings = SimpleNamespace(
         leader_elect=elects,
         lease_namespace="default",
@@ -91,7 +91,7 @@ async def lives(server: "FakeServer", *seen: str, elects: bool = True) -> None:
     server.answers("GET", "/there", b"read")
     server.answers("POST", "/there", b"written")
     shell: ProcessContext[Any] = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
-    prepared = Prepared(shell.stopping)
+    prepared = RecordingStandby(shell.stopping)
     living = asyncio.create_task(run_with_standby(Endpoint(server=server.url), shell, prepared))
     await prepared.until(*seen)
     shell.stopping.set()
@@ -100,16 +100,16 @@ async def lives(server: "FakeServer", *seen: str, elects: bool = True) -> None:
 
 
 @pytest.mark.parametrize(("holder", "does"), [("", ("written",)), ("other", ())], ids=["free", "taken"])
-async def test_who_stands_by_reads_and_does_not_write(server: "FakeServer", holder: str, does: tuple[str, ...]) -> None:
-    """With the lease he does the work that he had prepared; what was prepared ends after the work."""
+async def test_a_standby_reads_and_does_not_write(server: "FakeServer", holder: str, does: tuple[str, ...]) -> None:
+    """With the lease it does the prepared work; the preparation ends after the work."""
     lease = {"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10}}
     ours = {"metadata": {"resourceVersion": "8"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 10}}
     server.answers("GET", LEASE, lease)
     server.answers("PATCH", LEASE, ours)
-    await lives(server, "read", "held back", *does)
+    await run_until_seen(server, "read", "held back", *does)
     assert [seen.path for seen in server.seen if seen.method == "POST"] == ["/there"] * len(does)
 
 
-async def test_without_an_election_the_work_begins_at_once(server: "FakeServer") -> None:
-    """Nothing holds back what is written before."""
-    await lives(server, "read", "written", elects=False)
+async def test_without_an_election_the_work_starts_at_once(server: "FakeServer") -> None:
+    """Writes of the preparation pass."""
+    await run_until_seen(server, "read", "written", elects=False)

@@ -1,4 +1,4 @@
-"""When a replica is ready: it hears the API server well, or stands by for one that leads."""
+"""When a replica is ready: its watches are current, or it stands by for the leader."""
 
 from typing import cast
 
@@ -12,15 +12,15 @@ from cpg_client.session_health import SessionHealth
 
 
 class FakeHealth:
-    """Informers and an elector of which it is known how they fare."""
+    """Informers and an elector with a given health."""
 
     def __init__(self, *, synced: bool = True, failing: float = 0.0, age: float = 0.0, leading: bool = True) -> None:
-        self.synced, self.leading, self.leader = synced, leading, "somebody"
+        self.synced, self.leading, self.leader = synced, leading, "replica-1"
         self._failing, self._age = failing, age
         self.shut: dict[str, str] = {}
 
     def forbidden(self, _: float) -> dict[str, str]:
-        """Return what is closed to us."""
+        """Return the forbidden namespaces."""
         return self.shut
 
     def longest_failure(self, now: float) -> float:
@@ -30,14 +30,14 @@ class FakeHealth:
     failing_for = longest_failure
 
     def longest_silence(self, now: float) -> float:
-        """Return for how long nothing was heard."""
+        """Return the seconds of silence."""
         return self._age + now
 
 
-def judged(
+def probe(
     informers: FakeHealth | None = None, elector: FakeHealth | None = None, *, is_ending: bool = False
 ) -> tuple[int, str]:
-    """Return what is answered."""
+    """Return status and text of a readiness probe."""
     readiness = Readiness(clock=lambda: 0.0)
     readiness.informers = cast("Informers | None", informers)
     readiness.elector = cast("LeaderElector | None", elector)
@@ -56,32 +56,34 @@ def judged(
         (FakeHealth(failing=MAX_FAILURE_SECONDS - 1, age=MAX_SILENCE_SECONDS - 1), None, (200, "ok")),
         (FakeHealth(failing=MAX_FAILURE_SECONDS), None, (503, "a watch has been failing for 5 s")),
         (FakeHealth(age=MAX_SILENCE_SECONDS), None, (503, "no data from the API server for 90 s")),
-        (None, FakeHealth(leading=False), (200, "standing by: somebody leads")),
-        (FakeHealth(), FakeHealth(leading=False), (200, "standing by: somebody leads")),
+        (None, FakeHealth(leading=False), (200, "standing by: replica-1 leads")),
+        (FakeHealth(), FakeHealth(leading=False), (200, "standing by: replica-1 leads")),
         (FakeHealth(synced=False), FakeHealth(leading=False), (503, "not all objects have been read yet")),
         (FakeHealth(failing=MAX_FAILURE_SECONDS), FakeHealth(leading=False), (503, "a watch has been failing for 5 s")),
         (None, FakeHealth(leading=False, failing=7), (503, "the lease cannot be read or written for 7 s")),
     ],
 )
-def test_who_is_ready(informers: FakeHealth | None, elector: FakeHealth | None, expected: tuple[int, str]) -> None:
-    """And why another is not, in a word."""
-    assert judged(informers, elector) == expected
+def test_readiness_and_its_reason(
+    informers: FakeHealth | None, elector: FakeHealth | None, expected: tuple[int, str]
+) -> None:
+    """In one sentence."""
+    assert probe(informers, elector) == expected
 
 
-def test_nobody_stands_by_for_nobody() -> None:
-    """Before the lease has been read for a first time, it is not known whether anybody schedules."""
+def test_a_standby_without_a_leader_is_not_ready() -> None:
+    """Before the first read of the lease it is unknown whether any replica leads."""
     elector = FakeHealth(leading=False)
     elector.leader = ""
-    assert judged(None, elector) == (503, "standing by: no replica leads")
+    assert probe(None, elector) == (503, "standing by: no replica leads")
 
 
-def test_who_ends_is_not_ready() -> None:
-    """However well it hears."""
-    assert judged(FakeHealth(), is_ending=True) == (503, "ending")
+def test_a_stopping_replica_is_not_ready() -> None:
+    """However current its watches are."""
+    assert probe(FakeHealth(), is_ending=True) == (503, "ending")
 
 
-def test_nothing_was_heard_before_the_beginning() -> None:
-    """The age of no news is endless."""
+def test_the_age_is_infinite_before_the_first_list() -> None:
+    """There is no data yet."""
     assert Readiness().age() == float("inf")
 
 
@@ -93,8 +95,8 @@ def test_nothing_was_heard_before_the_beginning() -> None:
         (FakeHealth(age=MAX_SILENCE_SECONDS), (503, "no data from the API server for 90 s")),
     ],
 )
-def test_watches_of_others_count_as_ours(session_health: FakeHealth, expected: tuple[int, str]) -> None:
-    """Who hears through somebody else is ready when that one hears."""
+def test_watches_of_a_shared_session_count(session_health: FakeHealth, expected: tuple[int, str]) -> None:
+    """As our own."""
     readiness = Readiness(clock=lambda: 0.0)
     readiness.informers = cast("Informers", FakeHealth())
     readiness.session_health = cast("SessionHealth", session_health)
@@ -102,16 +104,16 @@ def test_watches_of_others_count_as_ours(session_health: FakeHealth, expected: t
     assert (answer.status, answer.body.decode().strip()) == expected
 
 
-def test_what_is_closed_is_told() -> None:
-    """Whoever is ready all the same."""
+def test_forbidden_namespaces_are_reported() -> None:
+    """The replica is ready without them."""
     informers = FakeHealth()
     informers.shut = {"/b/pods": "b", "/a/pods": "a", "/a/podgroups": "a"}
-    assert judged(informers) == (200, "ok, but may not read a, b")
-    assert judged(informers, FakeHealth(leading=False)) == (200, "standing by: somebody leads, but may not read a, b")
+    assert probe(informers) == (200, "ok, but may not read a, b")
+    assert probe(informers, FakeHealth(leading=False)) == (200, "standing by: replica-1 leads, but may not read a, b")
 
 
-def test_silence_is_told_by_what_is_watched() -> None:
-    """Ours and theirs together."""
+def test_ages_are_reported_by_path() -> None:
+    """For our watches and for those of a shared session."""
     readiness = Readiness(clock=lambda: 7.0)
     assert (readiness.ages(), readiness.age()) == ({}, float("inf"))
     readiness.informers = Informers()

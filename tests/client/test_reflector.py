@@ -1,4 +1,4 @@
-"""How a store is kept in step with a server, whatever the server does."""
+"""Reflectors: the store follows the server, whatever the server does."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from cpg_client.stores import Added, Change, Deleted, Modified, Rejection, Synce
 from cpg_client.timing import Timing, cancel_and_wait
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer, Naps
+    from tests.client.conftest import FakeServer, FakeSleep
 
 PATH = "/api/v1/pods"
 SOURCE = Source(resource=PODS, kind=Pod, project=lambda pod: pod.spec.node_name)
@@ -42,12 +42,12 @@ def line(kind: str, content: object) -> bytes:
 
 
 def bookmark(version: int) -> bytes:
-    """Build a line that says how far the server has got."""
+    """Build a bookmark."""
     return line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
 
 
-class Reflecting:
-    """A reflector at work, its changes and its failures."""
+class RunningReflector:
+    """A running reflector with its changes and failures."""
 
     def __init__(self, connection: Connection, source: Source[Pod, str]) -> None:
         self.changes: list[Change[str]] = []
@@ -64,7 +64,7 @@ class Reflecting:
         self._more.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until changes or failures have made something hold."""
+        """Wait until the changes or failures satisfy a condition."""
         async with asyncio.timeout(30):
             while not condition():
                 self._more.clear()
@@ -72,9 +72,9 @@ class Reflecting:
 
 
 @asynccontextmanager
-async def reflecting(connection: Connection, source: Source[Pod, str] = SOURCE) -> AsyncIterator[Reflecting]:
-    """Run a reflector while the block runs, and none longer."""
-    made = Reflecting(connection, source)
+async def reflecting(connection: Connection, source: Source[Pod, str] = SOURCE) -> AsyncIterator[RunningReflector]:
+    """Run a reflector while the block runs."""
+    made = RunningReflector(connection, source)
     run: Coroutine[Any, Any, None] = made.reflector.run()
     task = asyncio.create_task(run)
     try:
@@ -83,8 +83,8 @@ async def reflecting(connection: Connection, source: Source[Pod, str] = SOURCE) 
         await cancel_and_wait(task)
 
 
-async def test_first_the_list_then_the_changes(server: "FakeServer", connection: Connection) -> None:
-    """Everything that is there is told, then that it was all, then what happens."""
+async def test_the_list_comes_before_the_changes(server: "FakeServer", connection: Connection) -> None:
+    """First all objects, then Synced, then the changes."""
     server.answers("GET", PATH, listing(3, pod("a", 1), pod("b", 3, "n1")))
     server.streams(PATH, line("ADDED", pod("c", 4)), line("DELETED", pod("b", 5, "n1")), bookmark(9), end="hold")
     async with reflecting(connection) as it:
@@ -98,8 +98,8 @@ async def test_first_the_list_then_the_changes(server: "FakeServer", connection:
     assert server.seen[1].query["resourceVersion"] == "3"
 
 
-async def test_a_source_restricts(server: "FakeServer", connection: Connection) -> None:
-    """Namespace and selectors reach the server with the list and with the watch."""
+async def test_a_source_selects_objects(server: "FakeServer", connection: Connection) -> None:
+    """List and watch have its namespace and selectors."""
     path = "/api/v1/namespaces/ns/pods"
     server.answers("GET", path, listing(3))
     server.streams(path, line("ADDED", pod("c", 4)), end="hold")
@@ -117,8 +117,10 @@ async def test_a_source_restricts(server: "FakeServer", connection: Connection) 
         assert (seen.query["labelSelector"], seen.query["fieldSelector"]) == ("a=b", "spec.nodeName!=")
 
 
-async def test_an_expired_version_makes_a_new_list(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """What was missed comes out as the difference, and Synced does not come again."""
+async def test_an_expired_version_needs_a_new_list(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """Missed changes are reported as the difference, and Synced is not repeated."""
     gone = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})
     server.answers("GET", PATH, listing(3, pod("a", 1), pod("b", 3)))
     server.streams(PATH, line("MODIFIED", pod("a", 4, "n1")), gone)
@@ -135,12 +137,12 @@ async def test_an_expired_version_makes_a_new_list(server: "FakeServer", connect
         (failure,) = it.failures
     assert isinstance(failure, ApiError)
     assert failure.is_gone
-    assert naps.seconds == [0.25]
+    assert fake_sleep.seconds == [0.25]
     assert server.seen[3].query["resourceVersion"] == "9"
 
 
 async def test_an_unfinished_list_changes_nothing(server: "FakeServer", connection: Connection) -> None:
-    """The pages before an expired token are from another snapshot, and dropped."""
+    """Pages before an expired token are of another snapshot and are dropped."""
     first = {"metadata": {"resourceVersion": "3", "continue": "t"}, "items": [pod("a", 1)]}
     server.answers("GET", PATH, first)
     server.answers("GET", PATH, {"kind": "Status"}, status=410)
@@ -151,8 +153,8 @@ async def test_an_unfinished_list_changes_nothing(server: "FakeServer", connecti
         assert it.changes == [Added("ns/b", ""), Synced()]
 
 
-async def test_nothing_ends_it(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """Refusals, garbage, torn connections: each is told and waited out, ever longer, and then all is well."""
+async def test_every_failure_is_retried(server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep") -> None:
+    """Refusals, malformed data, broken connections: each is reported, and the waits grow until one attempt succeeds."""
     server.answers("GET", PATH, status=403)
     server.answers("GET", PATH, b"<html>")
     server.answers("GET", PATH, b'{"metadata":{"resourceVersion":"1"},"items":7}')
@@ -175,26 +177,26 @@ async def test_nothing_ends_it(server: "FakeServer", connection: Connection, nap
             "ApiError",
         ]
         assert it.reflector.counts.failures == 6
-    assert naps.seconds == [0.25, 0.5, 1, 2, 4, 5]
+    assert fake_sleep.seconds == [0.25, 0.5, 1, 2, 4, 5]
 
 
-async def test_after_a_steady_time_patience_begins_anew(server: "FakeServer", naps: "Naps") -> None:
-    """A failure after minutes of health is met by the shortest wait."""
+async def test_the_backoff_restarts_after_a_stable_time(server: "FakeServer", fake_sleep: "FakeSleep") -> None:
+    """A failure after minutes without one gets the shortest wait."""
     server.answers("GET", PATH, status=500)
     seconds = iter(range(0, 10_000, 60))
-    timing = Timing(sleep=naps, clock=lambda: next(seconds))
+    timing = Timing(sleep=fake_sleep, clock=lambda: next(seconds))
     async with Connection(Endpoint(server=server.url), timing=timing) as connection, reflecting(connection) as it:
         await it.until(lambda: len(it.failures) == 3)
-    assert naps.seconds[:3] == [0.25, 0.25, 0.25]
+    assert fake_sleep.seconds[:3] == [0.25, 0.25, 0.25]
 
 
-async def test_freshness_and_counts(server: "FakeServer", naps: "Naps") -> None:
-    """A list, an accepted watch, events and bookmarks all show that the server is there; failures do not."""
+async def test_health_and_counts(server: "FakeServer", fake_sleep: "FakeSleep") -> None:
+    """A list, an accepted watch, events and bookmarks count as data from the server; failures do not."""
     now = [100.0]
     server.answers("GET", PATH, listing(3))
     server.streams(PATH, bookmark(4), line("ADDED", pod("a", 5)), end="cut")
     server.answers("GET", PATH, status=403)
-    timing = Timing(sleep=naps, clock=lambda: now[0])
+    timing = Timing(sleep=fake_sleep, clock=lambda: now[0])
     async with Connection(Endpoint(server=server.url), timing=timing) as connection, reflecting(connection) as it:
         await it.reflector.wait_synced()
         assert it.reflector.health.last_heard == 100
@@ -208,8 +210,8 @@ async def test_freshness_and_counts(server: "FakeServer", naps: "Naps") -> None:
         assert (counts.lists, counts.watches, counts.events, counts.bookmarks) == (1, 1, 1, 1)
 
 
-async def test_misfits_are_told_and_not_fatal(server: "FakeServer", connection: Connection) -> None:
-    """An object of the wrong shape, or nested without end, keeps no other from coming."""
+async def test_rejected_objects_do_not_stop_others(server: "FakeServer", connection: Connection) -> None:
+    """An object of the wrong shape, or nested too deeply."""
     deep = msgspec.Raw(b'{"a":' * 5000 + b"1" + b"}" * 5000)
     server.answers("GET", PATH, listing(3, pod("bad", 1, 7), pod("a", 2), pod("deep", 3) | {"deep": deep}))
     server.streams(PATH, line("ADDED", pod("worse", 4, [])), line("ADDED", pod("b", 5)), end="hold")
@@ -221,21 +223,21 @@ async def test_misfits_are_told_and_not_fatal(server: "FakeServer", connection: 
         assert it.failures == []
 
 
-async def test_a_mistake_in_the_program_comes_out(server: "FakeServer", connection: Connection) -> None:
-    """An exception from the callback is not waited out but ends the reflector, with every connection given back."""
+async def test_an_exception_of_a_callback_ends_the_reflector(server: "FakeServer", connection: Connection) -> None:
+    """It is not retried, and all connections are released."""
     server.answers("GET", PATH, listing(3))
 
     def fail(change: Change[Pod]) -> None:
-        raise LookupError(f"nobody knows {change}")
+        raise LookupError(f"cannot handle {change}")
 
     reflector = Reflector(connection, Source(resource=PODS, kind=Pod, project=keep_whole), fail)
     async with asyncio.timeout(5):
-        with pytest.raises(LookupError, match="nobody knows Synced"):
+        with pytest.raises(LookupError, match="cannot handle Synced"):
             await reflector.run()
 
 
-async def test_failures_may_go_unheard(server: "FakeServer", connection: Connection) -> None:
-    """Nobody has to listen to failures."""
+async def test_failures_need_no_callback(server: "FakeServer", connection: Connection) -> None:
+    """By default they are ignored."""
     server.answers("GET", PATH, status=404)
     server.answers("GET", PATH, listing(3))
     server.streams(PATH, end="hold")
@@ -246,8 +248,8 @@ async def test_failures_may_go_unheard(server: "FakeServer", connection: Connect
     assert reflector.counts.failures == 1
 
 
-async def test_a_list_that_is_none_says_so(server: "FakeServer", connection: Connection) -> None:
-    """The error names the request."""
+async def test_a_body_that_is_no_list_is_an_error(server: "FakeServer", connection: Connection) -> None:
+    """It names the request."""
     server.answers("GET", PATH, b"\xff")
     async with reflecting(connection) as it:
         await it.until(lambda: bool(it.failures))
@@ -255,8 +257,8 @@ async def test_a_list_that_is_none_says_so(server: "FakeServer", connection: Con
         assert f"GET {PATH}: the answer is not a list" in str(it.failures[0])
 
 
-async def test_thousands_of_events_are_quick(server: "FakeServer", connection: Connection) -> None:
-    """30,000 pods of real size, each added, cost a few seconds of CPU at most: measured 0.8 s, both ends together."""
+async def test_thousands_of_events_are_fast(server: "FakeServer", connection: Connection) -> None:
+    """30,000 pods of real size, each added, take at most a few seconds of CPU: measured 0.8 s with both ends."""
     labels = {f"example.com/label-{number}": "value" * 5 for number in range(12)}
     container = {"name": "main", "image": "img", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     env = [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)]

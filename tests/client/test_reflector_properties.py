@@ -1,6 +1,6 @@
-"""Whatever happens to objects and connections, in any order: a reflector ends with what the server has.
+"""For any changes and failures in any order, a reflector ends with the objects of the server.
 
-The server is a model that stands in for a connection, so that every cut is where hypothesis wants it.
+The server is a model in place of a connection, so that hypothesis chooses every cut.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ PHASES = st.lists(
 )
 
 
-class World(Connection):
-    """An API server that lives through phases, one for each request, and after the last one is well."""
+class ModelServer(Connection):
+    """An API server that runs through phases, one for each request, and is healthy after the last."""
 
     def __init__(self, phases: list[Phase]) -> None:
         super().__init__(Endpoint(server="http://model"), timing=Timing(sleep=lambda _: asyncio.sleep(0)))
@@ -57,7 +57,7 @@ class World(Connection):
         self.told_all = asyncio.Event()
 
     def expected(self) -> tuple[dict[str, Kept], set[str]]:
-        """Return what is to be kept in the end, and what is to be rejected."""
+        """Return the objects to keep in the end, and those to reject."""
         specs = {
             f"ns/{name}": msgspec.convert(made, dict[str, dict[str, object]]) for name, made in self.objects.items()
         }
@@ -69,7 +69,7 @@ class World(Connection):
         }, specs.keys() - good
 
     def live(self, acts: list[tuple[Act, str]]) -> None:
-        """Let things happen to objects."""
+        """Apply changes to the objects."""
         for act, name in acts:
             if act in {"delete", "anew"} and name in self.objects:
                 self._log("DELETED", name)
@@ -113,7 +113,7 @@ class World(Connection):
         return msgspec.json.encode({"metadata": metadata, "items": rest[:2] if more else rest})
 
     async def stream(self, path: str, params: Params | None = None, *, silence: float) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
-        """Answer a WATCH, in pieces of odd sizes."""
+        """Answer a WATCH, in chunks of odd sizes."""
         since = int((params or {})["resourceVersion"])
         phase = self.phases.pop() if self.phases else None
         if phase is not None and phase.ending == "refuse":
@@ -137,7 +137,7 @@ class World(Connection):
             self.floor = self.version
 
     def _tail(self, phase: Phase | None) -> bytes:
-        """Return what comes after the events: a bookmark at times, an error, or something strange."""
+        """Return what follows the events: sometimes a bookmark, an error, or unknown data."""
         bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}}
         tails: dict[str, bytes] = {
             "close": msgspec.json.encode(bookmark) + b"\n",
@@ -148,8 +148,8 @@ class World(Connection):
         return tails.get(phase.ending, b"") if phase else b""
 
 
-class Replay:
-    """Applies the changes one by one, and checks that each makes sense after those before."""
+class ReplayedStore:
+    """Applies the changes one by one, and checks that each follows from those before."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Kept] = {}
@@ -157,7 +157,7 @@ class Replay:
         self.synced = False
 
     def apply(self, change: Change[Kept]) -> None:
-        """Apply a change to what the changes before it led to."""
+        """Apply a change to the result of the changes before it."""
         match change:
             case Added(key, new):
                 assert key not in self.objects
@@ -175,7 +175,7 @@ class Replay:
                 self.synced = True
 
     def _advance(self, key: str, new: Kept) -> None:
-        """Take a new state, which must be later than all before it, as its node's name tells."""
+        """Take a new version, which must be later than all before; the name of its node has the number."""
         version = int(new[1].removeprefix("node-"))
         assert version > self.versions.get(key, 0)
         self.versions[key], self.objects[key] = version, new
@@ -183,11 +183,11 @@ class Replay:
 
 @settings(max_examples=300, deadline=None)
 @given(PHASES)
-def test_the_store_ends_as_the_server_is(phases: list[Phase]) -> None:
-    """The store is what the server has, and the changes, none lost and none repeated, lead to it step by step."""
+def test_the_store_ends_with_the_objects_of_the_server(phases: list[Phase]) -> None:
+    """The changes lead there step by step, none lost and none repeated."""
 
     async def live() -> None:
-        world, replay = World(phases), Replay()
+        world, replay = ModelServer(phases), ReplayedStore()
         source = Source(resource=PODS, kind=Pod, project=lambda pod: (pod.metadata.uid, pod.spec.node_name))
 
         def step(change: Change[Kept]) -> None:

@@ -1,4 +1,4 @@
-"""The paths of what we read and write."""
+"""Paths of resources."""
 
 import pytest
 
@@ -22,18 +22,18 @@ from cpg_client.resources import BINDING, CPG_POD_GROUPS, EVENTS, NODES, PODS, S
     ],
 )
 def test_paths(path: str, expected: str) -> None:
-    """Collections, objects and subresources stand where the API server serves them."""
+    """Of collections, objects and subresources."""
     assert path == expected
 
 
 def test_a_cluster_scoped_object_has_no_namespace() -> None:
-    """Asking for a node in a namespace is a mistake."""
+    """A node in a namespace is an error."""
     with pytest.raises(ValueError, match="nodes have no namespace, got 'a'"):
         NODES.path("a")
 
 
 def test_a_namespaced_object_needs_its_namespace() -> None:
-    """A pod's name alone does not identify it."""
+    """The name of a pod alone does not identify it."""
     with pytest.raises(ValueError, match="pods 'web' needs a namespace"):
         PODS.path(name="web")
 
@@ -45,8 +45,8 @@ def test_a_subresource_needs_an_object() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a%2Fb"])
-def test_a_name_stays_in_its_place(name: str) -> None:
-    """No name can lead to another path."""
+def test_a_name_is_one_path_segment(name: str) -> None:
+    """No name leads to another path."""
     with pytest.raises(ValueError, match="cannot stand in a path"):
         PODS.path("a", name)
     with pytest.raises(ValueError, match="cannot stand in a path"):
@@ -54,13 +54,13 @@ def test_a_name_stays_in_its_place(name: str) -> None:
 
 
 def test_api_versions() -> None:
-    """The core group has no name."""
+    """The core group has an empty name."""
     assert PODS.api_version == "v1"
     assert CPG_POD_GROUPS.api_version == "scheduling.cpg.dev/v1alpha3"
 
 
-def test_both_flavours_hold_the_same_kinds() -> None:
-    """Ours and the native API differ by group and version only."""
+def test_both_flavours_have_the_same_kinds() -> None:
+    """They differ in group and version only."""
     by_group: dict[str, set[tuple[str, str]]] = {"scheduling.cpg.dev": set(), "scheduling.k8s.io": set()}
     for constant in vars(resources).values():
         if isinstance(constant, Resource) and constant.group in by_group and constant.namespaced:

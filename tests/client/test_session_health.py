@@ -1,4 +1,4 @@
-"""How well somebody else hears: the words of reflectors, about requests by a lent session."""
+"""The health of watches over a shared session."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ PATH = THINGS.path()
 
 
 class Clock:
-    """A time of day that stands still."""
+    """A clock that stands still."""
 
     now = 0.0
 
@@ -32,49 +32,41 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def overheard(clock: Clock) -> SessionHealth:
-    """Return what is overheard of one collection."""
+def health(clock: Clock) -> SessionHealth:
+    """Return the health of one collection."""
     return SessionHealth([(THINGS, None)], clock)
 
 
-def test_silence_counts_from_the_start(overheard: SessionHealth, clock: Clock) -> None:
-    """Who never asks is not heard either; who is heard is silent anew; who fails, fails since the first time."""
+def test_silence_counts_from_the_start(health: SessionHealth, clock: Clock) -> None:
+    """A collection without requests is silent; data ends the silence; a failure counts from the first one."""
     clock.now = 5.0
-    assert (overheard.silence(clock.now), overheard.longest_silence(5.0), overheard.longest_failure(5.0)) == (
-        {PATH: 5},
-        5,
-        0,
-    )
-    overheard.failed(PATH)
+    assert (health.silence(clock.now), health.longest_silence(5.0), health.longest_failure(5.0)) == ({PATH: 5}, 5, 0)
+    health.failed(PATH)
     clock.now = 7.0
-    overheard.failed(PATH)
-    assert (overheard.longest_silence(7.0), overheard.longest_failure(7.0)) == (7, 2)
-    overheard.heard(PATH)
-    assert (overheard.longest_silence(7.0), overheard.longest_failure(7.0)) == (0, 0)
+    health.failed(PATH)
+    assert (health.longest_silence(7.0), health.longest_failure(7.0)) == (7, 2)
+    health.heard(PATH)
+    assert (health.longest_silence(7.0), health.longest_failure(7.0)) == (0, 0)
 
 
-def test_what_is_asked_of_others_is_nothing(overheard: SessionHealth) -> None:
-    """Only the collections that are named count."""
-    overheard.heard("/version", listed=True)
-    overheard.failed("/version")
-    assert (overheard.last_listed(), overheard.longest_failure(9.0), overheard.longest_silence(9.0)) == (
-        float("-inf"),
-        0,
-        9,
-    )
+def test_other_paths_are_ignored(health: SessionHealth) -> None:
+    """Only the given collections count."""
+    health.heard("/version", listed=True)
+    health.failed("/version")
+    assert (health.last_listed(), health.longest_failure(9.0), health.longest_silence(9.0)) == (float("-inf"), 0, 9)
 
 
-def test_the_last_list_is_known(overheard: SessionHealth, clock: Clock) -> None:
-    """Also after a watch has been heard of."""
+def test_the_last_list_is_remembered(health: SessionHealth, clock: Clock) -> None:
+    """Also after later data of a watch."""
     clock.now = 3.0
-    overheard.heard(PATH, listed=True)
+    health.heard(PATH, listed=True)
     clock.now = 4.0
-    overheard.heard(PATH)
-    assert overheard.last_listed() == 3
+    health.heard(PATH)
+    assert health.last_listed() == 3
 
 
-async def test_answers_pieces_and_failures_are_overheard(overheard: SessionHealth, clock: Clock) -> None:
-    """By a session that is lent, below whatever path the server is; each piece of a stream is a word."""
+async def test_responses_chunks_and_failures_are_recorded(health: SessionHealth, clock: Clock) -> None:
+    """Over a shared session, for a server with a path prefix; each chunk of a stream counts."""
     gate = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -93,26 +85,26 @@ async def test_answers_pieces_and_failures_are_overheard(overheard: SessionHealt
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = "http://{}:{}/base/".format(*runner.addresses[0])
     try:
-        async with open_shared_session(Endpoint(server=server), session_health=overheard) as session:
+        async with open_shared_session(Endpoint(server=server), session_health=health) as session:
             url = f"{server.rstrip('/')}{PATH}"
             clock.now = 1.0
             async with session.get(url, params={"status": "503"}):
-                assert overheard.longest_failure(1.0) == 0
-                assert overheard.longest_failure(2.0) == 1
+                assert health.longest_failure(1.0) == 0
+                assert health.longest_failure(2.0) == 1
             async with session.get(url) as listed:
-                assert (await listed.json(), overheard.last_listed(), overheard.longest_failure(2.0)) == ({}, 1, 0)
+                assert (await listed.json(), health.last_listed(), health.longest_failure(2.0)) == ({}, 1, 0)
             async with session.get(url, params={"status": "403"}):
-                assert overheard.collections()[PATH].refused_since == 1
+                assert health.collections()[PATH].refused_since == 1
             clock.now = 2.0
             async with session.get(url, params={"watch": "true"}) as watched:
-                assert overheard.longest_silence(2.0) == 0
+                assert health.longest_silence(2.0) == 0
                 clock.now = 9.0
                 gate.set()
                 assert [piece async for piece in watched.content.iter_chunked(99)] == [b"piece"]
-            assert (overheard.longest_silence(9.0), overheard.last_listed()) == (0, 1)
+            assert (health.longest_silence(9.0), health.last_listed()) == (0, 1)
     finally:
         await runner.cleanup()
-    async with open_shared_session(Endpoint(server=server), session_health=overheard) as session:
+    async with open_shared_session(Endpoint(server=server), session_health=health) as session:
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(url)
-    assert overheard.longest_failure(10.0) == 1
+    assert health.longest_failure(10.0) == 1

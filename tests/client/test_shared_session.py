@@ -1,4 +1,4 @@
-"""A session for somebody else, who then asks as we would."""
+"""A session for other libraries, with our credentials."""
 
 import json
 import ssl
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, Pki
 
 
-async def test_requests_bear_the_token_of_now(tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path) -> None:
-    """Read from its file by every borrowing, so that a rotated one is used after a refusal."""
+async def test_requests_have_the_current_token(
+    tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Each new session reads it from its file, so a rotated token is used after a 401."""
     tls_server.answers("GET", "/version")
     file = tmp_path / "token"
     endpoint = replace(tls_endpoint, credentials=replace(tls_endpoint.credentials, token_file=file))
@@ -33,7 +35,7 @@ async def test_requests_bear_the_token_of_now(tls_server: "FakeServer", tls_endp
 
 
 @pytest.mark.parametrize("token", ["secret", None])
-async def test_no_token_goes_over_an_open_line(server: "FakeServer", token: str | None) -> None:
+async def test_no_token_is_sent_over_plain_http(server: "FakeServer", token: str | None) -> None:
     """As in our own connections."""
     server.answers("GET", "/version")
     endpoint = Endpoint(server=server.url, credentials=Credentials(token=token))
@@ -43,7 +45,7 @@ async def test_no_token_goes_over_an_open_line(server: "FakeServer", token: str 
 
 
 async def test_without_a_token_none_is_sent(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
-    """A certificate may be all there is."""
+    """A certificate may be the only credential."""
     tls_server.answers("GET", "/version")
     endpoint = replace(tls_endpoint, credentials=Credentials())
     async with open_shared_session(endpoint) as session, session.get(f"{endpoint.server}/version") as answer:
@@ -51,8 +53,8 @@ async def test_without_a_token_none_is_sent(tls_server: "FakeServer", tls_endpoi
     assert "Authorization" not in tls_server.seen[0].headers
 
 
-async def test_a_token_is_lent_wherever_it_comes_from(tmp_path: Path) -> None:
-    """From the kubeconfig, from a file, from a plugin, or none."""
+async def test_the_current_token_comes_from_any_source(tmp_path: Path) -> None:
+    """From the kubeconfig, from a file, from a plugin, or there is none."""
     file, program = tmp_path / "token", tmp_path / "program"
     file.write_text("filed")
     status = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}'
@@ -64,13 +66,13 @@ async def test_a_token_is_lent_wherever_it_comes_from(tmp_path: Path) -> None:
     assert found == ["given", "filed", "made", None]
 
 
-async def test_a_lent_session_takes_up_what_is_new(
+async def test_an_open_session_loads_rotated_files(
     tls_server: "FakeServer", tls_endpoint: Endpoint, tmp_path: Path, pki: "Pki"
 ) -> None:
-    """An authority after it was missed, and a certificate from a plugin before the first request."""
+    """A new authority after a failed handshake, and a certificate from a plugin before the first request."""
     tls_server.answers("GET", "/version")
     ca, program = tmp_path / "ca.crt", tmp_path / "program"
-    ca.write_bytes(pki.server.certificate)  # it vouches for nobody
+    ca.write_bytes(pki.server.certificate)  # it has signed no certificate
     status = {"clientCertificateData": pki.client.certificate.decode(), "clientKeyData": pki.client.key.decode()}
     api = "client.authentication.k8s.io/v1"
     (tmp_path / "answer").write_bytes(
@@ -96,13 +98,13 @@ async def test_a_lent_session_takes_up_what_is_new(
 
 
 def deep(levels: int) -> bytes:
-    """Return a group whose managedFields are nested so deeply; the API server takes and keeps such a one."""
+    """Return a group with deeply nested managedFields, as the API server accepts it."""
     fields = b'{"f:a":' * levels + b"{}" + b"}" * levels
     return b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":%s}]},"spec":{"priority":5}}' % fields
 
 
 def is_shallow(plain: object) -> bool:
-    """Tell whether nothing is nested by the hundred."""
+    """Return whether nothing is nested by the hundred."""
     layer, levels = [plain], 0
     while layer and levels <= MAX_NESTING:
         levels += 1
@@ -116,8 +118,8 @@ def is_shallow(plain: object) -> bool:
 
 
 @pytest.mark.parametrize("levels", [MAX_NESTING + 50, 100_000])
-async def test_hostile_nesting_breaks_no_borrower(server: "FakeServer", levels: int) -> None:
-    """What stands around it in the list, and in the object itself, is as it was."""
+async def test_deep_nesting_is_cut(server: "FakeServer", levels: int) -> None:
+    """The rest of the list and of the object is unchanged."""
     good = {"metadata": {"name": "good", "labels": {"a": "}]" * 300 + '\\"'}}, "spec": {}}
     items = b",".join((json.dumps(good).encode(), deep(levels)))
     server.answers(
@@ -134,8 +136,8 @@ async def test_hostile_nesting_breaks_no_borrower(server: "FakeServer", levels: 
     assert (second["metadata"]["name"], second["spec"]) == ("deep", {"priority": 5})
 
 
-async def test_what_is_not_nested_is_handed_on_to_the_byte(server: "FakeServer") -> None:
-    """A list of much, an object with many brackets, and what is no JSON at all."""
+async def test_shallow_responses_are_unchanged(server: "FakeServer") -> None:
+    """Such as a long list, an object with many brackets, and bytes that are no JSON."""
     item = json.dumps({"metadata": {"name": "\\"}, "spec": [{"a": ['{"']}] * MAX_NESTING}).encode()
     for body in (b'{"items":[%s]}' % b",".join([item] * 9), item, b'{"items":[]}', b"[" * 9, b"{" * 9 + b"\xff"):
         server.script.clear()
@@ -148,8 +150,8 @@ async def test_what_is_not_nested_is_handed_on_to_the_byte(server: "FakeServer")
 
 
 @pytest.mark.parametrize("size", [7, 1 << 20])
-async def test_hostile_nesting_ends_no_watch(server: "FakeServer", size: int) -> None:
-    """Lines may come in any pieces, and the last without an end."""
+async def test_deep_nesting_is_cut_in_a_watch(server: "FakeServer", size: int) -> None:
+    """Lines may arrive in any chunks, and the last without an end."""
     event = b'{"type":"ADDED","object":%s}'
     lines = [event % b'{"metadata":{"name":"a"}}', event % deep(5000), event % deep(3), event % b'{"metadata":{}}']
     stream = b"\n".join(lines)

@@ -1,4 +1,4 @@
-"""Which sockets are made."""
+"""Options of sockets."""
 
 import socket
 
@@ -7,8 +7,8 @@ import pytest
 from cpg_client.sockets import configure_socket
 
 
-def test_the_kernel_probes() -> None:
-    """A dead peer is noticed within half a minute: after 15 seconds, three times every 5."""
+def test_the_kernel_probes_idle_connections() -> None:
+    """A dead peer is detected within half a minute: after 15 seconds, three times every 5."""
     with socket.socket() as made:
         configure_socket(made)
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
@@ -19,7 +19,7 @@ def test_the_kernel_probes() -> None:
 
 
 def test_a_system_may_lack_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system does not know is left as it is."""
+    """Unknown options are skipped."""
     monkeypatch.delattr(socket, "TCP_KEEPIDLE")
     with socket.socket() as made:
         configure_socket(made)

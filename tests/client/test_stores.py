@@ -1,4 +1,4 @@
-"""How events and lists become changes."""
+"""Events and lists become changes."""
 
 from collections.abc import Iterable
 
@@ -15,18 +15,18 @@ from cpg_client.watching import EventType, WatchEvent
 
 
 def pod(name: str, version: int, *, uid: str = "u", node: object = "", namespace: str = "ns") -> Raw:
-    """Build a pod's bytes."""
+    """Encode a pod."""
     metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": str(version)}
     return Raw(msgspec.json.encode({"metadata": metadata, "spec": {"nodeName": node}}))
 
 
 def event(kind: EventType, raw: Raw) -> WatchEvent:
-    """Build an event; a store does not look at the version in it."""
+    """Build an event; a store does not read its version."""
     return WatchEvent(kind, "", raw)
 
 
-def node_of(pod: Pod) -> str | Rejected:
-    """Keep a pod's node, and reject one on the moon."""
+def node_or_reject(pod: Pod) -> str | Rejected:
+    """Keep the node of a pod, and reject a pod on the moon."""
     if pod.spec.node_name == "moon":
         return Rejected(pod.metadata.key, (Problem("spec.nodeName", "too far"),))
     return pod.spec.node_name
@@ -34,12 +34,12 @@ def node_of(pod: Pod) -> str | Rejected:
 
 @pytest.fixture
 def store() -> ObjectStore[Pod, str]:
-    """Keep where pods are."""
-    return ObjectStore(Pod, node_of)
+    """Return a store of pods' nodes."""
+    return ObjectStore(Pod, node_or_reject)
 
 
 def put(store: ObjectStore[Pod, str], *raws: Raw) -> list[Change[str]]:
-    """Apply events about objects that are there."""
+    """Apply events about existing objects."""
     return [change for raw in raws for change in store.apply(event("MODIFIED", raw))]
 
 
@@ -48,7 +48,7 @@ def replace(store: ObjectStore[Pod, str], raws: Iterable[Raw]) -> list[Change[st
     return list(store.replace(map(store.read, raws)))
 
 
-def test_an_object_comes_changes_and_goes(store: ObjectStore[Pod, str]) -> None:
+def test_an_object_is_added_modified_and_deleted(store: ObjectStore[Pod, str]) -> None:
     """Each change has the state before and after, and the store follows."""
     assert put(store, pod("a", 1)) == [Added("ns/a", "")]
     assert put(store, pod("a", 2, node="n1")) == [Modified("ns/a", "", "n1")]
@@ -57,22 +57,22 @@ def test_an_object_comes_changes_and_goes(store: ObjectStore[Pod, str]) -> None:
     assert dict(store.objects) == {}
 
 
-def test_what_is_known_is_not_repeated(store: ObjectStore[Pod, str]) -> None:
-    """Neither the same version again, nor a version whose difference is not kept, nor an unknown's deletion."""
+def test_known_states_are_not_reported_again(store: ObjectStore[Pod, str]) -> None:
+    """Neither the same version, nor a version with the same projection, nor the deletion of an unknown object."""
     put(store, pod("a", 1, node="n1"))
     assert put(store, pod("a", 1, node="n1"), pod("a", 2, node="n1")) == []
     assert list(store.apply(event("DELETED", pod("b", 3)))) == []
 
 
 def test_another_uid_is_another_object(store: ObjectStore[Pod, str]) -> None:
-    """An object that was made anew was deleted in between, even with the same content."""
+    """A recreated object was deleted in between, even with the same content."""
     put(store, pod("a", 1))
     assert put(store, pod("a", 2, uid="v")) == [Deleted("ns/a", ""), Added("ns/a", "")]
     assert replace(store, [pod("a", 3, uid="w")]) == [Deleted("ns/a", ""), Added("ns/a", "")]
 
 
-def test_a_list_comes_out_as_the_difference(store: ObjectStore[Pod, str]) -> None:
-    """First what is gone, then what is different or new, and nothing of what is the same."""
+def test_a_list_is_reported_as_the_difference(store: ObjectStore[Pod, str]) -> None:
+    """First deletions, then changed and new objects, and nothing for unchanged ones."""
     put(store, pod("same", 1), pod("gone", 2), pod("moved", 3))
     assert replace(store, [pod("same", 1), pod("moved", 5, node="n1"), pod("new", 6)]) == [
         Deleted("ns/gone", ""),
@@ -92,13 +92,13 @@ def test_whole_objects_can_be_kept() -> None:
     assert (modified.old, modified.old.metadata.resource_version) == (added.new, "1")
 
 
-def test_cluster_scoped_objects_are_known_by_name(store: ObjectStore[Pod, str]) -> None:
-    """The key is the name alone where there is no namespace."""
+def test_the_key_of_a_cluster_scoped_object_is_its_name(store: ObjectStore[Pod, str]) -> None:
+    """Without a namespace."""
     assert put(store, pod("a", 1, namespace="")) == [Added("a", "")]
 
 
-def test_a_misfit_is_told_once_and_is_not_there(store: ObjectStore[Pod, str]) -> None:
-    """By type or by projection, it leaves the store, comes back when mended, and is forgotten when deleted."""
+def test_a_rejected_object_is_reported_once_and_absent(store: ObjectStore[Pod, str]) -> None:
+    """By type or by projection. It leaves the store, returns when repaired, and is forgotten when deleted."""
     put(store, pod("a", 1))
     deleted, rejection = put(store, pod("a", 2, node=7))
     assert deleted == Deleted("ns/a", "")
@@ -113,25 +113,25 @@ def test_a_misfit_is_told_once_and_is_not_there(store: ObjectStore[Pod, str]) ->
     assert not store.rejected
 
 
-def test_misfits_of_a_list(store: ObjectStore[Pod, str]) -> None:
-    """A list tells of new misfits only, and forgets those that are gone."""
+def test_rejected_objects_of_a_list(store: ObjectStore[Pod, str]) -> None:
+    """A list reports new ones only, and forgets deleted ones."""
     put(store, pod("old", 1, node=7), pod("gone", 2, node=7))
     new = Rejection("ns/new", (Problem("spec.nodeName", "Expected `str`, got `int`"),))
     assert replace(store, [pod("old", 1, node=7), pod("new", 3, node=7)]) == [new]
     assert store.rejected.keys() == {"ns/old", "ns/new"}
 
 
-def test_changes_and_store_go_in_step(store: ObjectStore[Pod, str]) -> None:
-    """Whoever looks at the store while told of a change sees that change, and none that is still to be told."""
+def test_the_store_changes_with_each_change(store: ObjectStore[Pod, str]) -> None:
+    """While a change is handled, the store shows it and none of the later ones."""
     seen = [dict(store.objects) for _ in store.replace(map(store.read, [pod("a", 1), pod("b", 2)]))]
     assert seen == [{"ns/a": ""}, {"ns/a": "", "ns/b": ""}]
 
 
 def test_a_type_needs_metadata() -> None:
-    """What has no name cannot be kept by name: a mistake of the program, told at once."""
+    """Without it there is no key: a bug, reported at once."""
 
     class Nameless(ApiStruct, frozen=True):
-        """Has nothing to be known by."""
+        """A type without metadata."""
 
     with pytest.raises(TypeError, match="Nameless has no metadata"):
         ObjectStore(Nameless, keep_whole)

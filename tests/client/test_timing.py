@@ -1,4 +1,4 @@
-"""How one waits when time is an argument."""
+"""Waiting with time as an argument."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tests.client.conftest import VirtualTime
 
 
-async def test_work_in_time_gives_its_result(virtual: "VirtualTime") -> None:
-    """Nothing is left waiting once the work is done."""
+async def test_work_within_the_time_returns_its_result(virtual: "VirtualTime") -> None:
+    """The sleep is cancelled."""
 
     async def work() -> str:
         await virtual.sleep(2)
@@ -23,8 +23,8 @@ async def test_work_in_time_gives_its_result(virtual: "VirtualTime") -> None:
     assert await waiting == "done"
 
 
-async def test_work_out_of_time_is_cancelled(virtual: "VirtualTime") -> None:
-    """The error says how long was waited, and the work has ended when it comes."""
+async def test_work_beyond_the_time_is_cancelled(virtual: "VirtualTime") -> None:
+    """The error has the seconds, and the work has ended when it is raised."""
     ended = asyncio.Event()
 
     async def work() -> None:
@@ -41,8 +41,8 @@ async def test_work_out_of_time_is_cancelled(virtual: "VirtualTime") -> None:
         await waiting
 
 
-async def test_the_error_of_the_work_comes_through() -> None:
-    """A failure is no time-out."""
+async def test_an_exception_of_the_work_is_raised() -> None:
+    """It is no time-out."""
 
     async def work() -> None:
         raise ValueError("mine")
@@ -51,8 +51,8 @@ async def test_the_error_of_the_work_comes_through() -> None:
         await Timing().within(60, work())
 
 
-async def test_end_waits_for_the_end() -> None:
-    """A task that takes its time to clean up, or fails at it, has ended afterwards, and nobody is told."""
+async def test_cancel_and_wait_waits_for_the_end() -> None:
+    """Also of a task with a slow or failing clean-up; its result is ignored."""
 
     async def work() -> None:
         try:
@@ -68,5 +68,5 @@ async def test_end_waits_for_the_end() -> None:
 
 
 def test_timestamps_are_micro_times() -> None:
-    """Six digits, in UTC, as the API reads and writes them."""
+    """In UTC with six digits, as in the API."""
     assert Timing(wall=lambda: 1_800_000_000.25).timestamp() == "2027-01-15T08:00:00.250000Z"

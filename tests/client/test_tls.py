@@ -1,4 +1,4 @@
-"""What a TLS context is made of, and what it refuses."""
+"""TLS contexts."""
 
 import ssl
 from dataclasses import replace
@@ -19,15 +19,15 @@ SOMEWHERE = Endpoint(server="https://api.test")
 
 
 def test_servers_are_verified_by_default() -> None:
-    """Certificate and host name are checked, by the rules that Go clients apply too."""
+    """Certificate and host name, by the rules of Go clients."""
     context = tls.build_context(SOMEWHERE)
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
-def test_verification_can_be_switched_off() -> None:
-    """What insecure-skip-tls-verify asks for is done."""
+def test_verification_can_be_disabled() -> None:
+    """As insecure-skip-tls-verify asks."""
     context = tls.build_context(replace(SOMEWHERE, verify=False))
     assert context.verify_mode == ssl.CERT_NONE
     assert not context.check_hostname
@@ -35,7 +35,7 @@ def test_verification_can_be_switched_off() -> None:
 
 @pytest.mark.parametrize("kind", ["bytes", "file"])
 def test_only_the_given_authority_is_trusted(pki: "Pki", tmp_path: Path, kind: str) -> None:
-    """A cluster's own authority replaces the system's, whether inlined or in a file."""
+    """It replaces the system's, whether inlined or in a file."""
     file = tmp_path / "ca.crt"
     file.write_bytes(pki.ca)
     context = tls.build_context(replace(SOMEWHERE, ca=pki.ca if kind == "bytes" else file))
@@ -44,21 +44,21 @@ def test_only_the_given_authority_is_trusted(pki: "Pki", tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("ca", [b"garbage", b"\xff", Path("/nowhere/ca.crt")])
-def test_a_useless_authority_is_an_error(ca: bytes | Path) -> None:
-    """The error names the server whose certificates are broken."""
+def test_an_unusable_authority_is_an_error(ca: bytes | Path) -> None:
+    """It names the server."""
     with pytest.raises(EndpointError, match=r"https://api\.test: certificates cannot be used"):
         tls.build_context(replace(SOMEWHERE, ca=ca))
 
 
-def test_a_key_must_fit_its_certificate(pki: "Pki") -> None:
-    """A mixed-up pair is found before anything is sent."""
+def test_a_key_must_match_its_certificate(pki: "Pki") -> None:
+    """A mismatch is found before anything is sent."""
     credentials = Credentials(certificate=pki.client.certificate, key=pki.server.key)
     with pytest.raises(EndpointError, match="certificates cannot be used"):
         tls.build_context(replace(SOMEWHERE, credentials=credentials))
 
 
-def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
-    """A program without a terminal gets an error instead of a prompt."""
+def test_an_encrypted_key_is_an_error(pki: "Pki") -> None:
+    """There is no prompt for a password."""
     key = serialization.load_pem_private_key(pki.client.key, None).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -69,12 +69,12 @@ def test_an_encrypted_key_does_not_ask_for_a_password(pki: "Pki") -> None:
         tls.build_context(replace(SOMEWHERE, credentials=credentials))
 
 
-# What changes.
+# Rotation.
 
 
 @pytest.fixture
 def files(pki: "Pki", tmp_path: Path) -> Endpoint:
-    """Return an endpoint that is made of files."""
+    """Return an endpoint with certificates in files."""
     made = {"ca": pki.ca, "certificate": pki.client.certificate, "key": pki.client.key}
     for name, data in made.items():
         (tmp_path / name).write_bytes(data)
@@ -83,7 +83,7 @@ def files(pki: "Pki", tmp_path: Path) -> Endpoint:
 
 
 def test_a_context_is_kept_until_a_file_changes(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
-    """Or until somebody doubts it."""
+    """Or until it is invalidated."""
     contexts = tls.TlsContexts(files)
     first = contexts.current()
     assert contexts.current() is first
@@ -94,8 +94,8 @@ def test_a_context_is_kept_until_a_file_changes(files: Endpoint, pki: "Pki", tmp
     assert contexts.current() is not second
 
 
-def test_a_rotation_under_way_leaves_the_last_good_context(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
-    """A key that does not fit yet, or a file that is gone for a moment, is looked at again the next time."""
+def test_a_rotation_under_way_keeps_the_last_good_context(files: Endpoint, pki: "Pki", tmp_path: Path) -> None:
+    """A mismatched key or a missing file is read again the next time."""
     contexts = tls.TlsContexts(files)
     first = contexts.current()
     (tmp_path / "certificate").write_bytes(pki.server.certificate)
@@ -108,8 +108,8 @@ def test_a_rotation_under_way_leaves_the_last_good_context(files: Endpoint, pki:
         tls.TlsContexts(replace(files, ca=tmp_path / "none")).current()
 
 
-def test_what_a_program_gave_makes_another_context(files: Endpoint, pki: "Pki") -> None:
-    """Unless it cannot be used, which is the program's fault and no rotation; whose endpoint names one has that."""
+def test_a_certificate_of_a_plugin_makes_a_new_context(files: Endpoint, pki: "Pki") -> None:
+    """An unusable one is an error. An endpoint with its own certificate keeps it."""
     contexts = tls.TlsContexts(replace(files, credentials=Credentials()))
     first, given = contexts.current(), ClientCertificate(pki.client.certificate, pki.client.key)
     second = contexts.current(given)

@@ -1,4 +1,4 @@
-"""Which token is sent while its file changes."""
+"""The token while its file changes."""
 
 from pathlib import Path
 
@@ -9,29 +9,29 @@ from cpg_client.errors import EndpointError
 from cpg_client.tokens import TokenSource
 
 
-class Clock:
-    """A clock that stands still until it is set."""
+class ManualClock:
+    """A clock that tests set."""
 
     now = 1_000.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
 
-def test_without_a_token_there_is_none() -> None:
-    """An anonymous endpoint sends no token."""
-    assert TokenSource(Credentials(), Clock()).current() is None
+def test_an_anonymous_endpoint_has_no_token() -> None:
+    """It sends none."""
+    assert TokenSource(Credentials(), ManualClock()).current() is None
 
 
-def test_a_given_token_stays() -> None:
-    """A token from the kubeconfig itself never changes."""
-    assert TokenSource(Credentials(token="given"), Clock()).current() == "given"  # noqa: S106
+def test_a_given_token_never_changes() -> None:
+    """It is part of the kubeconfig."""
+    assert TokenSource(Credentials(token="given"), ManualClock()).current() == "given"  # noqa: S106
 
 
 def test_a_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
-    """A rotated token is picked up once a minute has passed, and not before."""
-    file, clock = tmp_path / "token", Clock()
+    """A rotated token is used after a minute, and not before."""
+    file, clock = tmp_path / "token", ManualClock()
     file.write_text("first\n")
     source = TokenSource(Credentials(token="given", token_file=file), clock)  # noqa: S106
     assert source.current() == "first"
@@ -43,9 +43,9 @@ def test_a_file_is_read_again_after_a_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b"\xff"])
-def test_a_broken_file_leaves_the_last_token(tmp_path: Path, broken: bytes) -> None:
-    """Half a rotation does not interrupt anything."""
-    file, clock = tmp_path / "token", Clock()
+def test_an_unreadable_file_keeps_the_last_token(tmp_path: Path, broken: bytes) -> None:
+    """As in the middle of a rotation."""
+    file, clock = tmp_path / "token", ManualClock()
     file.write_text("first")
     source = TokenSource(Credentials(token_file=file), clock)
     assert source.current() == "first"
@@ -54,8 +54,8 @@ def test_a_broken_file_leaves_the_last_token(tmp_path: Path, broken: bytes) -> N
     assert source.current() == "first"
 
 
-def test_a_missing_file_is_an_error_when_there_is_no_token(tmp_path: Path) -> None:
-    """With nothing to send, the file that should have held it is named."""
-    source = TokenSource(Credentials(token_file=tmp_path / "token"), Clock())
+def test_a_missing_file_without_a_token_is_an_error(tmp_path: Path) -> None:
+    """It names the file."""
+    source = TokenSource(Credentials(token_file=tmp_path / "token"), ManualClock())
     with pytest.raises(EndpointError, match=r"token: the token cannot be read: .*No such file"):
         source.current()

@@ -1,4 +1,4 @@
-"""Sockets that are read and written as they are ready, against ends of our own."""
+"""Non-blocking sockets against a server in the tests."""
 
 import asyncio
 import socket
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tests.client.conftest import Pki
 
 MANY = MAX_TLS_RECORD_BYTES * transport.MAX_READS_PER_TURN * 3 + 7
-"""Bytes that neither a buffer of the kernel nor a burst holds."""
+"""Bytes beyond the kernel's buffers and one turn of reads."""
 
 
-class End:
-    """What a line told."""
+class RecordingClient:
+    """Records the callbacks of a transport."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.heard = bytearray()
@@ -28,8 +28,8 @@ class End:
         self.line = SocketTransport(connected, self.heard.extend, self.lost.set_result)
 
 
-class Server:
-    """Echoes, at its leisure, until it is told the end."""
+class EchoServer:
+    """Echoes slowly, until the client ends."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self.context = context
@@ -37,8 +37,8 @@ class Server:
         self.leisure.set()
         self.port = 0
 
-    async def serve(self) -> AsyncIterator["Server"]:
-        """Serve on a port of its own."""
+    async def serve(self) -> AsyncIterator["EchoServer"]:
+        """Serve on a free port."""
         server = await asyncio.start_server(self._echo, "127.0.0.1", 0, ssl=self.context)
         self.port = server.sockets[0].getsockname()[1]
         async with server:
@@ -46,7 +46,7 @@ class Server:
 
     async def _echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self.leisure.wait()
-        while (data := await reader.read(1 << 16)) and data != b"end":
+        while (data := await reader.read(1 << 16)) and data != b"client":
             writer.write(data)
             await writer.drain()
         writer.close()
@@ -54,12 +54,12 @@ class Server:
 
 @pytest.fixture
 def trust(pki: "Pki") -> ssl.SSLContext:
-    """Return what trusts the server."""
+    """Return a context that trusts the server."""
     return ssl.create_default_context(cadata=pki.ca.decode())
 
 
 @pytest.fixture(params=["plain", "tls"])
-async def server(request: pytest.FixtureRequest, pki: "Pki", tmp_path: Path) -> AsyncIterator[Server]:
+async def server(request: pytest.FixtureRequest, pki: "Pki", tmp_path: Path) -> AsyncIterator[EchoServer]:
     """Run a server of either sort."""
     context = None
     if request.param == "tls":
@@ -67,76 +67,76 @@ async def server(request: pytest.FixtureRequest, pki: "Pki", tmp_path: Path) -> 
             tmp_path.joinpath(name).write_bytes(pem)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    async for running in Server(context).serve():
+    async for running in EchoServer(context).serve():
         yield running
 
 
 @pytest.fixture
-async def end(server: Server, trust: ssl.SSLContext) -> AsyncIterator[End]:
-    """Return a line to the server."""
-    made = End(await connect("127.0.0.1", server.port, trust if server.context else None, "127.0.0.1"))
+async def client(server: EchoServer, trust: ssl.SSLContext) -> AsyncIterator[RecordingClient]:
+    """Return a client of the server."""
+    made = RecordingClient(await connect("127.0.0.1", server.port, trust if server.context else None, "127.0.0.1"))
     yield made
     made.line.close()
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(10):
         while not is_so():  # noqa: ASYNC110  # what is waited for is in the kernel's hands
             await asyncio.sleep(0.001)
 
 
-async def test_all_arrives_in_order_though_nobody_takes_it_for_a_while(server: Server, end: End) -> None:
-    """What the kernel does not take is kept, and goes before what is sent after it."""
+async def test_data_arrives_in_order_after_a_full_buffer(server: EchoServer, client: RecordingClient) -> None:
+    """Data that the kernel does not take is kept, and is sent before later data."""
     server.leisure.clear()
     sent = bytes(range(256)) * (MANY // 256)
-    end.line.write(sent)
-    end.line.write(b"after")
-    assert end.line.is_open
+    client.line.write(sent)
+    client.line.write(b"after")
+    assert client.line.is_open
     server.leisure.set()
-    await until(lambda: len(end.heard) == len(sent) + 5)
-    assert end.heard == sent + b"after"
+    await until(lambda: len(client.heard) == len(sent) + 5)
+    assert client.heard == sent + b"after"
 
 
-async def test_who_pauses_hears_nothing_and_misses_nothing(end: End) -> None:
+async def test_a_paused_transport_loses_nothing(client: RecordingClient) -> None:
     """The other side has to wait."""
-    end.line.pause_reading()
-    end.line.write(b"x" * MANY)
+    client.line.pause_reading()
+    client.line.write(b"x" * MANY)
     await asyncio.sleep(0.05)
-    assert not end.heard
-    end.line.resume_reading()
-    await until(lambda: len(end.heard) == MANY)
+    assert not client.heard
+    client.line.resume_reading()
+    await until(lambda: len(client.heard) == MANY)
 
 
-async def test_who_pauses_in_the_middle_hears_no_more(end: End) -> None:
-    """Neither of what was to come in the same burst."""
-    hear = end.heard.extend
+async def test_pausing_in_a_callback_stops_the_turn(client: RecordingClient) -> None:
+    """No more data of that turn is delivered."""
+    hear = client.heard.extend
 
     def hear_once(data: bytes) -> None:
         hear(data)
-        end.line.pause_reading()
+        client.line.pause_reading()
 
-    end.line._received = hear_once
-    end.line.write(b"x" * MANY)
-    await until(lambda: bool(end.heard))
-    heard = len(end.heard)
+    client.line._received = hear_once
+    client.line.write(b"x" * MANY)
+    await until(lambda: bool(client.heard))
+    heard = len(client.heard)
     await asyncio.sleep(0.05)
-    assert len(end.heard) == heard <= MAX_TLS_RECORD_BYTES
+    assert len(client.heard) == heard <= MAX_TLS_RECORD_BYTES
 
 
-async def test_the_end_is_told_once(end: End) -> None:
-    """An orderly one without an error; who goes on is not heard by anybody."""
-    end.line.write(b"end")
+async def test_the_end_is_reported_once(client: RecordingClient) -> None:
+    """An orderly one without an error; later writes are ignored."""
+    client.line.write(b"client")
     async with asyncio.timeout(10):
-        assert await end.lost is None
-    assert not end.line.is_open
-    end.line.write(b"more")
-    end.line.resume_reading()
-    end.line.close()
+        assert await client.lost is None
+    assert not client.line.is_open
+    client.line.write(b"more")
+    client.line.resume_reading()
+    client.line.close()
 
 
-async def test_a_line_that_breaks_says_how(server: Server, end: End) -> None:
-    """Whether it is read from or written to at that time."""
+async def test_an_error_of_the_socket_is_reported(server: EchoServer, client: RecordingClient) -> None:
+    """While it is read or written."""
     server.leisure.clear()
     broken = OSError("broken")
 
@@ -150,26 +150,26 @@ async def test_a_line_that_breaks_says_how(server: Server, end: End) -> None:
         def send(self, _: bytes) -> int:
             raise broken
 
-    whole: Any = end.line
+    whole: Any = client.line
     whole._socket = Broken(whole._socket)
-    end.line.write(b"x")
-    assert await end.lost is broken
-    assert not end.line.is_open
+    client.line.write(b"x")
+    assert await client.lost is broken
+    assert not client.line.is_open
 
 
-async def test_a_server_that_resets_is_told_of() -> None:
-    """As it is by a proxy that has enough."""
+async def test_a_reset_by_the_server_is_reported() -> None:
+    """As by an overloaded proxy."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        end = End(await connect("127.0.0.1", listening.getsockname()[1], None, None))
+        client = RecordingClient(await connect("127.0.0.1", listening.getsockname()[1], None, None))
         accepted, _ = listening.accept()
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         accepted.close()
         async with asyncio.timeout(10):
-            assert isinstance(await end.lost, ConnectionResetError)
+            assert isinstance(await client.lost, ConnectionResetError)
 
 
-async def test_a_name_is_tried_address_by_address(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that refuses, or does not answer, is in nobody's way, and all that is begun is ended."""
+async def test_the_addresses_of_a_name_are_tried_in_turn(server: EchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that refuses or does not answer does not block the next, and all attempts are ended."""
     monkeypatch.setattr(transport, "HAPPY_EYEBALLS_SECONDS", 0.01)
     silent = asyncio.Event()
     attempt, tried = transport._connect_address, list[str]()
@@ -198,8 +198,8 @@ async def test_a_name_is_tried_address_by_address(server: Server, monkeypatch: p
     await asyncio.wait_for(silent.wait(), 10)
 
 
-async def test_who_answers_too_late_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for him any more, and his socket is closed."""
+async def test_a_late_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another address was faster."""
     late = socket.socket()
 
     async def attempted(*_: object) -> socket.socket:
@@ -218,8 +218,8 @@ async def test_who_answers_too_late_is_let_go(monkeypatch: pytest.MonkeyPatch) -
     await until(lambda: late.fileno() == -1)
 
 
-async def test_where_nobody_answers_the_first_refusal_is_told() -> None:
-    """By its address, of either kind."""
+async def test_without_any_connection_the_first_error_is_raised() -> None:
+    """For an IP address of either kind."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(ConnectionRefusedError, match=rf"127\.0\.0\.1.*{port}"):
@@ -228,8 +228,8 @@ async def test_where_nobody_answers_the_first_refusal_is_told() -> None:
         await connect("::1", port, None, None)
 
 
-async def test_a_server_that_is_not_trusted_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it that it speaks no TLS at all, or that nobody vouches for it."""
+async def test_an_untrusted_server_is_disconnected(server: EchoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It speaks no TLS, or its certificate is not trusted."""
     closed, close = list[int](), socket.socket.close
 
     def closing(one: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What a watch makes of whatever a server sends."""
+"""Watches, with everything that a server may send."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from cpg_client.timing import Timing
 from cpg_client.watching import LineSplitter, WatchEvent, WatchHooks, WatchSettings, read_event, watch
 
 if TYPE_CHECKING:
-    from tests.client.conftest import FakeServer, Naps
+    from tests.client.conftest import FakeServer, FakeSleep
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (9)"}
 
@@ -35,8 +35,8 @@ def error_line(**status: object) -> bytes:
 
 
 @dataclass
-class Told:
-    """Takes note of what the hooks are told."""
+class RecordedHooks:
+    """Records the calls of the hooks."""
 
     on_accepted: int = 0
     failures: list[tuple[ClientError, float]] = field(default_factory=list)
@@ -44,20 +44,22 @@ class Told:
 
     @property
     def hooks(self) -> WatchHooks:
-        """Give the hooks to hand in."""
+        """Return the hooks."""
         return WatchHooks(on_accepted=self.accept, on_failed=lambda *failure: self.failures.append(failure))
 
     def accept(self) -> None:
-        """Count a stream that the server accepted."""
+        """Count an accepted stream."""
         self.on_accepted += 1
         self.begun.set()
 
 
-async def take(connection: Connection, count: int, told: Told | None = None, **more: object) -> list[WatchEvent]:
-    """Watch /x from version 1 until so many events have come."""
+async def take(
+    connection: Connection, count: int, hooks: RecordedHooks | None = None, **more: object
+) -> list[WatchEvent]:
+    """Watch /x from version 1 until so many events have arrived."""
     found: list[WatchEvent] = []
-    hooks = (told or Told()).hooks
-    async with aclosing(watch(connection, "/x", "1", hooks=hooks, **more)) as events:  # type: ignore[arg-type]
+    called = (hooks or RecordedHooks()).hooks
+    async with aclosing(watch(connection, "/x", "1", hooks=called, **more)) as events:  # type: ignore[arg-type]
         async for event in events:
             found.append(event)
             if len(found) == count:
@@ -66,8 +68,8 @@ async def take(connection: Connection, count: int, told: Told | None = None, **m
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda one: one.replace(b"\n", b"")), max_size=8), st.data())
-def test_lines_are_put_together_from_any_pieces(lines: list[bytes], data: st.DataObject) -> None:
-    """Wherever the bytes are cut, the lines come out whole, in order, without empty ones; a rest stays."""
+def test_lines_are_joined_from_any_chunks(lines: list[bytes], data: st.DataObject) -> None:
+    """For every split the lines are complete and in order, without empty ones; the rest is kept."""
     whole = b"".join(one + b"\n" for one in lines) + b"rest"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=10)))
     edges = [0, *cuts, len(whole)]
@@ -77,8 +79,8 @@ def test_lines_are_put_together_from_any_pieces(lines: list[bytes], data: st.Dat
     assert reader.feed(b"\n") == [b"rest"]
 
 
-def test_a_line_without_end_is_given_up() -> None:
-    """What is no watch must not fill the memory."""
+def test_an_endless_line_is_an_error() -> None:
+    """It would fill the memory."""
     reader = LineSplitter(longest=10)
     assert reader.feed(b"1234567890") == []
     with pytest.raises(UnreadableAnswerError, match="longer than 10 bytes"):
@@ -86,14 +88,14 @@ def test_a_line_without_end_is_given_up() -> None:
 
 
 def test_an_event_keeps_its_object_as_bytes() -> None:
-    """Only type and version are read, and the object is handed on as it was sent."""
+    """Only type and version are read."""
     event = read_event(b'{"type":"ADDED","object":{"metadata": {"resourceVersion":"7"}, "n":1e400}}')
     assert (event.type, event.resource_version) == ("ADDED", "7")
     assert bytes(event.object) == b'{"metadata": {"resourceVersion":"7"}, "n":1e400}'
 
 
-def test_deep_nesting_breaks_nothing() -> None:
-    """Anybody who may write an object may nest it by the thousand; the event comes through, the depth cut away."""
+def test_deep_nesting_in_an_event_is_cut() -> None:
+    """Any user with write access can nest an object by the thousand."""
     deep = b'{"a":' * 5000 + b"1" + b"}" * 5000
     event = read_event(b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"7"},"deep":' + deep + b"}}")
     assert event.resource_version == "7"
@@ -112,15 +114,15 @@ def test_deep_nesting_breaks_nothing() -> None:
         b'{"type":"ERROR","object":7}',
     ],
 )
-def test_garbage_is_named(garbage: bytes) -> None:
-    """A line that is no event says so, with its beginning."""
+def test_a_malformed_line_is_an_error(garbage: bytes) -> None:
+    """It quotes the beginning of the line."""
     with pytest.raises(UnreadableAnswerError, match="WATCH /x: not a watch event: ") as caught:
         read_event(garbage, "WATCH /x")
     assert repr(garbage.decode(errors="replace"))[1:10] in str(caught.value)
 
 
-def test_an_error_event_is_an_answer() -> None:
-    """It carries the status of an HTTP answer, and becomes the same error."""
+def test_an_error_event_raises_an_api_error() -> None:
+    """With the status in the event."""
     with pytest.raises(ApiError, match="WATCH /x: 410 Expired: too old") as caught:
         read_event(error_line(**GONE), "WATCH /x")
     assert caught.value.is_gone
@@ -128,13 +130,15 @@ def test_an_error_event_is_an_answer() -> None:
         read_event(error_line(kind="Status"))
 
 
-async def test_events_come_as_they_happen(server: "FakeServer", connection: Connection) -> None:
-    """The request asks for what follows a version, with bookmarks and for a limited time, and selects."""
+async def test_events_are_yielded_as_they_arrive(server: "FakeServer", connection: Connection) -> None:
+    """The request has a version, bookmarks, a time-out and selectors."""
     server.streams("/x", line("ADDED", 2, n=1), line("BOOKMARK", 5), end="hold")
-    told = Told()
-    events = await take(connection, 2, told, params={"labelSelector": "a=b"}, settings=WatchSettings(timeout_seconds=7))
+    hooks = RecordedHooks()
+    events = await take(
+        connection, 2, hooks, params={"labelSelector": "a=b"}, settings=WatchSettings(timeout_seconds=7)
+    )
     assert [(event.type, event.resource_version) for event in events] == [("ADDED", "2"), ("BOOKMARK", "5")]
-    assert told.on_accepted == 1
+    assert hooks.on_accepted == 1
     assert server.seen[0].query == {
         "labelSelector": "a=b",
         "watch": "true",
@@ -144,37 +148,41 @@ async def test_events_come_as_they_happen(server: "FakeServer", connection: Conn
     }
 
 
-async def test_a_watch_goes_on_where_it_was(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """A stream that ended in order is followed by the next at once, from the last event or bookmark."""
+async def test_a_watch_resumes_after_the_last_event(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """A stream that ended in order is followed by the next at once, after the last event or bookmark."""
     server.streams("/x", line("ADDED", 2), line("MODIFIED", 3))
     server.streams("/x", line("BOOKMARK", 9))
     server.streams("/x", line("DELETED", 10))
     assert [event.resource_version for event in await take(connection, 4)] == ["2", "3", "9", "10"]
     assert [seen.query["resourceVersion"] for seen in server.seen] == ["1", "3", "9"]
-    assert naps.seconds == []
+    assert fake_sleep.seconds == []
 
 
-async def test_a_cut_line_is_sent_again(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """What a torn connection leaves unfinished is dropped, and asked for again after a moment."""
+async def test_a_cut_line_is_requested_again(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """The unfinished line of a broken connection is dropped."""
     server.streams("/x", line("ADDED", 2), line("ADDED", 3)[:-9], end="cut")
     server.streams("/x", line("ADDED", 3), end="hold")
-    told = Told()
-    events = await take(connection, 2, told)
+    hooks = RecordedHooks()
+    events = await take(connection, 2, hooks)
     assert [event.resource_version for event in events] == ["2", "3"]
-    ((error, wait),) = told.failures
+    ((error, wait),) = hooks.failures
     assert isinstance(error, ConnectionFailedError)
-    assert naps.seconds == [wait] == [0.25]
+    assert fake_sleep.seconds == [wait] == [0.25]
 
 
-async def test_a_last_line_without_an_end_is_dropped(server: "FakeServer", connection: Connection) -> None:
-    """Even if it is complete: what was meant to be a line ends as one."""
+async def test_a_last_line_without_a_newline_is_dropped(server: "FakeServer", connection: Connection) -> None:
+    """Even if its JSON is complete."""
     server.streams("/x", line("ADDED", 2), line("ADDED", 3)[:-1])
     server.streams("/x", line("ADDED", 3))
     assert [event.resource_version for event in await take(connection, 2)] == ["2", "3"]
 
 
-async def test_large_objects_come_whole(server: "FakeServer", connection: Connection) -> None:
-    """Objects of megabytes arrive in hundreds of pieces."""
+async def test_large_objects_arrive_whole(server: "FakeServer", connection: Connection) -> None:
+    """Objects of megabytes arrive in hundreds of chunks."""
     big = line("ADDED", 2, data="x" * 5_000_000)
     pieces = [big[at : at + 70_000] for at in range(0, len(big), 70_000)]
     server.streams("/x", *pieces, line("ADDED", 3), end="hold")
@@ -184,53 +192,57 @@ async def test_large_objects_come_whole(server: "FakeServer", connection: Connec
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_throttling_is_waited_out(
-    server: "FakeServer", connection: Connection, naps: "Naps", status: int
+async def test_throttling_is_retried(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep", status: int
 ) -> None:
-    """The server's own time counts where it is longer than ours, and waits grow until an event comes."""
+    """Retry-After counts where it is longer, and waits grow until an event arrives."""
     server.answers("GET", "/x", status=status, headers={"Retry-After": "7"})
     server.answers("GET", "/x", status=status)
     server.answers("GET", "/x", status=status)
     server.streams("/x", line("ADDED", 2), end="cut")
     server.streams("/x", line("ADDED", 3), end="hold")
     assert [event.resource_version for event in await take(connection, 2)] == ["2", "3"]
-    assert naps.seconds == [7, 0.5, 1, 0.25]
+    assert fake_sleep.seconds == [7, 0.5, 1, 0.25]
 
 
-async def test_an_error_event_may_ask_for_patience(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """Throttling is the same within a stream as before it."""
+async def test_throttling_in_an_error_event_is_retried(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """As before the stream."""
     too_many = error_line(kind="Status", code=429, reason="TooManyRequests", details={"retryAfterSeconds": 3})
     server.streams("/x", too_many)
     server.streams("/x", line("ADDED", 2))
     assert len(await take(connection, 1)) == 1
-    assert naps.seconds == [3]
+    assert fake_sleep.seconds == [3]
 
 
-async def test_a_stream_closed_at_once_is_a_failure(server: "FakeServer", connection: Connection, naps: "Naps") -> None:
-    """A server that accepts and hangs up is not asked a thousand times a second."""
+async def test_a_stream_that_ends_at_once_is_a_failure(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """Such a server is not asked a thousand times a second."""
     for _ in range(6):
         server.streams("/x")
     server.streams("/x", line("ADDED", 2))
-    told = Told()
-    await take(connection, 1, told)
-    assert naps.seconds == [0.25, 0.5, 1, 2, 4, 5]
-    assert "WATCH /x: closed at once" in str(told.failures[0][0])
+    hooks = RecordedHooks()
+    await take(connection, 1, hooks)
+    assert fake_sleep.seconds == [0.25, 0.5, 1, 2, 4, 5]
+    assert "WATCH /x: closed at once" in str(hooks.failures[0][0])
 
 
-async def test_a_quiet_stream_is_none(server: "FakeServer", naps: "Naps") -> None:
-    """A stream that ends in order after its time has nothing wrong with it, even without an event."""
+async def test_a_quiet_stream_is_no_failure(server: "FakeServer", fake_sleep: "FakeSleep") -> None:
+    """It ends in order after its time, even without an event."""
     server.streams("/x")
     server.streams("/x", line("ADDED", 2))
     seconds = iter(range(0, 1000, 60))
-    timing = Timing(sleep=naps, clock=lambda: next(seconds))
+    timing = Timing(sleep=fake_sleep, clock=lambda: next(seconds))
     async with Connection(Endpoint(server=server.url), timing=timing) as connection:
         assert len(await take(connection, 1)) == 1
-    assert naps.seconds == []
+    assert fake_sleep.seconds == []
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 500, 504])
-async def test_what_patience_does_not_mend_is_raised(server: "FakeServer", connection: Connection, status: int) -> None:
-    """Such refusals call for another list, whether as an answer or as an event."""
+async def test_refusals_that_need_a_list_are_raised(server: "FakeServer", connection: Connection, status: int) -> None:
+    """As an answer or as an event."""
     server.answers("GET", "/x", status=status)
     with pytest.raises(ApiError) as caught:
         await take(connection, 1)
@@ -243,37 +255,37 @@ async def test_what_patience_does_not_mend_is_raised(server: "FakeServer", conne
     assert caught.value.is_gone == (status == 410)
 
 
-async def test_garbage_ends_the_watch(server: "FakeServer", connection: Connection) -> None:
-    """It may have been an event, so what comes after it does not follow on what came before."""
+async def test_malformed_data_ends_the_watch(server: "FakeServer", connection: Connection) -> None:
+    """It may have been an event, and only a list shows its content."""
     server.streams("/x", line("ADDED", 2), b"garbage\n", line("ADDED", 3))
     with pytest.raises(UnreadableAnswerError, match="not a watch event"):
         await take(connection, 2)
 
 
 async def test_a_silent_server_is_lost(server: "FakeServer", connection: Connection) -> None:
-    """When a server says nothing for longer than it may, the watch goes on over another connection."""
+    """After its time-out the watch resumes over another connection."""
     server.streams("/x", line("ADDED", 2), end="hold")
     server.streams("/x", line("ADDED", 3), end="hold")
-    told = Told()
+    hooks = RecordedHooks()
     settings = WatchSettings(timeout_seconds=0, grace=0.1)
-    assert [event.resource_version for event in await take(connection, 2, told, settings=settings)] == ["2", "3"]
-    assert "no data for 0.1 s" in str(told.failures[0][0])
+    assert [event.resource_version for event in await take(connection, 2, hooks, settings=settings)] == ["2", "3"]
+    assert "no data for 0.1 s" in str(hooks.failures[0][0])
 
 
-async def test_cancellation_ends_it_at_once(server: "FakeServer", connection: Connection) -> None:
+async def test_cancellation_ends_a_watch_at_once(server: "FakeServer", connection: Connection) -> None:
     """Also in the middle of silence."""
     server.streams("/x", end="hold")
-    told = Told()
-    watching = asyncio.create_task(take(connection, 1, told))
-    await told.begun.wait()
+    hooks = RecordedHooks()
+    watching = asyncio.create_task(take(connection, 1, hooks))
+    await hooks.begun.wait()
     watching.cancel()
     async with asyncio.timeout(1):
         with pytest.raises(asyncio.CancelledError):
             await watching
 
 
-async def test_closing_gives_the_connection_back(server: "FakeServer") -> None:
-    """A thousand watches that were left do not use up the sockets."""
+async def test_closing_releases_the_connection(server: "FakeServer") -> None:
+    """A thousand abandoned watches do not use up the sockets."""
     server.streams("/x", line("ADDED", 2), end="hold")
     settings = ConnectionSettings(limit=3, total_timeout=5)
     async with Connection(Endpoint(server=server.url), settings) as connection:

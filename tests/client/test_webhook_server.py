@@ -1,4 +1,4 @@
-"""A server for webhooks: over TLS, with a certificate that may change while it runs."""
+"""The webhook server: TLS, with a certificate that changes while it runs."""
 
 import asyncio
 import datetime as dt
@@ -14,7 +14,7 @@ from cpg_lab.certificates import issue
 from cpg_lab.ports import LOOPBACK, free_port
 
 
-def certify(folder: Path) -> Path:
+def write_certificate(folder: Path) -> Path:
     """Write a new certificate into a folder; return the authority's."""
     made = issue(folder, now=dt.datetime.now(dt.UTC), service_ip="10.0.0.1")  # noqa: TID251  # TLS looks at the clock
     made.server.rename(folder / "tls.crt")
@@ -23,21 +23,21 @@ def certify(folder: Path) -> Path:
 
 
 async def ask(url: str, authority: Path, body: bytes) -> tuple[int, bytes]:
-    """Return what is answered to a question."""
+    """Return the response to a request."""
     context = ssl.create_default_context(cafile=authority)
     async with aiohttp.ClientSession() as session, session.post(url, data=body, ssl=context) as answer:
         return answer.status, await answer.read()
 
 
 def reversed_or_refused(body: bytes) -> bytes:
-    """Answer with the question backwards; an empty one is a mistake."""
+    """Return the request reversed; raise for an empty one."""
     if not body:
         raise ValueError("empty")
     return body[::-1]
 
 
-async def test_questions_are_answered_by_the_certificate_of_now(tmp_path: Path) -> None:
-    """A new one is taken up without a restart; half of a pair, or rubbish, leaves the old one in use."""
+async def test_a_changed_certificate_is_loaded(tmp_path: Path) -> None:
+    """Without a restart. Half of a pair, or malformed data, keeps the old one."""
     looked = asyncio.Condition()
 
     async def sleep(_: float) -> None:
@@ -59,7 +59,7 @@ async def test_questions_are_answered_by_the_certificate_of_now(tmp_path: Path) 
     ):
         await asyncio.sleep(0.05)
         assert "cannot be used" in said.pop()
-        first = certify(tmp_path).rename(tmp_path / "first")
+        first = write_certificate(tmp_path).rename(tmp_path / "first")
         await look()
         assert said == ["certificate loaded"]
         assert await ask(url, first, b"abc") == (200, b"cba")
@@ -69,7 +69,7 @@ async def test_questions_are_answered_by_the_certificate_of_now(tmp_path: Path) 
         await look()
         assert len(said) == 2
         assert await ask(url, first, b"abc") == (200, b"cba")
-        second = certify(tmp_path)
+        second = write_certificate(tmp_path)
         await look()
         assert said[2:] == ["certificate loaded"]
         assert await ask(url, second, b"abc") == (200, b"cba")
