@@ -195,8 +195,8 @@ def _storage() -> list[str]:
     return ["--storage-driver", os.environ.get("STORAGE_DRIVER", "vfs")]
 
 
-def _engine(asked: str | None) -> str:
-    found = next((name for name in ([asked] if asked else ENGINES) if shutil.which(name)), None)
+def _engine(requested: str | None) -> str:
+    found = next((name for name in ([requested] if requested else ENGINES) if shutil.which(name)), None)
     if found is None:
         raise ImageError(f"none of {', '.join(ENGINES)} is installed")
     return found

@@ -187,8 +187,8 @@ async def _given(access: Access, template: PodTemplate, namespace: str) -> tuple
     names = {volume.config_map.name for volume in template.spec.volumes} | {one.name for one in references if one}
     async with Connection(endpoint) as connection:
         maps = {name: await connection.get(f"{space}/configmaps/{name}") for name in names}
-        asked = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
+        request = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
         account = template.spec.service_account_name
-        answer = await connection.post(f"{space}/serviceaccounts/{account}/token", asked)
+        answer = await connection.post(f"{space}/serviceaccounts/{account}/token", request)
     token: str = decode(answer)["status"]["token"]
     return {name: decode(body).get("data", {}) for name, body in maps.items()}, token

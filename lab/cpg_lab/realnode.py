@@ -182,8 +182,8 @@ class RealNode:
 
     def _is_ready(self) -> bool:
         path = '{.status.conditions[?(@.type=="Ready")].status}'
-        told = self._access.kubectl("get", "node", self.name, "-o", f"jsonpath={path}", check=False)
-        return told.stdout == "True"
+        status = self._access.kubectl("get", "node", self.name, "-o", f"jsonpath={path}", check=False)
+        return status.stdout == "True"
 
     def _await(self, what: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_TIMEOUT

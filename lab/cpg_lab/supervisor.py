@@ -26,15 +26,15 @@ _CHECK_SECONDS = 1.0
 def main(path: Path) -> None:
     """Fork and exit once the identity of the child is in the state file, where the caller reads it."""
     folder = LabFolder(path)
-    ready, tell = os.pipe()
+    ready, notify = os.pipe()
     child = os.fork()
     if child:
         identity = ProcessIdentity.of(child)
         if identity is not None:
             folder.write_state(LabState(supervisor=identity))
-        os.write(tell, b".")
+        os.write(notify, b".")
         os._exit(0)
-    os.close(tell)
+    os.close(notify)
     if os.read(ready, 1):  # empty: the parent was interrupted, and no command knows this process
         os.close(ready)
         supervise(folder)

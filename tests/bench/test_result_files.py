@@ -28,9 +28,9 @@ def test_figures_of_uncommitted_code_are_written_with_a_warning(
     path = write_result("test", {"figure": 1}, measured=MeasuredCode.of(described), folder=tmp_path)
     kept = json.loads(path.read_text("utf-8"))
     assert (kept["figure"], kept["versions"]["commit"], kept["versions"]["is_clean"]) == (1, commit, is_clean)
-    said = capsys.readouterr().out
-    assert str(path) in said
-    assert said.partition("NO FIGURES TO QUOTE: ")[2].strip() == says
+    output = capsys.readouterr().out
+    assert str(path) in output
+    assert output.partition("NO FIGURES TO QUOTE: ")[2].strip() == says
 
 
 def test_a_machine_without_git_has_an_unknown_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
     def _answer(self) -> None:
         """Answer."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
-        said = {"asked": f"{self.command} {self.path}", "type": self.headers.get("Content-Type"), "body": body}
-        data = msgspec.json.encode(said)
+        answer = {"request": f"{self.command} {self.path}", "type": self.headers.get("Content-Type"), "body": body}
+        data = msgspec.json.encode(answer)
         self.send_response(self.codes.get(self.path, 200))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -53,7 +53,7 @@ def client(tmp_path: Path) -> Iterator[BlockingClient]:
 
 def test_each_method_sends_its_request(client: BlockingClient) -> None:
     """And returns the decoded answer."""
-    assert client.get("/one")["asked"] == "GET /one"
+    assert client.get("/one")["request"] == "GET /one"
     assert client.create("/all", {"a": 1})["body"] == '{"a":1}'
     assert client.merge("/one/status", {})["type"] == "application/merge-patch+json"
     client.delete("/one")
@@ -62,7 +62,7 @@ def test_each_method_sends_its_request(client: BlockingClient) -> None:
 
 async def test_it_works_inside_a_running_event_loop(client: BlockingClient) -> None:
     """Tests of the scheduler are coroutines."""
-    assert client.find("/one") == {"asked": "GET /one", "type": None, "body": ""}
+    assert client.find("/one") == {"request": "GET /one", "type": None, "body": ""}
 
 
 def test_find_returns_none_for_a_missing_object(client: BlockingClient) -> None:

@@ -38,7 +38,7 @@ class FakeDeployments:
         self.pods = {one["name"]: [FakePodProcess()] for one in found}
 
     def __enter__(self) -> Self:
-        self.log.append("begun")
+        self.log.append("started")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +79,7 @@ def test_deployments_end_with_the_cluster(lab: Lab, run: "Runner") -> None:
     assert json.loads(ready.read_text())["urls"] == {"a": ["http://127.0.0.1:1"]}
     supervisor.kill()
     hosted.join(10)
-    assert FakeDeployments.log == ["begun", "ended"]
+    assert FakeDeployments.log == ["started", "ended"]
 
 
 def test_a_lab_that_does_not_run_hosts_nothing(lab: Lab) -> None:
@@ -100,9 +100,9 @@ def test_a_running_host_is_used_again(lab: Lab, run: "Runner") -> None:
     assert host.identity is not None
     folder = lab.folder.path / "hosted" / "ours"
     folder.mkdir(parents=True)
-    told = deployment_host.HostedDeployments(host.identity, {"a": ["http://127.0.0.1:1"]})
-    (folder / deployment_host.READY).write_bytes(msgspec.json.encode(told))
-    assert deployment_host.start_host(lab, "ours") == told.urls
+    ready = deployment_host.HostedDeployments(host.identity, {"a": ["http://127.0.0.1:1"]})
+    (folder / deployment_host.READY).write_bytes(msgspec.json.encode(ready))
+    assert deployment_host.start_host(lab, "ours") == ready.urls
     host.kill()
     with pytest.raises(LabError, match="some does not run"):
         deployment_host.start_host(lab, "ours")

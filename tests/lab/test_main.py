@@ -31,11 +31,11 @@ def _labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_up_passes_all_options_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each option reaches the spec, and the access is printed."""
-    asked: list[tuple[str, ClusterSpec]] = []
+    started: list[tuple[str, ClusterSpec]] = []
 
     def up(lab: Lab, spec: ClusterSpec, _: object) -> bool:
-        asked.append((lab.name, spec))
-        return len(asked) == 1
+        started.append((lab.name, spec))
+        return len(started) == 1
 
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(Lab, "access", lambda _: ACCESS)
@@ -44,7 +44,7 @@ def test_up_passes_all_options_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     expected = ClusterSpec(
         gates="native", components=("scheduler", "kwok"), nodes=(NodePool.parse("2 nodes"),), fsync=True
     )
-    assert asked == [("x", expected)]
+    assert started == [("x", expected)]
     assert capsys.readouterr().out == "x runs: https://127.0.0.1:1\nexport KUBECONFIG=/lab/kubeconfig\n"
     assert cli.main(command) == 0
     assert "x runs already" in capsys.readouterr().out
@@ -52,18 +52,18 @@ def test_up_passes_all_options_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_up_has_controllers_and_kwok_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """--with '' leaves them out."""
-    asked: list[ClusterSpec] = []
+    started: list[ClusterSpec] = []
 
     def up(_: Lab, spec: ClusterSpec, __: object) -> bool:
-        asked.append(spec)
+        started.append(spec)
         return True
 
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(Lab, "access", lambda _: ACCESS)
     cli.main(["up"])
     cli.main(["up", "--kubernetes", "1.30", "--with", ""])
-    assert asked[0] == ClusterSpec(components=("controller-manager", "kwok"))
-    assert asked[1] == ClusterSpec(kubernetes="1.30")
+    assert started[0] == ClusterSpec(components=("controller-manager", "kwok"))
+    assert started[1] == ClusterSpec(kubernetes="1.30")
 
 
 def test_errors_have_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

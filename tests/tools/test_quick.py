@@ -75,9 +75,9 @@ def test_all_checks_run_and_failures_are_repeated(
     monkeypatch.setattr(quick, "changed_files", lambda *_: ["one.py"])
     monkeypatch.setattr(quick, "commands", lambda *_: commands)
     assert quick.main(["--since", "HEAD"]) == 3
-    told = capfd.readouterr().out
-    assert told.startswith('$ true\n$ sh -c "exit 3"\n$ false\n$ echo last\n')
-    assert 'FAILED: sh -c "exit 3"\nFAILED: false\n1 changed files checked' in told
+    output = capfd.readouterr().out
+    assert output.startswith('$ true\n$ sh -c "exit 3"\n$ false\n$ echo last\n')
+    assert 'FAILED: sh -c "exit 3"\nFAILED: false\n1 changed files checked' in output
     del commands[1:3]
     assert quick.main(["--since", "HEAD"]) == 0
     assert "FAILED" not in capfd.readouterr().out

@@ -71,8 +71,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_every_step_is_explained(written: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What happens, what is expected, what was decided and why, where the pods are, and what is not met."""
     assert scenario.main([written]) == 1
-    told = capsys.readouterr().out
-    assert told.startswith(
+    output = capsys.readouterr().out
+    assert output.startswith(
         "flat/wrong: A gang takes the place of a pod of lower priority.\n\nStep 0\n  nodes: [n1 2]\n"
     )
     for line in (
@@ -89,7 +89,7 @@ def test_every_step_is_explained(written: str, capsys: pytest.CaptureFixture[str
         "  NOT MET: bound: late",
         "Expectations that are not met: 1.",
     ):
-        assert line in told
+        assert line in output
 
 
 def test_a_scenario_of_ours_is_met(capsys: pytest.CaptureFixture[str]) -> None:

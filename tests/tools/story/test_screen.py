@@ -24,10 +24,10 @@ def test_a_file_gets_a_line_for_each_change_and_the_picture_at_the_end() -> None
     for state in (ONE, ONE, TWO):
         screen.show(state)
     screen.finish(TWO)
-    told = stream.getvalue()
-    assert told.splitlines()[:2] == ["  1 nodes in racks", "  2 nodes in racks"]
-    assert told.endswith("  block-1   rack-1     [  ]\n  block-2   rack-2     [  ]\n")
-    assert "\x1b" not in told
+    output = stream.getvalue()
+    assert output.splitlines()[:2] == ["  1 nodes in racks", "  2 nodes in racks"]
+    assert output.endswith("  block-1   rack-1     [  ]\n  block-2   rack-2     [  ]\n")
+    assert "\x1b" not in output
 
 
 def test_a_terminal_redraws_the_picture_in_place() -> None:
