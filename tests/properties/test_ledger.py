@@ -94,7 +94,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def counts_what_is_there(self) -> None:
         """Every node has on it exactly what the model says, and offers what it says itself."""
-        names = self.ledger.axis.names
+        names = self.ledger.classes.axis.names
         for name, found in self.nodes.items():
             row = self.ledger.cluster.row_of[name]
             used = dict(zip(names, self.ledger.used[row].tolist(), strict=True))

@@ -147,7 +147,7 @@ class NodeColumns:
         """Return how many bytes of an image each row has already."""
         return self._images.sizes(image, self.size)
 
-    def is_no_news(self, node: Node) -> bool:
+    def is_unchanged(self, node: Node) -> bool:
         """Tell whether a node differs in nothing that scheduling looks at; if so, it stands for the old one now.
 
         Most of what nodes report is that they are still alive, and nothing has to be computed anew for that.

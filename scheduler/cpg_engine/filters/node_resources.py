@@ -15,7 +15,7 @@ def passes(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> F
     With ``extra``, that many pods of the class are taken to be on each node already.
     """
     answer = np.ones(len(rows), dtype=np.bool_)
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     for column in np.flatnonzero(needs).tolist():
         answer &= ledger.used[rows, column] + (extra + 1) * needs[column] <= ledger.allocatable[rows, column]
     return answer
@@ -24,7 +24,7 @@ def passes(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> F
 def could_ever(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
     """Tell which nodes would have room if they were empty: elsewhere no eviction helps."""
     answer = np.ones(len(rows), dtype=np.bool_)
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     for column in np.flatnonzero(needs).tolist():
         answer &= needs[column] <= ledger.allocatable[rows, column]
     return answer
@@ -32,7 +32,7 @@ def could_ever(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
 
 def slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
     """Return how many more pods of the class each node has room for, by resources alone."""
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     answer: Scores = ledger.allocatable[rows, PODS] - ledger.used[rows, PODS]
     for column in np.flatnonzero(needs).tolist():
         if column != PODS:
@@ -43,7 +43,7 @@ def slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
 
 def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
     """Return how many pods of the class each node would have room for if it were empty."""
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     columns = np.flatnonzero(needs)
     room: Scores = (ledger.allocatable[np.ix_(rows, columns)] // needs[columns]).min(axis=1)
     return room
@@ -51,10 +51,10 @@ def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
 
 def short_of(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]:
     """Return at how many of the nodes each resource is short; a node may be short of several."""
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     found = {}
     for column in np.flatnonzero(needs).tolist():
         short = ledger.used[rows, column] + needs[column] > ledger.allocatable[rows, column]
         if number := int(np.count_nonzero(short)):
-            found[ledger.axis.names[column]] = number
+            found[ledger.classes.axis.names[column]] = number
     return found

@@ -174,7 +174,7 @@ class DomainChoice:
             ledger = self._snapshot.ledger
             if node.leaf:
                 number = self._needs.missing(node)
-                parts = ledger.vectors_of([pod.pod_class.index for pod in node.pending])
+                parts = ledger.classes.vectors_of([pod.pod_class.index for pod in node.pending])
             else:
                 number = node.minimum
                 parts = np.stack([self._least_sum(child) for child in node.children if self._needs.admissible[child]])

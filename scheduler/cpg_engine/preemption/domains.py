@@ -83,11 +83,17 @@ def _open_domains(problem: PreemptionProblem, domain_of: Sequence[int]) -> Colle
 def _fewest_evictions(problem: PreemptionProblem, rows: Rows, victims: Sequence[PotentialVictim]) -> int:
     """Return how many units have to leave the rows at least, so that there is enough of every resource in sum."""
     ledger = problem.simulation.snapshot.ledger
-    wanted = np.stack([ledger.vector_of(found) for found in problem.needs.classes.values()]).min(axis=0) * problem.goal
+    wanted = (
+        np.stack([ledger.classes.vector_of(found) for found in problem.needs.classes.values()]).min(axis=0)
+        * problem.goal
+    )
     free = np.maximum(ledger.allocatable[rows] - ledger.used[rows], 0).sum(axis=0)
     inside = set(rows.tolist())
     held = np.stack(
-        [sum(ledger.vector_of(pod_class) for pod_class, row in found.locations if row in inside) for found in victims]
+        [
+            sum(ledger.classes.vector_of(pod_class) for pod_class, row in found.locations if row in inside)
+            for found in victims
+        ]
     )
     largest = np.cumsum(np.sort(held, axis=0)[::-1], axis=0)
     missing = wanted - free

@@ -153,7 +153,9 @@ class AssignedRoom:
         for member, row in assignments:
             classes.setdefault(row, {})[member.pod_class] = None
         columns = {
-            found: np.flatnonzero(ledger.vector_of(found)).tolist() for some in classes.values() for found in some
+            found: np.flatnonzero(ledger.classes.vector_of(found)).tolist()
+            for some in classes.values()
+            for found in some
         }
         self._requested = {
             row: sorted({column for found in some for column in columns[found]}) for row, some in classes.items()
@@ -187,7 +189,7 @@ class AssignedRoom:
         for row, amounts in sorted(needs.items(), key=lambda pair: self._ledger.cluster.name(pair[0])):
             for column, need, left in zip(self._requested[row], amounts, self._left[row], strict=True):
                 if need > left:
-                    return row, self._ledger.axis.names[column], need
+                    return row, self._ledger.classes.axis.names[column], need
         return None
 
     def _add(self, needs: dict[int, list[int]], sign: int) -> None:
@@ -210,5 +212,5 @@ class AssignedRoom:
     def _vector(self, pod_class: PodClass) -> list[int]:
         found = self._vectors.get(pod_class)
         if found is None:
-            found = self._vectors[pod_class] = self._ledger.vector_of(pod_class).tolist()
+            found = self._vectors[pod_class] = self._ledger.classes.vector_of(pod_class).tolist()
         return found

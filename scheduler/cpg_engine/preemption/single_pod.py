@@ -104,12 +104,12 @@ def preempt_for_pod(
 ) -> SinglePodResult:
     """Return which of some units have to be evicted for a pod, on the node where that costs least."""
     pod_class, ledger = member.pod_class, snapshot.ledger
-    columns = np.flatnonzero(ledger.vector_of(pod_class))
+    columns = np.flatnonzero(ledger.classes.vector_of(pod_class))
     table = victim_table(snapshot, units, columns)
     considered = len(np.unique(table.owners))
     if not considered:
         return SinglePodResult(considered)
-    room = ledger.allocatable[:, columns] - ledger.used[:, columns] - ledger.vector_of(pod_class)[columns]
+    room = ledger.allocatable[:, columns] - ledger.used[:, columns] - ledger.classes.vector_of(pod_class)[columns]
     able = snapshot.score_cache.of(pod_class).feasible
     is_dependent = depends_on_other_pods(snapshot, pod_class)
     if budgets or is_dependent:
@@ -162,7 +162,7 @@ def victim_table(snapshot: Snapshot, units: Sequence[VictimUnit], columns: Rows)
     there = rows >= 0
     rows, indexes, owners = rows[there], indexes[there], np.repeat(np.arange(len(units)), sizes)[there]
     classes = np.flatnonzero(np.bincount(indexes))
-    amounts = snapshot.ledger.vectors_of(classes.tolist())[:, columns][np.searchsorted(classes, indexes)]
+    amounts = snapshot.ledger.classes.vectors_of(classes.tolist())[:, columns][np.searchsorted(classes, indexes)]
     if sizes.max(initial=0) > 1:
         size = snapshot.ledger.cluster.size
         places, place_of = np.unique(owners * size + rows, return_inverse=True)

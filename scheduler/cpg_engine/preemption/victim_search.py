@@ -155,7 +155,7 @@ class EvictionEstimates:
 
     def _gains(self, found: PodClass, entries: Rows) -> Scores:
         """Return for how many more pods of a class each entry, row by row, makes room after those before it."""
-        rows, columns = self._rows[entries], np.flatnonzero(self._ledger.vector_of(found))
+        rows, columns = self._rows[entries], np.flatnonzero(self._ledger.classes.vector_of(found))
         is_first = np.concatenate([[True], rows[1:] != rows[:-1]])[: len(rows)]
         freed = np.cumsum(self._amounts[entries][:, columns], axis=0)
         start = np.flatnonzero(is_first)
@@ -163,7 +163,7 @@ class EvictionEstimates:
             freed[start] - self._amounts[entries][start][:, columns], np.diff([*start, len(rows)]), axis=0
         )
         left = self._ledger.allocatable[rows][:, columns] - self._ledger.used[rows][:, columns] + freed
-        slots = (left // self._ledger.vector_of(found)[columns]).min(axis=1, initial=2**62)
+        slots = (left // self._ledger.classes.vector_of(found)[columns]).min(axis=1, initial=2**62)
         slots = np.maximum(slots, 0) * self._feasible[found][rows]
         before = np.where(is_first, self._before[found][rows], np.roll(slots, 1))
         gains: Scores = slots - before
@@ -225,8 +225,8 @@ def _entries(ledger: Ledger, victims: Sequence[PotentialVictim]) -> tuple[Rows, 
     classes, class_of = np.unique(indexes, return_inverse=True)
     at = np.repeat(np.arange(len(victims)), sizes) * ledger.cluster.size + np.array([row for _, row in locations])
     places, place_of = np.unique(at, return_inverse=True)
-    amounts = np.zeros((len(places), ledger.axis.size), dtype=np.int64)
-    np.add.at(amounts, place_of.reshape(-1), ledger.vectors_of(classes.tolist())[class_of.reshape(-1)])
+    amounts = np.zeros((len(places), ledger.classes.axis.size), dtype=np.int64)
+    np.add.at(amounts, place_of.reshape(-1), ledger.classes.vectors_of(classes.tolist())[class_of.reshape(-1)])
     owners, rows = np.divmod(places, ledger.cluster.size)
     return owners, rows, amounts
 

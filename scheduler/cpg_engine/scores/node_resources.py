@@ -29,7 +29,7 @@ def balanced(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) ->
 
     A pod that asks for neither is scored alike everywhere, for else all such pods would go to one node.
     """
-    needs = ledger.vector_of(pod_class)
+    needs = ledger.classes.vector_of(pod_class)
     if not (needs[CPU] or needs[MEMORY]):
         return np.zeros(len(rows), dtype=np.int64)
     columns = [

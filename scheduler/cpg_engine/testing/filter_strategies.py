@@ -20,7 +20,6 @@ from cpg_api.core.affinity import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node, Taint
 from cpg_api.core.pod import Container, ContainerPort, Pod, PodSpec, Toleration
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
@@ -182,7 +181,7 @@ class FilterCase(Struct, frozen=True):
         """Return a ledger of it all, every other pod being only tried; the newcomer's class, and the nodes' rows."""
         ledger = Ledger()
         for name, labels in self.hood.namespaces.items():
-            ledger.put_namespace(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+            ledger.put_namespace(name, dict(labels))
         for found in self.hood.nodes:
             ledger.put_node(found)
         for pod in (self.newcomer, *(pod for pod, _ in self.hood.pods)):

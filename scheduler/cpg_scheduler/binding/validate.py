@@ -83,7 +83,7 @@ def _by_class(ledger: Ledger, uids: Iterable[str]) -> PodsByClass:
 
 def _problem(ledger: Ledger, pod_class: PodClass, rows: Rows) -> str:
     """Return what is wrong with the nodes that pods of a class have been given, or an empty string."""
-    columns = np.flatnonzero(ledger.vector_of(pod_class))
+    columns = np.flatnonzero(ledger.classes.vector_of(pod_class))
     cells = np.ix_(rows, columns)
     overdrawn = (ledger.used[cells] > ledger.allocatable[cells]).any(axis=1)
     if overdrawn.any():

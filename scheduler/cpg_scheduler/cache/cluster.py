@@ -103,9 +103,9 @@ class ClusterCache:
         """Take a change of a namespace, whose labels pods may select by."""
         old, new = old_state(change), new_state(change)
         if new is not None:
-            self.snapshot.ledger.put_namespace(new)
+            self.snapshot.ledger.put_namespace(new.metadata.name, new.metadata.labels)
         elif old is not None:
-            self.snapshot.ledger.remove_namespace(old.metadata.name)
+            self.snapshot.ledger.put_namespace(old.metadata.name, None)
         self.events.change_cluster()
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:

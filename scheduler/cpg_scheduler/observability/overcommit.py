@@ -87,9 +87,11 @@ class OvercommitWatch:
             return {}
         for uid in ledger.uids_on_node(name):
             if uid.startswith(RESERVATION_PREFIX) and (found := ledger.location_of(uid)) is not None:
-                excess = excess - ledger.vector_of(found[0])
+                excess = excess - ledger.classes.vector_of(found[0])
         return {
-            resource: amount for resource, amount in zip(ledger.axis.names, excess.tolist(), strict=True) if amount > 0
+            resource: amount
+            for resource, amount in zip(ledger.classes.axis.names, excess.tolist(), strict=True)
+            if amount > 0
         }
 
     def _our_pods(self, node: str) -> tuple[str, ...]:

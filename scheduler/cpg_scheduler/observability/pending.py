@@ -142,7 +142,7 @@ class PendingCollector(Collector):
         families["cpg_scheduler_assumed_binds"].add_metric((), len(cache.assumed))
         families["cpg_scheduler_nodes"].add_metric((), len(cache.snapshot.ledger.cluster.row_of))
         families["cpg_scheduler_pods"].add_metric((), len(cache.pods))
-        families["cpg_scheduler_pod_classes"].add_metric((), cache.snapshot.ledger.class_count)
+        families["cpg_scheduler_pod_classes"].add_metric((), len(cache.snapshot.ledger.classes))
         for resource, age in self._ages().items():
             families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
         yield from families.values()

@@ -84,7 +84,7 @@ def renominate(state: ClusterCache, record: ActivePreemption, going: Iterable[st
     for uid, node in record.nominations.items():
         if node not in room or (room[node] >= 0).all():
             continue
-        need = state.snapshot.ledger.vector_of(state.snapshot.ledger.class_of(state.pods[uid]))
+        need = state.snapshot.ledger.classes.vector_of(state.snapshot.ledger.class_of(state.pods[uid]))
         able = (one for one in freed if (room[one] >= need).all() and takes(state, one, uid))
         if (seat := next(able, None)) is not None:
             room[node], room[seat], found[uid] = room[node] + need, room[seat] - need, seat

@@ -216,7 +216,7 @@ def _takes(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
 def _helped(kind: _Kind, snapshot: Snapshot, rows: Rows) -> Iterator[Hashable]:
     ledger = snapshot.ledger
     rows = rows[statically_feasible(kind.pod_class, ledger.cluster, rows)]
-    columns = {name: place for place, name in enumerate(ledger.axis.names)}
+    columns = {name: place for place, name in enumerate(ledger.classes.axis.names)}
     return kind.helped(ledger.allocatable[rows] - ledger.used[rows], columns)
 
 

@@ -60,7 +60,7 @@ def test_a_row_is_used_again(cluster: NodeColumns) -> None:
     assert (zone.codes[1], cluster.image_sizes("i")[1]) == (ABSENT, 0)
 
 
-def test_removing_a_stranger_is_no_news(cluster: NodeColumns) -> None:
+def test_removing_a_stranger_is_unchanged(cluster: NodeColumns) -> None:
     """A node that is not there has no row, and nothing changes."""
     before = cluster.labels_version
     assert cluster.remove("nobody") is None
@@ -182,11 +182,11 @@ def test_labels_version_tells_of_labels_alone(cluster: NodeColumns) -> None:
     assert (np.array(versions[1:]) - versions[0]).tolist() == [0, 1, 2, 3]
 
 
-def test_a_heartbeat_is_no_news(cluster: NodeColumns) -> None:
+def test_a_heartbeat_is_unchanged(cluster: NodeColumns) -> None:
     """A node that differs in nothing that scheduling looks at stands for the old one, so that that one can go."""
     old = node("a", labels={"zone": "north", "n": "x"})
     beat = replace(old, metadata=replace(old.metadata, resource_version="2"))
-    assert cluster.is_no_news(beat)
+    assert cluster.is_unchanged(beat)
     assert beat is cluster.nodes[1]
 
 
@@ -202,4 +202,4 @@ def test_a_heartbeat_is_no_news(cluster: NodeColumns) -> None:
 )
 def test_labels_spec_amounts_and_images_are_news(cluster: NodeColumns, changed: Node) -> None:
     """Whatever scheduling looks at is news, and so is a node that was not there."""
-    assert not cluster.is_no_news(changed)
+    assert not cluster.is_unchanged(changed)

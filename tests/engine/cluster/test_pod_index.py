@@ -11,9 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
-from cpg_api.core.namespace import Namespace
 from cpg_api.core.pod import Pod
-from cpg_api.meta import LabelSelector, ObjectMeta
+from cpg_api.meta import LabelSelector
 from cpg_api.selectors import Labels
 from cpg_engine.cluster import pod_index
 from cpg_engine.cluster.ledger import Ledger
@@ -141,13 +140,12 @@ def test_namespaces_change_what_questions_mean() -> None:
     """Only a real change drops the answers."""
     ledger = ledger_of("a")
     assert counted(ledger) == {"a": 1}
-    space = Namespace(metadata=ObjectMeta(name="default", labels={"tier": "1"}))
-    ledger.put_namespace(space)
+    ledger.put_namespace("default", {"tier": "1"})
     assert counted(ledger) == {"a": 10}
-    ledger.put_namespace(space)
+    ledger.put_namespace("default", {"tier": "1"})
     assert ledger.pod_index.namespaces_version == 1
     for _ in range(2):
-        ledger.remove_namespace("default")
+        ledger.put_namespace("default", None)
         assert counted(ledger) == {"a": 1}
     assert ledger.pod_index.namespaces_version == 2
 

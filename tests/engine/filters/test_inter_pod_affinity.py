@@ -8,9 +8,8 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
-from cpg_api.core.namespace import Namespace
 from cpg_api.core.pod import Pod
-from cpg_api.meta import LabelSelector, ObjectMeta
+from cpg_api.meta import LabelSelector
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.filters import inter_pod_affinity
@@ -213,7 +212,7 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     rows = ledger.cluster.everything()
     found = []
     for labels in ({}, {"tier": "back"}, {"tier": "front"}):
-        ledger.put_namespace(Namespace(metadata=ObjectMeta(name="stores", labels=labels)))
+        ledger.put_namespace("stores", labels)
         view = filtered.pre_filter(web)
         assert view is not None
         found.append(int(view.passes(rows).sum()))

@@ -8,10 +8,9 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
-from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
-from cpg_api.meta import LabelSelector, ObjectMeta
+from cpg_api.meta import LabelSelector
 from cpg_engine.gangs import placement
 from cpg_engine.gangs.placement import depends_on_other_pods, place_pods
 from cpg_engine.gangs.unit import PendingPod
@@ -28,7 +27,7 @@ def world_of(scene: FilterCase) -> Snapshot:
     """Return a world with everybody settled but the newcomer; only its class knows of that one."""
     snapshot = new_snapshot()
     for name, labels in scene.hood.namespaces.items():
-        snapshot.ledger.put_namespace(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+        snapshot.ledger.put_namespace(name, dict(labels))
     for found in scene.hood.nodes:
         snapshot.ledger.put_node(found)
     for neighbour, home in scene.hood.pods:

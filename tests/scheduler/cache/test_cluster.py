@@ -55,7 +55,7 @@ def used(stage: Stage, name: str = "n1") -> dict[str, int]:
     """Return what is taken of a node."""
     ledger = stage.cache.snapshot.ledger
     row = ledger.cluster.row_of[name]
-    taken = dict(zip(ledger.axis.names, ledger.used[row].tolist(), strict=True))
+    taken = dict(zip(ledger.classes.axis.names, ledger.used[row].tolist(), strict=True))
     return {name: number for name, number in taken.items() if number}
 
 
@@ -220,7 +220,7 @@ def test_a_priority_class_touches_the_trees_that_ask_for_it(stage: Stage) -> Non
     assert stage.cache.priority_classes.resolve("high", None) == 8
 
 
-def test_what_is_no_change_of_an_object_is_no_news(stage: Stage) -> None:
+def test_what_is_no_change_of_an_object_is_unchanged(stage: Stage) -> None:
     """The watch also says when it has told everything."""
     state = stage.cache
     state.take_events()

@@ -120,7 +120,11 @@ def taken(state: ClusterCache) -> dict[str, dict[str, int]]:
     """Return what is used of each node."""
     ledger = state.snapshot.ledger
     return {
-        name: {key: number for key, number in zip(ledger.axis.names, ledger.used[row].tolist(), strict=True) if number}
+        name: {
+            key: number
+            for key, number in zip(ledger.classes.axis.names, ledger.used[row].tolist(), strict=True)
+            if number
+        }
         for name, row in ledger.cluster.row_of.items()
     }
 

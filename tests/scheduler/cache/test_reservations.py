@@ -22,7 +22,7 @@ def nominate(stage: Stage, name: str, priority: int) -> None:
 def used(stage: Stage) -> int:
     """Return how many pods the node has by the ledger."""
     ledger = stage.cache.snapshot.ledger
-    return int(ledger.used[ledger.cluster.row_of["n1"]][ledger.axis.names.index("pods")])
+    return int(ledger.used[ledger.cluster.row_of["n1"]][ledger.classes.axis.names.index("pods")])
 
 
 def test_a_ghost_takes_room_until_it_is_dropped() -> None:

@@ -46,7 +46,7 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
         "cpg_scheduler_assumed_binds 1.0",
         "cpg_scheduler_nodes 1.0",
         "cpg_scheduler_pods 7.0",
-        f"cpg_scheduler_pod_classes {stage.cache.snapshot.ledger.class_count}.0",
+        f"cpg_scheduler_pod_classes {len(stage.cache.snapshot.ledger.classes)}.0",
         "cpg_scheduler_missed_hints_total 0.0",
         'cpg_scheduler_watch_silence_seconds{resource="/api/v1/pods"} 2.5',
     }
