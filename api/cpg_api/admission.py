@@ -35,15 +35,15 @@ def review_group(forest: Forest, group: Group, context: ValidationContext, *, kn
     after = forest.with_group(group)
     # A new group may join two trees: the tree below it and the tree of its parent.
     before = set(_problems(forest, {key} if parent is None else {key, parent}, context))
-    news = [
+    added = [
         problem
         for problem in _problems(after, {key}, context)
         if problem not in before and (knows_classes or problem.fault not in PRIORITY_CLASS_FAULTS)
     ]
-    final = [problem for problem in news if _is_permanent(problem, after)]
+    final = [problem for problem in added if _is_permanent(problem, after)]
     return Review(
         refusals=tuple(problem.message for problem in final),
-        warnings=tuple(problem.message for problem in news if problem not in final),
+        warnings=tuple(problem.message for problem in added if problem not in final),
     )
 
 
@@ -53,8 +53,8 @@ def review_workload(forest: Forest, made: Iterable[GroupKey], workload: Workload
     anchors = list(islice(sorted({forest.anchor_of(key) for key in made}), MAX_TREES_REVIEWED))
     changed = ValidationContext(workloads={**context.workloads, place: workload}, classes=context.classes)
     before = set(_problems(forest, anchors, context))
-    news = (problem for problem in _problems(forest, anchors, changed) if problem not in before)
-    return Review(warnings=tuple(problem.message for problem in news))
+    added = (problem for problem in _problems(forest, anchors, changed) if problem not in before)
+    return Review(warnings=tuple(problem.message for problem in added))
 
 
 def _problems(forest: Forest, keys: Iterable[GroupKey], context: ValidationContext) -> Iterator[TreeProblem]:

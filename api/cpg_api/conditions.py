@@ -66,12 +66,12 @@ def set_condition(
 
 
 def merge_conditions(
-    conditions: tuple[AnyCondition, ...] | None, news: Iterable[AnyCondition], now: str
+    conditions: tuple[AnyCondition, ...] | None, new_conditions: Iterable[AnyCondition], now: str
 ) -> tuple[tuple[AnyCondition, ...], bool]:
     """Set several conditions one after the other; return them and whether any of them changed."""
     merged: tuple[AnyCondition, ...] = conditions or ()
     changed = False
-    for new in news:
+    for new in new_conditions:
         merged, one_changed = set_condition(merged, new, now)
         changed = changed or one_changed
     return merged, changed

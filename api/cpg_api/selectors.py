@@ -42,7 +42,7 @@ class Expression(Struct, frozen=True, gc=False):
     values: frozenset[str] = frozenset()
     bound: int = 0
 
-    def holds(self, labels: Labels) -> bool:
+    def matches(self, labels: Labels) -> bool:
         """Return whether the labels satisfy the condition."""
         value = labels.get(self.key)
         match self.operator:
@@ -150,7 +150,7 @@ class NodeMatcher(Struct, frozen=True, gc=False):
 
 def _all_hold(expressions: tuple[Expression, ...], labels: Labels) -> bool:
     for expression in expressions:  # noqa: SIM110 - a generator would cost more than the question
-        if not expression.holds(labels):
+        if not expression.matches(labels):
             return False
     return True
 

@@ -106,9 +106,9 @@ def validity_condition(group: Group, found: TreeValidity) -> Condition | None:
     return new
 
 
-def _needs_classes(said: Condition, found: TreeValidity) -> bool:
+def _needs_classes(condition: Condition, found: TreeValidity) -> bool:
     """Return whether a message is about priorities, which only a process that reads PriorityClasses may take back."""
-    return not found.knows_classes and "priority" in said.message.lower()
+    return not found.knows_classes and "priority" in condition.message.lower()
 
 
 def scheduled_condition(group: Group) -> Condition | None:

@@ -108,5 +108,5 @@ async def wait_ready(
 
 def _failed_checks(error: ApiError | ConnectionFailedError) -> str:
     """Return the failed checks of an answer that lists all checks, or the whole error."""
-    said = error.message.splitlines() if isinstance(error, ApiError) else []
-    return ", ".join(line for line in said if line.startswith("[-]")) or str(error)
+    lines = error.message.splitlines() if isinstance(error, ApiError) else []
+    return ", ".join(line for line in lines if line.startswith("[-]")) or str(error)

@@ -119,9 +119,9 @@ class ApiError(ClientError):
         )
 
     def __str__(self) -> str:
-        said = f": {self.message}" if self.message else ""
-        where = f"{self.request}: " if self.request else ""
-        return textwrap.shorten(f"{where}{self.status} {self.reason}{said}", _MAX_TEXT_LENGTH, placeholder=" ...")
+        message = f": {self.message}" if self.message else ""
+        request = f"{self.request}: " if self.request else ""
+        return textwrap.shorten(f"{request}{self.status} {self.reason}{message}", _MAX_TEXT_LENGTH, placeholder=" ...")
 
     @property
     def is_forbidden(self) -> bool:

@@ -137,5 +137,5 @@ def _exec_info(plugin: ExecPlugin, endpoint: Endpoint) -> str:
         if endpoint.tls_server_name:
             cluster["tls-server-name"] = endpoint.tls_server_name
         spec["cluster"] = cluster
-    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    return msgspec.json.encode(told).decode()
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    return msgspec.json.encode(info).decode()

@@ -196,8 +196,8 @@ async def _count_event(connection: Connection, path: str) -> None:
 
 
 def _event_digest(target: ObjectMeta, event: Event) -> str:
-    said = (target.uid, event.type, event.reason, event.action, event.cause or event.note, event.controller)
-    return hashlib.blake2b("\0".join(said).encode(), digest_size=8).hexdigest()
+    parts = (target.uid, event.type, event.reason, event.action, event.cause or event.note, event.controller)
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
 
 async def _patch_guarded(

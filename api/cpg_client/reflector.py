@@ -172,7 +172,7 @@ class Reflector(Generic[T, S]):
                     self._on_change(change)
 
     def _heard(self) -> None:
-        self.health.heard(self._connection.timing.clock())
+        self.health.record_data(self._connection.timing.clock())
 
     def _accepted(self) -> None:
         self.counts.watches += 1
@@ -181,5 +181,5 @@ class Reflector(Generic[T, S]):
     def _failed(self, error: ClientError, wait: float) -> None:
         self.counts.failures += 1
         refused = isinstance(error, ApiError) and error.is_forbidden
-        self.health.failed(self._connection.timing.clock(), refused=refused)
+        self.health.record_failure(self._connection.timing.clock(), refused=refused)
         self._on_failure(error, wait)

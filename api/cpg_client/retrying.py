@@ -32,10 +32,10 @@ _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Bounds: at most ``attempts`` requests, and at most ``patience`` seconds of waiting in total."""
+    """Bounds: at most ``attempts`` requests, and at most ``max_total_wait`` seconds of waiting."""
 
     attempts: int = 6
-    patience: float = 30.0
+    max_total_wait: float = 30.0
     first_wait: float = 0.25
 
     def wait_before_next(self, method: str, error: ApiError, *, sent: int, waited: float) -> float | None:
@@ -43,7 +43,7 @@ class RetryPolicy:
         if sent >= self.attempts or not _may_repeat(method, error):
             return None
         wait = self.first_wait * 2 ** (sent - 1) if error.retry_after is None else error.retry_after
-        return wait if waited + wait <= self.patience else None
+        return wait if waited + wait <= self.max_total_wait else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,16 +34,16 @@ class SessionHealth(WatchHealth):
         """Return the health of each collection, by its path."""
         return self._collections
 
-    def heard(self, path: str, *, listed: bool = False) -> None:
+    def record_data(self, path: str, *, listed: bool = False) -> None:
         """Record data from the server about a collection; ``listed`` marks a complete list."""
         if (health := self._collections.get(path)) is not None:
-            health.heard(now := self._clock())
+            health.record_data(now := self._clock())
             health.last_listed = now if listed else health.last_listed
 
-    def failed(self, path: str, *, refused: bool = False) -> None:
+    def record_failure(self, path: str, *, refused: bool = False) -> None:
         """Record a failed or refused request."""
         if (health := self._collections.get(path)) is not None:
-            health.failed(self._clock(), refused=refused)
+            health.record_failure(self._clock(), refused=refused)
 
     def last_listed(self) -> float:
         """Return when a collection was last listed. Deletions before a list are never reported."""

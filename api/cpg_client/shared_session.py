@@ -71,14 +71,14 @@ def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.Clien
         try:
             answer = await send(request)
         except (aiohttp.ClientError, OSError):
-            session_health.failed(path)
+            session_health.record_failure(path)
             raise
         watches = request.url.query.get("watch") == "true"
         if answer.ok:
-            session_health.heard(path, listed=not watches)
+            session_health.record_data(path, listed=not watches)
         else:
-            session_health.failed(path, refused=answer.status == HTTPStatus.FORBIDDEN)
-        answer.content = _CutContent(answer.content, partial(session_health.heard, path))  # type: ignore[assignment]
+            session_health.record_failure(path, refused=answer.status == HTTPStatus.FORBIDDEN)
+        answer.content = _CutContent(answer.content, partial(session_health.record_data, path))  # type: ignore[assignment]
         return answer
 
     return listen
@@ -87,9 +87,9 @@ def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.Clien
 class _CutContent:
     """The content of a response with its nesting cut. Each chunk of a stream is recorded before it is handed on."""
 
-    def __init__(self, content: aiohttp.StreamReader, told: Callable[[], None]) -> None:
+    def __init__(self, content: aiohttp.StreamReader, on_chunk: Callable[[], None]) -> None:
         self._content = content
-        self._told = told
+        self._on_chunk = on_chunk
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever it has
         return getattr(self._content, name)
@@ -102,7 +102,7 @@ class _CutContent:
         """Yield whole lines."""
         begun: list[bytes] = []
         async for piece in self._content.iter_chunked(size):
-            self._told()
+            self._on_chunk()
             lines, ended, rest = piece.rpartition(b"\n")
             if ended:
                 whole = b"".join((*begun, lines, ended))

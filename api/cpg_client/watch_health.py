@@ -26,11 +26,11 @@ class CollectionHealth:
     refused_since: float | None = None
     """When the first request was refused (403), if all have been refused since."""
 
-    def heard(self, now: float) -> None:
+    def record_data(self, now: float) -> None:
         """Record data from the server."""
         self.last_heard, self.failing_since, self.refused_since = now, None, None
 
-    def failed(self, now: float, *, refused: bool) -> None:
+    def record_failure(self, now: float, *, refused: bool) -> None:
         """Record a failed or refused request."""
         self.failing_since = now if self.failing_since is None else self.failing_since
         self.refused_since = None if not refused else now if self.refused_since is None else self.refused_since

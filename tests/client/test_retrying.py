@@ -59,7 +59,7 @@ def test_attempts_are_bounded() -> None:
 
 def test_the_total_wait_is_bounded() -> None:
     """A wait beyond the limit is not started."""
-    retries = RetryPolicy(patience=10)
+    retries = RetryPolicy(max_total_wait=10)
     assert retries.wait_before_next("GET", refusal(429, 4), sent=2, waited=6) == 4
     assert retries.wait_before_next("GET", refusal(429, 5), sent=2, waited=6) is None
 

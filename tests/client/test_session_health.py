@@ -41,27 +41,27 @@ def test_silence_counts_from_the_start(health: SessionHealth, clock: Clock) -> N
     """A collection without requests is silent; data ends the silence; a failure counts from the first one."""
     clock.now = 5.0
     assert (health.silence(clock.now), health.longest_silence(5.0), health.longest_failure(5.0)) == ({PATH: 5}, 5, 0)
-    health.failed(PATH)
+    health.record_failure(PATH)
     clock.now = 7.0
-    health.failed(PATH)
+    health.record_failure(PATH)
     assert (health.longest_silence(7.0), health.longest_failure(7.0)) == (7, 2)
-    health.heard(PATH)
+    health.record_data(PATH)
     assert (health.longest_silence(7.0), health.longest_failure(7.0)) == (0, 0)
 
 
 def test_other_paths_are_ignored(health: SessionHealth) -> None:
     """Only the given collections count."""
-    health.heard("/version", listed=True)
-    health.failed("/version")
+    health.record_data("/version", listed=True)
+    health.record_failure("/version")
     assert (health.last_listed(), health.longest_failure(9.0), health.longest_silence(9.0)) == (float("-inf"), 0, 9)
 
 
 def test_the_last_list_is_remembered(health: SessionHealth, clock: Clock) -> None:
     """Also after later data of a watch."""
     clock.now = 3.0
-    health.heard(PATH, listed=True)
+    health.record_data(PATH, listed=True)
     clock.now = 4.0
-    health.heard(PATH)
+    health.record_data(PATH)
     assert health.last_listed() == 3
 
 

@@ -16,7 +16,7 @@ class SomeCollections(WatchHealth):
         """Start with data at 0 in two namespaces; some have been refused since, by namespace."""
         self.there = {f"/{space}/pods": CollectionHealth(PODS, space, last_heard=0.0) for space in ("ours", "theirs")}
         for space, since in refused.items():
-            self.there[f"/{space}/pods"].failed(since, refused=True)
+            self.there[f"/{space}/pods"].record_failure(since, refused=True)
 
     def collections(self) -> Mapping[str, CollectionHealth]:
         """Return them."""
@@ -30,7 +30,7 @@ def test_a_namespace_is_forbidden_after_some_time() -> None:
     assert watches.longest_failure(FORBIDDEN_GRACE_SECONDS) == FORBIDDEN_GRACE_SECONDS - 1
     assert watches.forbidden(1 + FORBIDDEN_GRACE_SECONDS) == {THEIRS: "theirs"}
     assert (watches.longest_failure(1 + FORBIDDEN_GRACE_SECONDS), watches.longest_silence(100)) == (0, 100)
-    watches.there[OURS].heard(99)
+    watches.there[OURS].record_data(99)
     assert (watches.longest_silence(100), watches.silence(100)) == (1, {OURS: 1, THEIRS: 100})
 
 
@@ -45,8 +45,8 @@ def test_no_namespace_is_forbidden_where_all_are_refused() -> None:
 def test_another_failure_ends_a_forbidden_state(*, refused: bool) -> None:
     """A namespace that does not answer any more has been failing since its first refusal."""
     watches = SomeCollections(theirs=0.0)
-    watches.there[THEIRS].failed(FORBIDDEN_GRACE_SECONDS, refused=refused)
+    watches.there[THEIRS].record_failure(FORBIDDEN_GRACE_SECONDS, refused=refused)
     assert bool(watches.forbidden(FORBIDDEN_GRACE_SECONDS)) is refused
     assert watches.longest_failure(FORBIDDEN_GRACE_SECONDS) == (0 if refused else FORBIDDEN_GRACE_SECONDS)
-    watches.there[THEIRS].heard(FORBIDDEN_GRACE_SECONDS)
+    watches.there[THEIRS].record_data(FORBIDDEN_GRACE_SECONDS)
     assert (watches.forbidden(100), watches.longest_failure(100)) == ({}, 0)

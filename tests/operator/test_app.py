@@ -66,7 +66,7 @@ async def test_a_sweep_follows_whenever_kopf_has_listed_anew(monkeypatch: pytest
     time = Time(shell, end=400)
     metrics, swept = Metrics(), Swept(time)
     if listed:
-        time.happens[100.0] = lambda: swept.session_health.heard(CPG_POD_GROUPS.path(), listed=True)
+        time.happens[100.0] = lambda: swept.session_health.record_data(CPG_POD_GROUPS.path(), listed=True)
     operator = Operator(cast("Connection", None), shell, Reviewer(metrics), metrics, time.timing)
     await operator._until_other_kinds(cast("Any", KINDS), cast("Any", swept))
     later = [round(moment) for moment in swept.at if moment > app.SETTLING]

@@ -137,7 +137,7 @@ def test_a_pod_that_is_gone_is_not_attempted() -> None:
             pod("p", meta=replace(metadata("p"), annotations={POD_GROUP_LABEL: "b"}, labels={POD_GROUP_LABEL: "a"})),
             (
                 ERROR,
-                f"{ANNOTATION}: The pod is said to be in group 'b' here, but in 'a' at {LABEL}.",
+                f"{ANNOTATION}: The pod is in group 'b' here, but in 'a' at {LABEL}.",
             ),
         ),
     ],

@@ -152,10 +152,10 @@ def _kind_and_name(key: GroupKey) -> str:
 
 def _domain(group: Group, nodes: frozenset[str], labels: Mapping[str, Labels]) -> TopologyDomain | None:
     """Return the domain of all pods below a group, by the narrowest of its keys for which they share a value."""
-    asked = group.spec.scheduling_constraints
-    if asked is None:
+    constraints = group.spec.scheduling_constraints
+    if constraints is None:
         return None
-    for constraint in (*(asked.preferred_topology or ()), *(asked.topology or ())):
+    for constraint in (*(constraints.preferred_topology or ()), *(constraints.topology or ())):
         values = {labels.get(node, {}).get(constraint.key) for node in nodes}
         if len(values) == 1 and (value := values.pop()) is not None:
             return TopologyDomain(key=constraint.key, value=value)

@@ -75,4 +75,4 @@ def _malformed(name: str) -> str:
 
 
 def _contradiction(name: str, first_path: str, first: str) -> str:
-    return f"The pod is said to be in group {quote(name)} here, but in {quote(first)} at {first_path}."
+    return f"The pod is in group {quote(name)} here, but in {quote(first)} at {first_path}."

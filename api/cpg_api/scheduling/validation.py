@@ -276,11 +276,11 @@ def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreePr
     if found is None or (born and (found.metadata.creation_timestamp or "") > born):
         return
     key, other, policy = key_of(group), f"PriorityClass {found.metadata.name}", group.spec.preemption_policy
-    said = (
+    fields = (
         ("priority", number, found.value),
         ("preemptionPolicy", policy, found.preempts),
     )
-    for field, own, wanted in said:
+    for field, own, wanted in fields:
         if own not in {None, wanted}:
             yield TreeProblem(
                 fault=Fault.CLASS_DIVERGES,

@@ -59,7 +59,7 @@ class LabelColumn:
     def holds(self, expression: Expression, rows: Rows) -> Flags:
         """Tell for each row whether its value meets the expression; each distinct value is asked once."""
         if not self.values:
-            return np.full(len(rows), expression.holds({}), dtype=np.bool_)
+            return np.full(len(rows), expression.matches({}), dtype=np.bool_)
         codes = self.codes[rows]
         if expression.operator in {"In", "NotIn"}:
             wanted = [code for value in expression.values if (code := self._code_of.get(value)) is not None]
@@ -67,8 +67,8 @@ class LabelColumn:
             return found if expression.operator == "In" else ~found
         table = np.zeros(len(self.values) + 1, dtype=np.bool_)
         for code, value in enumerate(self.values):
-            table[code] = expression.holds({expression.key: value})
-        table[ABSENT] = expression.holds({})
+            table[code] = expression.matches({expression.key: value})
+        table[ABSENT] = expression.matches({})
         answer: Flags = table[codes]
         return answer
 

@@ -63,7 +63,7 @@ def test_names_longer_than_a_label_are_in_the_annotation() -> None:
 def test_two_different_groups_are_a_problem() -> None:
     """The pod has no group then, and the message names both groups and the other place."""
     assert problem(membership(pod(native="a", label="b"))) == Problem(
-        LABEL_PATH, f"The pod is said to be in group 'b' here, but in 'a' at {NATIVE_PATH}."
+        LABEL_PATH, f"The pod is in group 'b' here, but in 'a' at {NATIVE_PATH}."
     )
     assert problem(membership(pod(label="a", annotation="b"))).path == ANNOTATION_PATH
     assert problem(membership(pod(native="a", label="a", annotation="b"))).path == ANNOTATION_PATH
