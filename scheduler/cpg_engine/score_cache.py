@@ -17,12 +17,12 @@ from cpg_engine.filters.registry import statically_feasible, storage_checks
 from cpg_engine.scores.registry import dynamic_score, static_score
 from cpg_engine.weights import Weights
 
-OUT = -1
+INFEASIBLE = -1
 SCORE_SHIFT = 32
 _LAST_RANK = 2**32 - 1
-KEPT = 64
+MAX_IDLE_CLASSES = 64
 """Boards kept beside those of the unit at hand; a thousand would take more memory than the rest of the engine."""
-CELLS = 2_000_000
+MAX_CACHED_SCORES = 2_000_000
 """Nodes on all boards of the unit at hand: some sixty megabytes, 400 classes on 5,000 nodes."""
 
 
@@ -63,7 +63,7 @@ class ClassScores:
         )
         room = self.feasible[rows] & node_resources.passes(self.pod_class, self._ledger, rows, extra)
         packed = (score << SCORE_SHIFT) + (_LAST_RANK - self._ledger.cluster.ranks[rows])
-        answer: Scores = np.where(room, packed, OUT)
+        answer: Scores = np.where(room, packed, INFEASIBLE)
         return answer
 
     def slots(self) -> Scores:
@@ -91,7 +91,7 @@ class ClassScores:
         rows = np.flatnonzero(self.feasible)
         self._bonus = np.zeros(len(every), dtype=np.int64)
         self._bonus[rows] = static_score(self.pod_class, ledger.cluster, rows, self._weights)
-        self.keys = np.full(len(every), OUT, dtype=np.int64)
+        self.keys = np.full(len(every), INFEASIBLE, dtype=np.int64)
         self.keys[rows] = self.keyed(rows)
         self._slots = np.zeros(len(every), dtype=np.int64)
         self._slots_version = -1
@@ -106,11 +106,11 @@ class ScoreCache:
         self._ledger = ledger
         self._weights = weights
         self._score_cache: OrderedDict[int, ClassScores] = OrderedDict()
-        self._kept = KEPT
+        self._kept = MAX_IDLE_CLASSES
 
     def reserve_capacity(self, classes: int) -> None:
         """Keep as many as one unit needs at a time, so that none of them is made twice for it, but not without end."""
-        self._kept = KEPT + min(classes, CELLS // max(self._ledger.cluster.size, 1))
+        self._kept = MAX_IDLE_CLASSES + min(classes, MAX_CACHED_SCORES // max(self._ledger.cluster.size, 1))
         self._drop()
 
     def of(self, pod_class: PodClass) -> ClassScores:
@@ -160,7 +160,7 @@ def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
     chosen: list[int] = []
     while len(chosen) < count and len(rows):
         place = int(keys.argmax())
-        if keys[place] == OUT:
+        if keys[place] == INFEASIBLE:
             break
         chosen.append(place)
         levels[place] += 1
@@ -169,19 +169,19 @@ def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
     return rows[np.array(chosen, dtype=np.intp)]
 
 
-FEW = 32
+MAX_ARGMAX_COUNT = 32
 """Up to so many, looking for the largest number again and again is faster than one partition by size."""
 
 
 def _best(keys: Scores, count: int) -> Rows:
     """Return the places of the largest numbers, at most so many, in any order; the numbers are used up."""
-    if count > FEW:
+    if count > MAX_ARGMAX_COUNT:
         return np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
     places: list[int] = []
     for _ in range(min(count, len(keys))):
         place = int(keys.argmax())
-        if keys[place] == OUT:
+        if keys[place] == INFEASIBLE:
             break
         places.append(place)
-        keys[place] = OUT
+        keys[place] = INFEASIBLE
     return np.array(places, dtype=np.intp)

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import ClaimVolumeSource, PodVolume
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.score_cache import FEW, KEPT, OUT, SCORE_SHIFT, ClassScores, ScoreCache, choose_nodes
+from cpg_engine.score_cache import (
+    INFEASIBLE,
+    MAX_ARGMAX_COUNT,
+    MAX_IDLE_CLASSES,
+    SCORE_SHIFT,
+    ClassScores,
+    ScoreCache,
+    choose_nodes,
+)
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.weights import Weights
 
@@ -36,7 +44,7 @@ def one_by_one(ledger: Ledger, one: Pod, rows: list[int], count: int) -> list[in
     for _ in range(count):
         keys = board_of(ledger, one).keys
         best = max(rows, key=lambda row: keys[row], default=None)
-        if best is None or keys[best] == OUT:
+        if best is None or keys[best] == INFEASIBLE:
             break
         ledger.place(ledger.class_of(one), np.array([best]))
         chosen.append(best)
@@ -49,7 +57,7 @@ def test_a_key_is_the_score_above_the_place_by_name() -> None:
     ledger = ledger_of(4, 4, 8, 1)
     keys = board_of(ledger, pod("p", cpu=2)).keys
     assert (keys[:3] >> SCORE_SHIFT).tolist() == [425, 425, 450]
-    assert keys[2] > keys[0] > keys[1] > OUT == keys[3] == keys[4]
+    assert keys[2] > keys[0] > keys[1] > INFEASIBLE == keys[3] == keys[4]
 
 
 def test_names_and_not_arrival_break_ties() -> None:
@@ -117,12 +125,12 @@ def test_boards_are_kept_by_class() -> None:
     """Pods that are alike share a board; the least recently used one makes room for a new one."""
     ledger = ledger_of(4)
     score_cache = ScoreCache(ledger, Weights())
-    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 1)]
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(MAX_IDLE_CLASSES + 1)]
     first, second = score_cache.of(classes[0]), score_cache.of(classes[1])
-    for one in classes[2:KEPT]:
+    for one in classes[2:MAX_IDLE_CLASSES]:
         score_cache.of(one)
     assert score_cache.of(classes[0]) is first
-    score_cache.of(classes[KEPT])
+    score_cache.of(classes[MAX_IDLE_CLASSES])
     assert score_cache.of(classes[0]) is first
     assert score_cache.of(classes[1]) is not second
 
@@ -131,12 +139,12 @@ def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
     """None is made twice for it, however many it has; the next one gives back what it does not need itself."""
     ledger = ledger_of(4)
     score_cache = ScoreCache(ledger, Weights())
-    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * KEPT)]
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * MAX_IDLE_CLASSES)]
     score_cache.reserve_capacity(len(classes))
     first = [score_cache.of(one) for one in classes]
     assert [score_cache.of(one) for one in classes] == first
     score_cache.reserve_capacity(1)
-    assert score_cache.of(classes[-KEPT - 1]) is first[-KEPT - 1]
+    assert score_cache.of(classes[-MAX_IDLE_CLASSES - 1]) is first[-MAX_IDLE_CLASSES - 1]
     assert score_cache.of(classes[0]) is not first[0]
 
 
@@ -146,9 +154,9 @@ def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pyte
     ledger = ledger_of(4, 4)
     score_cache = ScoreCache(ledger, Weights())
     score_cache.reserve_capacity(1000)
-    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(KEPT + 20)]
+    classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(MAX_IDLE_CLASSES + 20)]
     first = score_cache.of(classes[0])
-    for one in classes[1 : KEPT + 20 // ledger.cluster.size]:
+    for one in classes[1 : MAX_IDLE_CLASSES + 20 // ledger.cluster.size]:
         score_cache.of(one)
     assert score_cache.of(classes[0]) is first
     for one in classes[1:]:
@@ -161,9 +169,9 @@ def test_a_kept_board_is_up_to_date() -> None:
     ledger = ledger_of(1)
     score_cache = ScoreCache(ledger, Weights())
     found = ledger.class_of(pod("p", cpu=1))
-    assert score_cache.of(found).keys[0] > OUT
+    assert score_cache.of(found).keys[0] > INFEASIBLE
     ledger.put_pod(pod("x", cpu=1), "a")
-    assert score_cache.of(found).keys[0] == OUT
+    assert score_cache.of(found).keys[0] == INFEASIBLE
 
 
 def test_storage_is_looked_at_by_classes_that_have_volumes() -> None:
@@ -217,7 +225,7 @@ def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=6),
-    st.sampled_from([0, 1, 3, FEW, FEW + 1, 50]),
+    st.sampled_from([0, 1, 3, MAX_ARGMAX_COUNT, MAX_ARGMAX_COUNT + 1, 50]),
     st.sampled_from(["500m", "1", "1500m"]),
     st.data(),
 )
@@ -242,12 +250,12 @@ def test_many_nodes_are_no_different() -> None:
         ledger.put_node(node(f"n{number:02}", cpu=1 + number % 5, memory=f"{1 + number % 3}Gi"))
     one = pod("p", cpu="700m", memory="100Mi")
     rows = ledger.cluster.everything()
-    found = choose_nodes(board_of(ledger, one), rows, FEW + 8)
-    assert one_by_one(ledger, one, rows.tolist(), FEW + 8) == found.tolist()
+    found = choose_nodes(board_of(ledger, one), rows, MAX_ARGMAX_COUNT + 8)
+    assert one_by_one(ledger, one, rows.tolist(), MAX_ARGMAX_COUNT + 8) == found.tolist()
 
 
 def test_a_named_node_is_the_only_one_on_the_board() -> None:
     """Static filters take nodes out of the board."""
     ledger = ledger_of(4, 4)
     wishing = replace(pod("p"), spec=replace(pod("p").spec, node_name="b"))
-    assert (board_of(ledger, wishing).keys[:2] > OUT).tolist() == [False, True]
+    assert (board_of(ledger, wishing).keys[:2] > INFEASIBLE).tolist() == [False, True]

@@ -26,7 +26,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
     del arrays["changed_at"]
     return arrays | {
         "pod_index": {found.index: dict(rows) for found, rows in ledger.pod_index._rows.items()},
-        "carriers": set(ledger.pod_index.carriers),
+        "carriers": set(ledger.pod_index.classes_with_terms),
         "claims": dict(ledger.attachments.users),
         "chosen": dict(ledger.volume_allocator.chosen),
         "held": dict(ledger._held),

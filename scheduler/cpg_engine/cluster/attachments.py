@@ -13,8 +13,8 @@ import numpy as np
 from cpg_engine.cluster.axes import Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.storage import NO_LIMIT, Storage
-from cpg_engine.cluster.volumes import Handle
+from cpg_engine.cluster.storage import NO_LIMIT, StorageCatalog
+from cpg_engine.cluster.volumes import VolumeHandle
 
 Key = TypeVar("Key", str, int)
 
@@ -22,7 +22,7 @@ Key = TypeVar("Key", str, int)
 class Attachments:
     """A tally of claims and of volumes made inline."""
 
-    def __init__(self, storage: Storage, cluster: NodeColumns) -> None:
+    def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
         """Start with nothing in use."""
         self.users: dict[str, int] = {}
         self._storage = storage
@@ -30,7 +30,7 @@ class Attachments:
         self._claims_at: dict[int, dict[str, int]] = {}
         self._inline_at: dict[int, dict[str, int]] = {}
         self._seen = (-1, -1)
-        self._attached: dict[Handle, dict[int, int]] = {}
+        self._attached: dict[VolumeHandle, dict[int, int]] = {}
         self._counts: dict[str, Scores] = {}
         self._limits: dict[str, Scores] = {}
 
@@ -70,12 +70,12 @@ class Attachments:
         self._refresh()
         return self._column(driver)
 
-    def rows_with(self, handle: Handle) -> list[int]:
+    def rows_with(self, handle: VolumeHandle) -> list[int]:
         """Return the rows that have a volume attached."""
         self._refresh()
         return list(self._attached.get(handle, ()))
 
-    def uses(self, handle: Handle, rows: Rows) -> Scores:
+    def uses(self, handle: VolumeHandle, rows: Rows) -> Scores:
         """Return by how many claims of pods a volume is in use at each of the rows."""
         self._refresh()
         at = self._attached.get(handle, {})

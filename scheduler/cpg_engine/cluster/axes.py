@@ -22,7 +22,7 @@ Scores = NDArray[np.int64]
 CPU, MEMORY, STORAGE, PODS = 0, 1, 2, 3
 BASE = ("cpu", "memory", "ephemeral-storage", "pods")
 
-LARGEST = 2**50
+MAX_AMOUNT = 2**50
 """Amounts stop here: a pebibyte. A hundredfold of one fits int64, and so do eight thousand of them, be it as pods of
 one node or as nodes of one domain."""
 
@@ -48,7 +48,7 @@ class ResourceAxis(Struct, frozen=True, dict=True):
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
-        """Return amounts as a row; every name must be on the axis, and no amount above ``LARGEST``."""
+        """Return amounts as a row; every name must be on the axis, and no amount above ``MAX_AMOUNT``."""
         row = np.zeros(self.size, dtype=np.int64)
         for name, amount in amounts.items():
             row[self.places[name]] = amount

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cpg_api.core.node import ContainerImage
-from cpg_engine.cluster.axes import LARGEST, Scores
+from cpg_engine.cluster.axes import MAX_AMOUNT, Scores
 
 Found = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The codes of the images of one node, and their sizes."""
@@ -32,7 +32,7 @@ class Images:
         for image in images or ():
             for name in image.names or ():
                 code = self._code_of.setdefault(name, len(self._code_of))
-                sizes.setdefault(code, min(max(image.size_bytes, 0), LARGEST))
+                sizes.setdefault(code, min(max(image.size_bytes, 0), MAX_AMOUNT))
         if sizes:
             self._found[row] = (np.array(list(sizes), dtype=np.int32), np.array(list(sizes.values()), dtype=np.int64))
         elif self._found.pop(row, None) is None:

@@ -31,7 +31,7 @@ from cpg_engine.cluster.pod_classes import PodClass, signature
 from cpg_engine.cluster.pod_index import PodIndex
 from cpg_engine.cluster.pod_relations import asked_labels
 from cpg_engine.cluster.requests import node_amounts, pod_requests
-from cpg_engine.cluster.storage import Storage
+from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volume_allocator import VolumeAllocator
 
 NO_ROW = -1
@@ -86,7 +86,7 @@ class Ledger:
         self.node_problems: dict[str, tuple[Problem, ...]] = {}
         self.pod_index = PodIndex(self.cluster)
         self.tallies: tuple[Tally, ...] = (self.pod_index, *tallies)
-        self.storage = Storage()
+        self.storage = StorageCatalog()
         self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
         self.allocators = Allocators((self.volume_allocator,))
         self.attachments = Attachments(self.storage, self.cluster)
@@ -306,4 +306,4 @@ class Ledger:
         self.allocatable, self.used = np.pad(self.allocatable, longer), np.pad(self.used, longer)
         self.scored = np.pad(self.scored, longer)
         self.changed_at = np.pad(self.changed_at, (0, more))
-        self.pod_index.forget_answers()
+        self.pod_index.clear_cache()

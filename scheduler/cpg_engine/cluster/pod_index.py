@@ -25,9 +25,9 @@ from cpg_engine.cluster.pod_relations import PortNumber
 Counts = NDArray[np.int32]
 """One number per row."""
 
-KEPT = 128
+MAX_CACHED_QUERIES = 128
 """Answers kept; at 20,000 nodes they take 10 MB."""
-KEPT_PER_KEY = 4
+MAX_CACHED_QUERIES_PER_KEY = 4
 """Answers kept on top of that for each key that nodes have labels with: whoever looks at others asks so much about its
 domains, and were they not all kept until it looks again, none would be."""
 
@@ -42,7 +42,7 @@ Key = TypeVar("Key", bound=Hashable)
 class PodCountQuery(Hashable, Protocol):
     """What is to be counted."""
 
-    def among(self, pod_index: "PodIndex") -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: "PodIndex") -> Iterable[PodClass]:
         """Return the classes that may have a weight; others need not be asked about."""
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
@@ -56,7 +56,7 @@ class PodIndex:
         """Start without pods."""
         self.namespaces: dict[str, Labels] = {}
         self.namespaces_version = 0
-        self.carriers: Classes = {}
+        self.classes_with_terms: Classes = {}
         self.nominated = 0
         """Of how many classes of nominated pods somebody is somewhere."""
         self._labelled: dict[Label, Classes] = {}
@@ -76,7 +76,7 @@ class PodIndex:
         """Return the classes with a label, all for None."""
         return self._rows if label is None else self._labelled.get(label, ())
 
-    def asking_for(self, pod_class: PodClass) -> Classes:
+    def possible_selectors_of(self, pod_class: PodClass) -> Classes:
         """Return the classes that may mean this one with their terms."""
         found = dict(self._asking.get(None, ()))
         for label in pod_class.labels.items():
@@ -92,7 +92,7 @@ class PodIndex:
         answer = self._answers.get(question)
         if answer is None:
             answer = self._answers[question] = self._counted(question)
-            if len(self._answers) > KEPT + KEPT_PER_KEY * len(self._cluster.label_keys):
+            if len(self._answers) > MAX_CACHED_QUERIES + MAX_CACHED_QUERIES_PER_KEY * len(self._cluster.label_keys):
                 self._answers.popitem(last=False)
             self._effects.clear()
         else:
@@ -114,7 +114,7 @@ class PodIndex:
                 self._dismiss(pod_class)
         effects = self._effects.get(pod_class)
         if effects is None:
-            if len(self._effects) > 2 * len(self._rows) + KEPT:
+            if len(self._effects) > 2 * len(self._rows) + MAX_CACHED_QUERIES:
                 self._effects.clear()
             effects = self._effects[pod_class] = self._affected(pod_class)
         for answer, weight in effects:
@@ -138,16 +138,16 @@ class PodIndex:
         else:
             self.namespaces[name] = labels
         self.namespaces_version += 1
-        self.forget_answers()
+        self.clear_cache()
 
-    def forget_answers(self) -> None:
+    def clear_cache(self) -> None:
         """Derive everything anew when it is next asked for: rows have been added, or selectors select others."""
         self._answers.clear()
         self._effects.clear()
 
     def _counted(self, question: PodCountQuery) -> Counts:
         answer = np.zeros(self._cluster.size, dtype=np.int32)
-        for pod_class in question.among(self):
+        for pod_class in question.relevant_classes(self):
             weight = question.weight(pod_class, self.namespaces)
             if weight:
                 for row, number in self._rows[pod_class].items():
@@ -165,7 +165,7 @@ class PodIndex:
         for number in pod_class.relations.addresses:
             self._taking.setdefault(number, {})[pod_class] = None
         if pod_class.relations.terms:
-            self.carriers[pod_class] = None
+            self.classes_with_terms[pod_class] = None
             for asked in pod_class.relations.terms.needed_labels:
                 self._asking.setdefault(asked, {})[pod_class] = None
 
@@ -177,7 +177,7 @@ class PodIndex:
         for number in pod_class.relations.addresses:
             _drop(self._taking, number, pod_class)
         if pod_class.relations.terms:
-            del self.carriers[pod_class]
+            del self.classes_with_terms[pod_class]
             for asked in pod_class.relations.terms.needed_labels:
                 _drop(self._asking, asked, pod_class)
 

@@ -28,9 +28,9 @@ from cpg_api.selectors import LabelMatcher, Labels
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the word for all addresses of a node; nothing is bound here
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HONOR = "Honor"
-LARGEST_WEIGHT = 100
-LARGEST_SKEW = 2**31 - 1
-EVERYBODY = LabelMatcher()
+MAX_WEIGHT = 100
+MAX_SKEW = 2**31 - 1
+MATCH_ALL = LabelMatcher()
 NO_LABELS: Labels = {}
 
 T = TypeVar("T")
@@ -56,12 +56,12 @@ def by_number(ports: Iterable[HostPort]) -> dict[PortNumber, AbstractSet[str]]:
     return dict(found)
 
 
-def clash(some: AbstractSet[str], others: AbstractSet[str]) -> bool:
+def ports_conflict(some: AbstractSet[str], others: AbstractSet[str]) -> bool:
     """Tell whether no node can give a port at these addresses and at those: all addresses include each of them."""
     return ANY_ADDRESS in some or ANY_ADDRESS in others or not some.isdisjoint(others)
 
 
-class PodTerm(Struct, frozen=True, cache_hash=True):
+class AffinityTerm(Struct, frozen=True, cache_hash=True):
     """Some pods, and the label of nodes whose values are the domains in which to meet or to avoid them."""
 
     key: str
@@ -76,7 +76,7 @@ class PodTerm(Struct, frozen=True, cache_hash=True):
         return self.labels.matches(labels)
 
 
-def needed_label(matcher: LabelMatcher) -> tuple[str, str] | None:
+def required_label(matcher: LabelMatcher) -> tuple[str, str] | None:
     """Return a label that whatever the selector selects must have, if it is as simple as that."""
     if matcher.equal:
         return matcher.equal[0]
@@ -87,39 +87,39 @@ def needed_label(matcher: LabelMatcher) -> tuple[str, str] | None:
     return None
 
 
-class PodTerms(Struct, frozen=True, dict=True):
+class AffinityTerms(Struct, frozen=True, dict=True):
     """The affinities of a pod to pods: whom it needs near, whom it must not be near, and whom it (dis)likes.
 
     There may be a thousand of them, so they can be had by their keys, too.
     """
 
-    needs: tuple[PodTerm, ...] = ()
-    avoids: tuple[PodTerm, ...] = ()
-    likes: tuple[tuple[int, PodTerm], ...] = ()
+    required: tuple[AffinityTerm, ...] = ()
+    required_anti: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[tuple[int, AffinityTerm], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.needs or self.avoids or self.likes)
+        return bool(self.required or self.required_anti or self.preferred)
 
     @cached_property
-    def needs_by_key(self) -> Mapping[str, tuple[PodTerm, ...]]:
+    def required_by_key(self) -> Mapping[str, tuple[AffinityTerm, ...]]:
         """Return whom it needs near in the domains of each label."""
-        return _grouped((term.key, term) for term in self.needs)
+        return _grouped((term.key, term) for term in self.required)
 
     @cached_property
-    def avoids_by_key(self) -> Mapping[str, tuple[PodTerm, ...]]:
+    def required_anti_by_key(self) -> Mapping[str, tuple[AffinityTerm, ...]]:
         """Return whom it avoids in the domains of each label."""
-        return _grouped((term.key, term) for term in self.avoids)
+        return _grouped((term.key, term) for term in self.required_anti)
 
     @cached_property
-    def likes_by_key(self) -> Mapping[str, tuple[tuple[int, PodTerm], ...]]:
+    def preferred_by_key(self) -> Mapping[str, tuple[tuple[int, AffinityTerm], ...]]:
         """Return whom it (dis)likes in the domains of each label, and how much."""
-        return _grouped((term.key, (weight, term)) for weight, term in self.likes)
+        return _grouped((term.key, (weight, term)) for weight, term in self.preferred)
 
     @cached_property
     def needed_labels(self) -> frozenset[tuple[str, str] | None]:
         """Return labels, one of which a pod must have to be meant by any of the terms; None stands for any pod."""
-        terms = (*self.needs, *self.avoids, *(term for _, term in self.likes))
-        return frozenset(needed_label(term.labels) for term in terms)
+        terms = (*self.required, *self.required_anti, *(term for _, term in self.preferred))
+        return frozenset(required_label(term.labels) for term in terms)
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
@@ -151,7 +151,7 @@ class Relations(Struct, frozen=True, dict=True):
     """All that a pod asks of other pods, and what in it makes no sense."""
 
     ports: frozenset[HostPort] = frozenset()
-    terms: PodTerms = PodTerms()
+    terms: AffinityTerms = AffinityTerms()
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -223,10 +223,10 @@ def _listed(affinity: PodAffinity | None, path: str, *, anti: bool) -> Iterator[
         yield _RawTerm(f"{path}.preferred[{index}]", anti, weighted.weight, weighted.pod_affinity_term)
 
 
-def _terms(pod: Pod, labels: Labels, problems: list[Problem]) -> PodTerms:
-    needs: list[PodTerm] = []
-    avoids: list[PodTerm] = []
-    likes: list[tuple[int, PodTerm]] = []
+def _terms(pod: Pod, labels: Labels, problems: list[Problem]) -> AffinityTerms:
+    needs: list[AffinityTerm] = []
+    avoids: list[AffinityTerm] = []
+    likes: list[tuple[int, AffinityTerm]] = []
     for raw in _raw_terms(pod.spec):
         term = _term(raw.term, pod.metadata.namespace, labels, raw.path)
         wrong = tuple(_term_problems(raw, term))
@@ -237,13 +237,13 @@ def _terms(pod: Pod, labels: Labels, problems: list[Problem]) -> PodTerms:
             likes.append((-raw.weight if raw.anti else raw.weight, term))
         else:
             (avoids if raw.anti else needs).append(term)
-    return PodTerms(needs=tuple(needs), avoids=tuple(avoids), likes=tuple(likes))
+    return AffinityTerms(required=tuple(needs), required_anti=tuple(avoids), preferred=tuple(likes))
 
 
-def _term(raw: PodAffinityTerm, namespace: str, labels: Labels, path: str) -> PodTerm:
+def _term(raw: PodAffinityTerm, namespace: str, labels: Labels, path: str) -> AffinityTerm:
     """Compile a term; one that names no namespaces in either way means the pod's own."""
     everything_unsaid = not raw.namespaces and raw.namespace_selector is None
-    return PodTerm(
+    return AffinityTerm(
         key=raw.topology_key,
         labels=LabelMatcher.compile(_with_label_keys(raw, labels), f"{path}.labelSelector"),
         namespaces=frozenset((namespace,) if everything_unsaid else raw.namespaces or ()),
@@ -268,11 +268,11 @@ def _narrowed(selector: LabelSelector, keys: Iterable[str], operator: str, label
     return replace(selector, match_expressions=(*(selector.match_expressions or ()), *more))
 
 
-def _term_problems(raw: _RawTerm, term: PodTerm) -> Iterator[Problem]:
+def _term_problems(raw: _RawTerm, term: AffinityTerm) -> Iterator[Problem]:
     if not term.key:
         yield Problem(f"{raw.path}.topologyKey", "A term needs the key of a node label.")
-    if raw.weight is not None and not 1 <= raw.weight <= LARGEST_WEIGHT:
-        yield Problem(f"{raw.path}.weight", f"{raw.weight} is not between 1 and {LARGEST_WEIGHT}.")
+    if raw.weight is not None and not 1 <= raw.weight <= MAX_WEIGHT:
+        yield Problem(f"{raw.path}.weight", f"{raw.weight} is not between 1 and {MAX_WEIGHT}.")
     yield from term.labels.problems
     yield from term.namespace_labels.problems
 
@@ -292,7 +292,7 @@ def _spread(spec: PodSpec, labels: Labels, problems: list[Problem]) -> Iterator[
                 max_skew=raw.max_skew,
                 min_domains=1 if raw.min_domains is None else raw.min_domains,
                 hard=raw.when_unsatisfiable == HARD,
-                counted=LabelMatcher(matches_nothing=True) if matcher == EVERYBODY else matcher,
+                counted=LabelMatcher(matches_nothing=True) if matcher == MATCH_ALL else matcher,
                 own=int(matcher.matches(labels)),
                 honors_affinity=raw.node_affinity_policy in (None, HONOR),
                 honors_taints=raw.node_taints_policy == HONOR,
@@ -302,7 +302,7 @@ def _spread(spec: PodSpec, labels: Labels, problems: list[Problem]) -> Iterator[
 def _spread_problems(raw: TopologySpreadConstraint, path: str) -> Iterator[Problem]:
     if not raw.topology_key:
         yield Problem(f"{path}.topologyKey", "A constraint needs the key of a node label.")
-    if not 1 <= raw.max_skew <= LARGEST_SKEW:
-        yield Problem(f"{path}.maxSkew", f"{raw.max_skew} is not between 1 and {LARGEST_SKEW}.")
+    if not 1 <= raw.max_skew <= MAX_SKEW:
+        yield Problem(f"{path}.maxSkew", f"{raw.max_skew} is not between 1 and {MAX_SKEW}.")
     if raw.when_unsatisfiable not in (HARD, SOFT):
         yield Problem(f"{path}.whenUnsatisfiable", f"{quote(raw.when_unsatisfiable)} is not {HARD} or {SOFT}.")

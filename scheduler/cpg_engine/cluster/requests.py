@@ -11,7 +11,7 @@ Four differences: what is finer than the unit is rounded up container by contain
 ``allocatedResources`` and ``resources`` in the status of the pod as a whole are not looked at, those of its
 containers say the same; a pod that asks for something as a whole is scored with the defaults for every container that
 asks for nothing, which kube-scheduler does before the pod is bound, but not after; and all amounts stop at
-``LARGEST``. A pod that asks for that much fits no node, as no node has more than one less.
+``MAX_AMOUNT``. A pod that asks for that much fits no node, as no node has more than one less.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from cpg_api.core.pod import Container, ContainerStatus, Pod
 from cpg_api.core.resources import ResourceList
 from cpg_api.problems import Problem
 from cpg_api.quantity import QuantityError, amount, require_not_negative
-from cpg_engine.cluster.axes import LARGEST
+from cpg_engine.cluster.axes import MAX_AMOUNT
 
 SCORED_CPU = 100
 SCORED_MEMORY = 200 * 2**20
@@ -51,7 +51,7 @@ def pod_requests(pod: Pod, *, scored: bool = False) -> dict[str, int]:
         total.update((name, number) for name, number in whole.items() if _is_for_whole_pods(name))
     _add(total, _amounts(pod.spec.overhead, "spec.overhead"))
     total["pods"] = 1
-    return {name: min(number, LARGEST) for name, number in total.items()}
+    return {name: min(number, MAX_AMOUNT) for name, number in total.items()}
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
@@ -148,7 +148,7 @@ def node_amounts(allocatable: ResourceList | None) -> tuple[dict[str, int], tupl
     problems: list[Problem] = []
     for name, quantity in _sorted(allocatable):
         try:
-            found[name] = min(max(amount(name, quantity), 0), LARGEST - 1)
+            found[name] = min(max(amount(name, quantity), 0), MAX_AMOUNT - 1)
         except QuantityError as error:
             problems.append(Problem(f"status.allocatable[{name}]", str(error)))
     return found, tuple(problems)

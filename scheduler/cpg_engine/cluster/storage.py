@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_engine.cluster.volumes import (
-    EXCLUSIVE,
-    Claim,
+    READ_WRITE_ONCE_POD,
+    ClaimInfo,
     ClaimUse,
-    Handle,
     PodVolumes,
-    Provisioning,
-    Volume,
+    StorageClassInfo,
+    VolumeHandle,
+    VolumeInfo,
     claim_key,
 )
 
@@ -34,7 +34,7 @@ class NodeDriver(Struct, frozen=True):
     keys: tuple[str, ...]
 
 
-class Resolved(Struct, frozen=True):
+class ResolvedVolumes(Struct, frozen=True):
     """What the catalogue makes of a pod's volumes.
 
     Either ``problem`` says why the pod has to wait; or its claims are bound to ``bound``, or ``late``: to be bound
@@ -42,27 +42,27 @@ class Resolved(Struct, frozen=True):
     """
 
     problem: str = ""
-    bound: tuple[Volume, ...] = ()
-    late: tuple[Claim, ...] = ()
+    bound: tuple[VolumeInfo, ...] = ()
+    delayed: tuple[ClaimInfo, ...] = ()
     exclusive: tuple[str, ...] = ()
-    handles: frozenset[Handle] = frozenset()
+    handles: frozenset[VolumeHandle] = frozenset()
 
 
-class Storage:
+class StorageCatalog:
     """All there is to know of storage, by name."""
 
     def __init__(self) -> None:
         """Start with an empty catalogue."""
         self.version = 0
-        self.claims: dict[str, Claim] = {}
-        self.volumes: dict[str, Volume] = {}
-        self.classes: dict[str, Provisioning] = {}
+        self.claims: dict[str, ClaimInfo] = {}
+        self.volumes: dict[str, VolumeInfo] = {}
+        self.classes: dict[str, StorageClassInfo] = {}
         self.drivers: dict[str, dict[str, NodeDriver]] = {}
-        self._resolved: dict[PodVolumes, Resolved] = {}
+        self._resolved: dict[PodVolumes, ResolvedVolumes] = {}
 
     def put_claim(self, claim: PersistentVolumeClaim) -> None:
         """Add a claim or take its new state."""
-        compiled = Claim.compile(claim)
+        compiled = ClaimInfo.compile(claim)
         self._put(self.claims, compiled.key, compiled)
 
     def remove_claim(self, namespace: str, name: str) -> None:
@@ -71,7 +71,7 @@ class Storage:
 
     def put_volume(self, volume: PersistentVolume) -> None:
         """Add a volume or take its new state."""
-        self._put(self.volumes, volume.metadata.name, Volume.compile(volume))
+        self._put(self.volumes, volume.metadata.name, VolumeInfo.compile(volume))
 
     def remove_volume(self, name: str) -> None:
         """Forget a volume."""
@@ -79,7 +79,7 @@ class Storage:
 
     def put_class(self, found: StorageClass) -> None:
         """Add a storage class or take its new state."""
-        self._put(self.classes, found.metadata.name, Provisioning.compile(found))
+        self._put(self.classes, found.metadata.name, StorageClassInfo.compile(found))
 
     def remove_class(self, name: str) -> None:
         """Forget a storage class."""
@@ -98,14 +98,14 @@ class Storage:
         """Forget what the CSI drivers said of a node."""
         self._remove(self.drivers, name)
 
-    def resolve(self, volumes: PodVolumes) -> Resolved:
+    def resolve(self, volumes: PodVolumes) -> ResolvedVolumes:
         """Return what the catalogue makes of a pod's volumes at present."""
         found = self._resolved.get(volumes)
         if found is None:
             found = self._resolved[volumes] = self._resolve(volumes)
         return found
 
-    def handle_of(self, key: str) -> Handle | None:
+    def handle_of(self, key: str) -> VolumeHandle | None:
         """Return what a claim attaches to the node of its pod, or None where no CSI driver is concerned.
 
         A volume that is not there yet counts with the driver that would make it.
@@ -117,7 +117,7 @@ class Storage:
         if volume is not None:
             return volume.handle
         found = self.classes.get(claim.shape.storage_class)
-        return Handle(found.provisioner, key, made=False) if found is not None and found.provisioner else None
+        return VolumeHandle(found.provisioner, key, made=False) if found is not None and found.provisioner else None
 
     def _put(self, table: dict[str, Compiled], key: str, found: Compiled) -> None:
         if table.get(key) != found:
@@ -132,31 +132,31 @@ class Storage:
         self.version += 1
         self._resolved.clear()
 
-    def _resolve(self, volumes: PodVolumes) -> Resolved:
+    def _resolve(self, volumes: PodVolumes) -> ResolvedVolumes:
         problems = [self._problem(volumes.namespace, use) for use in volumes.claims]
         problem = next((found for found in problems if found), "")
         if problem:
-            return Resolved(problem=problem)
+            return ResolvedVolumes(problem=problem)
         claims = {key: self.claims[key] for key in sorted(volumes.keys)}
-        open_claims = [claim for claim in claims.values() if not claim.bound]
+        open_claims = [claim for claim in claims.values() if not claim.is_bound]
         if not all(self._waits(claim) for claim in open_claims):
-            return Resolved(problem="pod has unbound immediate PersistentVolumeClaims")
-        bound = [claim.volume_name for claim in claims.values() if claim.bound]
+            return ResolvedVolumes(problem="pod has unbound immediate PersistentVolumeClaims")
+        bound = [claim.volume_name for claim in claims.values() if claim.is_bound]
         for name in bound:
             if name not in self.volumes:
-                return Resolved(problem=f'persistentvolume "{name}" not found')
+                return ResolvedVolumes(problem=f'persistentvolume "{name}" not found')
         handles = (self.handle_of(key) for key in claims)
-        return Resolved(
+        return ResolvedVolumes(
             bound=tuple(self.volumes[name] for name in bound),
-            late=tuple(sorted(open_claims, key=lambda claim: (claim.shape.size, claim.key))),
-            exclusive=tuple(key for key, claim in claims.items() if EXCLUSIVE in claim.shape.modes),
+            delayed=tuple(sorted(open_claims, key=lambda claim: (claim.shape.size, claim.key))),
+            exclusive=tuple(key for key, claim in claims.items() if READ_WRITE_ONCE_POD in claim.shape.modes),
             handles=frozenset(handle for handle in handles if handle is not None),
         )
 
-    def _waits(self, claim: Claim) -> bool:
+    def _waits(self, claim: ClaimInfo) -> bool:
         """Tell whether an unbound claim is to be bound when its pod has a node."""
         found = self.classes.get(claim.shape.storage_class)
-        return found is not None and found.late and not claim.volume_name
+        return found is not None and found.is_delayed and not claim.volume_name
 
     def _problem(self, namespace: str, use: ClaimUse) -> str:
         """Say why a pod cannot use a claim, in kube-scheduler's words."""
@@ -166,9 +166,9 @@ class Storage:
             if use.owner is not None:
                 return f"waiting for ephemeral volume controller to create the {named}"
             return f"{named} not found"
-        if claim.lost:
+        if claim.is_lost:
             return f'{named} bound to non-existent persistentvolume "{claim.volume_name}"'
-        if claim.leaving:
+        if claim.is_deleting:
             return f"{named} is being deleted"
         if use.owner is not None and use.owner not in claim.controllers:
             return f"PVC {claim.key} was not created for the pod (pod is not owner)"

@@ -18,29 +18,29 @@ import numpy as np
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.storage import Storage
-from cpg_engine.cluster.volume_reach import NO_ROWS, Reach
-from cpg_engine.cluster.volumes import SHARED, Claim, PodVolumes, Shape, Volume
+from cpg_engine.cluster.storage import StorageCatalog
+from cpg_engine.cluster.volume_reach import NO_ROWS, VolumeReach
+from cpg_engine.cluster.volumes import MULTI_NODE_MODES, ClaimInfo, PodVolumes, VolumeInfo, VolumeRequirements
 from cpg_engine.decisions import VolumeAllocation
 
 
-class Pool:
+class VolumePool:
     """The volumes that claims of one shape may have, the smallest first; ``free`` counts by node those still to be had.
 
     Volumes with the same node affinity stand together, so that what is kept by node is a few groups, not all volumes.
     """
 
-    def __init__(self, volumes: Iterable[Volume], reach: Reach, taken: set[str], rows: int) -> None:
+    def __init__(self, volumes: Iterable[VolumeInfo], reach: VolumeReach, taken: set[str], rows: int) -> None:
         """Count the volumes that nobody has taken."""
         self.free: Scores = np.zeros(rows, dtype=np.int64)
         self._reach = reach
-        self._volumes: dict[str, Volume] = {}
+        self._volumes: dict[str, VolumeInfo] = {}
         self._groups: dict[int, list[str]] = {}
         self._groups_at: dict[int, list[int]] = {}
         group_of: dict[object, int] = {}
         for volume in sorted(volumes, key=_size):
             self._volumes[volume.name] = volume
-            group = group_of.setdefault(volume.reach, len(group_of))
+            group = group_of.setdefault(volume.node_affinity, len(group_of))
             if group not in self._groups:
                 self._groups[group] = []
                 for row in reach.rows(volume).tolist():
@@ -53,7 +53,7 @@ class Pool:
         """Return what tells nodes apart: those of which it is the same can have the same volumes."""
         return tuple(self._groups_at.get(row, ()))
 
-    def first(self, row: int, taken: set[str]) -> Volume | None:
+    def first(self, row: int, taken: set[str]) -> VolumeInfo | None:
         """Return the smallest volume to be had at a node."""
         found = [
             self._volumes[name]
@@ -72,17 +72,17 @@ class Pool:
 class VolumeAllocator:
     """Reserves volumes for the claims of pods, or where one is to be provisioned."""
 
-    def __init__(self, storage: Storage, cluster: NodeColumns) -> None:
+    def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
         """Start with no choice made."""
-        self.reach = Reach(cluster)
+        self.reach = VolumeReach(cluster)
         self.chosen: dict[str, VolumeAllocation] = {}
         self._taken: set[str] = set()
         self._storage = storage
         self._cluster = cluster
         self._seen = (-1, -1)
-        self._pools: dict[Shape, Pool] = {}
-        self._by_class: dict[str, list[Volume]] = {}
-        self._aside: dict[str, list[Volume]] = {}
+        self._pools: dict[VolumeRequirements, VolumePool] = {}
+        self._by_class: dict[str, list[VolumeInfo]] = {}
+        self._aside: dict[str, list[VolumeInfo]] = {}
 
     kind = VolumeAllocation
 
@@ -107,7 +107,7 @@ class VolumeAllocator:
     def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[VolumeAllocation, ...]:
         """Reserve for claims that have no allocation yet, for one pod at each row; return what is new."""
         volumes = pod_class.volumes
-        if volumes is None or not self._storage.resolve(volumes).late:
+        if volumes is None or not self._storage.resolve(volumes).delayed:
             return ()
         made: list[VolumeAllocation] = []
         for row in rows.tolist():
@@ -126,11 +126,11 @@ class VolumeAllocator:
         if pod_class.volumes is None:
             return ()
         self._refresh()
-        late = self._storage.resolve(pod_class.volumes).late
+        late = self._storage.resolve(pod_class.volumes).delayed
         standing = [self.chosen[claim.key] for claim in late if claim.key in self.chosen]
         return tuple(sorted([*standing, *self._proposed(pod_class.volumes, row)], key=lambda found: found.claim))
 
-    def room_for(self, claims: Sequence[Claim]) -> Flags:
+    def room_for(self, claims: Sequence[ClaimInfo]) -> Flags:
         """Tell for every row whether all of these claims can be bound for a pod there."""
         self._refresh()
         answer = np.ones(self._cluster.size, dtype=np.bool_)
@@ -144,7 +144,7 @@ class VolumeAllocator:
             self._share_out(tuple(group), answer)
         return answer
 
-    def _share_out(self, rivals: Sequence[Claim], answer: Flags) -> None:
+    def _share_out(self, rivals: Sequence[ClaimInfo], answer: Flags) -> None:
         """Take out the rows where claims of one pod, each of which has a volume by itself, have not one each.
 
         Claims that differ in size alone are easy: what fits the larger fits the smaller, so it is enough to count.
@@ -165,7 +165,7 @@ class VolumeAllocator:
                 known[key] = len(self._propose(rivals, row)) == len(rivals)
             answer[row] = known[key]
 
-    def _open_to(self, claim: Claim) -> Flags:
+    def _open_to(self, claim: ClaimInfo) -> Flags:
         """Tell for every row whether a claim can be bound, or is going to be, for a pod there."""
         answer = np.zeros(self._cluster.size, dtype=np.bool_)
         choice = self.chosen.get(claim.key)
@@ -184,7 +184,7 @@ class VolumeAllocator:
         answer[self._made_at(claim)] = True
         return answer
 
-    def _around(self, claim: Claim, node: str) -> Rows:
+    def _around(self, claim: ClaimInfo, node: str) -> Rows:
         """Return the nodes that will reach a volume made for a pod at a node.
 
         That is the node itself; and where the claim may be used from several, those that the driver cannot tell from
@@ -192,21 +192,21 @@ class VolumeAllocator:
         """
         row = self._cluster.row_of.get(node)
         provisioning = self._storage.classes.get(claim.shape.storage_class)
-        if row is None or provisioning is None or row not in self.reach.made_at(provisioning):
+        if row is None or provisioning is None or row not in self.reach.provisionable_rows(provisioning):
             return NO_ROWS
         driver = self._storage.drivers.get(node, {}).get(provisioning.provisioner)
-        if driver is None or not claim.shape.modes & SHARED:
+        if driver is None or not claim.shape.modes & MULTI_NODE_MODES:
             return np.array([row], dtype=np.intp)
         return self.reach.alike(row, driver.keys)
 
-    def _undecided(self, claims: Iterable[Claim]) -> list[Claim]:
+    def _undecided(self, claims: Iterable[ClaimInfo]) -> list[ClaimInfo]:
         return [claim for claim in claims if claim.key not in self.chosen and claim.selected_node is None]
 
     def _proposed(self, volumes: PodVolumes, row: int) -> list[VolumeAllocation]:
         self._refresh()
-        return self._propose(self._undecided(self._storage.resolve(volumes).late), row)
+        return self._propose(self._undecided(self._storage.resolve(volumes).delayed), row)
 
-    def _propose(self, claims: Sequence[Claim], row: int) -> list[VolumeAllocation]:
+    def _propose(self, claims: Sequence[ClaimInfo], row: int) -> list[VolumeAllocation]:
         """Return choices for claims, the smallest first; a claim for which there is none is left out."""
         node = self._cluster.name(row)
         taken = set(self._taken) if len(claims) > 1 else self._taken
@@ -221,16 +221,16 @@ class VolumeAllocator:
                 found.append(VolumeAllocation(claim=claim.key, volume=None, node=node))
         return found
 
-    def _volume_for(self, claim: Claim, row: int, taken: set[str]) -> Volume | None:
+    def _volume_for(self, claim: ClaimInfo, row: int, taken: set[str]) -> VolumeInfo | None:
         own = self._own(claim)
         if own is None:
             return self._pool(claim.shape).first(row, taken)
         return own if row in self.reach.rows(own) else None
 
-    def _made_at(self, claim: Claim) -> Rows:
-        return self.reach.made_at(self._storage.classes.get(claim.shape.storage_class))
+    def _made_at(self, claim: ClaimInfo) -> Rows:
+        return self.reach.provisionable_rows(self._storage.classes.get(claim.shape.storage_class))
 
-    def _own(self, claim: Claim) -> Volume | None:
+    def _own(self, claim: ClaimInfo) -> VolumeInfo | None:
         """Return the volume that was set aside for a claim: it has that one or a new one."""
         shape = claim.shape
         found = [
@@ -240,11 +240,11 @@ class VolumeAllocator:
         ]
         return min(found, key=_size, default=None)
 
-    def _pool(self, shape: Shape) -> Pool:
+    def _pool(self, shape: VolumeRequirements) -> VolumePool:
         found = self._pools.get(shape)
         if found is None:
             fitting = (volume for volume in self._by_class.get(shape.storage_class, ()) if volume.fits(shape))
-            found = self._pools[shape] = Pool(fitting, self.reach, self._taken, self._cluster.size)
+            found = self._pools[shape] = VolumePool(fitting, self.reach, self._taken, self._cluster.size)
         return found
 
     def _take(self, choice: VolumeAllocation) -> None:
@@ -285,8 +285,8 @@ class VolumeAllocator:
         if choice.volume is None:
             return claim.selected_node is None
         volume = self._storage.volumes.get(choice.volume)
-        return volume is not None and not volume.leaving and (volume.claim is None or volume.is_for(claim))
+        return volume is not None and not volume.is_deleting and (volume.claim is None or volume.is_for(claim))
 
 
-def _size(volume: Volume) -> tuple[int, str]:
+def _size(volume: VolumeInfo) -> tuple[int, str]:
     return volume.capacity, volume.name

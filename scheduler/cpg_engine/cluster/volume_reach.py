@@ -12,12 +12,12 @@ from cpg_api.selectors import Expression, NodeMatcher, NodeTermMatcher
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import ABSENT, NodeColumns
-from cpg_engine.cluster.volumes import ZONE_KEYS, Provisioning, Volume
+from cpg_engine.cluster.volumes import ZONE_KEYS, StorageClassInfo, VolumeInfo
 
 NO_ROWS: Rows = np.zeros(0, dtype=np.intp)
 
 
-class Reach:
+class VolumeReach:
     """The rows of node affinities and of topologies of storage classes."""
 
     def __init__(self, cluster: NodeColumns) -> None:
@@ -29,29 +29,29 @@ class Reach:
         self._places: dict[tuple[tuple[Expression, ...], ...], Rows] = {}
         self._sorted: dict[str, tuple[Rows, NDArray[np.int32]]] = {}
 
-    def rows(self, volume: Volume) -> Rows:
+    def rows(self, volume: VolumeInfo) -> Rows:
         """Return the nodes that can reach a volume."""
         self._refresh()
-        if volume.reach is None:
+        if volume.node_affinity is None:
             return self._everything
-        found = self._rows.get(volume.reach)
+        found = self._rows.get(volume.node_affinity)
         if found is None:
             # Here kube-scheduler looks at labels alone: a term's fields hold everywhere.
-            pieces = [self._term(replace(term, fields=())) for term in volume.reach.terms]
-            found = self._rows[volume.reach] = _union(pieces)
+            pieces = [self._term(replace(term, fields=())) for term in volume.node_affinity.terms]
+            found = self._rows[volume.node_affinity] = _union(pieces)
         return found
 
-    def made_at(self, provisioning: Provisioning | None) -> Rows:
+    def provisionable_rows(self, provisioning: StorageClassInfo | None) -> Rows:
         """Return the nodes at which a storage class can make volumes."""
         self._refresh()
-        if provisioning is None or not provisioning.makes:
+        if provisioning is None or not provisioning.can_provision:
             return NO_ROWS
-        if provisioning.places is None:
+        if provisioning.allowed_topologies is None:
             return self._everything
-        found = self._places.get(provisioning.places)
+        found = self._places.get(provisioning.allowed_topologies)
         if found is None:
-            pieces = [self._term(NodeTermMatcher(expressions=term)) for term in provisioning.places]
-            found = self._places[provisioning.places] = _union(pieces)
+            pieces = [self._term(NodeTermMatcher(expressions=term)) for term in provisioning.allowed_topologies]
+            found = self._places[provisioning.allowed_topologies] = _union(pieces)
         return found
 
     def alike(self, row: int, keys: tuple[str, ...]) -> Rows:
@@ -65,7 +65,7 @@ class Reach:
             rows = rows[codes[rows] == codes[row]]
         return rows
 
-    def in_zones(self, volume: Volume, rows: Rows) -> Flags:
+    def in_zones(self, volume: VolumeInfo, rows: Rows) -> Flags:
         """Tell which nodes are where a volume's labels say it is; a node that tells no zone or region is anywhere."""
         columns = {key: self._cluster.label(key) for key in ZONE_KEYS}
         somewhere = np.zeros(len(rows), dtype=np.bool_)

@@ -21,9 +21,9 @@ BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-LATE = "WaitForFirstConsumer"
-EXCLUSIVE = "ReadWriteOncePod"
-SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+MULTI_NODE_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 FILESYSTEM = "Filesystem"
 ZONE_KEYS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -76,7 +76,7 @@ def pod_volumes(pod: Pod) -> PodVolumes | None:
     return PodVolumes(pod.metadata.namespace, claims=tuple(uses), inline=tuple(sorted(inline.items())))
 
 
-class Shape(Struct, frozen=True):
+class VolumeRequirements(Struct, frozen=True):
     """What a claim asks of a volume, wherever that is."""
 
     storage_class: str
@@ -87,16 +87,16 @@ class Shape(Struct, frozen=True):
     attributes_class: str = ""
 
 
-class Claim(Struct, frozen=True):
+class ClaimInfo(Struct, frozen=True):
     """A claim; ``selected_node`` is where somebody has asked for its volume to be made."""
 
     key: str
     uid: str
-    shape: Shape
+    shape: VolumeRequirements
     volume_name: str
-    bound: bool
-    lost: bool
-    leaving: bool
+    is_bound: bool
+    is_lost: bool
+    is_deleting: bool
     selected_node: str | None
     controllers: frozenset[str]
 
@@ -107,7 +107,7 @@ class Claim(Struct, frozen=True):
         return cls(
             key=claim_key(meta.namespace, meta.name),
             uid=meta.uid,
-            shape=Shape(
+            shape=VolumeRequirements(
                 storage_class=_class_name(meta, spec),
                 size=_amount((spec.resources.requests or {}).get("storage", 0), INT64_MAX),
                 modes=frozenset(spec.access_modes or ()),
@@ -116,15 +116,15 @@ class Claim(Struct, frozen=True):
                 attributes_class=spec.volume_attributes_class_name or "",
             ),
             volume_name=spec.volume_name,
-            bound=bool(spec.volume_name) and BOUND_ANNOTATION in meta.annotations,
-            lost=claim.status.phase == "Lost",
-            leaving=meta.deletion_timestamp is not None,
+            is_bound=bool(spec.volume_name) and BOUND_ANNOTATION in meta.annotations,
+            is_lost=claim.status.phase == "Lost",
+            is_deleting=meta.deletion_timestamp is not None,
             selected_node=meta.annotations.get(NODE_ANNOTATION),
             controllers=frozenset(owner.uid for owner in meta.owner_references if owner.controller),
         )
 
 
-class Handle(Struct, frozen=True):
+class VolumeHandle(Struct, frozen=True):
     """The name by which a CSI driver knows a volume; of one that is not made yet, its claim's."""
 
     driver: str
@@ -132,7 +132,7 @@ class Handle(Struct, frozen=True):
     made: bool = True
 
 
-class Volume(Struct, frozen=True):
+class VolumeInfo(Struct, frozen=True):
     """A volume; ``reach`` is the nodes it can be reached from, or None for all of them."""
 
     name: str
@@ -140,13 +140,13 @@ class Volume(Struct, frozen=True):
     capacity: int
     modes: frozenset[str]
     volume_mode: str
-    reach: NodeMatcher | None
+    node_affinity: NodeMatcher | None
     zones: tuple[tuple[str, frozenset[str]], ...]
-    handle: Handle | None
+    handle: VolumeHandle | None
     claim: str | None
     claim_uid: str
-    available: bool
-    leaving: bool
+    is_available: bool
+    is_deleting: bool
     labels: Mapping[str, str]
     attributes_class: str
 
@@ -162,30 +162,30 @@ class Volume(Struct, frozen=True):
             capacity=_amount((spec.capacity or {}).get("storage", 0), -1),
             modes=frozenset(spec.access_modes or ()),
             volume_mode=spec.volume_mode or FILESYSTEM,
-            reach=NodeMatcher.compile(required) if required else None,
+            node_affinity=NodeMatcher.compile(required) if required else None,
             zones=tuple(_zones(meta.labels)),
-            handle=Handle(csi.driver, csi.volume_handle) if csi and csi.driver and csi.volume_handle else None,
+            handle=VolumeHandle(csi.driver, csi.volume_handle) if csi and csi.driver and csi.volume_handle else None,
             claim=claim_key(spec.claim_ref.namespace, spec.claim_ref.name) if spec.claim_ref else None,
             claim_uid=spec.claim_ref.uid if spec.claim_ref else "",
-            available=volume.status.phase == "Available",
-            leaving=meta.deletion_timestamp is not None,
+            is_available=volume.status.phase == "Available",
+            is_deleting=meta.deletion_timestamp is not None,
             labels=meta.labels,
             attributes_class=spec.volume_attributes_class_name or "",
         )
 
-    def is_for(self, claim: Claim) -> bool:
+    def is_for(self, claim: ClaimInfo) -> bool:
         """Tell whether it has been set aside for the claim."""
         return self.claim == claim.key and self.claim_uid in {"", claim.uid}
 
-    def holds(self, shape: Shape) -> bool:
+    def holds(self, shape: VolumeRequirements) -> bool:
         """Tell whether it is large enough and of the right mode, by which even a volume set aside is judged."""
-        return not self.leaving and self.capacity >= shape.size and self.volume_mode == shape.volume_mode
+        return not self.is_deleting and self.capacity >= shape.size and self.volume_mode == shape.volume_mode
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: VolumeRequirements) -> bool:
         """Tell whether anybody with this shape may have it."""
         return (
             self.claim is None
-            and self.available
+            and self.is_available
             and self.holds(shape)
             and shape.modes <= self.modes
             and shape.attributes_class == self.attributes_class
@@ -193,12 +193,12 @@ class Volume(Struct, frozen=True):
         )
 
 
-class Provisioning(Struct, frozen=True):
+class StorageClassInfo(Struct, frozen=True):
     """A storage class: when its claims are bound, and at which nodes it can make volumes, if it can at all."""
 
-    late: bool
+    is_delayed: bool
     provisioner: str
-    places: tuple[tuple[Expression, ...], ...] | None
+    allowed_topologies: tuple[tuple[Expression, ...], ...] | None
 
     @classmethod
     def compile(cls, found: StorageClass) -> Self:
@@ -210,13 +210,13 @@ class Provisioning(Struct, frozen=True):
             for term in found.allowed_topologies or ()
         )
         return cls(
-            late=found.volume_binding_mode == LATE,
+            is_delayed=found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER,
             provisioner=found.provisioner,
-            places=tuple(term for term in terms if term) if terms else None,
+            allowed_topologies=tuple(term for term in terms if term) if terms else None,
         )
 
     @property
-    def makes(self) -> bool:
+    def can_provision(self) -> bool:
         """Tell whether it can make volumes at all."""
         return self.provisioner not in {"", NO_PROVISIONER}
 

@@ -21,26 +21,26 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.pod_index import PodCountQuery, PodIndex
-from cpg_engine.cluster.pod_relations import PodTerm, needed_label
+from cpg_engine.cluster.pod_relations import AffinityTerm, required_label
 from cpg_engine.weights import Weights
 
-NEEDS_REASON = "node(s) didn't match pod affinity rules"
-AVOIDS_REASON = "node(s) didn't match pod anti-affinity rules"
-AVOIDED_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
+AFFINITY_REASON = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY_REASON = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class Needed(Struct, frozen=True, cache_hash=True):
+class RequiredAffinityQuery(Struct, frozen=True, cache_hash=True):
     """Counts who is meant by all of these terms at once: only such a pod satisfies any of them.
 
     Those that are only nominated are left out, or counted as well.
     """
 
-    terms: tuple[PodTerm, ...]
+    terms: tuple[AffinityTerm, ...]
     nominated: bool = False
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes with a label that the first term asks for."""
-        return pod_index.with_label(needed_label(self.terms[0].labels))
+        return pod_index.with_label(required_label(self.terms[0].labels))
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that are, and 0 for others."""
@@ -48,12 +48,12 @@ class Needed(Struct, frozen=True, cache_hash=True):
         return int(counts and all(selects(term, pod_class, namespaces) for term in self.terms))
 
 
-class Avoided(Struct, frozen=True, cache_hash=True):
+class AntiAffinityQuery(Struct, frozen=True, cache_hash=True):
     """Counts who is meant by any of these terms."""
 
-    terms: tuple[PodTerm, ...]
+    terms: tuple[AffinityTerm, ...]
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes with a label that one of the terms asks for."""
         return _asked_for(self.terms, pod_index)
 
@@ -62,33 +62,33 @@ class Avoided(Struct, frozen=True, cache_hash=True):
         return int(any(selects(term, pod_class, namespaces) for term in self.terms))
 
 
-class Avoiding(Struct, frozen=True):
+class ExistingAntiAffinityQuery(Struct, frozen=True):
     """Counts who must not be near the newcomer, by a term of this key."""
 
     newcomer: PodClass
     key: str
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes whose terms may mean the newcomer."""
-        return pod_index.asking_for(self.newcomer)
+        return pod_index.possible_selectors_of(self.newcomer)
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that must not, and 0 for others."""
-        terms = pod_class.relations.terms.avoids_by_key.get(self.key, ())
+        terms = pod_class.relations.terms.required_anti_by_key.get(self.key, ())
         return int(any(selects(term, self.newcomer, namespaces) for term in terms))
 
 
-class Liking(Struct, frozen=True):
+class PreferredAffinityQuery(Struct, frozen=True):
     """Adds up how much the newcomer and others like each other, by terms of this key."""
 
     newcomer: PodClass
     key: str
     hard_weight: int
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes whose terms may mean the newcomer, and those that its own may mean."""
-        found = pod_index.asking_for(self.newcomer)
-        likes = self.newcomer.relations.terms.likes_by_key.get(self.key)
+        found = pod_index.possible_selectors_of(self.newcomer)
+        likes = self.newcomer.relations.terms.preferred_by_key.get(self.key)
         if likes:
             found.update(dict.fromkeys(_asked_for([term for _, term in likes], pod_index)))
         return found
@@ -97,40 +97,40 @@ class Liking(Struct, frozen=True):
         """Return the weights of both sides' preferences; to be needed by a pod is worth something, too."""
         mine, theirs = self.newcomer.relations.terms, pod_class.relations.terms
         return (
-            _liking(mine.likes_by_key.get(self.key, ()), pod_class, namespaces)
-            + _liking(theirs.likes_by_key.get(self.key, ()), self.newcomer, namespaces)
+            _liking(mine.preferred_by_key.get(self.key, ()), pod_class, namespaces)
+            + _liking(theirs.preferred_by_key.get(self.key, ()), self.newcomer, namespaces)
             + self.hard_weight
-            * sum(selects(term, self.newcomer, namespaces) for term in theirs.needs_by_key.get(self.key, ()))
+            * sum(selects(term, self.newcomer, namespaces) for term in theirs.required_by_key.get(self.key, ()))
         )
 
 
-def selects(term: PodTerm, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> bool:
+def selects(term: AffinityTerm, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> bool:
     """Tell whether a term means the pods of a class."""
     return term.selects(pod_class.namespace, pod_class.labels, namespaces)
 
 
-def _liking(likes: Iterable[tuple[int, PodTerm]], pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
+def _liking(likes: Iterable[tuple[int, AffinityTerm]], pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
     """Return the weights of the preferences that mean a class."""
     return sum(weight for weight, term in likes if selects(term, pod_class, namespaces))
 
 
-def _asked_for(terms: Collection[PodTerm], pod_index: PodIndex) -> Iterable[PodClass]:
+def _asked_for(terms: Collection[AffinityTerm], pod_index: PodIndex) -> Iterable[PodClass]:
     """Return the classes with a label that one of the terms asks for."""
-    labels = {needed_label(term.labels): None for term in terms}
+    labels = {required_label(term.labels): None for term in terms}
     if len(labels) > 1:
         return {found: None for label in labels for found in pod_index.with_label(label)}
     return pod_index.with_label(*labels)
 
 
-class Bond(Struct, frozen=True):
+class TermKeys(Struct, frozen=True):
     """By which keys that nodes have another pod keeps a newcomer away, and makes places more or less welcome."""
 
     avoiding: frozenset[str]
     liking: frozenset[str]
 
 
-INDIFFERENT = Bond(avoiding=frozenset(), liking=frozenset())
-KEPT = 256
+NO_TERM_KEYS = TermKeys(avoiding=frozenset(), liking=frozenset())
+MAX_CACHED_CLASSES = 256
 """Classes whose bonds are remembered."""
 
 
@@ -145,7 +145,7 @@ class InterPodAffinity:
         """Look at the pods of a ledger."""
         self._ledger = ledger
         self._weights = weights
-        self._bonds: OrderedDict[PodClass, dict[PodClass, Bond]] = OrderedDict()
+        self._bonds: OrderedDict[PodClass, dict[PodClass, TermKeys]] = OrderedDict()
         self._version = -1
         self._keys: frozenset[str] = frozenset()
 
@@ -156,40 +156,42 @@ class InterPodAffinity:
         them nobody is avoided or liked.
         """
         terms, keys = pod_class.relations.terms, self._ledger.cluster.label_keys
-        avoids = {key: Avoided(alike) for key, alike in terms.avoids_by_key.items() if key in keys}
+        avoids = {key: AntiAffinityQuery(alike) for key, alike in terms.required_anti_by_key.items() if key in keys}
         avoiding: set[str] = set()
-        liking = {key for key in terms.likes_by_key if key in keys}
+        liking = {key for key in terms.preferred_by_key if key in keys}
         for bond in self._bonds_of(pod_class):
             avoiding |= bond.avoiding
             liking |= bond.liking
-        if not (terms.needs or avoids or avoiding or liking):
+        if not (terms.required or avoids or avoiding or liking):
             return None
         return InterPodAffinityState(
             self._ledger,
             pod_class,
-            needs=terms.needs,
+            needs=terms.required,
             avoids=avoids,
-            avoiding={key: Avoiding(pod_class, key) for key in sorted(avoiding)},
-            liking={key: Liking(pod_class, key, self._weights.hard_pod_affinity) for key in sorted(liking)},
-            own=all(selects(term, pod_class, self._ledger.pod_index.namespaces) for term in terms.needs),
+            avoiding={key: ExistingAntiAffinityQuery(pod_class, key) for key in sorted(avoiding)},
+            liking={
+                key: PreferredAffinityQuery(pod_class, key, self._weights.hard_pod_affinity) for key in sorted(liking)
+            },
+            own=all(selects(term, pod_class, self._ledger.pod_index.namespaces) for term in terms.required),
             weight=self._weights.pod_affinity,
         )
 
-    def _bonds_of(self, pod_class: PodClass) -> Iterator[Bond]:
+    def _bonds_of(self, pod_class: PodClass) -> Iterator[TermKeys]:
         """Yield how the classes that have terms stand to this one, which is itself one of them if it has any."""
         pod_index = self._ledger.pod_index
         self._refresh()
         bonds = self._bonds.setdefault(pod_class, {})
         self._bonds.move_to_end(pod_class)
-        if len(self._bonds) > KEPT:
+        if len(self._bonds) > MAX_CACHED_CLASSES:
             self._bonds.popitem(last=False)
-        if len(bonds) > 2 * len(pod_index.carriers) + KEPT:
+        if len(bonds) > 2 * len(pod_index.classes_with_terms) + MAX_CACHED_CLASSES:
             bonds.clear()
-        for other in (pod_class, *pod_index.asking_for(pod_class)):
+        for other in (pod_class, *pod_index.possible_selectors_of(pod_class)):
             bond = bonds.get(other)
             if bond is None:
                 bond = bonds[other] = self._bond(pod_class, other)
-            if bond is not INDIFFERENT:
+            if bond is not NO_TERM_KEYS:
                 yield bond
 
     def _refresh(self) -> None:
@@ -199,20 +201,20 @@ class InterPodAffinity:
             self._version, self._keys = version, frozenset(keys)
             self._bonds.clear()
 
-    def _bond(self, newcomer: PodClass, other: PodClass) -> Bond:
+    def _bond(self, newcomer: PodClass, other: PodClass) -> TermKeys:
         namespaces, terms = self._ledger.pod_index.namespaces, other.relations.terms
 
-        def meant(found: Iterable[PodTerm]) -> bool:
+        def meant(found: Iterable[AffinityTerm]) -> bool:
             return any(selects(term, newcomer, namespaces) for term in found)
 
-        avoiding = frozenset(key for key in self._keys if meant(terms.avoids_by_key.get(key, ())))
+        avoiding = frozenset(key for key in self._keys if meant(terms.required_anti_by_key.get(key, ())))
         liking = frozenset(
             key
             for key in self._keys
-            if meant(term for _, term in terms.likes_by_key.get(key, ()))
-            or (self._weights.hard_pod_affinity and meant(terms.needs_by_key.get(key, ())))
+            if meant(term for _, term in terms.preferred_by_key.get(key, ()))
+            or (self._weights.hard_pod_affinity and meant(terms.required_by_key.get(key, ())))
         )
-        return Bond(avoiding, liking) if avoiding or liking else INDIFFERENT
+        return TermKeys(avoiding, liking) if avoiding or liking else NO_TERM_KEYS
 
 
 class InterPodAffinityState:
@@ -223,7 +225,7 @@ class InterPodAffinityState:
         ledger: Ledger,
         pod_class: PodClass,
         *,
-        needs: tuple[PodTerm, ...],
+        needs: tuple[AffinityTerm, ...],
         avoids: Mapping[str, PodCountQuery],
         avoiding: Mapping[str, PodCountQuery],
         liking: Mapping[str, PodCountQuery],
@@ -250,11 +252,11 @@ class InterPodAffinityState:
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
         """Yield the three rules in kube-scheduler's order."""
         if self._needs:
-            yield NEEDS_REASON, self._near_all(rows, 0)
+            yield AFFINITY_REASON, self._near_all(rows, 0)
         if self._avoids:
-            yield AVOIDS_REASON, self._free_of(self._avoids, rows)
+            yield ANTI_AFFINITY_REASON, self._free_of(self._avoids, rows)
         if self._avoiding:
-            yield AVOIDED_REASON, self._free_of(self._avoiding, rows)
+            yield EXISTING_ANTI_AFFINITY_REASON, self._free_of(self._avoiding, rows)
 
     def could_ever_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
         """Keep to nodes near all that is needed: evicting pods makes no others come, but it lets rivals go.
@@ -277,7 +279,7 @@ class InterPodAffinityState:
             return np.ones(len(rows), dtype=np.bool_)
         if not all(term.key in self._ledger.cluster.label_keys for term in self._needs):
             return np.zeros(len(rows), dtype=np.bool_)
-        answer, somewhere = self._near_some(Needed(self._needs), rows, own)
+        answer, somewhere = self._near_some(RequiredAffinityQuery(self._needs), rows, own)
         if not self._own or somewhere.all():
             return answer
         return np.where(somewhere, answer, self._near_first(rows, own))
@@ -287,7 +289,7 @@ class InterPodAffinityState:
         labelled = self._labelled(rows)
         if not self._ledger.pod_index.nominated:
             return labelled
-        answer, somewhere = self._near_some(Needed(self._needs, nominated=True), rows, own)
+        answer, somewhere = self._near_some(RequiredAffinityQuery(self._needs, nominated=True), rows, own)
         return np.where(somewhere, answer, labelled)
 
     def _labelled(self, rows: Rows) -> Flags:
@@ -297,7 +299,7 @@ class InterPodAffinityState:
             answer &= self._ledger.cluster.label(key).codes[rows] != ABSENT
         return answer
 
-    def _near_some(self, question: Needed, rows: Rows, own: int) -> tuple[Flags, Flags]:
+    def _near_some(self, question: RequiredAffinityQuery, rows: Rows, own: int) -> tuple[Flags, Flags]:
         """Tell for each node whether some of them are near in every domain of it, and whether there is any at all."""
         answer, somewhere = np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
         for key in {term.key for term in self._needs}:

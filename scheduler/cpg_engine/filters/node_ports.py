@@ -15,12 +15,12 @@ from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.pod_index import PodIndex
-from cpg_engine.cluster.pod_relations import HostPort, PortNumber, by_number, clash
+from cpg_engine.cluster.pod_relations import HostPort, PortNumber, by_number, ports_conflict
 
 REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
-class Clashes(Struct, frozen=True, dict=True):
+class PortConflictQuery(Struct, frozen=True, dict=True):
     """Counts who has a port that clashes with one of these."""
 
     ports: frozenset[HostPort]
@@ -30,14 +30,14 @@ class Clashes(Struct, frozen=True, dict=True):
         """Return at which addresses each port is wanted."""
         return by_number(self.ports)
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes that take a port of one of the numbers."""
         return pod_index.taking(self.addresses)
 
     def weight(self, pod_class: PodClass, _namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that do, and 0 for others; whoever has fewer numbers looks them up."""
         mine, theirs = self.addresses, pod_class.relations.addresses
-        return int(any(clash(mine[number], theirs[number]) for number in mine.keys() & theirs.keys()))
+        return int(any(ports_conflict(mine[number], theirs[number]) for number in mine.keys() & theirs.keys()))
 
 
 class NodePorts:
@@ -50,13 +50,13 @@ class NodePorts:
     def pre_filter(self, pod_class: PodClass) -> "NodePortsState | None":
         """Return the view of a class that has host ports."""
         ports = pod_class.relations.ports
-        return NodePortsState(self._ledger, Clashes(ports)) if ports else None
+        return NodePortsState(self._ledger, PortConflictQuery(ports)) if ports else None
 
 
 class NodePortsState:
     """The nodes as a class with host ports sees them."""
 
-    def __init__(self, ledger: Ledger, clashes: Clashes) -> None:
+    def __init__(self, ledger: Ledger, clashes: PortConflictQuery) -> None:
         """Ask about these ports."""
         self._ledger = ledger
         self._clashes = clashes

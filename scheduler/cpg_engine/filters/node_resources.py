@@ -21,7 +21,7 @@ def passes(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> F
     return answer
 
 
-def could_ever(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
+def could_fit_if_empty(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
     """Tell which nodes would have room if they were empty: elsewhere no eviction helps."""
     answer = np.ones(len(rows), dtype=np.bool_)
     needs = ledger.classes.vector_of(pod_class)
@@ -49,7 +49,7 @@ def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
     return room
 
 
-def short_of(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]:
+def shortages(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]:
     """Return at how many of the nodes each resource is short; a node may be short of several."""
     needs = ledger.classes.vector_of(pod_class)
     found = {}

@@ -13,7 +13,7 @@ from cpg_engine.cluster.attachments import Attachments
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.volumes import Handle, PodVolumes
+from cpg_engine.cluster.volumes import PodVolumes, VolumeHandle
 
 REASON = "node(s) exceed max volume count"
 
@@ -44,7 +44,7 @@ class NodeVolumeLimitsState:
         self,
         attachments: Attachments,
         limits: Mapping[str, Scores],
-        handles: frozenset[Handle],
+        handles: frozenset[VolumeHandle],
         volumes: PodVolumes,
     ) -> None:
         """Look at what a pod of the class attaches."""

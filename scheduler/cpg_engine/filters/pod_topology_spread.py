@@ -21,7 +21,7 @@ from cpg_engine.cluster.node_selection import meets_affinity, tolerated
 from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.pod_index import PodIndex
-from cpg_engine.cluster.pod_relations import SpreadConstraint, needed_label
+from cpg_engine.cluster.pod_relations import SpreadConstraint, required_label
 from cpg_engine.weights import Weights
 
 REASON = "node(s) didn't match pod topology spread constraints"
@@ -29,16 +29,16 @@ UNLABELLED_REASON = "node(s) didn't match pod topology spread constraints (missi
 HOSTNAME = "kubernetes.io/hostname"
 
 
-class Alike(Struct, frozen=True):
+class SpreadQuery(Struct, frozen=True):
     """Counts the pods of a namespace that a selector selects and nobody deletes, with or without those nominated."""
 
     namespace: str
     labels: LabelMatcher
     nominated: bool = True
 
-    def among(self, pod_index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, pod_index: PodIndex) -> Iterable[PodClass]:
         """Return the classes with a label that the selector asks for."""
-        return pod_index.with_label(needed_label(self.labels))
+        return pod_index.with_label(required_label(self.labels))
 
     def weight(self, pod_class: PodClass, _namespaces: Mapping[str, Labels]) -> int:
         """Return 1 for pods that count, and 0 for others."""
@@ -64,8 +64,8 @@ class SpreadDomains:
         self.constraint = constraint
         self.codes = cluster.label(constraint.key).codes
         self._ledger = ledger
-        self._question = Alike(pod_class.namespace, constraint.counted)
-        self._question_without_nominated = Alike(pod_class.namespace, constraint.counted, nominated=False)
+        self._question = SpreadQuery(pod_class.namespace, constraint.counted)
+        self._question_without_nominated = SpreadQuery(pod_class.namespace, constraint.counted, nominated=False)
         self._weight = self._question.weight(pod_class, {})
         self._rows = rows
         self._places = self.codes[rows] + 1
@@ -98,7 +98,7 @@ class SpreadDomains:
         answer: Flags = before + self.constraint.own - least <= self.constraint.max_skew
         return answer
 
-    def _sums(self, question: Alike) -> Scores:
+    def _sums(self, question: SpreadQuery) -> Scores:
         counts = self._ledger.pod_index.counts(question)[self._rows]
         return np.bincount(self._places, weights=counts, minlength=self._size).astype(np.int64)
 

@@ -11,7 +11,7 @@ import numpy as np
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.volumes import Claim
+from cpg_engine.cluster.volumes import ClaimInfo
 
 REASON = "node(s) didn't find available persistent volumes to bind"
 
@@ -27,14 +27,14 @@ class VolumeBinding:
         """Return the view of a class that has claims to bind."""
         if pod_class.volumes is None:
             return None
-        late = self._ledger.storage.resolve(pod_class.volumes).late
+        late = self._ledger.storage.resolve(pod_class.volumes).delayed
         return VolumeBindingState(self._ledger, late) if late else None
 
 
 class VolumeBindingState:
     """The nodes as a class sees them that has claims to bind."""
 
-    def __init__(self, ledger: Ledger, late: Sequence[Claim]) -> None:
+    def __init__(self, ledger: Ledger, late: Sequence[ClaimInfo]) -> None:
         """Look at these claims."""
         self._ledger = ledger
         self._late = late

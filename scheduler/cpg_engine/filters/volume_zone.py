@@ -11,8 +11,8 @@ import numpy as np
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.volume_reach import Reach
-from cpg_engine.cluster.volumes import Volume
+from cpg_engine.cluster.volume_reach import VolumeReach
+from cpg_engine.cluster.volumes import VolumeInfo
 
 AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 ZONE = "node(s) had no available volume zone"
@@ -26,7 +26,7 @@ def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[st
     if resolved.problem:
         yield resolved.problem, np.zeros(len(rows), dtype=np.bool_)
     reach = ledger.volume_allocator.reach
-    confined = [volume for volume in resolved.bound if volume.reach is not None]
+    confined = [volume for volume in resolved.bound if volume.node_affinity is not None]
     if confined:
         yield AFFINITY, _reached(confined, reach, ledger.cluster.size)[rows]
     labelled = [volume for volume in resolved.bound if volume.zones]
@@ -34,7 +34,7 @@ def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[st
         yield ZONE, np.logical_and.reduce([reach.in_zones(volume, rows) for volume in labelled])
 
 
-def _reached(volumes: list[Volume], reach: Reach, size: int) -> Flags:
+def _reached(volumes: list[VolumeInfo], reach: VolumeReach, size: int) -> Flags:
     """Tell for every row whether it can reach all of the volumes."""
     reached = np.zeros(size, dtype=np.int64)
     for volume in volumes:

@@ -17,12 +17,12 @@ from math import inf
 
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.pod_relations import PodTerm
-from cpg_engine.filters.inter_pod_affinity import Needed, selects
+from cpg_engine.cluster.pod_relations import AffinityTerm
+from cpg_engine.filters.inter_pod_affinity import RequiredAffinityQuery, selects
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.unit import PendingPod
 
-Terms = tuple[PodTerm, ...]
+Terms = tuple[AffinityTerm, ...]
 
 Requirements = Mapping[int, Sequence[AbstractSet[int]]]
 """For each item that requires others: sets of items, of each of which one has to come first."""
@@ -42,8 +42,8 @@ class AffinityOrder:
         self._ledger = ledger
         self._requiring: dict[Terms, list[int]] = {}
         for index, pod_class in needs.classes.items():
-            if pod_class.relations.terms.needs:
-                self._requiring.setdefault(pod_class.relations.terms.needs, []).append(index)
+            if pod_class.relations.terms.required:
+                self._requiring.setdefault(pod_class.relations.terms.required, []).append(index)
         self._selected = {terms: frozenset(self._selected_by(terms)) for terms in self._requiring}
         self._pods: dict[int, tuple[PendingPod, ...]] = {}
         self._child_requirements: dict[int, Requirements] = {}
@@ -75,7 +75,7 @@ class AffinityOrder:
 
         Room is not considered: a class that is returned may find none, a class that is left out can never be placed.
         """
-        selected = self._selected.get(pod_class.relations.terms.needs, frozenset())
+        selected = self._selected.get(pod_class.relations.terms.required, frozenset())
         return [self._needs.classes[found] for found in selected - self._unsatisfiable if found != pod_class.index]
 
     @cached_property
@@ -119,7 +119,7 @@ class AffinityOrder:
     def _is_satisfied_elsewhere(self, terms: Terms, known: Collection[int]) -> bool:
         """Return whether the terms select a pod that runs already, or a class that is none of the known ones."""
         others = any(index not in known for index in self._selected[terms])
-        return others or bool(self._ledger.pod_index.counts(Needed(terms)).any())
+        return others or bool(self._ledger.pod_index.counts(RequiredAffinityQuery(terms)).any())
 
 
 # Ordering by requirements, whatever the items are.

@@ -92,7 +92,7 @@ def at_most(needs: Needs, index: int, room: Room, domains: int) -> Numbers:
 
 def exclusive_keys(pod_class: PodClass, ledger: Ledger) -> tuple[str, ...]:
     """Return the labels in whose domains no two pods of a class may run."""
-    terms, namespaces = pod_class.relations.terms.avoids, ledger.pod_index.namespaces
+    terms, namespaces = pod_class.relations.terms.required_anti, ledger.pod_index.namespaces
     return tuple(dict.fromkeys(term.key for term in terms if selects(term, pod_class, namespaces)))
 
 

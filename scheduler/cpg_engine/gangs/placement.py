@@ -11,7 +11,7 @@ from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
 from cpg_engine.filters.registry import STATIC, PreFilterState, storage_checks
 from cpg_engine.gangs.unit import PendingPod
-from cpg_engine.score_cache import OUT, SCORE_SHIFT, choose_nodes
+from cpg_engine.score_cache import INFEASIBLE, SCORE_SHIFT, choose_nodes
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import FilterReason
 
@@ -79,7 +79,7 @@ def _one_by_one(
 
 def _best(keys: Scores, rows: Rows, states: Sequence[PreFilterState]) -> int | None:
     """Return the best of the nodes that pass; scores that are relative to other nodes are relative to these alone."""
-    able = rows[keys[rows] != OUT]
+    able = rows[keys[rows] != INFEASIBLE]
     for state in states:
         able = able[state.passes(able)]
     if not len(able):
@@ -103,7 +103,7 @@ def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, compani
     ``companions`` are classes that are to be placed as well and that satisfy all required affinity of the class.
     """
     rest = rows[snapshot.score_cache.of(pod_class).feasible[rows]]
-    rest = rest[node_resources.could_ever(pod_class, snapshot.ledger, rest)]
+    rest = rest[node_resources.could_fit_if_empty(pod_class, snapshot.ledger, rest)]
     for state in pre_filter_states(snapshot, pod_class):
         rest = rest[state.could_ever_pass(rest, companions)]
     return not len(rest)
@@ -116,7 +116,7 @@ def filter_reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple
     for static in STATIC:
         rest = _count_rejected(found, static.reason, rest, static.passes(pod_class, snapshot.ledger.cluster, rest))
     rest = _count_in_order(found, rest, storage_checks(pod_class, snapshot.ledger, rest))
-    for resource, nodes in node_resources.short_of(pod_class, snapshot.ledger, rest).items():
+    for resource, nodes in node_resources.shortages(pod_class, snapshot.ledger, rest).items():
         found.append(FilterReason(text=_shortage_reason(resource), nodes=nodes))
     rest = rest[node_resources.passes(pod_class, snapshot.ledger, rest)]
     for state in pre_filter_states(snapshot, pod_class):

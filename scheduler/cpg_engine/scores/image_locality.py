@@ -10,8 +10,8 @@ from cpg_engine.cluster.axes import Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
 
-LEAST = 23 * 2**20
-MOST_PER_CONTAINER = 1000 * 2**20
+MIN_THRESHOLD = 23 * 2**20
+MAX_CONTAINER_THRESHOLD = 1000 * 2**20
 
 
 def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:
@@ -19,15 +19,15 @@ def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:
     total = np.zeros(len(rows), dtype=np.int64)
     nodes = max(len(cluster.row_of), 1)
     for image in pod_class.images:
-        sizes = cluster.image_sizes(normalised(image))
+        sizes = cluster.image_sizes(normalized_image_name(image))
         if number := int(np.count_nonzero(sizes)):
             total += (sizes[rows] * (number / nodes)).astype(np.int64)
     if not total.any():
         return total
-    most = MOST_PER_CONTAINER * max(len(pod_class.images), 1)
-    return 100 * (total.clip(LEAST, most) - LEAST) // (most - LEAST)
+    most = MAX_CONTAINER_THRESHOLD * max(len(pod_class.images), 1)
+    return 100 * (total.clip(MIN_THRESHOLD, most) - MIN_THRESHOLD) // (most - MIN_THRESHOLD)
 
 
-def normalised(image: str) -> str:
+def normalized_image_name(image: str) -> str:
     """Return the name under which a node lists an image: without a tag or digest, ``latest`` is meant."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -7,7 +7,7 @@ from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
 
-HEAVIEST = 100
+MAX_WEIGHT = 100
 """The API server lets through weights from 1 to 100; here, whatever else comes is taken for the nearest of 0 to 100."""
 
 
@@ -15,5 +15,5 @@ def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:
     """Return the sum of the weights of the preferences that each node meets."""
     total = np.zeros(len(rows), dtype=np.int64)
     for weight, term in pod_class.preferences:
-        total += min(max(weight, 0), HEAVIEST) * term_holds(term, cluster, rows)
+        total += min(max(weight, 0), MAX_WEIGHT) * term_holds(term, cluster, rows)
     return total

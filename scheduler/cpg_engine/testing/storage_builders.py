@@ -28,8 +28,8 @@ from cpg_api.core.volumes import (
     VolumeNodeResources,
 )
 from cpg_api.meta import ObjectMeta, OwnerReference
-from cpg_engine.cluster.storage import Storage
-from cpg_engine.cluster.volumes import BOUND_ANNOTATION, LATE, NO_PROVISIONER, NODE_ANNOTATION
+from cpg_engine.cluster.storage import StorageCatalog
+from cpg_engine.cluster.volumes import BOUND_ANNOTATION, NO_PROVISIONER, NODE_ANNOTATION, WAIT_FOR_FIRST_CONSUMER
 from cpg_engine.testing.builders import NAMESPACE
 
 LOCAL = "local"
@@ -40,7 +40,7 @@ ONCE = ("ReadWriteOnce",)
 Stored = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 
 
-def stock(storage: Storage, *objects: Stored) -> Storage:
+def stock(storage: StorageCatalog, *objects: Stored) -> StorageCatalog:
     """Put objects into a catalogue, whatever they are."""
     for found in objects:
         match found:
@@ -136,7 +136,7 @@ def storage_class(
     name: str = LOCAL,
     *,
     provisioner: str = NO_PROVISIONER,
-    mode: str = LATE,
+    mode: str = WAIT_FOR_FIRST_CONSUMER,
     at: Sequence[Mapping[str, Sequence[str]]] | None = None,
 ) -> StorageClass:
     """Return a storage class whose claims are bound late, and which makes no volumes unless a driver is named."""

@@ -19,7 +19,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import WatchBackoff
-from cpg_engine.cluster.volumes import NODE_ANNOTATION, Claim, Volume
+from cpg_engine.cluster.volumes import NODE_ANNOTATION, ClaimInfo, VolumeInfo
 from cpg_engine.decisions import Allocation, VolumeAllocation
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import claims_of, version_of
@@ -60,7 +60,7 @@ class VolumeBinder:
 
     def _unbound(self, pods: Iterable[Pod]) -> list[str]:
         keys = {key for pod in pods if pod.spec.volumes for key in claims_of(pod)}
-        return sorted(key for key in keys if (claim := self._catalogue.claims.get(key)) is None or not claim.bound)
+        return sorted(key for key in keys if (claim := self._catalogue.claims.get(key)) is None or not claim.is_bound)
 
     async def prebind(self, pods: Collection[Pod], allocations: Iterable[Allocation]) -> str:
         """Return as soon as all claims of the pods are bound, or the problem that prevents it."""
@@ -103,9 +103,9 @@ class VolumeBinder:
         A state from before ``version``, which our write to the claim or its volume has made, says nothing.
         """
         claim = self._catalogue.claims.get(key)
-        if claim is None or claim.leaving:
+        if claim is None or claim.is_deleting:
             raise VolumeBindingError(f"{_named(key)} is gone or terminating")
-        if claim.bound:
+        if claim.is_bound:
             return True
         is_current = self._cache.storage.is_seen(volume or key, version)
         if volume is None:
@@ -169,10 +169,10 @@ def _read(data: bytes, kind: type[T]) -> T:
     return found
 
 
-def _reservation(found: PersistentVolume, claim: Claim) -> Patch | None:
+def _reservation(found: PersistentVolume, claim: ClaimInfo) -> Patch | None:
     """Return the patch that reserves a volume for a claim, or None if it is reserved."""
-    volume = Volume.compile(found)
-    if volume.leaving or (volume.claim is not None and not volume.is_for(claim)):
+    volume = VolumeInfo.compile(found)
+    if volume.is_deleting or (volume.claim is not None and not volume.is_for(claim)):
         raise VolumeBindingError(f"persistentvolume {volume.name!r} belongs to another claim or is being deleted")
     if volume.claim_uid:
         return None
@@ -188,10 +188,10 @@ def _reservation(found: PersistentVolume, claim: Claim) -> Patch | None:
     return {"metadata": {"annotations": annotations}, "spec": {"claimRef": reference}}
 
 
-def _node_annotation(found: PersistentVolumeClaim, claim: Claim, node: str) -> Patch | None:
+def _node_annotation(found: PersistentVolumeClaim, claim: ClaimInfo, node: str) -> Patch | None:
     """Return the patch that asks for a claim's volume at a node, or None if it is not needed (any more)."""
-    now = Claim.compile(found)
-    if now.uid != claim.uid or now.leaving:
+    now = ClaimInfo.compile(found)
+    if now.uid != claim.uid or now.is_deleting:
         raise VolumeBindingError(f"{_named(claim.key)} is gone or terminating")
     if now.volume_name or now.selected_node == node:
         return None

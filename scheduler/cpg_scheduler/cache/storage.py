@@ -17,7 +17,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
-from cpg_engine.cluster.storage import Storage
+from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, pod_volumes
 from cpg_scheduler.cache.events import EventCollector
 
@@ -43,7 +43,7 @@ def claims_of(pod: Pod) -> frozenset[str]:
 class StorageCache:
     """The storage objects of the cluster, and the pods that use each claim."""
 
-    def __init__(self, storage: Storage, events: EventCollector) -> None:
+    def __init__(self, storage: StorageCatalog, events: EventCollector) -> None:
         """Start without objects; ``storage`` is the engine's catalogue."""
         self._storage = storage
         self._events = events
@@ -60,7 +60,7 @@ class StorageCache:
         self._update(change, self._storage.put_claim, lambda key: self._storage.remove_claim(*key.split("/")))
         self._remember_version(change)
         after = self._storage.claims.get(_key(change))
-        is_ready = after is not None and (before is None or before.bound != after.bound)
+        is_ready = after is not None and (before is None or before.is_bound != after.is_bound)
         return self._users.get(_key(change), ()) if is_ready else ()
 
     def on_volume(self, change: Change[PersistentVolume]) -> None:

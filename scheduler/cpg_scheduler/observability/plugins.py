@@ -32,9 +32,9 @@ GANG, GATES = "GangScheduling", "SchedulingGates"
 PLUGINS = {
     node_affinity.REASON: "NodeAffinity",
     node_name.REASON: "NodeName",
-    inter_pod_affinity.NEEDS_REASON: "InterPodAffinity",
-    inter_pod_affinity.AVOIDS_REASON: "InterPodAffinity",
-    inter_pod_affinity.AVOIDED_REASON: "InterPodAffinity",
+    inter_pod_affinity.AFFINITY_REASON: "InterPodAffinity",
+    inter_pod_affinity.ANTI_AFFINITY_REASON: "InterPodAffinity",
+    inter_pod_affinity.EXISTING_ANTI_AFFINITY_REASON: "InterPodAffinity",
     node_ports.REASON: "NodePorts",
     pod_topology_spread.REASON: "PodTopologySpread",
     pod_topology_spread.UNLABELLED_REASON: "PodTopologySpread",

@@ -4,7 +4,7 @@ import pytest
 
 from cpg_api.core.pod import Pod
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.cluster.volumes import Handle
+from cpg_engine.cluster.volumes import VolumeHandle
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import (
     DRIVER,
@@ -50,7 +50,7 @@ def test_a_volume_is_attached_once(ledger: Ledger) -> None:
     ledger.put_pod(user("q", "a", "b", "c"), "n1")
     ledger.put_pod(user("r", "b"), "n2")
     assert attached(ledger) == [2, 1]
-    assert ledger.attachments.rows_with(Handle(DRIVER, "h")) == [
+    assert ledger.attachments.rows_with(VolumeHandle(DRIVER, "h")) == [
         ledger.cluster.row_of["n1"],
         ledger.cluster.row_of["n2"],
     ]

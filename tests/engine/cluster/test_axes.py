@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cpg_engine.cluster.axes import BASE, CPU, LARGEST, MEMORY, PODS, STORAGE, ResourceAxis
+from cpg_engine.cluster.axes import BASE, CPU, MAX_AMOUNT, MEMORY, PODS, STORAGE, ResourceAxis
 
 
 def test_the_base_columns_are_where_their_names_say() -> None:
@@ -68,5 +68,5 @@ def test_names_are_looked_up_and_not_searched_for() -> None:
 
 def test_the_largest_amounts_can_be_summed_and_scaled() -> None:
     """A hundredfold of the largest amount fits int64, and so do eight thousand of them."""
-    assert np.iinfo(np.int64).max >= 100 * LARGEST
-    assert np.iinfo(np.int64).max >= 8000 * LARGEST
+    assert np.iinfo(np.int64).max >= 100 * MAX_AMOUNT
+    assert np.iinfo(np.int64).max >= 8000 * MAX_AMOUNT

@@ -1,7 +1,7 @@
 """Which node has which images."""
 
 from cpg_api.core.node import ContainerImage
-from cpg_engine.cluster.axes import LARGEST
+from cpg_engine.cluster.axes import MAX_AMOUNT
 from cpg_engine.cluster.images import Images
 
 
@@ -59,4 +59,4 @@ def test_absurd_sizes_are_bounded() -> None:
     images = Images()
     images.put(0, (image("a", size=-1), image("b", size=2**80)))
     assert images.sizes("a", 1).tolist() == [0]
-    assert images.sizes("b", 1).tolist() == [LARGEST]
+    assert images.sizes("b", 1).tolist() == [MAX_AMOUNT]

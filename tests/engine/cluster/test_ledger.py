@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cpg_engine.cluster.axes import LARGEST
+from cpg_engine.cluster.axes import MAX_AMOUNT
 from cpg_engine.cluster.class_registry import MAX_STALE_VECTORS
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cluster.pod_index import KEPT as ANSWERS_KEPT
+from cpg_engine.cluster.pod_index import MAX_CACHED_QUERIES
 from cpg_engine.cluster.requests import SCORED_CPU, SCORED_MEMORY, RequestError
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import pod_unit
-from cpg_engine.score_cache import KEPT as BOARDS_KEPT
+from cpg_engine.score_cache import MAX_IDLE_CLASSES
 from cpg_engine.snapshot import new_snapshot
 from cpg_engine.testing.builders import node, pod
 
@@ -163,7 +163,7 @@ def test_huge_pods_never_make_a_node_look_free(ledger: Ledger) -> None:
     """A thousand pods that ask for the largest amount there is still add up to more than the node has."""
     huge = ledger.class_of(pod("huge", cpu="9E", memory="9E"))
     ledger.place(huge, np.zeros(1000, dtype=np.intp))
-    assert 1000 * LARGEST == ledger.used[0, 0] == ledger.scored[0, 1]
+    assert 1000 * MAX_AMOUNT == ledger.used[0, 0] == ledger.scored[0, 1]
     ledger.rollback(0)
     assert ledger.used.sum() == 0
 
@@ -391,7 +391,7 @@ def test_nothing_is_left_of_pods_that_were_all_different() -> None:
         worn.ledger.remove_node(name)
         worn.ledger.remove_pod(one.metadata.uid)
     ledger = worn.ledger
-    assert len(ledger.classes) <= BOARDS_KEPT + 3 * ANSWERS_KEPT
+    assert len(ledger.classes) <= MAX_IDLE_CLASSES + 3 * MAX_CACHED_QUERIES
     assert len(ledger.classes.vectors) <= 2 * (len(ledger.classes) + MAX_STALE_VECTORS)
     assert [*ledger._held, *ledger._on_node, *ledger.pod_index._rows] == []
     for snapshot in (worn, new):

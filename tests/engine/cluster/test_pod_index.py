@@ -31,7 +31,7 @@ class Named(Struct, frozen=True):
     app: str
     worth: int = 1
 
-    def among(self, index: PodIndex) -> Iterable[PodClass]:
+    def relevant_classes(self, index: PodIndex) -> Iterable[PodClass]:
         """Return everybody."""
         return index.classes
 
@@ -108,11 +108,11 @@ def test_a_node_that_goes_takes_its_pods_along() -> None:
     assert counted(ledger) == {"a": 1, "b": 1}
     for name in "ab":
         ledger.remove_node(name)
-    assert (counted(ledger), list(ledger.pod_index.carriers)) == ({}, [])
+    assert (counted(ledger), list(ledger.pod_index.classes_with_terms)) == ({}, [])
     for name in "xba":
         ledger.put_node(node(name))
     assert counted(ledger) == {"a": 1, "b": 1}
-    assert len(ledger.pod_index.carriers) == 1
+    assert len(ledger.pod_index.classes_with_terms) == 1
 
 
 def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +158,11 @@ def test_classes_are_found_by_labels_and_by_what_they_ask_for() -> None:
     found = ledger.pod_index
     assert list(found.with_label(("app", "web"))) == [web]
     assert list(found.with_label(None)) == list(found.classes) == [web, rival]
-    assert list(found.asking_for(web)) == [rival]
-    assert list(found.asking_for(rival)) == []
+    assert list(found.possible_selectors_of(web)) == [rival]
+    assert list(found.possible_selectors_of(rival)) == []
     ledger.remove_pod("uid-default-rival0")
     ledger.remove_pod("uid-default-web0")
-    assert (list(found.with_label(("app", "web"))), found.asking_for(web)) == ([], {})
+    assert (list(found.with_label(("app", "web"))), found.possible_selectors_of(web)) == ([], {})
     assert (found._labelled, found._asking) == ({}, {})
 
 
@@ -196,7 +196,7 @@ def test_labels_nobody_asks_for_make_no_classes() -> None:
     term = PodAffinityTerm(label_selector=selector, topology_key="zone")
     asker = ledger.class_of(pod("asker", affinity=Affinity(pod_affinity=PodAffinity((term,)))))
     assert len({id(held.pod_class) for held in ledger._held.values()}) == 3
-    (question,) = asker.relations.terms.needs
+    (question,) = asker.relations.terms.required
     assert [question.selects("default", held.pod_class.labels, {}) for held in ledger._held.values()] == [
         False,
         True,
@@ -238,7 +238,7 @@ def state(ledger: Ledger) -> tuple[Any, ...]:
     found = ledger.pod_index
     answers = {question: counts.tolist() for question, counts in found._answers.items()}
     rows = {pod_class.index: dict(rows) for pod_class, rows in found._rows.items()}
-    carriers = [pod_class.index for pod_class in found.carriers]
+    carriers = [pod_class.index for pod_class in found.classes_with_terms]
     return answers, rows, carriers, found.nominated, ledger.used.tolist(), ledger.scored.tolist()
 
 
@@ -277,5 +277,5 @@ def test_what_is_kept_up_to_date_is_what_would_be_derived(scene: FilterCase) -> 
         view.score(rows)
     ledger.place(newcomer, rows)
     kept = {question: counts.tolist() for question, counts in ledger.pod_index._answers.items()}
-    ledger.pod_index.forget_answers()
+    ledger.pod_index.clear_cache()
     assert kept == {question: ledger.pod_index.counts(question).tolist() for question in kept}

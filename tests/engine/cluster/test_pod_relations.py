@@ -16,13 +16,13 @@ from cpg_api.core.pod import PodSpec
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
 from cpg_api.selectors import LabelMatcher
 from cpg_engine.cluster.pod_relations import (
-    PodTerm,
-    PodTerms,
+    AffinityTerm,
+    AffinityTerms,
     Relations,
     SpreadConstraint,
     asked_labels,
-    needed_label,
     relations_of,
+    required_label,
 )
 from cpg_engine.testing.builders import pod
 
@@ -71,12 +71,12 @@ def spread(**fields: Any) -> TopologySpreadConstraint:
 
 def test_terms_are_sorted_by_what_they_do() -> None:
     """What is disliked is liked less than not at all."""
-    like = compiled(spec(term(), weights=(7,))).terms.likes
+    like = compiled(spec(term(), weights=(7,))).terms.preferred
     ((weight, only),) = like
     assert (weight, only.key, only.namespaces) == (7, "zone", frozenset(["default"]))
-    assert compiled(spec(term(), weights=(7,), anti=True)).terms.likes == ((-7, only),)
-    assert compiled(spec(term())).terms.needs == (only,)
-    assert compiled(spec(term(), anti=True)).terms.avoids == (only,)
+    assert compiled(spec(term(), weights=(7,), anti=True)).terms.preferred == ((-7, only),)
+    assert compiled(spec(term())).terms.required == (only,)
+    assert compiled(spec(term(), anti=True)).terms.required_anti == (only,)
     assert not compiled(PodSpec()).terms
 
 
@@ -95,7 +95,7 @@ def test_terms_are_sorted_by_what_they_do() -> None:
 )
 def test_a_term_means_pods_of_its_namespaces(fields: dict[str, Any], namespace: str, *, expected: bool) -> None:
     """Named or selected, either is enough; with neither it is the pod's own."""
-    (only,) = compiled(spec(term(**fields))).terms.needs
+    (only,) = compiled(spec(term(**fields))).terms.required
     assert only.selects(namespace, {"app": "web"}, {"back": {"tier": "1"}, "default": {}}) is expected
 
 
@@ -103,19 +103,19 @@ def test_a_term_means_pods_of_its_namespaces(fields: dict[str, Any], namespace: 
 def test_label_keys_narrow_the_selector_once(selector: LabelSelector) -> None:
     """What the API server has merged stands, what comes from a file is merged here; a key without a label is none."""
     keys = {"match_label_keys": ("hash", "missing"), "mismatch_label_keys": ("track",)}
-    (only,) = compiled(spec(term(label_selector=selector, **keys)), hash="1", track="old").terms.needs
+    (only,) = compiled(spec(term(label_selector=selector, **keys)), hash="1", track="old").terms.required
     assert only.labels == LabelMatcher.compile(MERGED)
 
 
 def test_merged_label_keys_outlive_a_change_of_the_label() -> None:
     """The API server wrote down what the pod was created with."""
-    (only,) = compiled(spec(term(label_selector=MERGED, match_label_keys=("hash",))), hash="2").terms.needs
+    (only,) = compiled(spec(term(label_selector=MERGED, match_label_keys=("hash",))), hash="2").terms.required
     assert only.labels == LabelMatcher.compile(MERGED)
 
 
 def test_no_selector_stays_none() -> None:
     """It selects nobody, whatever the label keys."""
-    (only,) = compiled(spec(term(label_selector=None, match_label_keys=("hash",))), hash="1").terms.needs
+    (only,) = compiled(spec(term(label_selector=None, match_label_keys=("hash",))), hash="1").terms.required
     assert only.labels.matches_nothing
     (constraint,) = compiled(
         PodSpec(topology_spread_constraints=(spread(label_selector=None, match_label_keys=("hash",)),)), hash="1"
@@ -167,7 +167,7 @@ def test_malformed_terms_are_left_out_and_told(found: PodSpec, paths: list[str])
     """Each has its path; the others still count, and a weight of any size breaks nothing."""
     relations = compiled(found)
     assert [problem.path for problem in relations.problems] == [f"spec.affinity.{path}" for path in paths]
-    assert relations.terms == PodTerms(avoids=relations.terms.avoids[:1])
+    assert relations.terms == AffinityTerms(required_anti=relations.terms.required_anti[:1])
 
 
 def test_malformed_constraints_are_left_out_and_told() -> None:
@@ -211,7 +211,7 @@ def test_selectors_say_which_labels_they_ask_for() -> None:
 )
 def test_most_selectors_need_one_label(selector: LabelSelector, label: tuple[str, str] | None) -> None:
     """Whoever lacks it need not be looked at."""
-    assert needed_label(LabelMatcher.compile(selector)) == label
+    assert required_label(LabelMatcher.compile(selector)) == label
     terms = compiled(spec(term(label_selector=selector), weights=(1,))).terms
     assert terms.needed_labels == frozenset([label])
 
@@ -220,4 +220,4 @@ def test_compiled_forms_are_values() -> None:
     """Pods that say the same ask the same question."""
     assert compiled(spec(term())) == compiled(spec(term()))
     assert hash(compiled(spec(term()))) == hash(compiled(spec(term())))
-    assert PodTerms(likes=((1, PodTerm("zone", LabelMatcher(), frozenset(), LabelMatcher())),))
+    assert AffinityTerms(preferred=((1, AffinityTerm("zone", LabelMatcher(), frozenset(), LabelMatcher())),))

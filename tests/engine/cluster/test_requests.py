@@ -7,7 +7,7 @@ import pytest
 from cpg_api.core.pod import Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus
 from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.problems import Problem
-from cpg_engine.cluster.axes import LARGEST
+from cpg_engine.cluster.axes import MAX_AMOUNT
 from cpg_engine.cluster.requests import (
     SCORED_CPU,
     SCORED_MEMORY,
@@ -185,8 +185,8 @@ def test_scoring_counts_silent_init_containers_as_well() -> None:
 def test_absurd_amounts_stop_at_the_largest() -> None:
     """A pod may ask for more than int64 can hold; it counts as more than any node has."""
     pod = Pod(spec=PodSpec(containers=(container("a", cpu="9E"), container("b", cpu="9E")), overhead={"memory": "9E"}))
-    assert pod_requests(pod) == {"cpu": LARGEST, "memory": LARGEST, "pods": 1}
-    assert node_amounts({"cpu": "9E"})[0]["cpu"] < LARGEST
+    assert pod_requests(pod) == {"cpu": MAX_AMOUNT, "memory": MAX_AMOUNT, "pods": 1}
+    assert node_amounts({"cpu": "9E"})[0]["cpu"] < MAX_AMOUNT
 
 
 @pytest.mark.parametrize(

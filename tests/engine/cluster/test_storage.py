@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from cpg_engine.cluster.storage import NO_LIMIT, Resolved, Storage
-from cpg_engine.cluster.volumes import Handle, PodVolumes, pod_volumes
+from cpg_engine.cluster.storage import NO_LIMIT, ResolvedVolumes, StorageCatalog
+from cpg_engine.cluster.volumes import PodVolumes, VolumeHandle, pod_volumes
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import pod
 from cpg_engine.testing.storage_builders import DRIVER, LOCAL, ephemeral, stock, using
 
-Change = Callable[[Storage], None]
+Change = Callable[[StorageCatalog], None]
 DELETED = "2026-01-01T00:00:00Z"
 
 
@@ -21,9 +21,9 @@ def asked(*claims: str) -> PodVolumes:
     return found
 
 
-def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = None) -> Resolved:
+def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = None) -> ResolvedVolumes:
     """Return what a catalogue of these objects makes of a pod's volumes."""
-    return stock(Storage(), *objects).resolve(volumes or asked("c"))
+    return stock(StorageCatalog(), *objects).resolve(volumes or asked("c"))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = Non
 )
 def test_the_version_tells_of_every_change(put: Change, remove: Change) -> None:
     """What comes again without anything new, or goes without having been there, is no change."""
-    storage = Storage()
+    storage = StorageCatalog()
     versions = []
     for change in (remove, put, put, remove, remove):
         change(storage)
@@ -47,7 +47,7 @@ def test_the_version_tells_of_every_change(put: Change, remove: Change) -> None:
 
 def test_news_that_scheduling_does_not_read_are_no_change() -> None:
     """A claim's phase from Pending to Bound changes nothing without its binding."""
-    storage = Storage()
+    storage = StorageCatalog()
     storage.put_claim(storage_builders.claim("c", phase="Pending"))
     storage.put_claim(storage_builders.claim("c", phase="Bound"))
     assert storage.version == 1
@@ -120,7 +120,7 @@ def test_claims_bound_late_come_smallest_first() -> None:
         storage_builders.claim("c", size="1Gi"),
     )
     found = resolved(storage_builders.storage_class(), *claims, volumes=asked("c", "a", "b"))
-    assert [claim.key for claim in found.late] == ["default/b", "default/c", "default/a"]
+    assert [claim.key for claim in found.delayed] == ["default/b", "default/c", "default/a"]
 
 
 def test_exclusive_claims_are_told() -> None:
@@ -134,29 +134,32 @@ def test_exclusive_claims_are_told() -> None:
     ("objects", "handle"),
     [
         ((), None),
-        ((storage_builders.claim("c", bound_to="v"), storage_builders.volume("v", handle="h")), Handle(DRIVER, "h")),
+        (
+            (storage_builders.claim("c", bound_to="v"), storage_builders.volume("v", handle="h")),
+            VolumeHandle(DRIVER, "h"),
+        ),
         ((storage_builders.claim("c", bound_to="v"), storage_builders.volume("v")), None),
         ((storage_builders.claim("c"),), None),
         ((storage_builders.claim("c"), storage_builders.storage_class(provisioner="")), None),
         (
             (storage_builders.claim("c"), storage_builders.storage_class(provisioner=DRIVER)),
-            Handle(DRIVER, "default/c", made=False),
+            VolumeHandle(DRIVER, "default/c", made=False),
         ),
         (
             (storage_builders.claim("c", bound_to="gone"), storage_builders.storage_class(provisioner=DRIVER)),
-            Handle(DRIVER, "default/c", made=False),
+            VolumeHandle(DRIVER, "default/c", made=False),
         ),
     ],
 )
-def test_what_a_claim_attaches(objects: tuple[storage_builders.Stored, ...], handle: Handle | None) -> None:
+def test_what_a_claim_attaches(objects: tuple[storage_builders.Stored, ...], handle: VolumeHandle | None) -> None:
     """The volume by its driver's name, or, before there is one, something of the driver that would make it."""
-    assert stock(Storage(), *objects).handle_of("default/c") == handle
+    assert stock(StorageCatalog(), *objects).handle_of("default/c") == handle
 
 
 @pytest.mark.parametrize(("count", "limit"), [(None, NO_LIMIT), (3, 3), (0, 0), (-7, -1), (10**30, NO_LIMIT)])
 def test_the_limit_of_a_driver(count: int | None, limit: int) -> None:
     """Numbers beyond reason are cut to what an array can hold."""
-    storage = Storage()
+    storage = StorageCatalog()
     storage.put_csi_node(storage_builders.csi_node("n", limit=count, keys=("b", "a", "b")))
     assert storage.drivers["n"][DRIVER].limit == limit
     assert storage.drivers["n"][DRIVER].keys == ("a", "b")
@@ -164,7 +167,7 @@ def test_the_limit_of_a_driver(count: int | None, limit: int) -> None:
 
 def test_a_catalogue_may_be_asked_again() -> None:
     """The answer is kept until something changes."""
-    storage = Storage()
+    storage = StorageCatalog()
     storage.put_claim(storage_builders.claim("c"))
     first = storage.resolve(asked("c"))
     assert storage.resolve(asked("c")) is first

@@ -35,7 +35,7 @@ def open_to(ledger: Ledger, *claims: str) -> str:
     """Return the nodes at which all of these claims can be bound."""
     volumes = class_of(ledger, *claims).volumes
     assert volumes is not None
-    flags = ledger.volume_allocator.room_for(ledger.storage.resolve(volumes).late)
+    flags = ledger.volume_allocator.room_for(ledger.storage.resolve(volumes).delayed)
     return " ".join(sorted(ledger.cluster.name(row) for row in np.flatnonzero(flags).tolist()))
 
 

@@ -8,8 +8,8 @@ from cpg_api.core.volumes import PersistentVolume, PersistentVolumeSpec, Storage
 from cpg_api.meta import ObjectMeta
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.nodes import NodeColumns
-from cpg_engine.cluster.volume_reach import Reach
-from cpg_engine.cluster.volumes import Provisioning, Volume
+from cpg_engine.cluster.volume_reach import VolumeReach
+from cpg_engine.cluster.volumes import StorageClassInfo, VolumeInfo
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import node
 from cpg_engine.testing.storage_builders import DRIVER
@@ -33,10 +33,10 @@ def names(cluster: NodeColumns, rows: Rows) -> str:
     return " ".join(sorted(cluster.name(row) for row in rows.tolist()))
 
 
-def reaching(*terms: NodeSelectorTerm) -> Volume:
+def reaching(*terms: NodeSelectorTerm) -> VolumeInfo:
     """Return a volume with these terms of node affinity."""
     spec = PersistentVolumeSpec(node_affinity=VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)))
-    return Volume.compile(PersistentVolume(metadata=ObjectMeta(name="v"), spec=spec))
+    return VolumeInfo.compile(PersistentVolume(metadata=ObjectMeta(name="v"), spec=spec))
 
 
 def where(*expressions: tuple[str, str, tuple[str, ...]]) -> NodeSelectorTerm:
@@ -49,12 +49,12 @@ def where(*expressions: tuple[str, str, tuple[str, ...]]) -> NodeSelectorTerm:
 @pytest.mark.parametrize(
     ("volume", "expected"),
     [
-        (Volume.compile(storage_builders.volume("v")), "a1 a2 b1 x"),
-        (Volume.compile(storage_builders.volume("v", at={"zone": ["a"]})), "a1 a2"),
-        (Volume.compile(storage_builders.volume("v", at={"zone": ["b", "a", "nowhere"]})), "a1 a2 b1"),
-        (Volume.compile(storage_builders.volume("v", at={"zone": ["nowhere"]})), ""),
-        (Volume.compile(storage_builders.volume("v", at={"other": ["a"]})), ""),
-        (Volume.compile(storage_builders.volume("v", at={})), ""),
+        (VolumeInfo.compile(storage_builders.volume("v")), "a1 a2 b1 x"),
+        (VolumeInfo.compile(storage_builders.volume("v", at={"zone": ["a"]})), "a1 a2"),
+        (VolumeInfo.compile(storage_builders.volume("v", at={"zone": ["b", "a", "nowhere"]})), "a1 a2 b1"),
+        (VolumeInfo.compile(storage_builders.volume("v", at={"zone": ["nowhere"]})), ""),
+        (VolumeInfo.compile(storage_builders.volume("v", at={"other": ["a"]})), ""),
+        (VolumeInfo.compile(storage_builders.volume("v", at={})), ""),
         (reaching(), ""),
         (reaching(where(("zone", "In", ("a",)), ("size", "Gt", ("1",)))), "a2"),
         (reaching(where(("zone", "DoesNotExist", ())), where(("zone", "In", ("b",)))), "b1 x"),
@@ -62,9 +62,9 @@ def where(*expressions: tuple[str, str, tuple[str, ...]]) -> NodeSelectorTerm:
         (reaching(where(("zone", "Near", ("a",))), where(("zone", "In", ("b",)))), "b1"),
     ],
 )
-def test_the_nodes_that_reach_a_volume(cluster: NodeColumns, volume: Volume, expected: str) -> None:
+def test_the_nodes_that_reach_a_volume(cluster: NodeColumns, volume: VolumeInfo, expected: str) -> None:
     """They are those that one of the valid terms selects; without affinity, all."""
-    reach = Reach(cluster)
+    reach = VolumeReach(cluster)
     assert names(cluster, reach.rows(volume)) == expected
     assert reach.rows(volume) is reach.rows(volume)
 
@@ -73,13 +73,13 @@ def test_fields_of_a_volumes_terms_are_not_looked_at(cluster: NodeColumns) -> No
     """kube-scheduler asks them of a node without a name, and then they hold."""
     field = NodeSelectorRequirement("metadata.name", "In", ("nobody",))
     term = NodeSelectorTerm(match_expressions=where(("zone", "In", ("a",))).match_expressions, match_fields=(field,))
-    assert names(cluster, Reach(cluster).rows(reaching(term))) == "a1 a2"
+    assert names(cluster, VolumeReach(cluster).rows(reaching(term))) == "a1 a2"
 
 
 def test_a_node_that_moves_is_noticed(cluster: NodeColumns) -> None:
     """Answers are kept only as long as no node comes, goes, or changes its labels."""
-    reach = Reach(cluster)
-    volume = Volume.compile(storage_builders.volume("v", at={"zone": ["a"]}))
+    reach = VolumeReach(cluster)
+    volume = VolumeInfo.compile(storage_builders.volume("v", at={"zone": ["a"]}))
     assert names(cluster, reach.rows(volume)) == "a1 a2"
     cluster.put(node("a1", labels={"zone": "b"}))
     assert names(cluster, reach.rows(volume)) == "a2"
@@ -111,14 +111,14 @@ def test_news_of_a_node_that_stays_where_it_is_cost_nothing(cluster: NodeColumns
 )
 def test_where_volumes_are_made(cluster: NodeColumns, found: StorageClass, expected: str) -> None:
     """One of the class's topologies has to hold; an empty one never does."""
-    reach, compiled = Reach(cluster), Provisioning.compile(found)
-    assert names(cluster, reach.made_at(compiled)) == expected
-    assert names(cluster, reach.made_at(compiled)) == expected
+    reach, compiled = VolumeReach(cluster), StorageClassInfo.compile(found)
+    assert names(cluster, reach.provisionable_rows(compiled)) == expected
+    assert names(cluster, reach.provisionable_rows(compiled)) == expected
 
 
 def test_without_a_class_nothing_is_made(cluster: NodeColumns) -> None:
     """A storage class that is gone makes no volumes."""
-    assert names(cluster, Reach(cluster).made_at(None)) == ""
+    assert names(cluster, VolumeReach(cluster).provisionable_rows(None)) == ""
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_nodes_that_a_driver_cannot_tell_apart(
     cluster: NodeColumns, name: str, keys: tuple[str, ...], expected: str
 ) -> None:
     """They have the same values for all of its labels; a node without one is like no other."""
-    assert names(cluster, Reach(cluster).alike(cluster.row_of[name], keys)) == expected
+    assert names(cluster, VolumeReach(cluster).alike(cluster.row_of[name], keys)) == expected
 
 
 @pytest.mark.parametrize(
@@ -151,5 +151,5 @@ def test_the_zones_of_a_volume_are_the_nodes(labels: dict[str, str], here: dict[
     """An old label is met by a node's new one too; a node that tells no zone or region is anywhere."""
     columns = NodeColumns()
     row = columns.put(node("n", labels=here))
-    volume = Volume.compile(storage_builders.volume("v", labels=labels))
-    assert Reach(columns).in_zones(volume, np.array([row])).tolist() == [expected]
+    volume = VolumeInfo.compile(storage_builders.volume("v", labels=labels))
+    assert VolumeReach(columns).in_zones(volume, np.array([row])).tolist() == [expected]

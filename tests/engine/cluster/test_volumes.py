@@ -9,12 +9,12 @@ from cpg_api.quantity import INT64_MAX
 from cpg_engine.cluster.pod_classes import signature
 from cpg_engine.cluster.volumes import (
     CLASS_ANNOTATION,
-    Claim,
+    ClaimInfo,
     ClaimUse,
-    Handle,
     PodVolumes,
-    Provisioning,
-    Volume,
+    StorageClassInfo,
+    VolumeHandle,
+    VolumeInfo,
     pod_volumes,
 )
 from cpg_engine.testing import storage_builders
@@ -66,29 +66,29 @@ def test_pods_with_ephemeral_volumes_are_known_by_name_and_uid() -> None:
 )
 def test_the_size_of_a_claim(size: str | float | None, expected: int) -> None:
     """A size that makes no sense fits into no volume."""
-    assert Claim.compile(storage_builders.claim("c", size=size)).shape.size == expected
+    assert ClaimInfo.compile(storage_builders.claim("c", size=size)).shape.size == expected
 
 
 @pytest.mark.parametrize(("size", "expected"), [("1Gi", 2**30), (None, 0), ("a lot", -1), ("-1", -1)])
 def test_the_capacity_of_a_volume(size: str | None, expected: int) -> None:
     """A capacity that makes no sense holds nothing."""
-    assert Volume.compile(storage_builders.volume("v", size=size)).capacity == expected
+    assert VolumeInfo.compile(storage_builders.volume("v", size=size)).capacity == expected
 
 
 def test_a_claim_is_bound_when_both_sides_say_so() -> None:
     """A volume's name alone is a wish, not a bond."""
-    wished = Claim.compile(storage_builders.claim("c"))
-    assert not wished.bound
-    assert Claim.compile(storage_builders.claim("c", bound_to="v")).bound
+    wished = ClaimInfo.compile(storage_builders.claim("c"))
+    assert not wished.is_bound
+    assert ClaimInfo.compile(storage_builders.claim("c", bound_to="v")).is_bound
     bare = storage_builders.claim("c", bound_to="v")
-    assert not Claim.compile(type(bare)(metadata=ObjectMeta(name="c"), spec=bare.spec)).bound
+    assert not ClaimInfo.compile(type(bare)(metadata=ObjectMeta(name="c"), spec=bare.spec)).is_bound
 
 
 def test_the_old_annotation_names_the_storage_class() -> None:
     """It wins over the field, as everywhere in Kubernetes."""
     claim = storage_builders.claim("c", storage_class="new", annotations={CLASS_ANNOTATION: "old"})
-    assert Claim.compile(claim).shape.storage_class == "old"
-    assert Claim.compile(storage_builders.claim("c", storage_class=None)).shape.storage_class == ""
+    assert ClaimInfo.compile(claim).shape.storage_class == "old"
+    assert ClaimInfo.compile(storage_builders.claim("c", storage_class=None)).shape.storage_class == ""
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_the_old_annotation_names_the_storage_class() -> None:
 )
 def test_the_zones_of_a_volume(labels: dict[str, str], expected: tuple[tuple[str, set[str]], ...]) -> None:
     """Labels name one zone or several; a set with an empty part says nothing."""
-    assert dict(Volume.compile(storage_builders.volume("v", labels=labels)).zones) == dict(expected)
+    assert dict(VolumeInfo.compile(storage_builders.volume("v", labels=labels)).zones) == dict(expected)
 
 
 def test_the_handle_of_a_volume() -> None:
     """A CSI volume is known by driver and handle, others by none."""
-    assert Volume.compile(storage_builders.volume("v", handle="h")).handle == Handle(DRIVER, "h")
-    assert Volume.compile(storage_builders.volume("v")).handle is None
+    assert VolumeInfo.compile(storage_builders.volume("v", handle="h")).handle == VolumeHandle(DRIVER, "h")
+    assert VolumeInfo.compile(storage_builders.volume("v")).handle is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_handle_of_a_volume() -> None:
 )
 def test_which_volumes_anybody_may_have(volume: PersistentVolume, *, fits: bool) -> None:
     """It has to be free, large enough, of the mode, and offer every way of access that is asked for."""
-    assert Volume.compile(volume).fits(Claim.compile(storage_builders.claim("c")).shape) is fits
+    assert VolumeInfo.compile(volume).fits(ClaimInfo.compile(storage_builders.claim("c")).shape) is fits
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_which_volumes_anybody_may_have(volume: PersistentVolume, *, fits: bool)
 )
 def test_for_whom_a_volume_was_set_aside(name: str, uid: str, *, expected: bool) -> None:
     """The name has to be the claim's, and the UID, where there is one."""
-    volume = Volume.compile(storage_builders.volume("v", claimed_by=name, claim_uid=uid))
-    assert volume.is_for(Claim.compile(storage_builders.claim("c"))) is expected
+    volume = VolumeInfo.compile(storage_builders.volume("v", claimed_by=name, claim_uid=uid))
+    assert volume.is_for(ClaimInfo.compile(storage_builders.claim("c"))) is expected
 
 
 @pytest.mark.parametrize(
@@ -155,5 +155,5 @@ def test_for_whom_a_volume_was_set_aside(name: str, uid: str, *, expected: bool)
 )
 def test_what_a_storage_class_does(found: StorageClass, *, late: bool, makes: bool) -> None:
     """It binds late or at once, and makes volumes if it names somebody who does."""
-    compiled = Provisioning.compile(found)
-    assert (compiled.late, compiled.makes) == (late, makes)
+    compiled = StorageClassInfo.compile(found)
+    assert (compiled.is_delayed, compiled.can_provision) == (late, makes)

@@ -13,7 +13,12 @@ from cpg_api.meta import LabelSelector
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.filters import inter_pod_affinity
-from cpg_engine.filters.inter_pod_affinity import AVOIDED_REASON, AVOIDS_REASON, NEEDS_REASON, InterPodAffinityState
+from cpg_engine.filters.inter_pod_affinity import (
+    AFFINITY_REASON,
+    ANTI_AFFINITY_REASON,
+    EXISTING_ANTI_AFFINITY_REASON,
+    InterPodAffinityState,
+)
 from cpg_engine.filters.inter_pod_affinity import InterPodAffinity as Filter
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.call_counts import count_calls
@@ -23,7 +28,7 @@ from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "nowhere": None}
-FAULTS = {NEEDS_REASON: "needs", AVOIDS_REASON: "avoids", AVOIDED_REASON: "avoided"}
+FAULTS = {AFFINITY_REASON: "needs", ANTI_AFFINITY_REASON: "avoids", EXISTING_ANTI_AFFINITY_REASON: "avoided"}
 
 
 def term(app: str, key: str = "zone") -> PodAffinityTerm:
@@ -141,7 +146,7 @@ def test_pods_that_run_keep_off_whom_they_avoid() -> None:
     rows = ledger.cluster.everything()
     view = view_of(ledger, app("web"))
     assert passed(ledger, app("web")) == {"b1", "nowhere"}
-    assert [reason for reason, _ in view.checks(rows)] == [AVOIDED_REASON]
+    assert [reason for reason, _ in view.checks(rows)] == [EXISTING_ANTI_AFFINITY_REASON]
     assert view.could_ever_pass(rows).all()
 
 

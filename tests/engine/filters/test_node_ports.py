@@ -7,7 +7,7 @@ from hypothesis import given
 from cpg_api.core.pod import Container, ContainerPort, Pod
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_relations import HostPort
-from cpg_engine.filters.node_ports import REASON, Clashes, NodePorts
+from cpg_engine.filters.node_ports import REASON, NodePorts, PortConflictQuery
 from cpg_engine.filters.registry import PreFilterState
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.call_counts import count_calls
@@ -80,7 +80,7 @@ def test_whoever_has_no_host_port_is_not_concerned() -> None:
     ledger = two_nodes(with_port("taken"))
     plain = ledger.class_of(pod("plain", containers=(Container(ports=(ContainerPort(container_port=80),)),)))
     assert NodePorts(ledger).pre_filter(plain) is None
-    assert Clashes(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
+    assert PortConflictQuery(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
 
 
 def test_ports_are_looked_up_and_not_compared() -> None:

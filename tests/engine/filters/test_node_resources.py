@@ -51,7 +51,7 @@ def test_room_is_what_is_left(
     found = kind(ledger, **requests)
     assert passes == node_resources.passes(found, ledger, ROWS).astype(int).tolist()
     assert slots == node_resources.slots(found, ledger, ROWS).tolist()
-    assert ever == node_resources.could_ever(found, ledger, ROWS).astype(int).tolist()
+    assert ever == node_resources.could_fit_if_empty(found, ledger, ROWS).astype(int).tolist()
     assert empty == node_resources.empty_slots(found, ledger, ROWS).tolist()
 
 
@@ -102,10 +102,10 @@ def test_a_node_without_a_resource_offers_none_of_it(ledger: Ledger) -> None:
 )
 def test_each_shortage_is_counted(ledger: Ledger, requests: ResourceList, short: Mapping[str, int]) -> None:
     """Every node counts once for each resource that it is short of."""
-    assert short == node_resources.short_of(kind(ledger, **requests), ledger, ROWS)
+    assert short == node_resources.shortages(kind(ledger, **requests), ledger, ROWS)
 
 
 def test_pods_run_out_like_anything_else(ledger: Ledger) -> None:
     """A node that has all the pods it may have is short of pods."""
     ledger.place(kind(ledger), np.array([0, 0, 0]))
-    assert node_resources.short_of(kind(ledger), ledger, ROWS) == {"pods": 1}
+    assert node_resources.shortages(kind(ledger), ledger, ROWS) == {"pods": 1}

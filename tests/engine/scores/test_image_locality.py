@@ -67,4 +67,4 @@ def test_rows_are_answered_as_they_are_asked() -> None:
 )
 def test_no_tag_means_latest(image: str, name: str) -> None:
     """The port of a registry is no tag."""
-    assert name == image_locality.normalised(image)
+    assert name == image_locality.normalized_image_name(image)
