@@ -92,8 +92,9 @@ class GroupReport(Struct, frozen=True):
     """The result for one group of the tree, in the attempt that placed most.
 
     ``domain`` is where the group was placed, in an unplaced tree only during that attempt. ``candidates`` are the
-    domains that were considered, the closest first. ``blockers`` are the children that kept the group below its
-    minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod that found none.
+    closest of the ``domains`` that were considered, the very closest first. ``blockers`` are the children that kept
+    the group below its minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod that found
+    none.
     ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled back.
     """
 
@@ -106,6 +107,7 @@ class GroupReport(Struct, frozen=True):
     reasons: tuple[FilterReason, ...] = ()
     invalid: tuple[InvalidPod, ...] = ()
     failed_ancestor: GroupKey | None = None
+    domains: int = 0
 
     @property
     def status(self) -> Status:

@@ -85,7 +85,11 @@ def test_a_circle_waits_and_is_told_why(lesser: bool) -> None:  # noqa: FBT001 -
     assert (stage.evicted, list(stage.bound())) == ([], ["old-1"] if lesser else [])
     for found in members:
         reason, message = stage.status.pods[found.metadata.name]
-        assert (reason, AFFINITY_RULES in message, "no eviction can help" in message) == ("Unschedulable", True, True)
+        assert (reason, AFFINITY_RULES in message, "evictions would not help" in message) == (
+            "Unschedulable",
+            True,
+            True,
+        )
 
 
 def test_a_circle_is_bound_once_somebody_from_outside_helps() -> None:

@@ -104,7 +104,7 @@ def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
     stage = Stage(node("n1"), *gang("pg", size=2), pod("bad", cpu="much", group="pg"))
     stage.settle()
     assert sorted(stage.bound()) == ["pg-0", "pg-1"]
-    assert stage.status.pods["bad"][1].startswith("it cannot be scheduled at all: spec.containers[0]")
+    assert stage.status.pods["bad"][1].startswith("invalid pod: spec.containers[0]")
 
 
 def test_gated_pods_are_told_by_the_api_server() -> None:

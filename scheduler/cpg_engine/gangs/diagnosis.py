@@ -251,7 +251,7 @@ class Diagnosis:
         if first is not None:
             reported = [first, *(place for place in reported if place != first)][: len(reported)]
         candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in reported)
-        self._reports[index] = replace(self._reports[index], candidates=candidates)
+        self._reports[index] = replace(self._reports[index], candidates=candidates, domains=len(order))
 
     def _untried_report(self, index: int, survey: DomainSurvey, counts: StatusCounts) -> GroupReport:
         """Return the report of a group none of whose domains was tried, and the reason where it has no domains."""

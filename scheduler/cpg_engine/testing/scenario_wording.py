@@ -22,5 +22,6 @@ def eviction_text(reason: EvictionReason) -> str:
 def contradiction_text(found: Contradiction) -> str:
     """Return how running members contradict their tree."""
     if not found.domains:
-        return f"{found.group}: a member runs on a node that has no label {found.key}"
-    return f"{found.group}: its members run in more than one domain of {found.key}: {', '.join(found.domains)}"
+        return f"a member of {found.group} runs on a node without the label {found.key}"
+    listed = ", ".join(found.domains)
+    return f"members of {found.group} run in {len(found.domains)} domains of {found.key}: {listed}"

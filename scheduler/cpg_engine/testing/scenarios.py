@@ -56,7 +56,7 @@ go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An e
     together: {pg1: rack, root: zone}       # the pods of a group are in one domain of a label
     domain: {pg1: rack=r1}                  # the domain that the engine has chosen for a group
     finding: {root: Placed}                 # of the root's last decision in this step
-    detail: {root: more than one domain}
+    detail: {root: run in 2 domains}
     status: {pg1: Unschedulable M=3 S=2 R=0 U=1 UU=0}        # any of these
     reasons: {pg1: [1 Insufficient cpu]}    # the number of nodes, and a part of the text
     candidates: {pg1: [rack=r1 2/3]}        # how many of how many fit into a domain

@@ -71,7 +71,7 @@ def group(key: GroupKey, minimum: int, scheduled: int, *blockers: GroupKey) -> G
     return GroupReport(key, StatusCounts(minimum, scheduled, 0, minimum - scheduled), blockers=blockers)
 
 
-NEVER = "cannot be scheduled at all: spec.containers[0]: no amount (and 1 more problem)"
+INVALID = "spec.containers[0]: no amount (and 1 more problem)"
 NODES = "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s)"
 
 
@@ -87,7 +87,7 @@ NODES = "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated 
         ),
         (
             GroupReport(ALONE, StatusCounts(1, unresolvable=1), invalid=(WRONG,)),
-            f"it {NEVER}",
+            f"invalid pod: {INVALID}",
         ),
     ],
     ids=["full", "no nodes", "no detail", "many", "refused"],
@@ -107,7 +107,7 @@ def test_a_pod_that_is_alone_is_told_of_the_nodes(found: GroupReport, expected: 
         (report(ROOT, 2, 0, 1), "waiting for 1 more child group: minGroupCount is 2, there is 1"),
         (
             GroupReport(ONE, StatusCounts(2, 0, 1, 0, 1), invalid=(WRONG,)),
-            f"waiting for 1 more pod that can be scheduled: minCount is 2, there is 1; a pod {NEVER}",
+            f"waiting for 1 more pod that can be scheduled: minCount is 2, there is 1; 1 invalid pod: {INVALID}",
         ),
     ],
     ids=["two", "one", "none", "group", "refused"],
@@ -150,7 +150,7 @@ def test_a_gang_that_no_node_could_hold_says_so() -> None:
     found = explanation(Finding.IMPOSSIBLE, full(ONE, 1, uu=1), step=NextStep(Remedy.CHANGE_DEMANDS, ONE))
     assert group_messages(found)[ONE] == (
         f"minCount (1) cannot be satisfied: room for 0 of 1 pod; {NODES}. "
-        "Next: add nodes, or change what PodGroup ml/one asks for: no eviction can help"
+        "Next: add nodes, or change the requests or constraints of PodGroup ml/one; evictions would not help"
     )
 
 
@@ -171,22 +171,31 @@ def test_a_gang_without_nodes_says_so() -> None:
 def test_the_closest_domain_is_named_with_what_to_do_there() -> None:
     """The first of the candidates, with the reasons of its nodes."""
     near, far = CandidateDomain(RACK, 2, 2, 4, 2, (CPU,)), CandidateDomain(Domain("rack", "r2"), 2, 0, 4, 4)
-    found = GroupReport(ONE, StatusCounts(4, 2, 0, 2), candidates=(near, far), nodes=9, reasons=(TAINT,))
+    found = GroupReport(ONE, StatusCounts(4, 2, 0, 2), candidates=(near, far), nodes=9, reasons=(TAINT,), domains=3)
     step = NextStep(Remedy.MAKE_ROOM, ONE, count=2, domain=RACK)
     assert group_messages(explanation(Finding.NOT_FOUND, found, step=step)) == {
-        ONE: "minCount (4) cannot be satisfied: room for 2 of 4 pods; of the domains of rack, r1 comes closest "
-        "(room for 2 of 4 pods: 3 Insufficient cpu). Next: make room for 2 more pods in r1"
+        ONE: "minCount (4) cannot be satisfied: 0/3 domains of rack have room for 4 pods "
+        "(r1 is closest: 2 of 4, 3 Insufficient cpu). Next: make room for 2 more pods in r1"
     }
 
 
-def test_a_domain_with_room_for_all_is_named_without_a_number() -> None:
-    """Room alone is not what is missing; without reasons the number stands alone."""
-    enough = CandidateDomain(RACK, 2, 4, 4)
-    short = CandidateDomain(RACK, 2, 3, 4)
-    for candidate, expected in ((enough, "r1 comes closest"), (short, "r1 comes closest (room for 3 of 4 pods)")):
-        found = GroupReport(ONE, StatusCounts(4, 0, 0, 4), candidates=(candidate,))
-        message = group_messages(explanation(Finding.NOT_FOUND, found))[ONE]
-        assert message == f"minCount (4) cannot be satisfied: room for 0 of 4 pods; of the domains of rack, {expected}"
+def test_a_domain_with_enough_room_is_named_by_what_else_is_wrong() -> None:
+    """A search that tried it found no place; without reasons the domain stands alone."""
+    lack = "minCount (4) cannot be satisfied: room for 0 of 4 pods; 0/2 domains of rack are available"
+    for reasons, expected in (((), "r1 is closest"), ((TAINT,), "r1 is closest: 2 node(s) had untolerated taint(s)")):
+        candidate = CandidateDomain(RACK, 2, 4, 4, reasons=reasons)
+        found = GroupReport(ONE, StatusCounts(4, 0, 0, 4), candidates=(candidate,), domains=2)
+        assert group_messages(explanation(Finding.NOT_FOUND, found))[ONE] == f"{lack} ({expected})"
+
+
+def test_a_composite_group_counts_its_children_and_the_room_in_domains() -> None:
+    """The room of a domain is that for pods."""
+    candidate = CandidateDomain(RACK, 2, 3, 6, 2)
+    found = GroupReport(ROOT, StatusCounts(2, 1, 0, 1), candidates=(candidate,), domains=1)
+    assert group_messages(explanation(Finding.IMPOSSIBLE, found))[ROOT] == (
+        "minGroupCount (2) cannot be satisfied: room for 1 of 2 child groups; "
+        "0/1 domains of rack have room for 5 pods (r1 is closest: 3 of 5)"
+    )
 
 
 def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
@@ -240,24 +249,24 @@ def test_what_evictions_could_not_have_helped_is_said_in_a_bracket() -> None:
 def test_running_out_of_budget_is_not_being_impossible() -> None:
     """There is something to be done about it."""
     found = explanation(Finding.OUT_OF_BUDGET, full(ONE, 3, 2), step=NextStep(Remedy.RAISE_BUDGET, ONE))
-    assert group_messages(found)[ONE].endswith(". Next: raise the scheduler's search budget, or ask for less")
+    assert group_messages(found)[ONE].endswith(". Next: raise the scheduler's search budget, or request less")
 
 
 def test_a_pod_that_makes_no_sense_is_told_itself() -> None:
     """Its group says that there is one, and says all else that is wrong."""
     bad = GroupReport(ONE, StatusCounts(2, 1, 0, 0, 1), invalid=(WRONG,), nodes=5, reasons=(CPU,))
     found = explanation(Finding.IMPOSSIBLE, bad, step=NextStep(Remedy.MEND_PODS, ONE, count=1))
-    assert refusals(found) == {"u": f"it {NEVER}"}
-    assert f"a pod {NEVER}" in group_messages(found)[ONE]
+    assert refusals(found) == {"u": f"invalid pod: {INVALID}"}
+    assert f"1 invalid pod: {INVALID}" in group_messages(found)[ONE]
 
 
 def test_running_members_that_contradict_are_told_to_all() -> None:
     """No group of the tree can be placed before they are gone."""
-    detail = "PodGroup ml/one: its members run in more than one domain of rack: r1, r2"
+    detail = "members of PodGroup ml/one run in 2 domains of rack: r1, r2"
     reports = group(ROOT, 1, 0), report(ONE, 1)
     contradiction = Contradiction(ONE, "rack", ("r1", "r2"))
     found = Explanation(Finding.CONTRADICTION, reports, NextStep(Remedy.MOVE_MEMBERS, ROOT), contradiction)
-    expected = f"{detail}. Next: delete the members outside one of the domains"
+    expected = f"{detail}. Next: delete the members outside one of these domains"
     assert group_messages(found) == {ROOT: expected, ONE: expected}
 
 
@@ -338,7 +347,7 @@ def test_the_cause_of_a_group_is_its_own_or_that_of_its_tree() -> None:
     assert causes(placed)[TWO] == "Success, Insufficient cpu"
     contradiction = Contradiction(ONE, "rack")
     torn = Explanation(Finding.CONTRADICTION, (group(ROOT, 1, 0), report(ONE, 1)), contradiction=contradiction)
-    assert causes(torn) == dict.fromkeys((ROOT, ONE), f"{ONE}: a member runs on a node that has no label rack")
+    assert causes(torn) == dict.fromkeys((ROOT, ONE), f"a member of {ONE} runs on a node without the label rack")
 
 
 def _full(scheduled: int) -> Explanation:

@@ -15,7 +15,6 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import (
-    CandidateDomain,
     Contradiction,
     Explanation,
     FilterReason,
@@ -77,7 +76,7 @@ def causes(explanation: Explanation, outlook: str = "") -> dict[GroupKey, str]:
 def refusals(explanation: Explanation) -> dict[str, str]:
     """Return for each pod that nobody could schedule, by UID, what is wrong with it."""
     return {
-        refused.uid: _cut(f"it cannot be scheduled at all: {_problems(refused)}")
+        refused.uid: _cut(f"invalid pod: {_problems(refused)}")
         for report in explanation.reports
         for refused in report.invalid
     }
@@ -106,8 +105,9 @@ def eviction_message(reason: EvictionReason) -> str:
 def contradiction_message(found: Contradiction) -> str:
     """Return how running members contradict the required topology of their tree."""
     if not found.domains:
-        return f"{found.group}: a member runs on a node that has no label {found.key}"
-    return f"{found.group}: its members run in more than one domain of {found.key}: {', '.join(found.domains)}"
+        return f"a member of {found.group} runs on a node without the label {found.key}"
+    listed = ", ".join(found.domains)
+    return f"members of {found.group} run in {len(found.domains)} domains of {found.key}: {listed}"
 
 
 def forbidden_preemption(kind: str) -> str:
@@ -196,17 +196,13 @@ class _Sentences:
     def _own(self, report: GroupReport) -> str:
         """Say what is wrong with a group itself, and with the first of the children that keep it waiting."""
         if report.key.kind == POD:
-            return (
-                f"it cannot be scheduled at all: {_problems(report.invalid[0])}"
-                if report.invalid
-                else _available(report)
-            )
+            return f"invalid pod: {_problems(report.invalid[0])}" if report.invalid else _available(report)
         parts = [self._lack(report)]
         if report.invalid:
-            parts.append(f"a pod cannot be scheduled at all: {_problems(report.invalid[0])}")
-        if report.candidates:
-            parts.append(_closest(report.candidates[0]))
-        elif report.nodes or self._has_no_node(report):
+            parts.append(f"{_some(len(report.invalid), 'invalid pod')}: {_problems(report.invalid[0])}")
+        if report.candidates and not self._lacks_room(report):
+            parts.append(_no_domain(report))
+        elif not report.candidates and (report.nodes or self._has_no_node(report)):
             parts.append(_available(report))
         if report.blockers:
             first = self._reports[report.blockers[0]]
@@ -219,14 +215,21 @@ class _Sentences:
         is_leaf = report.key.kind == PodGroup.kind
         noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
         if not self._is_short(report):
-            room = f"room for {counts.scheduled} of {_some(counts.minimum, noun)}"
-            return f"{field} ({counts.minimum}) cannot be satisfied: {room}"
+            lack = f"{field} ({counts.minimum}) cannot be satisfied"
+            if self._lacks_room(report):
+                return f"{lack}: {_no_domain(report)}"
+            return f"{lack}: room for {counts.scheduled} of {_some(counts.minimum, noun)}"
         able = " that can be scheduled" if counts.unresolvable else ""
         if not self._counted:
             return f"waiting for more {noun}s{able}: {field} is {counts.minimum}"
         have = counts.scheduled + counts.remaining
         missing = _some(counts.minimum - have, f"more {noun}")
         return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there(have)}"
+
+    def _lacks_room(self, report: GroupReport) -> bool:
+        """Return whether no domain has room for a PodGroup, which says more than how many of its pods were placed."""
+        is_leaf, is_short = report.key.kind == PodGroup.kind, self._is_short(report)
+        return is_leaf and not is_short and bool(report.candidates) and report.candidates[0].shortage > 0
 
     def _is_short(self, report: GroupReport) -> bool:
         """Tell whether a group has too few members to be tried at all, wherever there may be room."""
@@ -245,13 +248,17 @@ def _is_placed(report: GroupReport) -> bool:
     return report.status is Status.SUCCESS and report.failed_ancestor is None
 
 
-def _closest(candidate: CandidateDomain) -> str:
-    """Say which domain comes closest, and how close: by room alone, as far as that is what is missing."""
-    domain = candidate.domain
-    parts = [f"room for {candidate.fits} of {candidate.wanted} pods"] if candidate.fits < candidate.wanted else []
-    parts += [_listed(candidate.reasons)] if candidate.reasons else []
-    why = f" ({': '.join(parts)})" if parts else ""
-    return f"of the domains of {domain.key}, {domain.value} comes closest{why}"
+def _no_domain(report: GroupReport) -> str:
+    """Return that no domain will do, and which one comes closest: by its room, as far as room is what is missing."""
+    closest = report.candidates[0]
+    key, needed = closest.domain.key, closest.fits + closest.shortage
+    if closest.shortage:
+        verdict, near = f"have room for {_some(needed, 'pod')}", [f"{closest.fits} of {needed}"]
+    else:
+        verdict, near = "are available", []
+    near += [_listed(closest.reasons)] if closest.reasons else []
+    distance = f": {', '.join(near)}" if near else ""
+    return f"0/{report.domains} domains of {key} {verdict} ({closest.domain.value} is closest{distance})"
 
 
 def _available(report: GroupReport) -> str:
@@ -291,11 +298,11 @@ def _advice(step: NextStep | None) -> str:
         case Remedy.MAKE_ROOM if step.domain is not None:
             return f". Next: make room for {_some(step.count, 'more pod')} in {step.domain.value}"
         case Remedy.RAISE_BUDGET:
-            return ". Next: raise the scheduler's search budget, or ask for less"
+            return ". Next: raise the scheduler's search budget, or request less"
         case Remedy.CHANGE_DEMANDS:
-            return f". Next: add nodes, or change what {step.group} asks for: no eviction can help"
+            return f". Next: add nodes, or change the requests or constraints of {step.group}; evictions would not help"
         case Remedy.MOVE_MEMBERS:
-            return ". Next: delete the members outside one of the domains"
+            return ". Next: delete the members outside one of these domains"
         case _:
             return ""
 
