@@ -93,9 +93,9 @@ class GroupReport(Struct, frozen=True):
 
     ``domain`` is where the group was placed, in an unplaced tree only during that attempt. ``candidates`` are the
     closest of the ``domains`` that were considered, the very closest first. ``blockers`` are the children that kept
-    the group below its minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod that found
-    none.
-    ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled back.
+    the group below its minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod without
+    one. ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled
+    back.
     """
 
     key: GroupKey
