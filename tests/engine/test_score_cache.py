@@ -150,7 +150,7 @@ def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
 
 def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many classes somebody comes up with, they do not fill the memory."""
-    monkeypatch.setattr("cpg_engine.score_cache.CELLS", 20)
+    monkeypatch.setattr("cpg_engine.score_cache.MAX_CACHED_SCORES", 20)
     ledger = ledger_of(4, 4)
     score_cache = ScoreCache(ledger, Weights())
     score_cache.reserve_capacity(1000)

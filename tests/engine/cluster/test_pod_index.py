@@ -117,7 +117,7 @@ def test_a_node_that_goes_takes_its_pods_along() -> None:
 
 def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was dropped is derived anew, and right."""
-    monkeypatch.setattr(pod_index, "KEPT", 2)
+    monkeypatch.setattr(pod_index, "MAX_CACHED_QUERIES", 2)
     ledger = ledger_of("a")
     for worth in (1, 2, 1, 3):
         assert counted(ledger, Named("web", worth)) == {"a": worth}
@@ -128,7 +128,7 @@ def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatc
 
 def test_the_more_keys_labels_have_the_more_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who looks at the domains of each of them finds all its answers when it looks again."""
-    monkeypatch.setattr(pod_index, "KEPT", 2)
+    monkeypatch.setattr(pod_index, "MAX_CACHED_QUERIES", 2)
     ledger = ledger_of("a")
     ledger.put_node(node("b", labels={"zone": "z", "rack": "r"}))
     for worth in range(20):

@@ -241,7 +241,7 @@ def test_whom_nobody_means_is_not_concerned() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand jobs, each with a class of its own, leave nothing behind, as newcomers or as neighbours."""
-    monkeypatch.setattr(inter_pod_affinity, "KEPT", 1)
+    monkeypatch.setattr(inter_pod_affinity, "MAX_CACHED_CLASSES", 1)
     ledger = cluster()
     filtered = Filter(ledger, Weights())
     for number in range(5):
