@@ -212,11 +212,11 @@ class LeaderElector:
                 return working.result()
             self.leading = False
             await cancel_and_wait(working)
-            trouble = None if working.cancelled() else working.exception()
+            work_error = None if working.cancelled() else working.exception()
             try:
                 renewing.result()
             except LeadershipLostError as lost:
-                raise lost from trouble
+                raise lost from work_error
         finally:
             self.leading = False
             await cancel_and_wait(working)

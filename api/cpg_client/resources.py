@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 STATUS = "status"
 BINDING = "binding"
-EVICTION = "eviction"
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,6 @@ POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDi
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
 
 CPG_GROUP = "scheduling.cpg.dev"
 CPG_WORKLOADS = Resource(CPG_GROUP, "v1alpha3", "workloads", "Workload")
@@ -79,6 +75,5 @@ CPG_COMPOSITE_POD_GROUPS = Resource(CPG_GROUP, "v1alpha3", "compositepodgroups",
 NATIVE_GROUP = "scheduling.k8s.io"
 NATIVE_WORKLOADS = Resource(NATIVE_GROUP, "v1beta1", "workloads", "Workload")
 NATIVE_POD_GROUPS = Resource(NATIVE_GROUP, "v1beta1", "podgroups", "PodGroup")
-NATIVE_WORKLOADS_ALPHA = Resource(NATIVE_GROUP, "v1alpha3", "workloads", "Workload")
 NATIVE_POD_GROUPS_ALPHA = Resource(NATIVE_GROUP, "v1alpha3", "podgroups", "PodGroup")
 NATIVE_COMPOSITE_POD_GROUPS = Resource(NATIVE_GROUP, "v1alpha3", "compositepodgroups", "CompositePodGroup")

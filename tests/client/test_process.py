@@ -33,17 +33,17 @@ def page(_: str) -> ProbeResponse:
 
 def test_every_replica_has_the_election_metric() -> None:
     """After its own metrics, if it has any; without an election there is none."""
-    shell: ProcessContext[Any] = ProcessContext(
+    context: ProcessContext[Any] = ProcessContext(
         settings=SimpleNamespace(lease_name="mine"), log=structlog.get_logger(), identity="me"
     )
-    told = with_election_metric(shell, page)
-    assert told("") == page("")
+    served = with_election_metric(context, page)
+    assert served("") == page("")
     for leads in (False, True):
-        shell.readiness.elector = cast("LeaderElector", SimpleNamespace(leading=leads))
-        *_, last = told("").body.decode().splitlines()
+        context.readiness.elector = cast("LeaderElector", SimpleNamespace(leading=leads))
+        *_, last = served("").body.decode().splitlines()
         assert last == f'leader_election_master_status{{name="mine"}} {leads:d}'
-        assert told("").body.startswith(b"a_metric 1\n# HELP")
-        assert told("").content_type == METRICS_CONTENT_TYPE
+        assert served("").body.startswith(b"a_metric 1\n# HELP")
+        assert served("").content_type == METRICS_CONTENT_TYPE
 
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
@@ -90,12 +90,12 @@ async def run_until_seen(server: "FakeServer", *seen: str, elects: bool = True) 
     )
     server.answers("GET", "/there", b"read")
     server.answers("POST", "/there", b"written")
-    shell: ProcessContext[Any] = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
-    prepared = RecordingStandby(shell.stopping)
-    living = asyncio.create_task(run_with_standby(Endpoint(server=server.url), shell, prepared))
+    context: ProcessContext[Any] = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
+    prepared = RecordingStandby(context.stopping)
+    running = asyncio.create_task(run_with_standby(Endpoint(server=server.url), context, prepared))
     await prepared.until(*seen)
-    shell.stopping.set()
-    await living
+    context.stopping.set()
+    await running
     assert prepared.seen == [*seen, "ended"]
 
 
