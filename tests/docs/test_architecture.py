@@ -8,6 +8,9 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
 PACKAGES = "packages"
+DRAWN = {PACKAGES, "cpg_engine", "cpg_scheduler", "cpg_operator"}
+"""The containers of layers in the diagram: those that cluster events and instructions pass through."""
+
 MAX_LINES = 200
 
 
@@ -36,7 +39,7 @@ def enforced() -> dict[str, list[str]]:
 
 def test_the_diagram_has_the_layers_of_the_contracts() -> None:
     """Every layer is drawn in its order, with the modules that do not import each other."""
-    assert drawn() == enforced()
+    assert drawn() == {package: layers for package, layers in enforced().items() if package in DRAWN}
 
 
 def test_the_tour_is_short() -> None:
