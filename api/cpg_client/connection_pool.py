@@ -35,7 +35,7 @@ class HttpConnection:
         self.responses = 0
         """Responses received over this connection."""
         self._transport = SocketTransport(connected, self._on_data, self._on_closed)
-        self._reading: ResponseParser | None = None
+        self._parser: ResponseParser | None = None
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._is_paused = False
@@ -53,36 +53,34 @@ class HttpConnection:
     @property
     def is_reusable(self) -> bool:
         """Whether the last response was read to its end, and the server keeps the connection open."""
-        reading = self._reading
-        if reading is None:
+        parser = self._parser
+        if parser is None:
             return self.is_open
-        return (
-            self.is_open and reading.is_complete and not self._chunks and bool(reading.head and reading.head.keeps_open)
-        )
+        return self.is_open and parser.is_complete and not self._chunks and bool(parser.head and parser.head.keeps_open)
 
     @property
     def is_stale(self) -> bool:
         """Whether the connection broke like an idle one: after earlier responses, and without a byte of this one."""
-        return self.responses > 0 and self._reading is not None and self._reading.is_untouched
+        return self.responses > 0 and self._parser is not None and self._parser.is_untouched
 
     def send_request(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
         """Check the fence and send a request, with nothing in between."""
         self._is_streaming = streaming
         fence()
-        self._reading = ResponseParser()
+        self._parser = ResponseParser()
         self._transport.write(data)
 
     async def read_head(self) -> ResponseHead:
         """Wait for the head of the response; unless it is streamed, for the whole response."""
-        reading = self._reading
-        while reading is None or reading.head is None or not (self._is_streaming or reading.is_complete):
+        parser = self._parser
+        while parser is None or parser.head is None or not (self._is_streaming or parser.is_complete):
             await self._wait_for_data()
-        return reading.head
+        return parser.head
 
     async def read_chunk(self) -> bytes:
         """Wait for the next part of the body; empty bytes mean that it is complete."""
         while not self._chunks:
-            if self._reading is None or self._reading.is_complete:
+            if self._parser is None or self._parser.is_complete:
                 return b""
             await self._wait_for_data()
         data = self._chunks.popleft()
@@ -117,9 +115,9 @@ class HttpConnection:
 
     def _on_data(self, data: bytes) -> None:
         """Parse received bytes."""
-        reading = self._reading = self._reading or ResponseParser()
+        parser = self._parser = self._parser or ResponseParser()
         try:
-            chunk = reading.feed(data)
+            chunk = parser.feed(data)
         except MalformedResponseError as error:
             self._fail(error)
             self.close()
@@ -130,16 +128,16 @@ class HttpConnection:
         if self._is_streaming and self._buffered_bytes > MAX_BUFFERED_BYTES and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
-        if reading.is_complete:
+        if parser.is_complete:
             self.responses += 1
-        if reading.is_complete or (self._is_streaming and reading.head is not None):
+        if parser.is_complete or (self._is_streaming and parser.head is not None):
             self._wake()
 
     def _on_closed(self, error: Exception | None) -> None:
         """Fail the pending read, unless the closed connection marks the end of the response."""
         try:
-            if error is None and self._reading is not None:
-                self._reading.end()
+            if error is None and self._parser is not None:
+                self._parser.end()
         except MalformedResponseError as broken:
             error = broken
         self._fail(error or BrokenConnectionError("Server disconnected"))

@@ -61,11 +61,11 @@ class WatchHealth(ABC):
 
     def longest_silence(self, now: float) -> float:
         """Return the longest silence, without forbidden namespaces."""
-        closed = self.forbidden(now)
-        return max((age for path, age in self.silence(now).items() if path not in closed), default=0.0)
+        excluded = self.forbidden(now)
+        return max((age for path, age in self.silence(now).items() if path not in excluded), default=0.0)
 
     def longest_failure(self, now: float) -> float:
         """Return the longest time for which a collection has been failing, without forbidden namespaces; 0 for none."""
-        closed = self.forbidden(now)
-        since = (health.failing_since for path, health in self.collections().items() if path not in closed)
+        excluded = self.forbidden(now)
+        since = (health.failing_since for path, health in self.collections().items() if path not in excluded)
         return max((0.0 if at is None else now - at for at in since), default=0.0)
