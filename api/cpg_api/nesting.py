@@ -1,6 +1,6 @@
 """Cut JSON that is nested too deeply for a recursive decoder.
 
-Anyone who may write a pod can nest its ``managedFields`` by the thousand. msgspec recurses into everything, also into
+Users with write access to pods can nest ``managedFields`` by the thousand. msgspec recurses into everything, also into
 fields that it skips, and raises ``RecursionError`` then. The scan here does not recurse.
 """
 

@@ -41,7 +41,7 @@ def with_class(name: str, parent: str, of: str) -> PodGroup:
 
 def test_a_valid_or_waiting_group_passes_silently() -> None:
     """Parents, Workloads and templates may be created later, in any order."""
-    assert review(pod_group("a", parent="nobody")) == Review()
+    assert review(pod_group("a", parent="absent")) == Review()
     assert review(composite("root"), pod_group("a", parent="root")) == Review()
 
 

@@ -47,7 +47,7 @@ def test_a_new_condition_is_appended_with_the_present_time(kind: type[Condition]
 
 
 def test_an_explicit_transition_time_is_kept() -> None:
-    """For a new condition and for one whose status changes."""
+    """For a new condition and for a changed status."""
     new = Condition("A", "True", last_transition_time=OWN)
     assert set_condition((), new, LATER) == ((new,), True)
     assert set_condition((Condition("A", "False", last_transition_time=EARLIER),), new, LATER) == ((new,), True)

@@ -216,7 +216,7 @@ def test_a_broken_string_in_the_name_leaves_the_name_empty() -> None:
 
 @pytest.mark.parametrize("levels", [100, 900, 100_000])
 def test_deep_nesting_in_unknown_fields_is_harmless(levels: int) -> None:
-    """Any user who may create a pod can nest its managedFields by the thousand: the API server of 1.37 accepts it."""
+    """Users with the right to create pods can nest managedFields by the thousand: the API server of 1.37 accepts it."""
     hostile = b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":%s}]},"spec":{"priority":%s}}'
     page = parse_list(listed(GOOD, hostile % (nested(levels), b"5"), hostile % (nested(levels), b'"x"'), GOOD), Pod)
     assert [(pod.metadata.name, pod.spec.priority) for pod in page.items] == [

@@ -39,7 +39,7 @@ def check(*pods: Pod, groups: tuple[Group, ...] = (), knows_classes: bool = True
 
 
 def with_condition(group: Group, *values: str) -> Group:
-    """Return a group whose first condition has this status, reason and message."""
+    """Return a group with a first condition of this status, reason and message."""
     status, reason, message = values
     found = Condition(type=initially_scheduled_type(group), status=status, reason=reason, message=message)
     return replace(group, status=replace(group.status, conditions=(found,)))
@@ -143,7 +143,7 @@ def test_faults_of_classes_need_access_to_classes() -> None:
 
 @pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
 def test_a_fault_is_written_once(group: Group) -> None:
-    """An existing message is not written again, whoever wrote it."""
+    """An existing message is not written again, by any writer."""
     found = validity_condition(group, WRONG)
     assert found is not None
     assert (found.type, found.status, found.reason, found.message) == (

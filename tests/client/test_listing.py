@@ -40,7 +40,7 @@ async def test_only_the_first_page_has_a_version(server: "FakeServer", connectio
 
 
 async def test_an_expired_list_restarts(server: "FakeServer", connection: Connection) -> None:
-    """After a 410 everything comes in one page, whose number 0 voids earlier pages."""
+    """After a 410 everything comes in one page, and its number 0 voids earlier pages."""
     server.answers("GET", "/x", page("ab", 7, "t1"))
     server.answers("GET", "/x", page("c", 7, "t2"))
     server.answers("GET", "/x", EXPIRED, status=410)

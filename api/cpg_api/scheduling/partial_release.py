@@ -1,8 +1,8 @@
 """What happens to a tree of which only a part is placed.
 
-By default the scheduler keeps trying to complete the tree, and the condition ``Partial`` reports since when. Users who
-prefer the room back annotate the root with the longest time for this state. After that time the operator deletes the
-pods that hold nodes; their controllers create new pods, which wait as a whole gang.
+By default the scheduler keeps trying to complete the tree, and the condition ``Partial`` reports since when. To get the
+room back instead, users annotate the root with the longest time for this state. After that time the operator deletes
+the pods that hold nodes; their controllers create new pods, which wait as a whole gang.
 
 The time counts from the condition, so the API server keeps it across restarts.
 """

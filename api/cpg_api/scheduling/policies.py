@@ -117,7 +117,7 @@ class TopologyConstraint(ApiStruct, frozen=True):
     key: Annotated[
         str,
         describe(
-            "The node label whose values are the domains, such as topology.kubernetes.io/zone.",
+            "The node label that has the domains as its values, such as topology.kubernetes.io/zone.",
             pattern=LABEL_KEY,
             min_length=1,
             max_length=MAX_LABEL_KEY,

@@ -26,7 +26,7 @@ class GroupCounts(ApiStruct, frozen=True):
     """Counts of child groups."""
 
     desired: Annotated[int, describe_count("Child groups that exist.")] = 0
-    ready: Annotated[int, describe_count("Of those, the ones whose minimum is met.")] = 0
+    ready: Annotated[int, describe_count("Of those, the ones with their minimum met.")] = 0
 
 
 class TopologyDomain(ApiStruct, frozen=True):

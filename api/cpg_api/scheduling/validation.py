@@ -1,8 +1,8 @@
 """Validate trees, edge by edge.
 
 The CRDs hold the rules for a single object. The rules here are between objects, where no API server can enforce them.
-Each check reads one kind of edge. A problem names the wrong object, the other end of the edge, and a sentence for the
-user who repairs it. Scheduler and operator share these checks, so the scheduler never schedules an invalid tree that
+Each check reads one kind of edge. A problem names the wrong object, the other end of the edge, and a sentence on how to
+repair it. Scheduler and operator share these checks, so the scheduler never schedules an invalid tree that
 the operator has not reported yet.
 """
 
@@ -94,7 +94,7 @@ def tree_wait_message(tree: Tree, workloads: Workloads) -> str:
 def validate_members(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext
 ) -> tuple[TreeProblem, ...]:
-    """Return a problem for each pod whose priority differs from the tree's. Each pod comes with its group."""
+    """Return a problem for each pod with another priority than the tree's. Each pod comes with its group."""
     wanted = context.priority(tree.root)
     if wanted is None:
         return ()
@@ -291,6 +291,6 @@ def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreePr
 
 
 def summarize(messages: Sequence[str]) -> str:
-    """Return the first message and the number of others. A user who repairs the first sees the next."""
+    """Return the first message and the number of others. After the first is repaired, users see the next."""
     more = len(messages) - 1
     return messages[0] if not more else f"{messages[0]} (and {more} more {'problem' if more == 1 else 'problems'})"

@@ -51,7 +51,7 @@ def test_the_tree_of_a_missing_group_has_its_descendants() -> None:
     """Without descendants it is empty."""
     forest = Forest.of(SMALL_TREE[1:])
     assert names(forest.tree_of(GroupKey("CompositePodGroup", "default", "root"))) == ["c", "left", "a", "b"]
-    assert names(forest.tree_of(GroupKey("PodGroup", "default", "nobody"))) == []
+    assert names(forest.tree_of(GroupKey("PodGroup", "default", "absent"))) == []
 
 
 def test_a_pod_group_is_never_a_parent() -> None:
