@@ -8,6 +8,8 @@ READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 # These tests alone have to cover the model and the engine; the others run twice as fast without tracing.
 COVERING := tests/api tests/engine tests/scenarios
+# Budgets of CPU time are tested alone, without tracing and without other tests beside them.
+SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e hooks images generate bench bench-peer crash soak
@@ -46,9 +48,9 @@ lint: $(READY) ## check style, types, import contracts and generated files
 	$(BIN)/python tools/generate_reference.py --check
 
 unit: $(READY) ## run the tests that need no control plane; model and engine have to be covered
-	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
-	$(PYTEST) -n auto -m "not e2e and not speed" $(COVERING:%=--ignore=%)
-	$(PYTEST) -m speed
+	$(PYTEST) -n auto -m "not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
+	$(PYTEST) -n auto -m "not speed" $(COVERING:%=--ignore=%) --ignore=tests/e2e
+	$(PYTEST) -m speed $(SPEED)
 
 scenario: $(READY) ## play one scenario and print every decision with its reasons (NAME=kep-6012/example)
 	@$(BIN)/python tools/scenario.py "$(NAME)"
@@ -56,7 +58,7 @@ scenario: $(READY) ## play one scenario and print every decision with its reason
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes if this machine can
 	@$(BIN)/cpg-lab build
 	@why=$$(sh tools/realnode.sh) && tests=e2e || tests="e2e and not realnode"; \
-	$(PYTEST) -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
+	$(PYTEST) tests/e2e -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
 	{ [ "$$tests" = e2e ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
 
 hooks: $(READY) ## check every commit before it is made: style, types, imports, prose (.pre-commit-config.yaml)

@@ -126,7 +126,9 @@ async def test_a_cancelled_connect_leaves_no_socket_open(tls_server: "FakeServer
             await asyncio.sleep(delay * 0.0003)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-        async with Connection(tls_endpoint, ConnectionSettings(connect_timeout=delay * 0.0003)) as connection:
+        # Without retries, which would only repeat the same moment after a wait.
+        impatient = ConnectionSettings(connect_timeout=delay * 0.0003, retries=RetryPolicy(attempts=1))
+        async with Connection(tls_endpoint, impatient) as connection:
             await asyncio.gather(connection.get("/x"), return_exceptions=True)
         gc.collect()
 
