@@ -46,6 +46,7 @@ lint: $(READY) ## check style, types, import contracts and generated files
 	$(BIN)/python tools/generate_metrics.py --check
 	$(BIN)/python tools/generate_board.py --check
 	$(BIN)/python tools/generate_reference.py --check
+	$(BIN)/python tools/generate_diagrams.py --check
 
 unit: $(READY) ## run the tests that need no control plane; model and engine have to be covered
 	$(PYTEST) -n auto -m "not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
@@ -73,6 +74,7 @@ generate: $(READY) ## write the generated files
 	$(BIN)/python tools/generate_manifests.py
 	$(BIN)/python tools/generate_metrics.py
 	$(BIN)/python tools/generate_reference.py
+	$(BIN)/python tools/generate_diagrams.py
 
 bench: $(READY) ## measure the API model and the engine against their budgets
 	$(BIN)/python bench/api.py

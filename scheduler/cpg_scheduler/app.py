@@ -49,8 +49,8 @@ from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.observability.pending import PendingCollector
 from cpg_scheduler.observability.plugins import PluginsCollector
 from cpg_scheduler.observability.requests import RequestMetrics
-from cpg_scheduler.preemption.executor import Evictor
-from cpg_scheduler.preemption.machine import Preemption
+from cpg_scheduler.preemption.executor import EvictionExecutor
+from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.reflectors import ReflectedCluster, discover, reflectors, watch_kinds
 from cpg_scheduler.settings import Settings
@@ -223,27 +223,26 @@ def _wire(
         instance=shell.identity,
     )
     binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics)
-    evictor = Evictor(
+    executor = EvictionExecutor(
         connection,
         cluster.resource_of,
         tasks,
-        scheduler_name=settings.scheduler_name,
-        instance=shell.identity,
-        metrics=metrics,
-        log=log,
-        in_flight=settings.binds_in_flight,
+        inbox=inbox,
         gate=gate,
         nominator=status,
         events=events,
+        scheduler_name=settings.scheduler_name,
+        metrics=metrics,
+        log=log,
+        in_flight=settings.binds_in_flight,
     )
-    preemption = Preemption(
-        cache, evictor, metrics=metrics, options=options, clock=time.monotonic, wall=time.time, log=log
-    )
+    preemption = _preemption(shell, cache, metrics)
     loop = SchedulingLoop(
         cache,
         queue,
         inbox,
         binder=binder,
+        executor=executor,
         preemption=preemption,
         status=status,
         events=events,
@@ -262,6 +261,19 @@ def _wire(
         events=events,
         loop=loop,
         overcommit=overcommit,
+    )
+
+
+def _preemption(shell: ProcessContext[Settings], cache: ClusterCache, metrics: Metrics) -> PreemptionMachine:
+    """Return the preemption machine, which has as many units in flight as there may be requests."""
+    return PreemptionMachine(
+        cache,
+        metrics=metrics,
+        options=shell.settings.options(),
+        max_units_in_flight=shell.settings.binds_in_flight,
+        clock=time.monotonic,
+        wall=time.time,
+        log=shell.log,
     )
 
 
@@ -317,7 +329,7 @@ def _add_pages(
     shell: ProcessContext[Settings],
     cache: ClusterCache,
     queue: SchedulingQueue,
-    preemption: Preemption,
+    preemption: PreemptionMachine,
     metrics: Metrics,
 ) -> None:
     """Serve metrics, explanations and dumps."""

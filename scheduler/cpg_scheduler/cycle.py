@@ -34,22 +34,28 @@ from cpg_scheduler.binding.batch import BindBatch, BindDelayed, BindFailed, Bind
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.inbox import EventInbox
+from cpg_scheduler.instructions import Requeue
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.preemption.machine import Preemption
-from cpg_scheduler.preemption.states import PreemptionResult
-from cpg_scheduler.preemption.terminating import SLACK
+from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.preemption.events import BindsFailed, PodsAssumed, PodsPlaced, UnitInadmissible
+from cpg_scheduler.preemption.jobs import Executor, PreemptionInstruction
+from cpg_scheduler.preemption.machine import PreemptionMachine
+from cpg_scheduler.preemption.results import PreemptionResult
+from cpg_scheduler.preemption.terminating import OVERDUE_SECONDS
 from cpg_scheduler.queueing.hints import ANYTHING, FailedAttempt
 from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.status.log_fields import plan_fields
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR
 from cpg_scheduler.status.resync import bound_of, is_theirs, recovered, standing_of
 from cpg_scheduler.status.updates import (
     GroupRecovered,
     GroupStatusUpdate,
+    PodStatusUpdate,
     StatusUpdate,
     attempt_updates,
     bind_updates,
@@ -89,7 +95,8 @@ class SchedulingLoop:
         inbox: EventInbox,
         *,
         binder: Binder,
-        preemption: Preemption,
+        executor: Executor,
+        preemption: PreemptionMachine,
         status: StatusWriter,
         events: EventWriter,
         metrics: Metrics,
@@ -103,9 +110,8 @@ class SchedulingLoop:
         self._inbox = inbox
         self._requeuer = Requeuer(state, queue)
         self._binder = binder
+        self._executor = executor
         self._preemption = preemption
-        preemption.again = self._requeue_later
-        preemption.woken = inbox.wake
         self._status = status
         self._events = events
         self._metrics = metrics
@@ -120,7 +126,7 @@ class SchedulingLoop:
     async def run(self) -> None:
         """Run passes, and when attempts have been stopped handle outcomes, until cancelled."""
         if not self._is_ending:
-            self._preemption.recover()
+            self.recover()
         while not self._is_ending:
             began, attempts = self._clock(), 0
             while self.run_pass():
@@ -130,6 +136,10 @@ class SchedulingLoop:
                     began = self._clock()
             await self._sleep(0.0 if attempts else GATHERING_SECONDS)
         await self._handle_outcomes_as_they_come()
+
+    def recover(self) -> None:
+        """Take up the preemptions of a previous leader."""
+        self._perform(self._preemption.recover())
 
     def stop_attempts(self) -> None:
         """Attempt no more units; the outcomes of what was begun are still handled."""
@@ -192,6 +202,10 @@ class SchedulingLoop:
                     self._on_bind_failed(self._binding.pop(batch.id), failure)
                 case BindDelayed(batch=batch, failure=failure) if batch.id in self._binding:
                     self._report_unbound(self._binding[batch.id], failure, while_binding=True)
+                case BindDelayed():
+                    pass
+                case _:
+                    self._perform(self._preemption.handle(event))
 
     def _on_bound(self, attempt: Attempt) -> None:
         """Report the groups whose minimum is bound now."""
@@ -206,12 +220,12 @@ class SchedulingLoop:
         self._report_placed(root)
         if len(binds) < len(unit.pods) and self._preemption.could_help(unit):
             # The pods left may preempt, now that no pod of the tree is to be bound in the same pass.
-            self._requeue_now(root)
+            self._requeue_unit(Requeue(root, at_once=True))
 
     def _on_bind_failed(self, attempt: Attempt, failure: BindFailure) -> None:
         """Attempt a unit again after some of its binds failed; those that worked pin its domains."""
         root, nodes = attempt.root, attempt.nodes
-        self._preemption.unplaced(root, {uid: nodes[uid] for uid in failure.uids})
+        self._perform(self._preemption.handle(BindsFailed(root, {uid: nodes[uid] for uid in failure.uids})))
         key = queue_key_of(self._cache, root)
         if key is None:
             self._queue.bound(root)
@@ -225,21 +239,15 @@ class SchedulingLoop:
 
     def _requeue(self, now: float) -> None:
         """Let the changes of the cluster activate the units that they may help."""
-        for root in self._preemption.absorb(self._requeuer.absorb(now)):
-            self._requeue_now(root)
+        self._perform(self._preemption.handle(self._requeuer.absorb(now)))
 
-    def _requeue_now(self, root: UnitKey) -> None:
-        """Have a unit attempted at once, if it has pending pods."""
-        key = queue_key_of(self._cache, root)
-        if key is not None:
+    def _requeue_unit(self, requeue: Requeue) -> None:
+        """Have a unit attempted at once or after a backoff, if it has pending pods."""
+        key = queue_key_of(self._cache, requeue.unit)
+        if key is not None and requeue.at_once:
             self._queue.put(key)
-
-    def _requeue_later(self, root: UnitKey) -> None:
-        """Have a unit attempted after a backoff, if it has pending pods."""
-        key = queue_key_of(self._cache, root)
-        if key is not None:
+        elif key is not None:
             self._queue.retry(key, 1, self._clock())
-            self._inbox.wake()
 
     # 3 to 7. An attempt.
 
@@ -248,13 +256,13 @@ class SchedulingLoop:
         unit = build_unit(self._cache, root)
         if isinstance(unit, Inadmissible):
             self._hold(root, unit)
-        elif self._preemption.record(root) is not None or not self._queue.share(root, unit.signature):
+        elif self._preemption.active(root) is not None or not self._queue.share(root, unit.signature):
             self._attempt(root, unit)
             self._report_shared()
 
     def _hold(self, root: UnitKey, unit: Inadmissible) -> None:
         """Park a unit that cannot be attempted, and report why."""
-        self._preemption.end(root)
+        self._perform(self._preemption.handle(UnitInadmissible(root)))
         self._queue.fail(root, len(unit.pods), self._clock(), FailedAttempt())
         text = inadmissible_text(unit.problem)
         self._metrics.held(text.reason)
@@ -269,12 +277,13 @@ class SchedulingLoop:
         attempt, seconds = Attempt(root, unit, decision, began), self._clock() - began
         nodes = attempt.nodes
         left = {uid: pod for uid, pod in unit.pods.items() if uid not in nodes}
-        self._preemption.placed(root, nodes)
-        result = self._preemption.answer(root, unit, decision, left)
+        self._perform(self._preemption.handle(PodsPlaced(root, nodes)))
+        result = self._preemption.attempt(root, unit, decision, left)
+        self._perform(result.instructions)
         counted = self._metrics.attempted(
             decision.explanation.finding,
             seconds,
-            waits=result.waits,
+            waits=result.is_waiting,
             placed=len(nodes),
             left=len(left),
             tries=decision.placements,
@@ -289,7 +298,7 @@ class SchedulingLoop:
         elif decision.explanation.finding is Finding.PLACED:
             # No pod is to be bound; an earlier leader may have bound them and not have reported it.
             self._report_placed(root)
-        self._preemption.seated(root)
+        self._perform(self._preemption.handle(PodsAssumed(root)))
 
     def _note_result(self, attempt: Attempt, left: Collection[str], result: PreemptionResult) -> None:
         """Tell the queue the result of an attempt."""
@@ -322,11 +331,15 @@ class SchedulingLoop:
         return batch
 
     def _log_attempt(self, attempt: Attempt, result: PreemptionResult, seconds: float) -> None:
+        root = attempt.root
+        if result.plan is not None:
+            fields = plan_fields(self._cache.pods, result.plan)
+            self._log.info("preempting", root=str(root.key), flavour=root.flavour, **fields)
         preemption = {"preemption": result.outcome, "victims": result.victims} if result.outcome else {}
         self._log.info(
             "attempt",
-            root=str(attempt.root.key),
-            flavour=attempt.root.flavour,
+            root=str(root.key),
+            flavour=root.flavour,
             finding=attempt.decision.explanation.finding.value,
             pods=len(attempt.unit.pods),
             binds=len(attempt.decision.binds),
@@ -334,14 +347,18 @@ class SchedulingLoop:
             **preemption,
         )
 
-    def _perform(self, instructions: Iterable[BindBatch | StatusUpdate]) -> None:
+    def _perform(self, instructions: Iterable[BindBatch | StatusUpdate | PreemptionInstruction]) -> None:
         """Perform instructions, in order."""
         for instruction in instructions:
             match instruction:
                 case BindBatch():
                     self._bind(instruction)
-                case _:
+                case Requeue():
+                    self._requeue_unit(instruction)
+                case PodStatusUpdate() | GroupStatusUpdate() | GroupRecovered() | OvercommittedNode():
                     self._status.write(instruction)
+                case _:
+                    self._executor.perform(instruction)
 
     def _bind(self, batch: BindBatch) -> None:
         """Assume the pods of a batch, and have them bound."""
@@ -426,9 +443,9 @@ def _failure(unit: SchedulableUnit, failure: FailedAttempt, result: PreemptionRe
     A unit that waits for its victims is equivalent to no other, and any change may help it: room elsewhere as well as
     the end of its victims.
     """
-    if result.waits:
-        return replace(failure, hope=ANYTHING, signature=None, outlook=result.outlook, review=SLACK)
-    if result.hopes:
+    if result.is_waiting:
+        return replace(failure, hope=ANYTHING, signature=None, outlook=result.outlook, review=OVERDUE_SECONDS)
+    if result.is_unproven:
         return replace(failure, hope=ANYTHING, outlook=result.outlook)
     hope = replace(failure.hope, below=unit.priority) if failure.hope is not None and unit.preempts else failure.hope
     return replace(failure, hope=hope, outlook=result.outlook)

@@ -35,6 +35,11 @@ class WriteGate:
         finally:
             self.leave()
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether no urgent write is in flight."""
+        return self._open.is_set()
+
     async def wait_open(self) -> None:
         """Wait until no urgent write is in flight."""
         await self._open.wait()

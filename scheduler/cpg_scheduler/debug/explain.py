@@ -20,8 +20,8 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.similar_names import similar_names
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.preemption.machine import Preemption
-from cpg_scheduler.preemption.states import is_due
+from cpg_scheduler.preemption.machine import PreemptionMachine
+from cpg_scheduler.preemption.results import is_due
 from cpg_scheduler.queueing.scheduling_queue import (
     ACTIVE,
     BINDING,
@@ -56,7 +56,7 @@ class Explainer:
         self,
         cache: ClusterCache,
         queue: SchedulingQueue,
-        preemption: Preemption,
+        preemption: PreemptionMachine,
         *,
         options: SearchOptions,
         clock: Callable[[], float],
@@ -157,7 +157,7 @@ class Explainer:
 
     def _plan(self, root: UnitKey, attempt: SchedulableUnit, decision: Decision) -> dict[str, object]:
         """Return the active plan of a unit, or the one that preemption would make now."""
-        record = self._preemption.record(root)
+        record = self._preemption.active(root)
         plan = record.plan if record is not None else None
         if record is None and attempt.preempts and is_due(decision, attempt.pods):
             plan = self._preemption.explain(root, attempt)
@@ -166,7 +166,7 @@ class Explainer:
         nominated = record.nominations if record is not None else {}
         return {
             "underWay": record is not None,
-            "waitsFor": sorted(pods[uid].metadata.key for uid in (record.victims if record else ()) if uid in pods),
+            "waitsFor": sorted(pods[uid].metadata.key for uid in (record.awaited if record else ()) if uid in pods),
             "nominated": {pods[uid].metadata.key: node for uid, node in nominated.items() if uid in pods},
             "outcome": plan.outcome if plan is not None else None,
             "considered": plan.considered if plan is not None else 0,

@@ -1,44 +1,28 @@
 """``cpg-scheduler --replay FILE``: decides again from a dump, without a cluster.
 
-All parts are those of a running scheduler except the executor, which does nothing. The time of day is that of the dump,
-so an explanation says what the scheduler would have said then. Of an active plan it knows what a new leader would know:
-the victims and their preemptor, and not the reasons.
+All parts are those of a running scheduler, but nothing performs the instructions of the preemption machine. The time of
+day is that of the dump, so an explanation says what the scheduler would have said then. Of an active plan it knows what
+a new leader would know: the victims and their preemptor, and not the reasons.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
 
 import structlog
 
-from cpg_api.core.pod import Pod
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.dump import UnreadableDumpError, load
 from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.preemption.executor import EvictionJob, Evictor
-from cpg_scheduler.preemption.machine import Preemption
+from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
 from cpg_scheduler.units import queue_key_of
 
 
 class ReplayError(Exception):
     """The dump cannot be read, or has no such unit."""
-
-
-class _Idle:
-    """Evicts no pods."""
-
-    def start(self, order: EvictionJob) -> None:
-        """Ignore a job."""
-
-    def clear(self, pods: Iterable[Pod]) -> None:
-        """Leave pods nominated."""
-
-    def retract(self, pods: Iterable[Pod]) -> None:
-        """Leave the conditions of pods."""
 
 
 def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
@@ -49,18 +33,18 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
         raise ReplayError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     cache = loaded.cache
     pending = SchedulingQueue(RequeueBackoff())
-    preemption = Preemption(
+    preemption = PreemptionMachine(
         cache,
-        cast("Evictor", _Idle()),
         metrics=Metrics(cache.scheduler_name, lambda: 0.0),
         options=loaded.options,
+        max_units_in_flight=0,
         clock=time.monotonic,
         wall=lambda: loaded.taken,
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
     explainer = Explainer(cache, pending, preemption, options=loaded.options, clock=time.monotonic)
     units = _named(explainer, cache, root) if root else _pending(cache)
-    preemption.recover()
+    preemption.recover()  # nothing performs the instructions that it returns
     return map(explainer.explain, units)
 
 

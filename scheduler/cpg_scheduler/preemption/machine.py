@@ -1,583 +1,349 @@
-"""Preemption: when it is tried, and what holds while others make room.
+"""Preemption as a state machine: events in, instructions out. It performs nothing.
 
-The engine plans, the evictor evicts; here is kept, per root, the plan that is under way. The rules:
+The planner makes plans, this module keeps at most one preemption per unit, and the executor performs the instructions.
+``states.py`` has the states and the transitions. The rules:
 
-1. **When.** A root that found no place, but could if others went; or one whose minimum runs and of whose later members
-   none was placed in this cycle. So binding and preempting never meet in one cycle. Never for ``Never``.
-2. **One plan at a time.** While a victim still takes room no further plan is made, however long it takes to end. The
-   root is attempted when there are news, and room elsewhere is taken without evicting more.
-3. **Room is kept.** Its pods hold theirs as ghosts, which those that outrank it pass, and nobody else. A pod that is
-   placed where another of its root was to be leaves that one its own seat, and one whose bind fails keeps what it had.
-4. **Who is going anyway is counted on.** A plan looks at the cluster as if all victims of other plans had gone, with
-   the ghosts in their place, and so had those whom anybody else has deleted; it evicts only what is missing then. It
-   waits for those of them that it needs.
-5. **Who should have ended a while ago and has not is not counted on**, whoever deleted it: its kubelet may be dead. A
-   plan that waits for such a pod is kept until there is one that need not.
-6. **A plan breaks** when a node of it takes no such pods any more, its pods are others now, a victim must not be
-   evicted, a plan that it counted on is dropped, or all have gone and it does not fit; and when a last look finds that
-   it is in vain, or that a unit is another now. Units that have not been begun by then stay.
-7. **Nothing is remembered that the API does not know.** A new leader waits for those who are going, and ends what the
-   old one began of a unit that goes whole. If there was more to be done, the plan is made anew.
+1. **When.** A unit preempts if it found no place and evictions could help. So does a unit whose minimum runs, if none
+   of its other pods was placed in this cycle: a unit never binds and preempts in one cycle. ``Never`` forbids it.
+2. **One plan at a time.** While a victim still takes room, no other plan is made, however long the victim takes to
+   terminate. The unit is attempted on every event that may help it, and uses room that appears elsewhere.
+3. **Room is reserved** for nominated pods. Only units of higher priority ignore a reservation. A pod that is placed on
+   the node of another pod of its unit leaves its own node to that pod. A pod whose bind fails keeps its reservation.
+4. **Terminating pods are counted on.** A plan sees the cluster as if all victims of other plans, and all pods that
+   terminate for other reasons, had ended. It evicts only what is still missing, and waits for those that it needs.
+5. **Overdue pods are not counted on**, because their kubelet may be dead. A plan that waits for an overdue pod is kept
+   until there is one that does not need it.
+6. **A plan breaks** when one of its nodes is lost or takes its pods no more, when its pods or one of its victim units
+   change, when an eviction is refused, when a plan that it counts on breaks, when its victims have ended and it still
+   does not fit, and when the validation before its first eviction fails. Units that have not been started stay.
+7. **Only the API remembers.** A new leader waits for the pods that terminate, completes units that were started, and
+   plans anew for the rest: see ``recovery``.
 
-**Why this ends.** Take a closed system: pods that are evicted come again with the priority they had, nodes stay, and
-nobody but us binds. A plan of a root evicts only what is less important. So the most important roots are never evicted,
-and nobody passes their ghosts: each plans once, fits when its victims are gone, and plans no more. Suppose that the
-roots above some priority have stopped planning and moving. A root of that priority can then lose the room of its
-plan to nobody: equals and lesser ones see it taken, and none above takes any more. So it makes one more plan at the
-most, and the next priority follows. With n roots of p priorities there is an end to evictions, and two roots never
-evict each other: each would have to be the less important.
+**Why this ends.** Take a closed system: evicted pods are created again with their old priority, nodes stay, and no
+other scheduler binds. A plan evicts only pods of lower priority. So units of the highest priority are never evicted,
+and no unit ignores their reservations: each of them plans once, fits when its victims have ended, and plans no more.
+Now suppose that all units above some priority have stopped planning and moving. A unit of that priority cannot lose the
+room of its plan: units of equal and lower priority see it taken, and those above take no more. So each such unit makes
+at most one more plan, and the next lower priority follows. With finitely many units and priorities, evictions end. Two
+units never evict each other: each would need the lower priority.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_client.errors import ClientError
-from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
-from cpg_engine.preemption.plan import plan_preemption as plan_for
-from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import Eviction, PlanOutcome, PreemptionPlan
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.events import ClusterEvents
-from cpg_scheduler.cache.reservations import Reservation
+from cpg_scheduler.instructions import Requeue
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.preemption.executor import EvictionJob, Evictor, Victim, always
-from cpg_scheduler.preemption.recovery import OrphanedPreemption, left_behind, orphaned
-from cpg_scheduler.preemption.states import (
-    NOTHING,
-    ActivePreemption,
-    PreemptionResult,
-    count_of,
-    in_log,
-    is_due,
-    outlook_of,
-    preemptor_of,
+from cpg_scheduler.preemption.active import ActivePreemptions
+from cpg_scheduler.preemption.assignments import Assignments
+from cpg_scheduler.preemption.events import BindsFailed, PodsAssumed, PodsPlaced, UnitInadmissible
+from cpg_scheduler.preemption.evictions import Evictions, JobProgress
+from cpg_scheduler.preemption.jobs import (
+    CancelJob,
+    EvictUnit,
+    ExecutorEvent,
+    PlanPrepared,
+    PodRefused,
+    PreemptionInstruction,
+    PreparationStopped,
+    UnitEvicted,
+    UnitFailed,
+    UnitStalled,
+    Victim,
 )
+from cpg_scheduler.preemption.lifecycle import Lifecycle
+from cpg_scheduler.preemption.outbox import Outbox
+from cpg_scheduler.preemption.planner import Planner
+from cpg_scheduler.preemption.recovery import Recovery
+from cpg_scheduler.preemption.results import (
+    NOTHING,
+    PreemptionResult,
+    forbidden,
+    in_vain,
+    is_due,
+    number_of_victims,
+    ongoing,
+)
+from cpg_scheduler.preemption.states import ActivePreemption, Guard, PreemptionState, Trigger
 from cpg_scheduler.preemption.terminating import TerminatingPods
 from cpg_scheduler.preemption.validate import (
-    ROOM,
-    count_assignments,
-    is_other,
-    renominate,
+    ROOM_WITHOUT_EVICTIONS,
+    has_unit_changed,
+    running_pods,
     takes,
     validate_plan,
-    who_stays,
 )
-from cpg_scheduler.queueing.hints import UNPROVEN
-from cpg_scheduler.status.messages import eviction_message, forbidden_preemption, vain_preemption
-from cpg_scheduler.units import SchedulableUnit, build_unit, pending_pods, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, pending_pods
 
-GRUDGE = 300.0
-"""Seconds for which a pod that must not be evicted is left out of plans."""
+PreemptionEvent: TypeAlias = ClusterEvents | PodsPlaced | PodsAssumed | BindsFailed | UnitInadmissible | ExecutorEvent
 
 
-class Preemption:
-    """The plans that are under way."""
+class PreemptionMachine:
+    """The preemptions that are active, and what the events mean for them."""
 
     def __init__(
         self,
-        state: ClusterCache,
-        evictor: Evictor,
+        cache: ClusterCache,
         *,
         metrics: Metrics,
         options: SearchOptions,
+        max_units_in_flight: int,
         clock: Callable[[], float],
         wall: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        """Start with none; ``wall`` is the time of day, in which the API server says when a pod is to have ended."""
-        self._state = state
-        self._evictor = evictor
+        """Start with none; ``wall`` is the time of day, by which the API server says when a pod should have ended."""
+        self._cache = cache
         self._metrics = metrics
         self._options = options
         self._clock = clock
-        self._leavers = TerminatingPods(state, clock=clock, wall=wall)
-        self._log = log
-        self._records: dict[UnitKey, ActivePreemption] = {}
-        self._waiting_for: dict[str, set[UnitKey]] = {}
-        self._grudges: dict[str, float] = {}
-        self._fallen: dict[UnitKey, None] = {}
-        self.again: Callable[[UnitKey], None] = lambda _: None
-        """Called with a root whose plan has fallen, for it to be attempted after a while."""
-        self.woken: Callable[[], None] = lambda: None
-        """Called when a root is to be attempted at once."""
+        self._outbox = Outbox()
+        self._active = ActivePreemptions(cache)
+        self._terminating = TerminatingPods(cache, clock=clock, wall=wall)
+        self._evictions = Evictions(max_units_in_flight, self._outbox)
+        self._planner = Planner(cache, self._active, self._terminating, options=options, clock=clock)
+        self._lifecycle = Lifecycle(cache, self._active, self._terminating, self._evictions, self._outbox, log=log)
+        self._recovery = Recovery(cache, self._active, self._lifecycle, self._evictions, self._outbox, log=log)
+        self._assignments = Assignments(
+            cache, self._active, self._lifecycle, self._planner, self._recovery, self._outbox
+        )
 
-    def record(self, root: UnitKey) -> ActivePreemption | None:
-        """Return the plan that is under way for a root."""
-        return self._records.get(root)
+    # Questions.
+
+    def active(self, key: UnitKey) -> ActivePreemption | None:
+        """Return the preemption that is active for a unit."""
+        return self._active.get(key)
 
     def awaits(self, pod: Pod) -> bool:
-        """Tell whether a plan waits for a pod to go."""
-        return pod.metadata.uid in self._waiting_for
+        """Return whether a preemption waits for a pod to end."""
+        return pod.metadata.uid in self._active.awaited()
 
-    def ignored_by(self, root: UnitKey, ready: SchedulableUnit) -> tuple[str, ...]:
-        """Return the ghosts that a root need not mind."""
-        return self._state.reservations.ignored_by(root, ready.priority)
+    def ignored_by(self, key: UnitKey, unit: SchedulableUnit) -> tuple[str, ...]:
+        """Return the reservations that a unit may ignore: its own, and those of lower priority."""
+        return self._cache.reservations.ignored_by(key, unit.priority)
 
-    # What the driver tells.
+    def could_help(self, unit: SchedulableUnit) -> bool:
+        """Return whether there is any pod that a unit may evict."""
+        return unit.preempts and bool(self._cache.victims.units(unit.priority))
 
-    def absorb(self, news: ClusterEvents) -> list[UnitKey]:
-        """Take the news; return the roots that are to be attempted at once."""
-        found: dict[UnitKey, None] = {}
-        self._leavers.note(news.terminating_pods)
-        self._leavers.forget(news.removed_pods)
-        for uid in news.removed_pods & self._waiting_for.keys():
-            for root in self._waiting_for.pop(uid):
-                record = self._records[root]
-                record.victims.discard(uid)
-                record.is_partial = True
-                if not record.victims:
-                    found[root] = None
-        for root, record in list(self._records.items()):
-            if root in news.changed_units or self._state.current_unit(root) != root:
-                self._review(record)
-            if not news.changed_nodes.isdisjoint(record.nominations.values()) and not self._holds(record):
-                self._break(record, "a node of it is gone, or takes no such pods any more")
-        found.update((root, None) for root in self._fallen if root in self._records)
-        self._fallen.clear()
-        return list(found)
+    def explain(self, key: UnitKey, unit: SchedulableUnit) -> PreemptionPlan:
+        """Return the plan that would be made for a unit now."""
+        return self._planner.plan(key, unit)
 
-    def placed(self, root: UnitKey, nodes: Mapping[str, str]) -> None:
-        """Take pods of a root, by UID, as placed at these nodes: they hold room of their own from now on."""
-        record = self._records.get(root)
-        for uid in nodes:
-            self._state.reservations.remove(uid)
-        if record is None or not nodes:
-            return
-        record.pods -= nodes.keys()
-        left = {uid: record.nominations.pop(uid) for uid in nodes if uid in record.nominations}
-        record.freed = [seat for uid, seat in left.items() if seat != nodes[uid]]
-        if not record.nominations:
-            self._end(record)
-        elif not record.is_committed:
-            self._break(record, "some of its pods have been placed without it")
+    # Events.
 
-    def seated(self, root: UnitKey) -> None:
-        """See to it that those who are left have a seat, now that those who are placed have theirs.
+    def recover(self) -> list[PreemptionInstruction]:
+        """Take up the preemptions of a previous leader, from what the API shows."""
+        self._recovery.run()
+        return self._instructions()
 
-        Who was placed where another was nominated leaves it the node that was kept for himself.
-        """
-        record = self._records.get(root)
-        if record is None or not record.freed or record.is_broken:
-            return
-        moves = renominate(self._state, record, self._leavers.going(self._waiting_for))
-        record.freed = []
-        for uid, node in moves.items():
-            self._seat(record, uid, node)
-        self._tell_seats(record, moves)
+    def handle(self, event: PreemptionEvent) -> list[PreemptionInstruction]:
+        """Take an event; return what is to be performed because of it, in this order."""
+        match event:
+            case ClusterEvents():
+                self._on_cluster_events(event)
+            case PodsPlaced():
+                self._assignments.on_placed(event.unit, event.nodes)
+            case PodsAssumed():
+                self._assignments.on_assumed(event.unit)
+            case BindsFailed():
+                self._assignments.on_binds_failed(event.unit, event.nodes)
+            case UnitInadmissible():
+                self._end(event.unit)
+            case _:
+                self._on_outcome(event)
+        return self._instructions()
 
-    def unplaced(self, root: UnitKey, nodes: Mapping[str, str]) -> None:
-        """Keep the room that nominated pods, by UID, were given, though their binds have failed after all.
+    def _on_outcome(self, event: ExecutorEvent) -> None:
+        """Take an outcome of the executor."""
+        match event:
+            case PlanPrepared():
+                self._on_plan_prepared(self._evictions.get(event.job_id))
+            case PreparationStopped():
+                self._drop_job(self._evictions.get(event.job_id))
+            case PodRefused():
+                self._on_pod_refused(self._evictions.get(event.job_id), event)
+            case UnitStalled():
+                self._evictions.stall(event.job_id, event.number)
+            case UnitEvicted() | UnitFailed():
+                has_worked = isinstance(event, UnitEvicted)
+                self._evictions.finish(event.job_id, event.number, has_worked=has_worked)
 
-        Others would come in while the root backs off, and have to be evicted as well. Who has left the tree meanwhile
-        is nominated no more.
-        """
-        known = (self._state.pods.get(uid) for uid in nodes)
-        nominated = [pod for pod in known if pod is not None and pod.status.nominated_node_name]
-        here = {pod.metadata.uid for pod in pending_pods(self._state, root)}
-        had = {pod.metadata.uid: nodes[pod.metadata.uid] for pod in nominated if pod.metadata.uid in here}
-        self._evictor.clear(pod for pod in nominated if pod.metadata.uid not in here and self._state.is_pending(pod))
-        record = self._records.get(root)
-        if had and record is not None and not record.is_committed:
-            self._break(record, "a bind of its root has failed meanwhile")
-            self._end(record)
-            record = None
-        if had and record is None:
-            self._take_up(root, had)
-        record = self._records.get(root)
-        if record is None or record.is_broken:
-            return
-        for uid, node in had.items():
-            if takes(self._state, node, uid):
-                record.pods.add(uid)
-                self._seat(record, uid, node)
-        self._tell_seats(record, had)
-
-    def _seat(self, record: ActivePreemption, uid: str, node: str) -> None:
-        record.nominations[uid] = node
-        self._state.reservations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
-
-    def _tell_seats(self, record: ActivePreemption, uids: Iterable[str]) -> None:
-        """Nominate pods where they are seated, as far as the API server has it otherwise."""
-        found = ((self._state.pods[uid], node) for uid in uids if (node := record.nominations.get(uid)) is not None)
-        self._evictor.move((pod, node) for pod, node in found if pod.status.nominated_node_name != node)
-
-    def end(self, root: UnitKey) -> None:
-        """Drop the plan of a root that cannot be tried any more."""
-        record = self._records.get(root)
-        if record is not None:
-            self._end(record)
-
-    def could_help(self, ready: SchedulableUnit) -> bool:
-        """Tell whether there is anybody whom this root could evict."""
-        return ready.preempts and bool(self._state.victims.units(ready.priority))
-
-    def answer(
-        self, root: UnitKey, ready: SchedulableUnit, decision: Decision, left: Mapping[str, Pod]
+    def attempt(
+        self, key: UnitKey, unit: SchedulableUnit, decision: Decision, unplaced: Mapping[str, Pod]
     ) -> PreemptionResult:
-        """Return what becomes of the pods that were left: a plan goes on, or is begun, or there is none."""
-        record = self._records.get(root)
-        waits = record is not None and bool(record.victims) and not record.is_broken
-        if record is not None and waits and (record.evicts - record.begun or not self._leavers.late(record.victims)):
-            return _waiting(record, "Ongoing", len(record.victims))
-        answer = self._attempt(root, ready, decision, left)
-        if record is None or self._records.get(root) is not record:
-            return answer
-        if waits:
-            return _waiting(record, "Overdue", len(record.victims))
-        self._end(record)
-        return answer
+        """Return what is done for pods of a unit that were not placed: a plan goes on or begins, or there is none."""
+        result = self._attempt(key, unit, decision, unplaced)
+        instructions = self._instructions()
+        return replace(result, instructions=instructions) if instructions else result
+
+    def _instructions(self) -> list[PreemptionInstruction]:
+        """Return the instructions for the event at hand, with the units that start now."""
+        while (found := self._evictions.next()) is not None:
+            self._start_unit(*found)
+        return self._outbox.take()
+
+    # Plans.
 
     def _attempt(
-        self, root: UnitKey, ready: SchedulableUnit, decision: Decision, left: Mapping[str, Pod]
+        self, key: UnitKey, unit: SchedulableUnit, decision: Decision, unplaced: Mapping[str, Pod]
     ) -> PreemptionResult:
-        """Plan, if evicting could help and is allowed."""
-        if not is_due(decision, left):
+        before = self._active.get(key)
+        waits = before is not None and before.is_reserving and bool(before.awaited)
+        if before is not None and waits and (before.unstarted or not self._terminating.overdue(before.awaited)):
+            return ongoing(before, "Ongoing", len(before.awaited))
+        result = self._plan(key, unit, decision, unplaced)
+        if before is None or self._active.get(key) is not before:
+            return result
+        if waits:
+            return ongoing(before, "Overdue", len(before.awaited))
+        self._lifecycle.end(before)
+        return result
+
+    def _plan(
+        self, key: UnitKey, unit: SchedulableUnit, decision: Decision, unplaced: Mapping[str, Pod]
+    ) -> PreemptionResult:
+        """Plan, if evictions could help and are allowed, and begin to carry the plan out if there is one."""
+        if not is_due(decision, unplaced):
             return NOTHING
-        if not ready.preempts:
-            return PreemptionResult(outlook=forbidden_preemption(root.key.kind))
-        return self._plan(root, ready, left)
-
-    def recover(self) -> None:
-        """Take up the plans of the leader before, from what the API server shows."""
-        nominated: dict[UnitKey, dict[str, str]] = {}
-        for uid, pod in self._state.pods.items():
-            if pod.status.nominated_node_name and self._state.is_pending(pod):
-                nominated.setdefault(self._state.unit_of(pod), {})[uid] = pod.status.nominated_node_name
-        for root, nodes in nominated.items():
-            self._take_up(root, nodes)
-        for found in orphaned(self._state, {record.preemptor.uid for record in self._records.values()}):
-            self._carry_through(found)
-
-    # A plan begins.
-
-    def explain(self, root: UnitKey, ready: SchedulableUnit) -> PreemptionPlan:
-        """Return the plan that would be made for a root now."""
-        units = self._state.victims.units(ready.priority, self._spared())
-        if not units and not self._leavers.going(self._waiting_for):
-            return PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)
-        return plan_for(
-            self._state.snapshot,
-            ready.unit,
-            self._options,
-            priority=ready.priority,
-            units=units,
-            budgets=self._state.budgets.current(),
-            ignored=(*self.ignored_by(root, ready), *self._leavers.going(self._waiting_for)),
-        )
-
-    def _plan(self, root: UnitKey, ready: SchedulableUnit, left: Mapping[str, Pod]) -> PreemptionResult:
-        """Plan, and begin to perform the plan, if there is one."""
+        kind = key.key.kind
+        if not unit.preempts:
+            return forbidden(kind)
         began = self._clock()
-        plan = self.explain(root, ready)
-        kind = root.key.kind
+        plan = self._planner.plan(key, unit)
         self._metrics.preemption.planned(kind.lower(), plan, self._clock() - began)
-        waits = self._needed(root, ready, plan)
-        if plan.outcome is not PlanOutcome.PLANNED or not (plan.evictions or waits):
-            hopes = plan.explanation is not None and plan.explanation.finding in UNPROVEN
-            return PreemptionResult(outlook=vain_preemption(kind, plan), hopes=hopes, outcome=plan.outcome.value)
-        record = self._begin(root, ready, plan, waits)
-        self._perform(record, left)
-        return _waiting(record, plan.outcome.value, count_of(plan))
-
-    def _needed(self, root: UnitKey, ready: SchedulableUnit, plan: PreemptionPlan) -> set[str]:
-        """Return who is going anyway, and has to: from the nodes of a plan, or from anywhere if that is not enough.
-
-        Somebody whom the preemptor must not meet can be in its way from another node.
-        """
-        if plan.outcome is not PlanOutcome.PLANNED:
-            return set()
-        nodes, going = {found.node for found in plan.nominations}, self._leavers.going(self._waiting_for)
-        near = {uid for uid in going if self._state.pods[uid].spec.node_name in nodes}
-        if near == going:
-            return near
-        evicts = (uid for eviction in plan.evictions for uid in eviction.unit.pods)
-        ignored = (*self.ignored_by(root, ready), *evicts, *near)
-        found = decide(self._state.snapshot, ready.unit, self._options, ignored=ignored)
-        return near if len(found.binds) >= len(plan.nominations) else going
+        needed = self._planner.needed(key, unit, plan)
+        if plan.outcome is not PlanOutcome.PLANNED or not (plan.evictions or needed):
+            return in_vain(kind, plan)
+        preemption = self._begin(key, unit, plan, needed)
+        nominations = [(unplaced[uid], node) for uid, node in preemption.nominations.items()]
+        victims = [self._victim(eviction) for eviction in plan.evictions]
+        self._evictions.start(preemption.preemptor, victims, preemption=preemption, nominations=nominations)
+        return replace(ongoing(preemption, plan.outcome.value, number_of_victims(plan)), plan=plan)
 
     def _begin(
-        self, root: UnitKey, ready: SchedulableUnit, plan: PreemptionPlan, waits: Collection[str]
+        self, key: UnitKey, unit: SchedulableUnit, plan: PreemptionPlan, needed: Collection[str]
     ) -> ActivePreemption:
-        """Keep the plan in mind, and its room, in place of the one before."""
-        self._replace(root, plan)
-        evicts = frozenset(uid for eviction in plan.evictions for uid in eviction.unit.pods)
-        record = ActivePreemption(
-            root=root,
-            preemptor=preemptor_of(ready),
-            priority=ready.priority,
-            pods=set(ready.pods),
-            nominations={found.uid: found.node for found in plan.nominations},
-            evicts=evicts,
-            victims={*evicts, *waits},
-            plan=plan,
-            allowed=self._state.budgets.allowed_after(self._state.pods[uid] for uid in evicts),
-        )
-        record.seats = self._seats(record)
-        self._keep(record)
-        self._state.budgets.spend(self._state.pods[uid] for uid in evicts)
-        self._log.info(
-            "preempting",
-            root=str(root.key),
-            flavour=root.flavour,
-            victims=[
-                in_log(self._state.pods, eviction.unit, eviction_message(eviction.reason))
-                for eviction in plan.evictions
-            ],
-            violated=sorted({name for eviction in plan.evictions for name in eviction.violates}),
-            nominated={self._state.pods[uid].metadata.key: node for uid, node in record.nominations.items()},
-            considered=plan.considered,
-            domains=plan.domains,
-            exhausted=plan.exhausted,
-        )
-        return record
+        """Reserve the room of a plan, in place of the plan before."""
+        before = self._active.get(key)
+        if before is not None:
+            self._lifecycle.replace(before, {found.uid for found in plan.nominations})
+        preemption = self._planner.start(key, unit, plan, needed)
+        self._lifecycle.begin(preemption, Trigger.PLANNED)
+        self._cache.budgets.spend(self._cache.pods[uid] for uid in preemption.victims)
+        return preemption
 
-    def _replace(self, root: UnitKey, plan: PreemptionPlan) -> None:
-        """Forget the plan that a root had; who is nominated once more is not told in between that it is not."""
-        before = self._records.get(root)
-        if before is None:
+    def _victim(self, eviction: Eviction) -> Victim:
+        pods = [self._cache.pods[uid] for uid in eviction.unit.pods]
+        return Victim(pods, eviction.reason, self._cache.victims.groups_of(eviction.unit))
+
+    # Changes in the cluster.
+
+    def _on_cluster_events(self, events: ClusterEvents) -> None:
+        """Note the pods that have ended, and compare the plans with what has changed."""
+        self._terminating.note(events.terminating_pods)
+        self._terminating.forget(events.removed_pods)
+        waiting_no_more = self._active.lose(events.removed_pods & self._active.awaited())
+        at_once = {preemption.unit: None for preemption in waiting_no_more}
+        for preemption in self._active:
+            if preemption.unit in events.changed_units or self._cache.current_unit(preemption.unit) != preemption.unit:
+                self._review(preemption)
+            if not events.changed_nodes.isdisjoint(preemption.nominations.values()) and not self._holds(preemption):
+                self._lifecycle.break_off(preemption, "a node of it is gone, or takes no such pods any more")
+        at_once.update(dict.fromkeys(self._lifecycle.take_broken()))
+        self._outbox.add(*(Requeue(unit, at_once=True) for unit in at_once))
+
+    def _review(self, preemption: ActivePreemption) -> None:
+        """Compare a plan with the pods of its preemptor that are pending now."""
+        unit = preemption.unit
+        pending = {pod.metadata.uid for pod in pending_pods(self._cache, unit)}
+        if self._cache.current_unit(unit) != unit or pending.isdisjoint(preemption.nominations):
+            self._lifecycle.end(preemption)
+        elif pending - preemption.pods or preemption.nominations.keys() - pending:
+            self._lifecycle.break_off(preemption, "its pods have changed")
+
+    def _holds(self, preemption: ActivePreemption) -> bool:
+        """Return whether its nodes still take their pods, and as many can be placed as when the plan was made."""
+        nominations = preemption.nominations
+        if not all(takes(self._cache, node, uid) for uid, node in nominations.items()):
+            return False
+        return self._planner.placeable(preemption) >= min(preemption.placeable, len(nominations))
+
+    def _end(self, key: UnitKey) -> None:
+        preemption = self._active.get(key)
+        if preemption is not None:
+            self._lifecycle.end(preemption)
+
+    # Outcomes of the executor.
+
+    def _on_plan_prepared(self, progress: JobProgress) -> None:
+        """Validate a plan before its first eviction, and let its units start."""
+        preemption = progress.preemption
+        if preemption is None or preemption.state is not PreemptionState.PREPARING:
+            self._drop_job(progress)
             return
-        again = {found.uid for found in plan.nominations}
-        for uid in before.nominations:
-            self._state.reservations.remove(uid)
-        self._evictor.clear(
-            self._state.pods[uid] for uid in before.nominations.keys() - again if uid in self._state.pods
-        )
-        self._forget(root)
-
-    def _keep(self, record: ActivePreemption) -> None:
-        self._records[record.root] = record
-        for uid in record.victims:
-            self._waiting_for.setdefault(uid, set()).add(record.root)
-        for uid, node in record.nominations.items():
-            self._state.reservations.put(self._state.pods[uid], Reservation(node, record.root, record.priority))
-
-    def _perform(self, record: ActivePreemption, left: Mapping[str, Pod]) -> None:
-        plan = record.plan
-        if plan is None:
-            return
-        state = self._state
-        self._order(
-            record,
-            victims=[
-                Victim(
-                    [state.pods[uid] for uid in one.unit.pods],
-                    eviction_message(one.reason),
-                    state.victims.groups_of(one.unit),
-                )
-                for one in plan.evictions
-            ],
-            nominations=[(left[uid], node) for uid, node in record.nominations.items()],
-        )
-
-    def _order(
-        self,
-        record: ActivePreemption,
-        *,
-        victims: Sequence[Victim],
-        nominations: Sequence[tuple[Pod, str]] = (),
-        known: bool = False,
-    ) -> None:
-        def refused(pod: Pod, error: ClientError) -> None:
-            self._refused(record, pod, error)
-
-        self._evictor.start(
-            EvictionJob(
-                preemptor=record.preemptor,
-                victims=victims,
-                nominations=nominations,
-                stands=lambda: known or self._stands(record),
-                commit=lambda: known or self._commit(record),
-                refused=refused,
-                known=known,
-                begins=always if known else lambda victim: self._begins(record, victim),
+        progress.is_preparing = False
+        problem = validate_plan(self._cache, preemption, self._options)
+        if not problem and not self._holds(preemption):
+            problem = "it would not make enough room any more"
+        if problem:
+            at_once = problem == ROOM_WITHOUT_EVICTIONS
+            self._lifecycle.break_off(
+                preemption, problem, at_once=at_once, trigger=Trigger.PREPARED, guard=Guard.NOT_VALID
             )
-        )
+            self._evictions.end(progress, has_worked=False)
+            return
+        preemption.advance(Trigger.PREPARED, _guard(preemption))
+        self._evictions.proceed(progress)
 
-    def _spared(self) -> set[str]:
-        """Return the pods that are not to be planned with: they are going, or must not."""
-        now = self._clock()
-        self._grudges = {uid: until for uid, until in self._grudges.items() if until > now}
-        return self._waiting_for.keys() | self._grudges.keys() | self._leavers.doomed
+    def _drop_job(self, progress: JobProgress) -> None:
+        """End a job that was cancelled; what it has nominated is cleared, unless there is another plan for it."""
+        nominated = (pod for pod, _ in progress.job.nominations)
+        self._outbox.clear_nominations(pod for pod in nominated if pod.metadata.uid not in self._cache.reservations)
+        self._evictions.end(progress, has_worked=False)
 
-    # A plan goes on, and ends.
+    def _on_pod_refused(self, progress: JobProgress, event: PodRefused) -> None:
+        """Break the plan, and leave the pod out of plans for a while."""
+        uid, preemption = event.pod.metadata.uid, progress.preemption
+        self._planner.exclude(uid)
+        if preemption is None:
+            self._cache.budgets.refund((uid,))
+            return
+        if not (progress.is_preparing or progress.job.is_resumed):
+            self._outbox.add(CancelJob(progress.job.id))
+        self._lifecycle.refuse(preemption, f"Pod {event.pod.metadata.key} is not to be evicted: {event.error}")
 
-    def _stands(self, record: ActivePreemption) -> bool:
-        """Tell whether a plan is to be carried on: the rest of a unit that has begun to go is, whatever happens."""
-        return record.is_committed or self._is_current(record)
+    def _start_unit(self, progress: JobProgress, number: int) -> None:
+        """Start a unit, unless it is not to be evicted any more, or no pod of it is left."""
+        job, planned = progress.job, progress.job.victims[number]
+        pods = planned.pods if job.is_resumed else self._pods_to_evict(progress.preemption, planned)
+        if not pods:
+            self._evictions.finish(job.id, number, has_worked=pods is not None)
+            return
+        is_partial = job.is_resumed or len(pods) < len(planned.pods)
+        self._outbox.add(EvictUnit(job.id, number, replace(planned, pods=pods), is_partial))
 
-    def _is_current(self, record: ActivePreemption) -> bool:
-        return self._records.get(record.root) is record and not record.is_broken
-
-    def _begins(self, record: ActivePreemption, victim: Victim) -> Sequence[Pod] | None:
-        """Return who of a unit is to go, if it is still to be evicted; from then on it is, whole."""
-        unit = [pod.metadata.uid for pod in victim.pods]
-        if not (record.is_committed and self._is_current(record)):
+    def _pods_to_evict(self, preemption: ActivePreemption | None, planned: Victim) -> Sequence[Pod] | None:
+        """Return the pods that are left of a unit, or None if it stays; from here on the unit is completed."""
+        if preemption is None or preemption.state is not PreemptionState.EVICTING:
             return None
-        if is_other(self._state, unit, record.priority):
-            self._give_up(record, "one of its victims goes with others by now, or is more important")
+        uids = [pod.metadata.uid for pod in planned.pods]
+        if has_unit_changed(self._cache, uids, preemption.priority):
+            self._lifecycle.break_off(preemption, "a victim unit has more pods, or a higher priority", at_once=False)
             return None
-        record.begun.update(unit)
-        return who_stays(self._state, unit)
-
-    def _commit(self, record: ActivePreemption) -> bool:
-        """Look at a plan once more before anybody is evicted."""
-        if not self._stands(record) or record.plan is None:
-            return False
-        problem = validate_plan(self._state, record, self._options)
-        if problem == ROOM:
-            self._break(record, problem)
-            self.woken()
-            return False
-        if problem or not self._holds(record):
-            self._give_up(record, problem or "it would make too little room by now")
-            return False
-        record.is_committed = True
-        return True
-
-    def _give_up(self, record: ActivePreemption, why: str) -> None:
-        """Break a plan, and have its root attempted again after a while."""
-        self._break(record, why, at_once=False)
-        self.again(record.root)
-
-    def _review(self, record: ActivePreemption) -> None:
-        """Hold a plan against the pods that wait for it now."""
-        waiting = {pod.metadata.uid for pod in pending_pods(self._state, record.root)}
-        if self._state.current_unit(record.root) != record.root or waiting.isdisjoint(record.nominations):
-            self._end(record)
-        elif waiting - record.pods or record.nominations.keys() - waiting:
-            self._break(record, "its pods are others now")
-
-    def _holds(self, record: ActivePreemption) -> bool:
-        """Tell whether the nodes of a plan still take the pods that are nominated to them, and all of them together."""
-        nodes_do = all(takes(self._state, node, uid) for uid, node in record.nominations.items())
-        return nodes_do and self._seats(record) >= min(record.seats, len(record.nominations))
-
-    def _seats(self, record: ActivePreemption) -> int:
-        """Return how many would be placed by a plan, where those whose ghosts it does not pass make their own room."""
-        others = (one for one in self._records.values() if one is not record and one.priority >= record.priority)
-        return count_assignments(self._state, record, {uid for one in others for uid in one.victims}, self._options)
-
-    def _refused(self, record: ActivePreemption, pod: Pod, error: ClientError) -> None:
-        """Drop the plan: somebody must not be evicted."""
-        self._grudges[pod.metadata.uid] = self._clock() + GRUDGE
-        self._leavers.forget(record.begun)
-        record.is_committed = False
-        if self._records.get(record.root) is record and not record.is_broken:
-            self._give_up(record, f"Pod {pod.metadata.key} is not to be evicted: {error}")
-        else:
-            self._abandon(record)  # another plan, of this root or another, may count on the same pods
-
-    def _break(self, record: ActivePreemption, why: str, *, at_once: bool = True) -> None:
-        """Keep no room for a plan any more; who is going for it goes."""
-        if record.is_broken:
-            return
-        if at_once:
-            self._fallen[record.root] = None
-        self._log.warning("plan broken", root=str(record.root.key), flavour=record.root.flavour, why=why)
-        record.is_broken = True
-        self._release(record)
-        self._abandon(record)
-
-    def _abandon(self, record: ActivePreemption) -> None:
-        """Let those stay that were to be evicted and have not been begun; who counted on their room must plan anew."""
-        left = record.evicts - record.begun if record.is_committed else record.evicts
-        known = ((uid, self._state.pods.get(uid)) for uid in left)
-        record.evicts -= left
-        staying = [uid for uid, pod in known if pod is not None and not pod.is_terminating]
-        self._state.budgets.refund(staying)
-        self._unwatch(record, record.victims - record.begun if record.is_committed else record.victims)
-        for uid in staying:
-            for root in tuple(self._waiting_for.get(uid, ())):
-                self._break(self._records[root], "a plan that it counted on has been dropped")
-
-    def _end(self, record: ActivePreemption) -> None:
-        self._release(record)
-        self._forget(record.root)
-
-    def _release(self, record: ActivePreemption) -> None:
-        """Take the room of a plan back, and nominate nobody any more."""
-        for uid in record.nominations:
-            self._state.reservations.remove(uid)
-        waiting = [self._state.pods[uid] for uid in record.nominations if uid in self._state.pods]
-        if record.is_committed or record.plan is None:
-            self._evictor.clear(pod for pod in waiting if self._state.is_pending(pod))
-        record.nominations = {}
-
-    def _forget(self, root: UnitKey) -> None:
-        record = self._records.pop(root, None)
-        if record is not None:
-            self._abandon(record)
-            if record.is_committed:
-                self._leavers.doomed |= record.begun & record.victims
-            self._unwatch(record, record.victims)
-
-    def _unwatch(self, record: ActivePreemption, victims: Collection[str]) -> None:
-        for uid in victims:
-            roots = self._waiting_for.get(uid)
-            if roots is not None:
-                roots.discard(record.root)
-                if not roots:
-                    del self._waiting_for[uid]
-        record.victims = record.victims - set(victims)
-
-    # After a restart.
-
-    def _take_up(self, root: UnitKey, nodes: dict[str, str]) -> None:
-        ready = build_unit(self._state, root) if queue_key_of(self._state, root) is not None else None
-        if not isinstance(ready, SchedulableUnit):
-            self._evictor.clear(self._state.pods[uid] for uid in nodes)
-            return
-        found = left_behind(self._state, root, ready, nodes)
-        record = found.record
-        self._keep(record)
-        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods if not pod.is_terminating)
-        self._log.info(
-            "preemption taken up",
-            root=str(root.key),
-            flavour=root.flavour,
-            victims=len(record.victims),
-            dropped=len(found.staying),
-        )
-        self._evictor.retract(found.staying)
-        if found.begun:
-            self._order(record, victims=found.begun, known=True)
-        if found.staying or not all(takes(self._state, node, uid) for uid, node in nodes.items()):
-            self._break(record, "it was interrupted before all its victims had been told to go")
-
-    def _carry_through(self, found: OrphanedPreemption) -> None:
-        """End what was begun for a preemptor that is gone: a unit goes whole, or not at all."""
-        if not (found.begun or found.staying):
-            return
-        self._log.info(
-            "preemption carried through",
-            root=str(found.preemptor.key),
-            victims=sum(len(victim.pods) for victim in found.begun),
-            dropped=len(found.staying),
-        )
-        self._state.budgets.spend(pod for victim in found.begun for pod in victim.pods)
-        self._evictor.retract(found.staying, found.groups)
-        if not found.begun:
-            return
-        self._evictor.start(
-            EvictionJob(
-                preemptor=found.preemptor,
-                victims=found.begun,
-                nominations=(),
-                stands=lambda: True,
-                commit=lambda: True,
-                refused=lambda pod, _: self._state.budgets.refund((pod.metadata.uid,)),
-                known=True,
-            )
-        )
+        preemption.started.update(uids)
+        preemption.advance(Trigger.STARTED, _guard(preemption))
+        return running_pods(self._cache, uids)
 
 
-def _waiting(record: ActivePreemption, outcome: str, victims: int) -> PreemptionResult:
-    """Return what is answered while a plan is under way."""
-    nominated = frozenset(record.nominations)
-    return PreemptionResult(
-        outlook=outlook_of(record), waits=True, outcome=outcome, victims=victims, nominated=nominated
-    )
+def _guard(preemption: ActivePreemption) -> Guard:
+    return Guard.UNITS_LEFT if preemption.unstarted else Guard.ALL_STARTED

@@ -1,16 +1,17 @@
-"""What a leader left behind of a plan that it was about when it died, as the API server shows it.
+"""Recovery: what the API shows of the preemptions of a previous leader, and how they go on.
 
-Its preemptor's pods are nominated, and whom it came to has been told. Those who are being deleted go. Of a unit that
-goes whole some may have gone already, which nothing shows; so if anybody of it has been told, it was begun. All others
-are units by themselves, and stay.
+The preemptor's pods are nominated, and the condition of each victim names the preemptor. Victims that terminate already
+are waited for. Some pods of a unit that is evicted as a whole may have ended without a trace. So a unit with any marked
+pod counts as started, and is completed. Marked pods that are units by themselves stay.
 
-Where the preemptor is gone as well, nobody is evicted for nothing: only a unit all of which had been told goes on, for
-only of such a one somebody may have gone.
+Where the preemptor is gone, no unit is evicted in vain: one is completed only if all of its pods have been marked,
+because no pod of it can have been deleted before.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
+from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group
@@ -19,101 +20,179 @@ from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.preemption.executor import Preemptor, Victim, is_told, telling, whom
-from cpg_scheduler.preemption.states import ActivePreemption, preemptor_of
-from cpg_scheduler.units import SchedulableUnit
+from cpg_scheduler.preemption.active import ActivePreemptions
+from cpg_scheduler.preemption.evictions import Evictions
+from cpg_scheduler.preemption.jobs import ClearNominations, Preemptor, RetractEvictions, Victim
+from cpg_scheduler.preemption.lifecycle import Lifecycle
+from cpg_scheduler.preemption.outbox import Outbox
+from cpg_scheduler.preemption.states import ActivePreemption, Trigger
+from cpg_scheduler.preemption.validate import takes
+from cpg_scheduler.preemption.victim_condition import is_victim_of, preemptor_in, victim_condition
+from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
-ABOVE_ALL = 1 << 31
-"""A priority that nobody has."""
+HIGHEST_PRIORITY = 1 << 31
+"""Above every priority."""
 NEVER = "9999"
-"""A time after all others."""
+"""Later than every timestamp."""
+
+
+class Recovery:
+    """Takes up preemptions that are known from the API alone."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        active: ActivePreemptions,
+        lifecycle: Lifecycle,
+        evictions: Evictions,
+        outbox: Outbox,
+        *,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Wire up."""
+        self._cache = cache
+        self._active = active
+        self._lifecycle = lifecycle
+        self._evictions = evictions
+        self._outbox = outbox
+        self._log = log
+
+    def run(self) -> None:
+        """Take up everything that a previous leader left."""
+        nominated: dict[UnitKey, dict[str, str]] = {}
+        for uid, pod in self._cache.pods.items():
+            if pod.status.nominated_node_name and self._cache.is_pending(pod):
+                nominated.setdefault(self._cache.unit_of(pod), {})[uid] = pod.status.nominated_node_name
+        for key, nodes in nominated.items():
+            self.take_up(key, nodes)
+        for found in orphaned(self._cache, {preemption.preemptor.uid for preemption in self._active}):
+            self._complete(found)
+
+    def take_up(self, key: UnitKey, nodes: Mapping[str, str]) -> None:
+        """Go on with the preemption of a unit whose pods, by UID, are nominated to these nodes."""
+        unit = build_unit(self._cache, key) if queue_key_of(self._cache, key) is not None else None
+        if not isinstance(unit, SchedulableUnit):
+            self._outbox.add(ClearNominations([self._cache.pods[uid] for uid in nodes]))
+            return
+        found = recovered(self._cache, key, unit, nodes)
+        preemption = found.preemption
+        self._lifecycle.begin(preemption, Trigger.RECOVERED)
+        started = (pod for victim in found.started for pod in victim.pods)
+        self._cache.budgets.spend(pod for pod in started if not pod.is_terminating)
+        self._log.info(
+            "preemption taken up",
+            root=str(key.key),
+            flavour=key.flavour,
+            victims=len(preemption.awaited),
+            dropped=len(found.staying),
+        )
+        self._retract(found.staying)
+        if found.started:
+            self._evictions.start(preemption.preemptor, found.started, preemption=preemption, is_resumed=True)
+        if found.staying or not all(takes(self._cache, node, uid) for uid, node in nodes.items()):
+            self._lifecycle.break_off(preemption, "it was interrupted before all of its victims had been marked")
+
+    def _complete(self, found: "OrphanedPreemption") -> None:
+        """Complete the units that were started for a preemptor that is gone."""
+        if not (found.started or found.staying):
+            return
+        self._log.info(
+            "preemption carried through",
+            root=str(found.preemptor.key),
+            victims=sum(len(victim.pods) for victim in found.started),
+            dropped=len(found.staying),
+        )
+        self._cache.budgets.spend(pod for victim in found.started for pod in victim.pods)
+        self._retract(found.staying, found.groups)
+        if found.started:
+            self._evictions.start(found.preemptor, found.started, preemption=None, is_resumed=True)
+
+    def _retract(self, pods: Sequence[Pod], groups: Sequence[Group] = ()) -> None:
+        if pods:
+            self._outbox.add(RetractEvictions(pods, groups))
 
 
 class RecoveredPreemption(Struct, frozen=True):
-    """What goes on of a plan, the units of it that are to be carried through, and who stays."""
+    """A preemption that goes on, the victim units to complete, and the marked pods that stay."""
 
-    record: ActivePreemption
-    begun: Sequence[Victim]
+    preemption: ActivePreemption
+    started: Sequence[Victim]
     staying: Sequence[Pod]
-
-
-def left_behind(
-    state: ClusterCache, root: UnitKey, ready: SchedulableUnit, nodes: Mapping[str, str]
-) -> RecoveredPreemption:
-    """Find out what became of the plan of a root whose pods, by UID, are nominated to these nodes."""
-    preemptor = preemptor_of(ready)
-    heard = {uid: pod for uid, pod in state.pods.items() if is_told(pod, preemptor.uid) and _has_room(pod)}
-    going = {uid for uid, pod in heard.items() if pod.is_terminating}
-    units = _whole(state, ready.priority, heard)
-    victims = going.union(*(unit.pods for unit in units))
-    record = ActivePreemption(
-        root=root,
-        preemptor=preemptor,
-        priority=ready.priority,
-        pods=set(ready.pods),
-        nominations=dict(nodes),
-        evicts=frozenset(victims),
-        victims=victims,
-        begun=set(victims),
-        is_committed=True,
-    )
-    why = f"{preemptor.key} needs its place"
-    return RecoveredPreemption(
-        record=record,
-        begun=[Victim([state.pods[uid] for uid in unit.pods], why) for unit in units],
-        staying=[pod for uid, pod in heard.items() if uid not in victims],
-    )
 
 
 class OrphanedPreemption(Struct, frozen=True):
-    """What was begun for a preemptor that is not there any more, and is to be carried through, and who stays."""
+    """Victims of a preemptor that is gone: the units to complete, and the marked pods that stay."""
 
     preemptor: Preemptor
-    begun: Sequence[Victim]
+    started: Sequence[Victim]
     staying: Sequence[Pod]
     groups: Sequence[Group] = ()
-    """The groups that were told that they go as a whole, and stay."""
+    """The marked groups that stay."""
 
 
-def orphaned(state: ClusterCache, known: Collection[str]) -> list[OrphanedPreemption]:
-    """Find the victims of preemptors whose plans nobody goes on with: of all but those that are known, by UID."""
-    heard: dict[str, tuple[Preemptor, dict[str, Pod]]] = {}
-    for uid, pod in state.pods.items():
-        said = telling(pod)
-        preemptor = said and whom(state.scheduler_name, said.message)
-        if preemptor and preemptor.uid not in known and state.is_writable(pod) and _has_room(pod):
-            heard.setdefault(preemptor.uid, (preemptor, {}))[1][uid] = pod
-    return [_orphaned(state, preemptor, victims) for preemptor, victims in heard.values()]
+def recovered(
+    cache: ClusterCache, key: UnitKey, unit: SchedulableUnit, nodes: Mapping[str, str]
+) -> RecoveredPreemption:
+    """Return the preemption of a unit whose pods, by UID, are nominated to these nodes."""
+    preemptor = Preemptor.of(unit)
+    marked = {uid: pod for uid, pod in cache.pods.items() if is_victim_of(pod, preemptor.uid) and _has_room(pod)}
+    terminating = {uid for uid, pod in marked.items() if pod.is_terminating}
+    units = _marked_units(cache, unit.priority, marked)
+    victims = terminating.union(*(victim.pods for victim in units))
+    preemption = ActivePreemption(
+        unit=key,
+        preemptor=preemptor,
+        priority=unit.priority,
+        pods=set(unit.pods),
+        nominations=dict(nodes),
+        victims=frozenset(victims),
+        awaited=victims,
+        started=set(victims),
+    )
+    return RecoveredPreemption(
+        preemption,
+        started=[Victim([cache.pods[uid] for uid in victim.pods]) for victim in units],
+        staying=[pod for uid, pod in marked.items() if uid not in victims],
+    )
 
 
-def _orphaned(state: ClusterCache, preemptor: Preemptor, victims: Mapping[str, Pod]) -> OrphanedPreemption:
-    units = [(unit, [state.pods[uid] for uid in unit.pods]) for unit in _whole(state, ABOVE_ALL, victims)]
-    begun = [[pod for pod in pods if not pod.is_terminating] for _, pods in units if _is_begun(pods, victims)]
-    dropped = [unit for unit, pods in units if not _is_begun(pods, victims)]
-    groups = [group for unit in dropped for group in state.victims.groups_of(unit) if is_disrupted(group)]
-    going = {pod.metadata.uid for pods in begun for pod in pods}
-    staying = [pod for uid, pod in victims.items() if uid not in going and not pod.is_terminating]
-    why = f"{preemptor.key} needed its place"
-    return OrphanedPreemption(preemptor, [Victim(pods, why) for pods in begun if pods], staying, groups)
+def orphaned(cache: ClusterCache, active: Collection[str]) -> list[OrphanedPreemption]:
+    """Return the victims of all preemptors, by UID, that have no active preemption."""
+    marked: dict[str, tuple[Preemptor, dict[str, Pod]]] = {}
+    for uid, pod in cache.pods.items():
+        condition = victim_condition(pod)
+        preemptor = condition and preemptor_in(cache.scheduler_name, condition.message)
+        if preemptor and preemptor.uid not in active and cache.is_writable(pod) and _has_room(pod):
+            marked.setdefault(preemptor.uid, (preemptor, {}))[1][uid] = pod
+    return [_orphaned(cache, preemptor, victims) for preemptor, victims in marked.values()]
+
+
+def _orphaned(cache: ClusterCache, preemptor: Preemptor, marked: Mapping[str, Pod]) -> OrphanedPreemption:
+    units = [(unit, [cache.pods[uid] for uid in unit.pods]) for unit in _marked_units(cache, HIGHEST_PRIORITY, marked)]
+    started = [[pod for pod in pods if not pod.is_terminating] for _, pods in units if _may_have_started(pods, marked)]
+    dropped = [unit for unit, pods in units if not _may_have_started(pods, marked)]
+    groups = [group for unit in dropped for group in cache.victims.groups_of(unit) if is_disrupted(group)]
+    evicted = {pod.metadata.uid for pods in started for pod in pods}
+    staying = [pod for uid, pod in marked.items() if uid not in evicted and not pod.is_terminating]
+    return OrphanedPreemption(preemptor, [Victim(pods) for pods in started if pods], staying, groups)
 
 
 def _has_room(pod: Pod) -> bool:
-    """Tell whether a pod takes room of a node, so that its end will be told."""
+    """Return whether a pod takes room of a node, so that the watch will show its end."""
     return bool(pod.spec.node_name) and not pod.is_terminal
 
 
-def _whole(state: ClusterCache, below: int, heard: Mapping[str, Pod]) -> list[VictimUnit]:
-    """Return the units below a priority that go whole, and of which somebody has been told."""
-    return [
-        unit for unit in state.victims.units(below) if unit.key.kind != POD and not heard.keys().isdisjoint(unit.pods)
-    ]
+def _marked_units(cache: ClusterCache, below: int, marked: Mapping[str, Pod]) -> list[VictimUnit]:
+    """Return the units below a priority that are evicted as a whole and have a marked pod."""
+    units = cache.victims.units(below)
+    return [unit for unit in units if unit.key.kind != POD and not marked.keys().isdisjoint(unit.pods)]
 
 
-def _is_begun(pods: Collection[Pod], victims: Collection[str]) -> bool:
-    """Tell whether all who were of a unit had been told: who has come since does not count."""
-    heard = [said for pod in pods if pod.metadata.uid in victims and (said := telling(pod)) is not None]
-    since = min(filter(None, (said.last_transition_time for said in heard)), default=NEVER)
+def _may_have_started(pods: Collection[Pod], marked: Mapping[str, Pod]) -> bool:
+    """Return whether all pods had been marked that belonged to a unit then: later ones do not count."""
+    conditions = [found for pod in pods if pod.metadata.uid in marked and (found := victim_condition(pod)) is not None]
+    since = min(filter(None, (found.last_transition_time for found in conditions)), default=NEVER)
     return all(
-        pod.metadata.uid in victims or pod.is_terminating or (pod.metadata.creation_timestamp or "") >= since
+        pod.metadata.uid in marked or pod.is_terminating or (pod.metadata.creation_timestamp or "") >= since
         for pod in pods
     )

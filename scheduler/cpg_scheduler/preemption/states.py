@@ -1,101 +1,149 @@
-"""Plans that are under way, as values: what is remembered of one, and what is said of it."""
+"""The states of a preemption, and its transitions as a table; docs/concepts/preemption.md shows them as a diagram.
 
-from collections.abc import Collection, Mapping
+``make generate`` writes that diagram from ``TRANSITIONS``. A transition that is not in the table raises.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
 
 from msgspec import Struct, field
 
-from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import key_of
-from cpg_engine.decisions import Decision
-from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import PreemptionPlan, VictimUnit
-from cpg_engine.verdicts import Finding, Status
+from cpg_engine.preemption.values import PreemptionPlan
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.preemption.executor import Preemptor
-from cpg_scheduler.status.messages import ongoing_preemption
-from cpg_scheduler.units import SchedulableUnit
+from cpg_scheduler.preemption.jobs import Preemptor
 
 
-class ActivePreemption(Struct, kw_only=True):
-    """A plan under way; ``plan`` is None where it was found again after a restart.
+class PreemptionState(StrEnum):
+    """Where a preemption stands."""
 
-    ``pods`` are those of the preemptor that waited when it was made. ``victims`` are those, by UID, that it waits for,
-    as long as they take room: those that it evicts, and others that are going for somebody else.
-    """
+    NEW = "New"
+    PREPARING = "Preparing"
+    """Dry runs and nominations are being sent. No victim has been touched."""
+    EVICTING = "Evicting"
+    """The plan is valid. Its units are evicted, several at a time; some have not been started yet."""
+    WAITING = "Waiting"
+    """All units have been started. The preemptor waits for pods that terminate."""
+    BROKEN = "Broken"
+    """No room is reserved any more. Units that have been started are completed, all others stay."""
+    DROPPED = "Dropped"
+    """No room is reserved, and no victim is expected to terminate."""
+    ENDED = "Ended"
+    """The preemptor has its place, has another plan, or is gone."""
 
-    root: UnitKey
+
+class Trigger(StrEnum):
+    """What changes the state of a preemption."""
+
+    PLANNED = "planned"
+    RECOVERED = "found after a restart"
+    PREPARED = "prepared"
+    STARTED = "unit started"
+    INVALIDATED = "invalidated"
+    """A node of it is lost, the preemptor's pods or a victim unit have changed, or a plan that it counted on broke."""
+    REFUSED = "eviction refused"
+    CONCLUDED = "preemptor placed, replanned or gone"
+
+
+class Guard(StrEnum):
+    """What decides between transitions of one trigger."""
+
+    ALWAYS = ""
+    UNITS_LEFT = "valid, units left to start"
+    ALL_STARTED = "valid, no unit left to start"
+    NOT_VALID = "not valid any more"
+
+
+class Transition(Struct, frozen=True):
+    """One row of the table."""
+
+    state: PreemptionState
+    trigger: Trigger
+    guard: Guard
+    target: PreemptionState
+
+
+S, T, G = PreemptionState, Trigger, Guard
+TRANSITIONS = (
+    Transition(S.NEW, T.PLANNED, G.ALWAYS, S.PREPARING),
+    Transition(S.NEW, T.RECOVERED, G.ALWAYS, S.WAITING),
+    Transition(S.PREPARING, T.PREPARED, G.UNITS_LEFT, S.EVICTING),
+    Transition(S.PREPARING, T.PREPARED, G.ALL_STARTED, S.WAITING),
+    Transition(S.PREPARING, T.PREPARED, G.NOT_VALID, S.DROPPED),
+    Transition(S.PREPARING, T.INVALIDATED, G.ALWAYS, S.DROPPED),
+    Transition(S.PREPARING, T.REFUSED, G.ALWAYS, S.DROPPED),
+    Transition(S.PREPARING, T.CONCLUDED, G.ALWAYS, S.ENDED),
+    Transition(S.EVICTING, T.STARTED, G.UNITS_LEFT, S.EVICTING),
+    Transition(S.EVICTING, T.STARTED, G.ALL_STARTED, S.WAITING),
+    Transition(S.EVICTING, T.INVALIDATED, G.ALWAYS, S.BROKEN),
+    Transition(S.EVICTING, T.REFUSED, G.ALWAYS, S.DROPPED),
+    Transition(S.EVICTING, T.CONCLUDED, G.ALWAYS, S.ENDED),
+    Transition(S.WAITING, T.INVALIDATED, G.ALWAYS, S.BROKEN),
+    Transition(S.WAITING, T.REFUSED, G.ALWAYS, S.DROPPED),
+    Transition(S.WAITING, T.CONCLUDED, G.ALWAYS, S.ENDED),
+    Transition(S.BROKEN, T.REFUSED, G.ALWAYS, S.DROPPED),
+    Transition(S.BROKEN, T.CONCLUDED, G.ALWAYS, S.ENDED),
+    Transition(S.DROPPED, T.REFUSED, G.ALWAYS, S.DROPPED),
+    Transition(S.DROPPED, T.CONCLUDED, G.ALWAYS, S.ENDED),
+    Transition(S.ENDED, T.REFUSED, G.ALWAYS, S.ENDED),
+)
+"""A refusal may arrive late, because units that have been started are completed after their preemption has ended."""
+RESERVING = frozenset({S.PREPARING, S.EVICTING, S.WAITING})
+"""The states in which room is reserved for the preemptor."""
+_TARGETS = {(row.state, row.trigger, row.guard): row.target for row in TRANSITIONS}
+
+
+class TransitionError(RuntimeError):
+    """A transition that is not in the table."""
+
+
+def next_state(state: PreemptionState, trigger: Trigger, guard: Guard = Guard.ALWAYS) -> PreemptionState:
+    """Return the state that follows by the table."""
+    target = _TARGETS.get((state, trigger, guard))
+    if target is None:
+        raise TransitionError(f"{state} --{trigger} [{guard}]--> is not in the table")
+    return target
+
+
+class ActivePreemption(Struct, kw_only=True, eq=False):
+    """A preemption that goes on for a unit; ``plan`` is None where it was found after a restart."""
+
+    unit: UnitKey
     preemptor: Preemptor
     priority: int
     pods: set[str]
+    """The pods of the preemptor that were pending when the plan was made."""
     nominations: dict[str, str]
-    evicts: frozenset[str]
-    victims: set[str]
+    victims: frozenset[str]
+    """The pods that it evicts, by UID."""
+    awaited: set[str]
+    """The pods that still take room and have to end: its victims, and pods that terminate for other reasons."""
+    state: PreemptionState = PreemptionState.NEW
+    job_id: int = 0
     plan: PreemptionPlan | None = None
     allowed: Mapping[str, int] = {}
-    """What the budgets that cover its victims would have allowed without these, when it was made."""
-    seats: int = 0
-    """How many pods would be placed once its victims have gone, as was found when it was made; 0 where nobody looked.
+    """What the budgets that cover its victims would have allowed without these, when the plan was made."""
+    placeable: int = 0
+    """How many pods could be placed without the victims when the plan was made; 0 where that was not computed.
 
-    A plan may know of more, where a domain becomes free as a whole.
+    A plan may nominate more, where a domain becomes free as a whole.
     """
-    freed: list[str] = field(default_factory=list)
-    """The nodes that pods of it were nominated to, and did not need."""
-    begun: set[str] = field(default_factory=set)
-    """The pods of ``evicts`` whose eviction has begun, and is carried through."""
-    is_committed: bool = False
-    is_broken: bool = False
-    is_partial: bool = False
-    """Whether some of the victims have gone."""
+    freed_nodes: list[str] = field(default_factory=list)
+    """The nodes that its pods were nominated to and did not take."""
+    started: set[str] = field(default_factory=set)
+    """The victims whose eviction has started; their units are completed."""
+    awaited_at_first: int = 0
+    """How many pods it waited for when it began."""
 
+    def advance(self, trigger: Trigger, guard: Guard = Guard.ALWAYS) -> None:
+        """Go to the next state."""
+        self.state = next_state(self.state, trigger, guard)
 
-class PreemptionResult(Struct, frozen=True, kw_only=True):
-    """What preemption does for a root that failed; ``outlook`` says it in words.
+    @property
+    def is_reserving(self) -> bool:
+        """Return whether it holds room for the preemptor."""
+        return self.state in RESERVING
 
-    ``waits`` tells that a plan is under way, for the ``nominated`` pods; ``hopes`` that news of anybody may make one
-    possible.
-    """
-
-    outlook: str = ""
-    waits: bool = False
-    hopes: bool = False
-    outcome: str = ""
-    victims: int = 0
-    nominated: frozenset[str] = frozenset()
-
-
-NOTHING = PreemptionResult()
-"""Of a failure that preemption has no part in."""
-
-
-def is_due(decision: Decision, left: Collection[str]) -> bool:
-    """Tell whether evicting could help, and is allowed in this cycle."""
-    explanation = decision.explanation
-    if not left or decision.binds or explanation.finding is Finding.CONTRADICTION:
-        return False
-    return explanation.finding is Finding.PLACED or explanation.reports[0].status is Status.UNSCHEDULABLE
-
-
-def preemptor_of(ready: SchedulableUnit) -> Preemptor:
-    """Return who preempts: the root group, or the pod that is alone."""
-    if not ready.groups:
-        (pod,) = ready.pods.values()
-        return Preemptor(ready.unit.nodes[0].key, pod.metadata.uid)
-    top = ready.groups[0]
-    return Preemptor(key_of(top), top.metadata.uid, top)
-
-
-def count_of(plan: PreemptionPlan) -> int:
-    """Return how many pods a plan evicts."""
-    return sum(len(eviction.unit.pods) for eviction in plan.evictions)
-
-
-def outlook_of(record: ActivePreemption) -> str:
-    """Say how it stands with a plan."""
-    number = None if record.plan is None or record.is_partial else count_of(record.plan)
-    return ongoing_preemption(record.root.key.kind, number or None)
-
-
-def in_log(pods: Mapping[str, Pod], unit: VictimUnit, reason: str) -> dict[str, object]:
-    """Return a victim for the log."""
-    named = {} if unit.key.kind == POD else {"pods": sorted(pods[uid].metadata.key for uid in unit.pods)}
-    return {"unit": str(unit.key), "priority": unit.priority, **named, "why": reason}
+    @property
+    def unstarted(self) -> frozenset[str]:
+        """Return the victims whose eviction has not started."""
+        return self.victims - self.started

@@ -1,7 +1,7 @@
-"""Who is on his way out, and who should have been gone a while ago: his kubelet may be dead.
+"""Pods that terminate, and pods that are overdue: they should have ended a while ago, so their kubelet may be dead.
 
-When a pod should have ended is written in it by the API server, whose clock may be another than ours. So how long that
-is ago is measured by our own, from when we first knew, unless it is so long ago that clocks do not differ by as much.
+The API server writes into a pod when it should end, by a clock that may differ from ours. So the delay is measured by
+our own clock, from when we first saw the deletion. Only a delay beyond any difference of clocks counts by itself.
 """
 
 import datetime as dt
@@ -10,56 +10,63 @@ from collections.abc import Callable, Iterable
 from cpg_api.core.pod import Pod
 from cpg_scheduler.cache.cluster import ClusterCache
 
-SLACK = 30.0
-"""Seconds for which a pod that was deleted is still expected to end when its time is over."""
-SKEW = 300.0
-"""Seconds by which clocks may differ."""
+OVERDUE_SECONDS = 30.0
+"""Seconds after the grace period from which a deleted pod is not expected to end any more."""
+MAX_CLOCK_SKEW_SECONDS = 300.0
+"""Seconds by which two clocks may differ."""
 
 
 class TerminatingPods:
     """The pods that leave their nodes."""
 
-    def __init__(self, state: ClusterCache, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Know of nobody; ``wall`` is the time of day."""
-        self._state = state
+    def __init__(self, cache: ClusterCache, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+        """Start without any; ``wall`` is the time of day."""
+        self._cache = cache
         self._clock = clock
         self._wall = wall
-        self._since: dict[str, float] = {}
-        self.doomed: set[str] = set()
-        """Who goes for a plan that is forgotten: nobody shows it until the API server says that he is being deleted."""
+        self._seen_at: dict[str, float] = {}
+        self._evicted: set[str] = set()
 
     def note(self, uids: Iterable[str]) -> None:
         """Note that the deletion of pods has begun."""
-        self._since.update(dict.fromkeys(uids, self._clock()))
+        self._seen_at.update(dict.fromkeys(uids, self._clock()))
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Forget pods that are gone, or stay after all."""
+        """Forget pods that have ended, or stay after all."""
         gone = set(uids)
-        self.doomed -= gone
-        for uid in self._since.keys() & gone:
-            del self._since[uid]
+        self._evicted -= gone
+        for uid in self._seen_at.keys() & gone:
+            del self._seen_at[uid]
 
-    def going(self, awaited: Iterable[str]) -> set[str]:
-        """Return whose room will be free without evicting anybody more: who is awaited or leaves, and is not late."""
-        leaving, known = self._state.victims.terminating, self._state.pods
-        found = (*awaited, *self.doomed, *leaving)
-        return {uid for uid in found if uid in known and not self._is_late(leaving.get(uid))}
+    def expect(self, uids: Iterable[str]) -> None:
+        """Expect pods to terminate that no active preemption waits for; the watch does not show their deletion yet."""
+        self._evicted.update(uids)
 
-    def late(self, awaited: Iterable[str]) -> set[str]:
-        """Return who of these is awaited in vain, as it seems."""
-        leaving = self._state.victims.terminating
-        return {uid for uid in awaited if self._is_late(leaving.get(uid))}
+    def expected(self) -> frozenset[str]:
+        """Return the pods that are expected to terminate though no active preemption waits for them."""
+        return frozenset(self._evicted)
 
-    def _is_late(self, pod: Pod | None) -> bool:
+    def leaving(self, awaited: Iterable[str]) -> set[str]:
+        """Return the pods, by UID, whose room becomes free without further evictions: all but the overdue ones."""
+        terminating, known = self._cache.victims.terminating, self._cache.pods
+        found = (*awaited, *self._evicted, *terminating)
+        return {uid for uid in found if uid in known and not self._is_overdue(terminating.get(uid))}
+
+    def overdue(self, awaited: Iterable[str]) -> set[str]:
+        """Return which of these pods are overdue."""
+        terminating = self._cache.victims.terminating
+        return {uid for uid in awaited if self._is_overdue(terminating.get(uid))}
+
+    def _is_overdue(self, pod: Pod | None) -> bool:
         if pod is None:
             return False
         now = self._clock()
-        since = self._since.setdefault(pod.metadata.uid, now)
+        seen_at = self._seen_at.setdefault(pod.metadata.uid, now)
         grace = pod.metadata.deletion_grace_period_seconds or 0
-        return now >= since + grace + SLACK or self._wall() >= _end_of(pod) + SKEW
+        return now >= seen_at + grace + OVERDUE_SECONDS or self._wall() >= _deadline(pod) + MAX_CLOCK_SKEW_SECONDS
 
 
-def _end_of(pod: Pod) -> float:
-    """Return when a pod that is being deleted should be gone."""
+def _deadline(pod: Pod) -> float:
+    """Return the time of day by which a deleted pod should have ended."""
     ends = pod.metadata.deletion_timestamp
     return dt.datetime.fromisoformat(ends).timestamp() if ends else 0.0

@@ -28,6 +28,7 @@ from cpg_engine.gangs.placement import depends_on_other_pods
 from cpg_engine.gangs.unit import Unit, UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Explanation, Finding, GroupReport
+from cpg_scheduler.outlook import PreemptionOutlook
 
 UNPROVEN = frozenset({Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET})
 """Findings after which any change at all may lead the search to another end."""
@@ -61,8 +62,8 @@ class FailedAttempt(Struct, frozen=True):
     signature: Hashable | None = None
     unit: Unit | None = None
     explanation: Explanation | None = None
-    outlook: str = ""
-    """What preemption does about it; the same for the same cause up to the first bracket."""
+    outlook: PreemptionOutlook | None = None
+    """What preemption does about it."""
     review: float = REVIEW
     """Seconds after which to try again, whatever happens or does not."""
 
@@ -72,7 +73,7 @@ class FailedAttempt(Struct, frozen=True):
         if self.explanation is None:
             return None
         reports = tuple(_gist(report) for report in self.explanation.reports)
-        return self.explanation.finding, reports, self.outlook.partition(" (")[0]
+        return self.explanation.finding, reports, self.outlook and self.outlook.cause
 
     def explained_for(self, unit: Unit) -> Explanation | None:
         """Return the explanation for a unit that is alike: the same, by its own names."""

@@ -41,13 +41,12 @@ from cpg_client.resources import NODES, PODS, Resource
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.ports import EventSink
+from cpg_scheduler.preemption.victim_condition import EVICTION_MANAGER
 from cpg_scheduler.status.messages import MINIMUM_PLACED, RECOVERED, overcommit_message
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 
 MANAGER = "cpg-scheduler"
-EVICTION_MANAGER = "cpg-scheduler-eviction"
-"""The field manager of the DisruptionTarget conditions of groups, which no other status write may remove."""
 MAX_REMEMBERED_CAUSES = 4
 """Causes of events that are remembered of each object."""
 GROUPS, PODS_AFTER_GROUPS = 0, 1

@@ -12,12 +12,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.names import EVENT_SCHEDULED
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.names import EVENT_PREEMPTED, EVENT_SCHEDULED
 from cpg_client.connection import Connection
 from cpg_client.errors import ClientError
 from cpg_client.patching import Event, record_event
-from cpg_client.resources import PODS
+from cpg_client.resources import PODS, Resource
+from cpg_engine.preemption.values import EvictionReason
+from cpg_scheduler.preemption.jobs import Preemptor
 from cpg_scheduler.status.conditions import MANAGER
+from cpg_scheduler.status.messages import eviction_message, resumed_eviction_message
 from cpg_scheduler.write_gate import WriteGate
 
 WORKERS = 8
@@ -53,6 +57,21 @@ class EventWriter:
             instance=self._instance,
         )
         self.later(lambda: record_event(self._connection, PODS, pod.metadata, event))
+
+    def preempted(
+        self, pod: Pod, preemptor: Preemptor, reason: EvictionReason | None, related: tuple[Resource, ObjectMeta] | None
+    ) -> None:
+        """Write that a pod was evicted; ``related`` is the preemptor, if it is known."""
+        why = resumed_eviction_message(preemptor.key) if reason is None else eviction_message(reason)
+        event = Event(
+            type="Normal",
+            reason=EVENT_PREEMPTED,
+            action="Preempting",
+            note=f"Preempted by {preemptor.kind} {preemptor.uid}: {why}",
+            controller=MANAGER,
+            instance=self._instance,
+        )
+        self.later(lambda: record_event(self._connection, PODS, pod.metadata, event, related=related))
 
     async def run(self) -> None:
         """Write until cancelled; events that are still queued are lost."""

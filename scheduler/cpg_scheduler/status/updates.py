@@ -14,12 +14,14 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.batch import BindFailure
 from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.outlook import PreemptionOutlook
 from cpg_scheduler.status.messages import (
     bind_problem,
     causes,
     group_messages,
     internal_error_message,
     pod_messages,
+    preemption_message,
     refusals,
 )
 from cpg_scheduler.status.messages.units import inadmissible_text
@@ -67,7 +69,7 @@ def attempt_updates(
     explanation: Explanation,
     unplaced: Mapping[str, GroupKey | None],
     *,
-    outlook: str = "",
+    outlook: PreemptionOutlook | None = None,
     nominated: Collection[str] = (),
 ) -> Iterator[StatusUpdate]:
     """Yield what an attempt has found: for each pod that was not placed, and each group below its minimum.
@@ -76,15 +78,16 @@ def attempt_updates(
     """
     is_contradiction = explanation.finding is Finding.CONTRADICTION
     reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
-    messages, invalid = pod_messages(explanation, outlook), refusals(explanation)
-    why = causes(explanation, outlook)
+    preemption = preemption_message(outlook)
+    messages, invalid = pod_messages(explanation, preemption), refusals(explanation)
+    why = causes(explanation, preemption)
     for uid, group in unplaced.items():
         key = group or explanation.reports[0].key  # of a pod without a group there is one report
         own = invalid.get(uid)
         yield PodStatusUpdate(
             unit.pods[uid], reason, own or messages[key], cause=own or why[key], is_nominated=uid in nominated
         )
-    about_groups = group_messages(explanation, outlook)
+    about_groups = group_messages(explanation, preemption)
     for found in unit.groups:
         message = about_groups.get(key_of(found))
         if message:

@@ -21,6 +21,7 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
+from cpg_client.errors import ApiError
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
@@ -39,8 +40,24 @@ from cpg_scheduler.cache.storage import Stored
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.preemption.executor import EvictionJob, Evictor, Victim, told
-from cpg_scheduler.preemption.machine import Preemption
+from cpg_scheduler.preemption.jobs import (
+    CancelJob,
+    ClearNominations,
+    EndJob,
+    EvictionJob,
+    EvictUnit,
+    ExecutorInstruction,
+    Nominate,
+    PlanPrepared,
+    PodRefused,
+    PreparationStopped,
+    RetractEvictions,
+    StartJob,
+    UnitEvicted,
+    Victim,
+)
+from cpg_scheduler.preemption.machine import PreemptionMachine
+from cpg_scheduler.preemption.victim_condition import victim_message
 from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
@@ -116,41 +133,59 @@ class FakeStatusWriter:
         self.causes.setdefault(name, set()).add(cause)
 
 
-class FakeEvictor:
-    """An evictor that notes its orders, and who is nominated no more; whoever holds the stage performs them."""
+class FakeExecutor:
+    """An executor that keeps its instructions; the stage performs them."""
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self.orders: list[EvictionJob] = []
+        self.jobs: dict[int, EvictionJob] = {}
+        """The jobs that have not ended, by id."""
+        self.preparing: list[EvictionJob] = []
+        self.cancelled: set[int] = set()
+        self.failed: set[int] = set()
+        """The jobs that have ended without having worked."""
+        self.units: list[EvictUnit] = []
+        self.nominated: list[Nominate] = []
         self.cleared: list[Pod] = []
         self.retracted: list[Pod] = []
-        self.moved: list[tuple[Pod, str]] = []
-        self.stood_down: list[Group] = []
-        """The groups that are told that they do not go after all."""
+        self.retracted_groups: list[Group] = []
 
-    def start(self, order: EvictionJob) -> None:
-        """Note an order."""
-        self.orders.append(order)
+    @property
+    def is_idle(self) -> bool:
+        """Return whether there is nothing to perform."""
+        return not (self.preparing or self.units or self.nominated or self.cleared or self.retracted)
 
-    def clear(self, pods: Iterable[Pod]) -> None:
-        """Note who is nominated no more."""
-        self.cleared.extend(pods)
-
-    def retract(self, pods: Iterable[Pod], groups: Iterable[Group] = ()) -> None:
-        """Note who is told to stay."""
-        self.retracted.extend(pods)
-        self.stood_down.extend(groups)
-
-    def move(self, nominations: Iterable[tuple[Pod, str]]) -> None:
-        """Note who is nominated to another node."""
-        self.moved.extend(nominations)
+    def perform(self, instruction: ExecutorInstruction) -> None:
+        """Keep an instruction."""
+        match instruction:
+            case StartJob(job):
+                self.jobs[job.id] = job
+                self.preparing += [] if job.is_resumed else [job]
+            case EvictUnit():
+                self.units.append(instruction)
+            case CancelJob():
+                self.cancelled.add(instruction.job_id)
+            case EndJob():
+                del self.jobs[instruction.job_id]
+                self.failed |= set() if instruction.has_worked else {instruction.job_id}
+            case Nominate():
+                self.nominated.append(instruction)
+            case ClearNominations():
+                self.cleared += instruction.pods
+            case RetractEvictions():
+                self.retracted += instruction.pods
+                self.retracted_groups += instruction.groups
 
 
 class Stage:
     """A cluster of objects, and a scheduler that is told of them."""
 
     def __init__(
-        self, *things: Thing, flavours: Iterable[str] = (NATIVE, CRD), namespaces: Collection[str] = ()
+        self,
+        *things: Thing,
+        flavours: Iterable[str] = (NATIVE, CRD),
+        namespaces: Collection[str] = (),
+        units_in_flight: int = 1,
     ) -> None:
         """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
         self.now = 0.0
@@ -158,18 +193,18 @@ class Stage:
         self.metrics = Metrics(SCHEDULER_NAME, lambda: 0.0)
         self.queue = SchedulingQueue(RequeueBackoff(), self.metrics.count_incoming)
         self.inbox = EventInbox()
-        self.binder, self.executor, self.status = FakeBinder(), FakeEvictor(), FakeStatusWriter()
+        self.binder, self.executor, self.status = FakeBinder(), FakeExecutor(), FakeStatusWriter()
         self.events = FakeEventWriter()
         self.evicted: list[str] = []
         self.patient = False
         """Whether victims that are told to go take their time, until the test has them end."""
         self.status.written = self._condition
         self.log = structlog.testing.CapturingLogger()
-        self.preemption = Preemption(
+        self.preemption = PreemptionMachine(
             self.cache,
-            cast("Evictor", self.executor),
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
+            max_units_in_flight=units_in_flight,
             clock=lambda: self.now,
             wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
@@ -179,6 +214,7 @@ class Stage:
             self.queue,
             self.inbox,
             binder=cast("Binder", self.binder),
+            executor=self.executor,
             preemption=self.preemption,
             status=cast("StatusWriter", self.status),
             events=cast("EventWriter", self.events),
@@ -251,38 +287,59 @@ class Stage:
         self.inbox.put(outcome)
         self.loop._handle_outcomes()  # noqa: SLF001 - without a pass
 
+    def recover(self) -> None:
+        """Let the scheduler begin to lead."""
+        self.loop.recover()
+
     def evict(self) -> None:
-        """Perform the evictions under way, as the evictor does: nominations, one more look, words, deletions."""
-        for pod in self.executor.cleared:
-            self._nominate(pod, "")
-        for pod in self.executor.retracted:
-            self._say(pod, "False", "")
-        for pod, node in self.executor.moved:
-            self._nominate(pod, node)
-        self.executor.moved = []
-        orders, self.executor.orders, self.executor.cleared, self.executor.retracted = self.executor.orders, [], [], []
-        for order in orders:
-            self.nominate(order)
-            if not order.commit():
-                for pod, _ in order.nominations:
-                    self._nominate(pod, "")
-                continue
-            for victim in order.victims:
-                going = order.begins(victim) or ()
-                self.tell_victims(order, replace(victim, pods=going))
-                for pod in going:
-                    self.evicted.append(pod.metadata.name)
-                    self.terminate(pod)
+        """Perform the instructions of the preemption machine, until there are none."""
+        executor = self.executor
+        while not executor.is_idle:
+            cleared, executor.cleared = executor.cleared, []
+            retracted, executor.retracted = executor.retracted, []
+            nominated, executor.nominated = executor.nominated, []
+            for pod in cleared:
+                self._nominate(pod, "")
+            for pod in retracted:
+                self._mark(pod, "False", "")
+            for instruction in nominated:
+                self._nominate(instruction.pod, instruction.node)
+            if executor.units:
+                self.evict_unit(executor.units.pop(0))
+            elif executor.preparing:
+                self.prepare(executor.preparing[0])
 
-    def nominate(self, order: EvictionJob) -> None:
-        """Nominate the pods of an order."""
-        for pod, node in order.nominations:
+    def prepare(self, job: EvictionJob) -> bool:
+        """Prepare a job, unless it has been cancelled; return whether its plan is still valid."""
+        self.executor.preparing.remove(job)
+        if job.id in self.executor.cancelled:
+            self.report(PreparationStopped(job.id))
+            return False
+        self.nominate(job)
+        self.report(PlanPrepared(job.id))
+        return job.id not in self.executor.failed
+
+    def evict_unit(self, unit: EvictUnit) -> None:
+        """Mark and delete the pods of a unit."""
+        self.mark_victims(self.executor.jobs[unit.job_id], unit.victim)
+        for pod in unit.victim.pods:
+            self.evicted.append(pod.metadata.name)
+            self.terminate(pod)
+        self.report(UnitEvicted(unit.job_id, unit.number))
+
+    def refuse_eviction(self, job_id: int, pod: Pod) -> None:
+        """Let the API server refuse the eviction of a pod."""
+        self.report(PodRefused(job_id, pod, ApiError(403, "Forbidden", "no")))
+
+    def nominate(self, job: EvictionJob) -> None:
+        """Nominate the pods of a job."""
+        for pod, node in job.nominations:
             self._nominate(pod, node)
 
-    def tell_victims(self, order: EvictionJob, *victims: Victim) -> None:
-        """Tell pods that they go."""
+    def mark_victims(self, job: EvictionJob, *victims: Victim) -> None:
+        """Write the conditions of victims."""
         for pod in (pod for victim in victims for pod in victim.pods):
-            self._say(pod, "True", told(SCHEDULER_NAME, order.preemptor))
+            self._mark(pod, "True", victim_message(SCHEDULER_NAME, job.preemptor))
 
     def terminate(self, pod: Pod) -> None:
         """Delete a pod: at once, or, on a patient stage, as far as it takes its time."""
@@ -297,14 +354,7 @@ class Stage:
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, then run, bind and evict until nothing happens any more."""
         self.now += seconds
-        while (
-            self.cycles()
-            or self.binder.batches
-            or self.executor.orders
-            or self.executor.cleared
-            or self.executor.retracted
-            or self.executor.moved
-        ):
+        while self.cycles() or self.binder.batches or not self.executor.is_idle:
             self.perform()
             self.evict()
 
@@ -336,7 +386,7 @@ class Stage:
             case _:
                 self.cache.on_priority_class(cast("Change[PriorityClass]", change))
 
-    def _say(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
+    def _mark(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
         condition = PodCondition(
             type="DisruptionTarget",
             status=status,

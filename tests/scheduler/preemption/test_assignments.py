@@ -129,7 +129,7 @@ def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() 
     stage.cycles()
     stage.put(pod("pg-1", group="pg", cpu=1, priority=100))
     stage.cycles()
-    assert len(stage.executor.orders) == 1
+    assert len(stage.executor.preparing) == 1
     stage.refuse(DENIED)
     assert kept(stage) == {"pg-0": "n1"}
     stage.put(pod("quick", cpu=1, priority=1))

@@ -5,11 +5,10 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import MIRROR
 from cpg_api.core.priorityclass import PriorityClass
-from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
-from cpg_scheduler.preemption.executor import EvictionJob
-from cpg_scheduler.preemption.terminating import SKEW
+from cpg_scheduler.preemption.jobs import EvictUnit, UnitEvicted, UnitFailed
+from cpg_scheduler.preemption.terminating import MAX_CLOCK_SKEW_SECONDS
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import DELETED, DENIED, Stage
 
@@ -111,7 +110,7 @@ def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> N
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
     stage.put(pod("high", cpu=1, priority=100))
     stage.cycles()
-    assert len(stage.executor.orders) == 1
+    assert len(stage.executor.preparing) == 1
     stage.put(pod_group("w", all_=True, priority=priority))
     stage.settle()
     stage.settle(60)
@@ -142,21 +141,19 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     """The preemptor goes, or its node takes nobody any more, while the first of its victims goes; the plan is not."""
     stage = full()
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.nominate(order)
-    assert order.commit()
-    first, second = order.victims
-    assert order.begins(first)
+    (job,) = stage.executor.preparing
+    assert stage.prepare(job)
+    (first,) = stage.executor.units
+    stage.executor.units = []
     if why == "gone":
         stage.delete(stage.pod("pg-0"), stage.pod("pg-1"))
     else:
         found = node("n1", cpu=2)
         stage.put(replace(found, spec=replace(found.spec, unschedulable=True)))
     stage.cycles()
-    assert not order.begins(second)
-    assert order.stands()
-    stage.executor.orders = []
-    stage.delete(*first.pods)
+    stage.report(UnitEvicted(job.id, first.number))
+    assert (stage.executor.units, job.id in stage.executor.cancelled) == ([], False)
+    stage.delete(*first.victim.pods)
     stage.settle(60)
     assert stage.evicted == []
     assert [pod.metadata.name for pod in stage.executor.cleared] == []
@@ -166,21 +163,19 @@ def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
     """Two gangs after one another; the first goes before all its victims have been told to."""
     stage = Stage(node("n1", cpu=4), *(low(f"low-{number}") for number in range(4)), *gang("first", priority=200))
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.nominate(order)
-    assert order.commit()
-    stage.executor.orders = []
-    begun, left = order.victims
-    assert order.begins(begun)
+    (job,) = stage.executor.preparing
+    assert stage.prepare(job)
+    stage.executor.units = []
+    started, left = job.victims
     stage.patient = True
-    stage.terminate(begun.pods[0])
+    stage.terminate(started.pods[0])
     stage.delete(*(stage.pod(f"first-{number}") for number in range(2)))
     stage.cycles()
     stage.put(*gang("second", size=4, minimum=4, priority=100))
     stage.cycles()
-    (later,) = stage.executor.orders
+    (later,) = stage.executor.preparing
     evicted = {pod.metadata.name for victim in later.victims for pod in victim.pods}
-    assert evicted == {f"low-{number}" for number in range(4)} - {begun.pods[0].metadata.name}
+    assert evicted == {f"low-{number}" for number in range(4)} - {started.pods[0].metadata.name}
     assert left.pods[0].metadata.name in evicted
 
 
@@ -189,7 +184,7 @@ def test_a_clock_that_is_ahead_evicts_nobody_more(ahead: int) -> None:
     """When victims should have ended is told by the API server's clock, and how long that is ago by ours."""
     stage = Stage(*(node(f"n{number}", cpu=2) for number in range(4)), *gang())
     stage.put(*(low(f"l{number}-{place}", f"n{number}") for number in range(4) for place in range(2)))
-    stage.preemption._leavers._wall = lambda: DELETED.timestamp() + stage.now + ahead
+    stage.preemption._terminating._wall = lambda: DELETED.timestamp() + stage.now + ahead
     stage.patient = True
     for _ in range(9):
         stage.settle(3)
@@ -205,7 +200,7 @@ def test_who_should_have_ended_long_ago_is_not_waited_for() -> None:
     stage.patient = True
     for number in range(2):
         stage.terminate(stage.pod(f"dead-{number}"))
-    stage.now = SKEW + 1
+    stage.now = MAX_CLOCK_SKEW_SECONDS + 1
     stage.put(*gang())
     stage.settle()
     assert sorted(stage.evicted) == ["low-0", "low-1"]
@@ -250,17 +245,17 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
     assert stage.cache.victims.units(100) == ()
 
 
-def forgotten() -> tuple[Stage, EvictionJob]:
-    """Return a stage on which the first is about to be deleted for somebody who has gone since, and for what order."""
+def forgotten() -> tuple[Stage, EvictUnit]:
+    """Return a stage on which a pod is about to be deleted for a preemptor that is gone, and the unit in flight."""
     stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.executor.orders = []
-    stage.nominate(order)
-    assert order.commit()
-    assert [one.metadata.name for one in order.begins(order.victims[0]) or ()] == ["l0"]
+    (job,) = stage.executor.preparing
+    assert stage.prepare(job)
+    (unit,) = stage.executor.units
+    stage.executor.units = []
+    assert [one.metadata.name for one in unit.victim.pods] == ["l0"]
     stage.delete(stage.pod("first"))
-    return stage, order
+    return stage, unit
 
 
 def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
@@ -268,7 +263,7 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
     stage, _ = forgotten()
     stage.put(pod("second", cpu=1, priority=100))
     stage.cycles()
-    assert stage.executor.orders[0].victims == []
+    assert stage.executor.preparing[0].victims == []
     stage.settle()
     stage.delete(stage.pod("l0"))
     stage.settle(5)
@@ -277,9 +272,10 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
 
 def test_who_stays_after_all_is_not_counted_on() -> None:
     """The API server will not have him evicted, and the plan is forgotten: somebody else goes for the next one."""
-    stage, order = forgotten()
+    stage, unit = forgotten()
     stage.cycles()
-    order.refused(stage.pod("l0"), ApiError(403, "Forbidden", "no"))
+    stage.refuse_eviction(unit.job_id, stage.pod("l0"))
+    stage.report(UnitFailed(unit.job_id, unit.number))
     stage.put(pod("second", cpu=1, priority=100))
     stage.settle()
     assert stage.evicted == ["l1"]

@@ -18,14 +18,21 @@ from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_client.errors import ApiError
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.victim_units import units_of
 from cpg_scheduler.cache.reservations import RESERVATION_PREFIX
-from cpg_scheduler.preemption.executor import EvictionJob
+from cpg_scheduler.preemption.jobs import (
+    EvictionJob,
+    EvictUnit,
+    PreparationStopped,
+    UnitEvicted,
+    UnitFailed,
+    UnitStalled,
+    Victim,
+)
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
@@ -72,7 +79,7 @@ class Watched(Stage):
     def __init__(self, *things: Any) -> None:
         self.spent = 0
         self.begun: list[set[str]] = []
-        super().__init__(*things)
+        super().__init__(*things, units_in_flight=2)
 
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, and count anew."""
@@ -91,33 +98,36 @@ class Watched(Stage):
         """Perform what is under way, and look at it."""
         self.spent += 1
         assert self.spent <= CYCLES * (ROOTS + 1), "it evicts hot"
-        self.executor.orders = [self.looked_at(order) for order in self.executor.orders]
         super().evict()
 
-    def looked_at(self, order: EvictionJob) -> EvictionJob:
-        """Return an order that is looked at when it is committed."""
+    def prepare(self, job: EvictionJob) -> bool:
+        """Prepare a job, and check it if its plan is valid."""
+        is_valid = super().prepare(job)
+        if is_valid:
+            self.check(job)
+        return is_valid
 
-        def commit() -> bool:
-            worked = order.commit()
-            if worked:
-                self.look(order)
-            return worked
+    def evict_unit(self, unit: EvictUnit) -> None:
+        """Evict a unit, and remember it if it has several pods."""
+        self.started(unit.victim)
+        super().evict_unit(unit)
 
-        return replace(order, commit=commit)
+    def started(self, victim: Victim) -> None:
+        """Remember that a unit is evicted as a whole."""
+        if len(victim.pods) > 1:
+            self.begun.append({one.metadata.uid for one in victim.pods})
 
-    def look(self, order: EvictionJob) -> None:
-        """Hold an order that is carried through against what there is."""
-        preemptor = order.preemptor.group or next(iter(self.of(Pod, order.preemptor.uid)))
+    def check(self, job: EvictionJob) -> None:
+        """Compare a job whose first unit starts with the cluster."""
+        preemptor = job.preemptor.group or next(iter(self.of(Pod, job.preemptor.uid)))
         priority = preemptor.spec.priority or 0
         units = {uid: unit for unit in self.units() for uid in unit.pods}
-        for victim in order.victims:
+        for victim in job.victims:
             uids = {one.metadata.uid for one in victim.pods}
             for uid in uids & units.keys():
                 assert units[uid].priority < priority
                 assert {*units[uid].pods} <= uids, "half a unit goes"
-            if len(uids) > 1:
-                self.begun.append(uids)
-        for one, name in order.nominations if order.victims else ():
+        for one, name in job.nominations if job.victims else ():
             (known,) = self.of(Pod, one.metadata.uid)
             (place,) = self.of(Node, f"uid-{name}")
             assert not known.spec.node_name
@@ -137,7 +147,7 @@ class Watched(Stage):
         """Return the stage on which another leader has just begun."""
         after = Watched(*self.things())
         after.patient, after.begun, after.evicted = self.patient, self.begun, self.evicted
-        after.preemption.recover()
+        after.recover()
         return after
 
 
@@ -247,11 +257,40 @@ class Faults(RuleBasedStateMachine):
     def refuse(self, root: Root, priority: int, which: int) -> None:
         """Have the API server refuse a victim before anybody has gone: nobody does."""
         found = self.interrupted(root, priority, which)
-        if found is None or not found.victims:
+        if found is None:
+            return
+        if not found.victims:
+            self.stage.executor.preparing.append(found)
             return
         victim = found.victims[which % len(found.victims)]
-        found.refused(victim.pods[which % len(victim.pods)], ApiError(403, "Forbidden", "no"))
-        assert found.known or not found.stands()
+        self.stage.refuse_eviction(found.id, victim.pods[which % len(victim.pods)])
+        assert found.id in self.stage.executor.cancelled
+        self.stage.report(PreparationStopped(found.id))
+
+    @rule(root=ROOT, priority=st.integers(2, 3), which=WHICH)
+    def start(self, root: Root, priority: int, which: int) -> None:
+        """Let the first units of a job start, and leave them in flight."""
+        found = self.interrupted(root, priority, which)
+        if found is not None:
+            self.stage.executor.preparing.append(found)
+            self.stage.prepare(found)
+
+    @rule(which=WHICH, outcome=st.sampled_from([UnitEvicted, UnitFailed, UnitStalled]))
+    def report(self, which: int, outcome: type[UnitEvicted | UnitFailed | UnitStalled]) -> None:
+        """Let a unit in flight be evicted, refused, or stall."""
+        units = self.stage.executor.units
+        if not units:
+            return
+        unit = units[which % len(units)]
+        if outcome is UnitStalled:
+            self.stage.report(UnitStalled(unit.job_id, unit.number))
+            return
+        units.remove(unit)
+        if outcome is UnitEvicted:
+            self.stage.evict_unit(unit)
+        else:
+            self.stage.refuse_eviction(unit.job_id, unit.victim.pods[which % len(unit.victim.pods)])
+            self.stage.report(UnitFailed(unit.job_id, unit.number))
 
     @rule(
         root=ROOT, priority=st.integers(2, 3), which=WHICH, units=st.sampled_from([0, 0, 1, 2]), pods=st.integers(0, 2)
@@ -260,15 +299,13 @@ class Faults(RuleBasedStateMachine):
         """Have another leader begin, while some units have gone, of another some pods, and the rest were left."""
         found = self.interrupted(root, priority, which)
         if found is not None:
-            self.stage.nominate(found)
-            if self.stage.looked_at(found).commit():
+            self.stage.executor.preparing.append(found)
+            if self.stage.prepare(found):
                 for number, victim in enumerate(found.victims[: units + 1]):
-                    self.stage.tell_victims(found, victim)
+                    self.stage.started(victim)
+                    self.stage.mark_victims(found, victim)
                     for one in victim.pods if number < units else victim.pods[:pods]:
                         self.stage.terminate(one)
-                untouched = found.victims[units + 1 :]
-                left = [{one.metadata.uid for one in victim.pods} for victim in untouched]
-                self.stage.begun = [uids for uids in self.stage.begun if uids not in left]
         self.stage = self.stage.restarted()
 
     @rule()
@@ -283,7 +320,8 @@ class Faults(RuleBasedStateMachine):
         there = {one.metadata.uid for one in self.stage.of(Pod)}
         halves = [uids & there for uids in self.stage.begun if 0 < len(uids & there) < len(uids)]
         assert halves == [], "half a unit was left"
-        assert (preemption._records, preemption._waiting_for, state.budgets._spent) == ({}, {}, {})
+        assert (list(preemption._active), {*preemption._active.awaited()}, state.budgets._spent) == ([], set(), {})
+        assert (len(preemption._evictions), self.stage.executor.jobs) == (0, {})
         assert state.reservations.reserved_uids() == ()
         assert not [uid for uid in state.snapshot.ledger._held if uid.startswith(RESERVATION_PREFIX)]
         assert not [one for one in self.stage.of(Pod) if one.status.nominated_node_name and not one.spec.node_name]
@@ -294,12 +332,12 @@ class Faults(RuleBasedStateMachine):
                 assert preemption.explain(root, attempt).nominations == (), f"{root} could evict"
 
     def interrupted(self, root: Root, priority: int, which: int) -> EvictionJob | None:
-        """Have somebody come who matters; return an order that is under way then, and is performed no more."""
+        """Have an important root come; return a job that is being prepared then, and is prepared no more."""
         self.stage.settle()
         self.come(root, priority)
         self.decide()
-        orders = self.stage.executor.orders
-        return orders.pop(which % len(orders)) if orders else None
+        jobs = self.stage.executor.preparing
+        return jobs.pop(which % len(jobs)) if jobs else None
 
     def teardown(self) -> None:
         """Have it end at rest."""

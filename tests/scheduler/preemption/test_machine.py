@@ -8,8 +8,8 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
-from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
+from cpg_scheduler.preemption.jobs import UnitFailed
 from cpg_scheduler.testing.rivals import FOUND, ONGOING, budget, foo, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -70,7 +70,7 @@ def test_nobody_is_evicted_when_that_is_not_enough() -> None:
     """F07: it says what would still be missing."""
     stage = Stage(node("n1", cpu=3), low("mid", priority=500), low("low-0"), low("low-1"), *gang(size=3, minimum=3))
     stage.settle(60)
-    assert (stage.evicted, stage.executor.orders) == ([], [])
+    assert (stage.evicted, stage.executor.jobs) == ([], {})
     assert "would not help" in messages(stage)
 
 
@@ -159,7 +159,7 @@ def test_those_that_are_left_of_a_partly_placed_group_preempt_once_the_others_ar
     """F29, A11: never in the cycle in which others of the tree are bound."""
     stage = Stage(node("n1", cpu=4), low("low", cpu=2), *gang(size=4, minimum=1))
     stage.cycles()
-    assert (len(stage.binder.batches), stage.executor.orders) == (1, [])
+    assert (len(stage.binder.batches), stage.executor.jobs) == (1, {})
     stage.perform()
     stage.settle()
     assert (stage.evicted, len(stage.bound())) == (["low"], 4)
@@ -329,11 +329,10 @@ def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> Non
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("guarded"), low("other", "n2", priority=20))
     stage.put(pod("high", cpu=1, priority=100))
     stage.cycles()
-    (order,) = stage.executor.orders
-    assert [one.metadata.name for victim in order.victims for one in victim.pods] == ["guarded"]
-    stage.executor.orders = []
-    order.refused(order.victims[0].pods[0], ApiError(403, "Forbidden", "no"))
-    assert not order.stands()
+    (job,) = stage.executor.preparing
+    assert [one.metadata.name for victim in job.victims for one in victim.pods] == ["guarded"]
+    stage.refuse_eviction(job.id, job.victims[0].pods[0])
+    assert job.id in stage.executor.cancelled
     stage.settle(60)
     assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
 
@@ -344,16 +343,16 @@ def test_a_refusal_after_another_plan_was_made_frees_who_counted_on_its_victims(
         node("n1", cpu=2), node("n2", cpu=1), low("x-0"), low("x-1"), low("other", "n2", priority=20), *gang()
     )
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.nominate(order)
-    assert order.commit()
-    assert all(map(order.begins, order.victims))
-    stage.executor.orders = []
+    (job,) = stage.executor.preparing
+    assert stage.prepare(job)
+    (unit,) = stage.executor.units
+    assert [one.metadata.name for one in unit.victim.pods] == ["x-0"]
+    stage.executor.units = []
     stage.put(pod("pg-2", group="pg", cpu=1, priority=100))
     stage.cycles()
-    guarded = stage.pod("x-0")
-    order.refused(guarded, ApiError(403, "Forbidden", "no"))
-    order.refused(guarded, ApiError(403, "Forbidden", "no"))
+    stage.refuse_eviction(job.id, stage.pod("x-0"))
+    stage.refuse_eviction(job.id, stage.pod("x-0"))
+    stage.report(UnitFailed(job.id, unit.number))
     for _ in range(3):
         stage.settle(60)
     assert "x-0" not in stage.evicted
@@ -366,11 +365,11 @@ def test_who_counted_on_a_plan_that_falls_plans_anew() -> None:
     stage = Stage(node("n1", cpu=2), low("big", cpu=2))
     stage.put(pod("first", cpu=1, priority=100), pod("second", cpu=1, priority=100))
     stage.cycles()
-    first, second = stage.executor.orders
-    assert ([len(first.victims), len(second.victims)], first.stands(), second.stands()) == ([1, 0], True, True)
+    first, second = stage.executor.preparing
+    assert ([len(first.victims), len(second.victims)], stage.executor.cancelled) == ([1, 0], set())
     stage.delete(stage.pod("first"))
     stage.loop.run_pass()
-    assert (first.stands(), second.stands()) == (False, False)
+    assert stage.executor.cancelled == {first.id, second.id}
     stage.settle(60)
     assert (stage.evicted, stage.bound()) == (["big"], {"second": "n1"})
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_engine.testing.builders import node, pod, pod_group
-from cpg_scheduler.preemption.executor import Victim
+from cpg_scheduler.preemption.jobs import Victim
 from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -17,7 +17,7 @@ def restarted(stage: Stage) -> Stage:
     """Return a stage with the same objects, on which another leader has just begun."""
     after = Stage(*stage.things())
     after.patient = stage.patient
-    after.preemption.recover()
+    after.recover()
     return after
 
 
@@ -39,9 +39,9 @@ def interrupted(*things: Any, told: int = 2, **given: Any) -> Stage:
     stage = full(**given)
     stage.put(*things)
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.nominate(order)
-    stage.tell_victims(order, *order.victims[:told])
+    (job,) = stage.executor.preparing
+    stage.nominate(job)
+    stage.mark_victims(job, *job.victims[:told])
     return stage
 
 
@@ -50,9 +50,9 @@ def test_a_new_leader_ends_what_the_old_one_began() -> None:
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.nominate(order)
-    stage.tell_victims(order, *order.victims)
+    (job,) = stage.executor.preparing
+    stage.nominate(job)
+    stage.mark_victims(job, *job.victims)
     stage.delete(stage.pod("w-0"))
     stage.put(low("w-2", "n2", group="whole"))
     after = restarted(stage)
@@ -65,8 +65,8 @@ def whole(*, told: int) -> Stage:
     stage = Stage(node("n1", cpu=3), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(3)))
     stage.cycles()
-    (order,) = stage.executor.orders
-    stage.tell_victims(order, Victim(order.victims[0].pods[:told], ""))
+    (job,) = stage.executor.preparing
+    stage.mark_victims(job, Victim(job.victims[0].pods[:told]))
     for name in ("pg-0", "pg-1"):
         stage.delete(stage.pod(name))
     return stage
@@ -104,7 +104,7 @@ def test_what_goes_already_is_left_to_go_where_the_preemptor_has_gone() -> None:
         stage.terminate(stage.pod(f"w-{number}"))
     after = restarted(stage)
     after.settle(20)
-    assert (after.evicted, after.executor.orders) == ([], [])
+    assert (after.evicted, after.executor.jobs) == ([], {})
 
 
 def test_a_unit_of_which_nobody_can_have_gone_stays_where_the_preemptor_has_gone() -> None:
@@ -122,7 +122,7 @@ def test_a_group_that_stays_is_told_so_with_its_pods() -> None:
     said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="")
     group = pod_group("whole", priority=10, all_=True)
     stage.put(replace(group, status=PodGroupStatus(conditions=(said,))))
-    assert [one.metadata.name for one in restarted(stage).executor.stood_down] == ["whole"]
+    assert [one.metadata.name for one in restarted(stage).executor.retracted_groups] == ["whole"]
 
 
 def test_pods_by_themselves_stay_where_the_preemptor_has_gone() -> None:

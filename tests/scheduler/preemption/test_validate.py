@@ -9,7 +9,6 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import LabelSelector
 from cpg_engine.testing.builders import metadata, node, pod, pod_group
-from cpg_scheduler.preemption.executor import EvictionJob
 from cpg_scheduler.testing.rivals import budget, foo, full, gang, low, plans
 from cpg_scheduler.testing.stage import Stage
 
@@ -18,7 +17,7 @@ def planned(*things: Any) -> Stage:
     """Return a stage on which somebody is about to be evicted."""
     stage = Stage(*things)
     stage.cycles()
-    assert len(stage.executor.orders) == 1
+    assert len(stage.executor.preparing) == 1
     return stage
 
 
@@ -29,14 +28,26 @@ def ended(stage: Stage) -> list[str]:
     return sorted(stage.evicted)
 
 
-def committed(*things: Any) -> tuple[Stage, EvictionJob]:
-    """Return a stage on which the first unit is about to go."""
-    stage = planned(*things)
-    (order,) = stage.executor.orders
-    stage.executor.orders = []
-    stage.nominate(order)
-    assert order.commit()
-    return stage, order
+def waiting_unit(*things: Any) -> Stage:
+    """Return a stage on which the units of a valid plan wait for their turn, until another job has ended."""
+    stage = Stage(node("n0", cpu=1, labels={"only": "first"}), low("ahead", "n0"))
+    stage.put(pod("first", cpu=1, priority=1000, node_selector={"only": "first"}))
+    stage.cycles()
+    assert stage.prepare(stage.executor.preparing[0])
+    stage.put(*things)
+    stage.cycles()
+    assert stage.prepare(stage.executor.preparing[0])
+    assert [one.metadata.name for unit in stage.executor.units for one in unit.victim.pods] == ["ahead"]
+    return stage
+
+
+def next_units(stage: Stage) -> list[list[str]]:
+    """Let the unit in flight be evicted, and the others in turn; return the pods of these."""
+    found: list[list[str]] = []
+    while stage.executor.units:
+        stage.evict_unit(stage.executor.units.pop(0))
+        found += [[one.metadata.name for one in unit.victim.pods] for unit in stage.executor.units]
+    return found
 
 
 def foreign(name: str) -> Pod:
@@ -101,9 +112,8 @@ def test_nobody_goes_where_a_node_has_become_smaller() -> None:
 def test_nobody_goes_for_one_who_has_become_less_important() -> None:
     """The plan was made by another number."""
     stage = planned(node("n1", cpu=2), low("v0"), low("v1"), *gang(priority=100))
-    (order,) = stage.executor.orders
     stage.put(*gang(priority=5))
-    assert not order.commit()
+    assert not stage.prepare(stage.executor.preparing[0])
     assert ended(stage) == []
 
 
@@ -130,29 +140,27 @@ def test_what_goes_against_a_budget_is_planned_once() -> None:
 def test_a_unit_that_has_grown_does_not_go_in_part() -> None:
     """One more has come since the plan was begun; the next plan takes all."""
     whole = [pod_group("whole", priority=10, all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
-    stage, order = committed(node("n1", cpu=2), node("n2", cpu=1), *whole, *gang())
+    stage = waiting_unit(node("n1", cpu=2), node("n2", cpu=1), *whole, *gang())
     stage.put(low("w-2", "n2", group="whole"))
-    (victim,) = order.victims
-    assert order.begins(victim) is None
-    assert ended(stage) == ["w-0", "w-1", "w-2"]
+    assert next_units(stage) == []
+    assert ended(stage) == ["ahead", "w-0", "w-1", "w-2"]
 
 
 def test_a_unit_that_has_become_more_important_stays() -> None:
     """Though its eviction had been decided."""
     whole = [pod_group("whole", priority=10, all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
-    stage, order = committed(node("n1", cpu=2), *whole, *gang())
+    stage = waiting_unit(node("n1", cpu=2), *whole, *gang())
     stage.put(pod_group("whole", priority=1000, all_=True))
-    assert order.begins(order.victims[0]) is None
-    assert ended(stage) == []
+    assert next_units(stage) == []
+    assert ended(stage) == ["ahead"]
 
 
 def test_who_has_come_to_his_end_is_not_evicted() -> None:
     """He is not told that he was preempted."""
-    stage, order = committed(node("n1", cpu=2), low("l0"), low("l1"), *gang())
+    stage = waiting_unit(node("n1", cpu=2), low("l0"), low("l1"), *gang())
     done = stage.pod("l0")
     stage.put(replace(done, status=PodStatus(phase="Succeeded")))
-    going = [[one.metadata.name for one in order.begins(victim) or ()] for victim in order.victims]
-    assert sorted(going) == [[], ["l1"]]
+    assert next_units(stage) == [["l1"]]
 
 
 def far_from(label: str) -> Affinity:
@@ -183,8 +191,8 @@ def test_a_plan_does_not_wait_for_those_whom_it_does_not_need() -> None:
     stage.patient = True
     stage.terminate(stage.pod("other"))
     stage.settle()
-    (record,) = stage.preemption._records.values()
-    assert record.victims == {"uid-default-low-0", "uid-default-low-1"}
+    (preemption,) = stage.preemption._active
+    assert preemption.awaited == {"uid-default-low-0", "uid-default-low-1"}
 
 
 def test_a_domain_that_becomes_free_as_a_whole_is_no_objection() -> None:
@@ -234,12 +242,11 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
         node("n1", cpu=2), low("v", cpu=2), pod("boss", cpu=1, priority=100), pod("second", cpu=1, priority=50)
     )
     stage.cycles()
-    first, second = stage.executor.orders
-    stage.executor.orders = []
+    first, second = stage.executor.preparing
     stage.nominate(first)
     stage.nominate(second)
     assert second.victims == []
-    assert not is_committed or second.commit()
+    assert not is_committed or stage.prepare(second)
     stage.delete(stage.pod("boss"))
     for _ in range(3):
         stage.settle(30)
@@ -252,27 +259,25 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
 def test_room_that_has_appeared_is_taken_before_lesser_ones_come() -> None:
     """Its root does not wait for a while first."""
     stage = planned(node("n1", cpu=1), low("v1"), pod("boss", cpu=1, priority=100))
-    (order,) = stage.executor.orders
-    stage.executor.orders = []
     stage.put(node("n2", cpu=1))
-    woken: list[bool] = []
-    stage.preemption.woken = lambda: woken.append(True)
-    assert not order.commit()
+    assert not stage.prepare(stage.executor.preparing[0])
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle()
-    assert (stage.bound(), stage.evicted, woken) == ({"v1": "n1", "boss": "n2"}, [], [True])
+    assert (stage.bound(), stage.evicted) == ({"v1": "n1", "boss": "n2"}, [])
 
 
 def test_who_takes_long_to_be_deleted_has_its_time_all_the_same() -> None:
     """How long a pod should take to end counts from its deletion, and not from when its turn came."""
-    stage, order = committed(
+    stage = planned(
         node("n1", cpu=1), node("n2", cpu=1), low("v1"), low("v2", "n2", priority=20), *gang(size=1, minimum=1)
     )
-    (victim,) = order.victims
-    (going,) = order.begins(victim) or ()
+    assert stage.prepare(stage.executor.preparing[0])
+    (unit,) = stage.executor.units
+    stage.executor.units = []
+    (terminating,) = unit.victim.pods
     stage.patient = True
     stage.now += 100
-    stage.terminate(going)
+    stage.terminate(terminating)
     for _ in range(2):
         stage.settle(10)
     assert stage.evicted == []

@@ -6,9 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
+from cpg_client.resources import CPG_POD_GROUPS
+from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.testing.builders import node, pod
+from cpg_scheduler.preemption.jobs import Preemptor
 from cpg_scheduler.status import events
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.testing.stage import Stage
@@ -138,3 +143,19 @@ def test_a_pod_gets_its_event_once_it_is_bound() -> None:
     assert stage.events.bound == []
     stage.perform()
     assert stage.events.bound == [("worker-0", "node-1")]
+
+
+async def test_the_event_of_an_evicted_pod_names_the_preemptor_and_the_reason(quick: EventFixture) -> None:
+    """As kube-scheduler's does. After a restart the reason is not known any more."""
+    preemptor = Preemptor(GroupKey("PodGroup", "ml", "train"), "uid-train")
+    reason = EvictionReason(preemptor=preemptor.key, node="n1", resource="cpu", amount=2000)
+    related = CPG_POD_GROUPS, ObjectMeta(name="train", namespace="ml", uid="uid-train")
+    quick.gate.leave()
+    quick.writer.preempted(pod("v0"), preemptor, reason, related)
+    quick.writer.preempted(pod("v1"), preemptor, None, None)
+    first, second = await quick.written()
+    assert (first["type"], first["reason"], first["action"]) == ("Normal", "Preempted", "Preempting")
+    assert first["note"] == "Preempted by podgroup uid-train: PodGroup ml/train needs its 2 CPU on n1"
+    assert (first["related"]["kind"], first["related"]["name"]) == ("PodGroup", "train")
+    assert second["note"] == "Preempted by podgroup uid-train: PodGroup ml/train needs its place"
+    assert second.get("related") is None

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from cpg_api.problems import Problem
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.testing.scenario_wording import contradiction_text, eviction_text
 from cpg_engine.verdicts import (
     CandidateDomain,
@@ -21,18 +21,17 @@ from cpg_engine.verdicts import (
     StatusCounts,
 )
 from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.outlook import PreemptionOutlook, PreemptionVerdict
 from cpg_scheduler.status.messages import (
     LONGEST,
     causes,
     contradiction_message,
     eviction_message,
-    forbidden_preemption,
     group_messages,
-    ongoing_preemption,
     overcommit_message,
     pod_messages,
+    preemption_message,
     refusals,
-    vain_preemption,
 )
 
 CPU, TAINT = FilterReason("Insufficient cpu", 3), FilterReason("node(s) had untolerated taint(s)", 2)
@@ -221,27 +220,37 @@ def test_a_tree_without_room_leads_from_the_root_to_where_it_hurts() -> None:
 @pytest.mark.parametrize(
     ("outlook", "said"),
     [
-        (ongoing_preemption("PodGroup", 2), "found a placement for podgroup, preempting 2 victims"),
-        (ongoing_preemption("CompositePodGroup", None), "ongoing preemption on nominated nodes"),
-        (forbidden_preemption("PodGroup"), "not eligible due to preemptionPolicy=Never."),
         (
-            vain_preemption("PodGroup", PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)),
+            PreemptionOutlook(PreemptionVerdict.ONGOING, "PodGroup", victims=2),
+            "found a placement for podgroup, preempting 2 victims",
+        ),
+        (
+            PreemptionOutlook(PreemptionVerdict.ONGOING, "CompositePodGroup"),
+            "ongoing preemption on nominated nodes",
+        ),
+        (
+            PreemptionOutlook(PreemptionVerdict.FORBIDDEN, "PodGroup"),
+            "not eligible due to preemptionPolicy=Never.",
+        ),
+        (
+            PreemptionOutlook(PreemptionVerdict.NO_VICTIMS, "PodGroup"),
             "No preemption victims found for incoming preemptor",
         ),
-        (vain_preemption("PodGroup", PreemptionPlan(outcome=PlanOutcome.NOT_HELPFUL)), "no eviction can help"),
+        (PreemptionOutlook(PreemptionVerdict.NO_HELP, "PodGroup"), "no eviction can help"),
     ],
 )
-def test_what_preemption_does_is_said_after_what_is_wrong(outlook: str, said: str) -> None:
+def test_what_preemption_does_is_said_after_what_is_wrong(outlook: PreemptionOutlook, said: str) -> None:
     """F35: whoever looks for the one finds it as well as the other, on groups and pods."""
     found = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
     expected = f"minCount (3) cannot be satisfied: room for 2 of 3 pods; {NODES}; pod group preemption: {said}"
-    assert group_messages(found, outlook)[ONE] == pod_messages(found, outlook)[ONE] == expected
+    message = preemption_message(outlook)
+    assert group_messages(found, message)[ONE] == pod_messages(found, message)[ONE] == expected
 
 
 def test_what_evictions_could_not_have_helped_is_said_in_a_bracket() -> None:
     """Up to it the sentence is the same for the same cause."""
     rest = explanation(Finding.IMPOSSIBLE, full(ONE, 3, 2))
-    said = vain_preemption("Pod", PreemptionPlan(outcome=PlanOutcome.NOT_ENOUGH, considered=9, explanation=rest))
+    said = preemption_message(PreemptionOutlook(PreemptionVerdict.NOT_ENOUGH, "Pod", explanation=rest))
     assert said.partition(" (")[0] == "preemption: it would not help to evict all who are less important"
     assert "room for 2 of 3 pods" in said
 
@@ -313,7 +322,7 @@ def test_a_cause_is_without_numbers_and_names() -> None:
     """So it is the same while members and nodes come; it has what is wrong, and what preemption does about it."""
     few = [causes(explanation(Finding.INADMISSIBLE, report(ONE, 5, 0, have)))[ONE] for have in range(5)]
     assert len(set(few)) == 1
-    outlook = vain_preemption("Pod", PreemptionPlan(outcome=PlanOutcome.NOT_ENOUGH, considered=9, explanation=_full(2)))
+    outlook = preemption_message(PreemptionOutlook(PreemptionVerdict.NOT_ENOUGH, "Pod", explanation=_full(2)))
     full_ones = [causes(_full(have), outlook)[ONE] for have in range(3)]
     said = "preemption: it would not help to evict all who are less important"
     reasons = "Insufficient cpu, node(s) had untolerated taint(s)"

@@ -13,7 +13,7 @@ from cpg_api.quantity import format_quantity
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import EvictionReason, PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.verdicts import (
     Contradiction,
     Explanation,
@@ -33,6 +33,7 @@ from cpg_scheduler.binding.batch import (
     PreBindPending,
 )
 from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.outlook import PreemptionOutlook, PreemptionVerdict
 from cpg_scheduler.status.reasons import (
     PRE_BIND_REASONS,
     REASON_BIND_IN_DOUBT,
@@ -82,12 +83,30 @@ def refusals(explanation: Explanation) -> dict[str, str]:
     }
 
 
-def ongoing_preemption(kind: str, victims: int | None) -> str:
-    """Say that others are being evicted, so many as long as none of them has gone."""
-    if victims is None:
-        return _preempting(kind, "ongoing preemption on nominated nodes")
-    what = "pod" if kind == POD else "podgroup"
-    return _preempting(kind, f"found a placement for {what}, preempting {victims} victims")
+def preemption_message(outlook: PreemptionOutlook | None) -> str:
+    """Return what preemption does about it, in kube-scheduler's words; up to the first bracket, it is the cause."""
+    if outlook is None:
+        return ""
+    return f"{'' if outlook.kind == POD else 'pod group '}preemption: {_outlook(outlook)}"
+
+
+def _outlook(outlook: PreemptionOutlook) -> str:
+    match outlook.verdict:
+        case PreemptionVerdict.ONGOING if outlook.victims is not None:
+            what = "pod" if outlook.kind == POD else "podgroup"
+            return f"found a placement for {what}, preempting {outlook.victims} victims"
+        case PreemptionVerdict.ONGOING:
+            return "ongoing preemption on nominated nodes"
+        case PreemptionVerdict.FORBIDDEN:
+            return "not eligible due to preemptionPolicy=Never."
+        case PreemptionVerdict.NO_VICTIMS:
+            return "No preemption victims found for incoming preemptor"
+        case PreemptionVerdict.NOT_ENOUGH if outlook.explanation is not None:
+            root = outlook.explanation.reports[0].key
+            why = pod_messages(replace(outlook.explanation, next_step=None))[root]
+            return f"it would not help to evict all who are less important ({why[:LONGEST_VAIN]})"
+        case _:
+            return "no eviction can help"
 
 
 def eviction_message(reason: EvictionReason) -> str:
@@ -102,34 +121,17 @@ def eviction_message(reason: EvictionReason) -> str:
     return f"{reason.preemptor} cannot run beside it on {reason.node}{where}"
 
 
+def resumed_eviction_message(preemptor: GroupKey) -> str:
+    """Return why a pod is evicted whose eviction a previous leader has begun."""
+    return f"{preemptor} needs its place"
+
+
 def contradiction_message(found: Contradiction) -> str:
     """Return how running members contradict the required topology of their tree."""
     if not found.domains:
         return f"a member of {found.group} runs on a node without the label {found.key}"
     listed = ", ".join(found.domains)
     return f"members of {found.group} run in {len(found.domains)} domains of {found.key}: {listed}"
-
-
-def forbidden_preemption(kind: str) -> str:
-    """Say that nobody is evicted because the root does not want that."""
-    return _preempting(kind, "not eligible due to preemptionPolicy=Never.")
-
-
-def vain_preemption(kind: str, plan: PreemptionPlan) -> str:
-    """Say why nobody is evicted; up to the first bracket it is the same for the same cause."""
-    match plan.outcome:
-        case PlanOutcome.NO_VICTIMS:
-            return _preempting(kind, "No preemption victims found for incoming preemptor")
-        case PlanOutcome.NOT_ENOUGH if plan.explanation is not None:
-            root = plan.explanation.reports[0].key
-            why = pod_messages(replace(plan.explanation, next_step=None))[root]
-            return _preempting(kind, f"it would not help to evict all who are less important ({why[:LONGEST_VAIN]})")
-        case _:
-            return _preempting(kind, "no eviction can help")
-
-
-def _preempting(kind: str, what: str) -> str:
-    return f"{'' if kind == POD else 'pod group '}preemption: {what}"
 
 
 class _Sentences:
