@@ -1,4 +1,4 @@
-"""Budgets: what they cover, and what they still allow."""
+"""PodDisruptionBudgets: the pods that they cover, and what they still allow."""
 
 from collections.abc import Mapping
 
@@ -39,12 +39,12 @@ def covered(stage: Stage) -> dict[str, list[str]]:
 
 
 def allowed(stage: Stage) -> list[int]:
-    """Return what the budgets allow."""
+    """Return how many disruptions the budgets allow."""
     return [found.allowed for found in stage.cache.budgets.current()]
 
 
 def labelled(name: str, **labels: str) -> Pod:
-    """Return a pod that runs."""
+    """Return a running pod."""
     return pod(name, node_name="n1", meta=metadata(name, **labels))
 
 
@@ -60,8 +60,8 @@ def labelled(name: str, **labels: str) -> Pod:
     ],
     ids=["label", "two labels", "expression", "empty", "none"],
 )
-def test_a_budget_covers_what_it_selects(selector: LabelSelector | None, pods: list[str], first: str) -> None:
-    """An empty selector everything in its namespace, none at all nothing; whoever comes first."""
+def test_a_budget_covers_the_pods_that_it_selects(selector: LabelSelector | None, pods: list[str], first: str) -> None:
+    """An empty selector selects all pods of its namespace, a missing one none; the order of arrival does not matter."""
     stage = Stage(node("n1"))
     running = [labelled("a", app="foo"), labelled("b", app="bar"), labelled("c")]
     there = [budget(selector=selector), budget("far", selector, namespace="other")]
@@ -70,7 +70,7 @@ def test_a_budget_covers_what_it_selects(selector: LabelSelector | None, pods: l
     assert covered(stage) == ({"default/pdb": pods} if pods else {})
 
 
-def test_cover_follows_labels_and_selectors() -> None:
+def test_the_covered_pods_follow_labels_and_selectors() -> None:
     """Both may change."""
     stage = Stage(node("n1"), labelled("a", app="foo"), budget())
     stage.put(labelled("a", app="bar"))
@@ -85,8 +85,8 @@ def test_cover_follows_labels_and_selectors() -> None:
     assert stage.cache.budgets.current() == ()
 
 
-def test_only_pods_that_run_are_covered() -> None:
-    """Nobody else can be evicted: neither who waits, nor who is on the way out, nor who has come to an end."""
+def test_only_running_pods_are_covered() -> None:
+    """Pending, terminating and ended pods cannot be evicted; assumed ones count as running."""
     stage = Stage(node("n1"), budget(), labelled("a", app="foo"), pod("w", meta=metadata("w", app="foo")))
     assert covered(stage) == {"default/pdb": ["a"]}
     stage.cache.assume("uid-default-w", "n1")
@@ -97,8 +97,8 @@ def test_only_pods_that_run_are_covered() -> None:
     assert covered(stage) == {}
 
 
-def test_of_budgets_that_cover_the_same_the_strictest_speaks() -> None:
-    """Whoever writes a thousand budgets costs no more than one does; they share what they cover."""
+def test_of_budgets_that_cover_the_same_pods_the_strictest_is_reported() -> None:
+    """They share their cover, so a thousand of them cost as much as one."""
     stage = Stage(node("n1"), *(labelled(name, app="foo") for name in "ab"))
     stage.put(*(budget(f"pdb{number}", allowed=9 - number % 5) for number in range(20)))
     stage.put(budget("all", LabelSelector(), allowed=7))
@@ -111,21 +111,21 @@ def test_of_budgets_that_cover_the_same_the_strictest_speaks() -> None:
     assert (stage.cache.budgets._covers, stage.cache.budgets._spent) == ({}, {})
 
 
-def test_pods_that_are_on_their_way_out_are_covered_no_more() -> None:
-    """They have been counted already."""
+def test_pods_with_an_accepted_eviction_are_not_covered() -> None:
+    """The disruption controller has counted them."""
     stage = Stage(node("n1"), labelled("a", app="foo"), labelled("b", app="foo"), budget(disrupted={"a": "2026"}))
     assert covered(stage) == {"default/pdb": ["b"]}
 
 
-def both() -> Stage:
-    """Return a stage with three pods that a budget covers, and another budget all, a fourth among them."""
+def two_budgets() -> Stage:
+    """Return a stage with three pods that both budgets cover, and a fourth that only one of them covers."""
     pods = [*(labelled(name, app="foo") for name in "abc"), labelled("d")]
     return Stage(node("n1"), *pods, budget(allowed=2), budget("other", LabelSelector(), allowed=3))
 
 
-def test_whom_we_evict_is_taken_off() -> None:
-    """Once, and never below nothing."""
-    stage = both()
+def test_an_evicted_pod_is_taken_off_its_budgets() -> None:
+    """Once, and never below zero."""
+    stage = two_budgets()
     for _ in range(2):
         stage.cache.budgets.spend([stage.pod("a")])
         assert allowed(stage) == [2, 1]
@@ -133,18 +133,18 @@ def test_whom_we_evict_is_taken_off() -> None:
     assert allowed(stage) == [2, 0]
 
 
-def test_who_stays_after_all_is_put_back() -> None:
-    """The plan was dropped."""
-    stage = both()
+def test_a_pod_that_is_not_evicted_after_all_is_refunded() -> None:
+    """Its plan was dropped."""
+    stage = two_budgets()
     stage.cache.budgets.spend([stage.pod("a"), stage.pod("b")])
     stage.cache.budgets.refund([stage.pod("a").metadata.uid, "unknown"])
     assert allowed(stage) == [2, 1]
 
 
 @pytest.mark.parametrize("first", ["pod", "budget"])
-def test_who_is_evicted_is_off_until_it_goes_and_the_budget_is_counted_anew(first: str) -> None:
-    """Another that is counted later stays off, though the budget was written for the first one."""
-    stage = both()
+def test_an_evicted_pod_is_off_until_it_terminates_and_its_budget_is_counted_again(first: str) -> None:
+    """Another pod that is counted later stays off, though the budget was written for the first one."""
+    stage = two_budgets()
     stage.patient = True
     stage.cache.budgets.spend([stage.pod("a"), stage.pod("b")])
     if first == "pod":

@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: what is known is that of the objects, and no change of a root goes untold."""
+"""In any order of arrival the cache depends on the objects alone, and its events miss no change of a unit."""
 
 from typing import Any, TypeAlias
 
@@ -22,8 +22,8 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage, Thing
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
-Piece: TypeAlias = tuple[Thing, str, bool]
-"""An object, its flavour, and whether it comes (or changes) or goes."""
+Step: TypeAlias = tuple[Thing, str, bool]
+"""An object, its flavour, and whether it is put or deleted."""
 
 GROUP_NAMES = st.sampled_from(["a", "b", "a", ""])
 PARENTS = st.sampled_from(["top", "mid", None])
@@ -31,7 +31,7 @@ SMALL = st.integers(1, 2)
 
 
 def some_pod(name: str, group: str, bound: str, phase: str, more: dict[str, Any]) -> Thing:
-    """Return a pod with whatever may matter."""
+    """Return a pod with fields that may matter."""
     meta = metadata(name, **({POD_GROUP_LABEL: group} if group else {}))
     made = pod(name, meta=replace(meta, deletion_timestamp=more["deleted"]), cpu=more["cpu"], node_name=bound)
     spec = replace(made.spec, scheduler_name=more["scheduler"] or made.spec.scheduler_name)
@@ -67,40 +67,40 @@ THINGS: st.SearchStrategy[Thing] = st.one_of(
     ),
     st.builds(lambda value: priority_class("usual", value, default=True), st.integers(0, 2)),
 )
-PIECES = st.tuples(THINGS, st.sampled_from([CRD, CRD, CRD, NATIVE]), st.sampled_from([True, True, True, False]))
+STEPS = st.tuples(THINGS, st.sampled_from([CRD, CRD, CRD, NATIVE]), st.sampled_from([True, True, True, False]))
 
 
-class Teller:
-    """Tells a stage of pieces, and keeps what there is in the end."""
+class RecordedStage:
+    """A stage that keeps the objects that exist."""
 
     def __init__(self) -> None:
         self.stage = Stage()
         self.things: dict[tuple[str, str, str], tuple[Thing, str]] = {}
 
-    def tell(self, piece: Piece) -> None:
-        """Let an object come, change, or go; cluster-scoped and core objects have no flavour."""
-        thing, flavour, comes = piece
+    def perform(self, step: Step) -> None:
+        """Put or delete an object; only groups and Workloads have a flavour."""
+        thing, flavour, is_put = step
         if not isinstance(thing, type(pod_group("a")) | type(composite("a")) | type(workload([leaf_template("a")]))):
             flavour = CRD
-        place = (type(thing).__name__, flavour, thing.metadata.key)
-        if comes:
-            self.things[place] = (thing, flavour)
+        key = (type(thing).__name__, flavour, thing.metadata.key)
+        if is_put:
+            self.things[key] = (thing, flavour)
             self.stage.put(thing, flavour=flavour)
-        elif place in self.things:
-            del self.things[place]
+        elif key in self.things:
+            del self.things[key]
             self.stage.delete(thing, flavour=flavour)
 
 
-def summary(state: ClusterCache) -> dict[UnitKey, object]:
-    """Return of every root what an attempt would look at."""
-    roots = {state.unit_of(found) for found in state.pods.values()}
-    orders = {root: queue_key_of(state, root) for root in roots}
-    return {root: (order, sketch(state, root)) for root, order in orders.items() if order is not None}
+def summary(cache: ClusterCache) -> dict[UnitKey, object]:
+    """Return what an attempt at each pending unit would be about."""
+    units = {cache.unit_of(found) for found in cache.pods.values()}
+    keys = {unit: queue_key_of(cache, unit) for unit in units}
+    return {unit: (key, sketch(cache, unit)) for unit, key in keys.items() if key is not None}
 
 
-def sketch(state: ClusterCache, root: UnitKey) -> object:
-    """Return an attempt without what depends on when which class was first seen."""
-    attempt = build_unit(state, root)
+def sketch(cache: ClusterCache, unit: UnitKey) -> object:
+    """Return an attempt without what depends on the order in which pod classes were first seen."""
+    attempt = build_unit(cache, unit)
     if not isinstance(attempt, SchedulableUnit):
         return attempt.problem, {found.metadata.uid for found in attempt.pods}
     return [
@@ -116,9 +116,9 @@ def sketch(state: ClusterCache, root: UnitKey) -> object:
     ]
 
 
-def taken(state: ClusterCache) -> dict[str, dict[str, int]]:
-    """Return what is used of each node."""
-    ledger = state.snapshot.ledger
+def used(cache: ClusterCache) -> dict[str, dict[str, int]]:
+    """Return what is taken of each node, by resource."""
+    ledger = cache.snapshot.ledger
     return {
         name: {
             key: number
@@ -130,47 +130,47 @@ def taken(state: ClusterCache) -> dict[str, dict[str, int]]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(PIECES, min_size=8, max_size=25), st.randoms(use_true_random=False))
-def test_what_is_known_does_not_depend_on_the_way(pieces: list[Piece], chance: Any) -> None:  # noqa: ANN401 - a Random
-    """It is the same as if the objects that are left had come once, in another order."""
-    teller, again = Teller(), Stage()
-    for piece in pieces:
-        teller.tell(piece)
-    rest = [*teller.things.values()]
-    chance.shuffle(rest)
+@given(st.lists(STEPS, min_size=8, max_size=25), st.randoms(use_true_random=False))
+def test_the_cache_depends_on_the_objects_alone(steps: list[Step], random: Any) -> None:  # noqa: ANN401 - a Random
+    """It is the same as if the objects that exist in the end had been created once, in another order."""
+    recorded, fresh = RecordedStage(), Stage()
+    for step in steps:
+        recorded.perform(step)
+    rest = [*recorded.things.values()]
+    random.shuffle(rest)
     for thing, flavour in rest:
-        again.put(thing, flavour=flavour)
-    assert summary(teller.stage.cache) == summary(again.cache)
-    assert taken(teller.stage.cache) == taken(again.cache)
+        fresh.put(thing, flavour=flavour)
+    assert summary(recorded.stage.cache) == summary(fresh.cache)
+    assert used(recorded.stage.cache) == used(fresh.cache)
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(PIECES, min_size=1, max_size=4), min_size=4, max_size=10))
-def test_every_root_that_changes_is_touched(chapters: list[list[Piece]]) -> None:
-    """Between any two moments: who is attempted otherwise than before, or is no root any more, is in the news."""
-    teller = Teller()
-    state = teller.stage.cache
+@given(st.lists(st.lists(STEPS, min_size=1, max_size=4), min_size=4, max_size=10))
+def test_every_unit_that_changes_is_in_the_events(chapters: list[list[Step]]) -> None:
+    """Each unit that would be attempted in another way than before, or that exists no more."""
+    recorded = RecordedStage()
+    cache = recorded.stage.cache
     before: dict[UnitKey, object] = {}
     for chapter in chapters:
-        for piece in chapter:
-            teller.tell(piece)
-        after, touched = summary(state), state.take_events().changed_units
-        anchored = {state.current_unit(root) for root in touched}
-        assert {root for root in after if after[root] != before.get(root)} <= anchored
-        assert before.keys() - after.keys() <= touched | anchored
+        for step in chapter:
+            recorded.perform(step)
+        after, changed = summary(cache), cache.take_events().changed_units
+        current = {cache.current_unit(unit) for unit in changed}
+        assert {unit for unit in after if after[unit] != before.get(unit)} <= current
+        assert before.keys() - after.keys() <= changed | current
         before = after
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(PODS, min_size=4, max_size=20))
-def test_room_that_appears_is_told(pods: list[Thing]) -> None:
-    """A node that has more room than before, of anything, is named."""
+def test_every_node_with_more_room_is_freed(pods: list[Thing]) -> None:
+    """More room of any resource."""
     stage = Stage(node("n1"), node("n2"))
     for found in pods:
-        before = taken(stage.cache)
+        before = used(stage.cache)
         stage.cache.take_events()
         stage.put(found)
-        eased = stage.cache.take_events().freed_nodes
-        for name, used in taken(stage.cache).items():
-            if any(used.get(key, 0) < number for key, number in before[name].items()):
-                assert name in eased
+        freed = stage.cache.take_events().freed_nodes
+        for name, amounts in used(stage.cache).items():
+            if any(amounts.get(key, 0) < number for key, number in before[name].items()):
+                assert name in freed

@@ -1,4 +1,4 @@
-"""News of storage: what is kept, whom they concern, and who is woken."""
+"""Storage objects: what is kept of them, which units they change, and waiting for their changes."""
 
 from msgspec.structs import replace
 
@@ -8,19 +8,18 @@ from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
 from cpg_scheduler.cache.storage import claims_of, trimmed, version_of
+from cpg_scheduler.testing.cache import events_of, with_fields
 from cpg_scheduler.testing.stage import Stage, Thing
 
 
-def told(stage: Stage, *things: Thing) -> tuple[bool, set[str]]:
-    """Return whether anything has moved, and the names of the roots that were touched."""
-    stage.cache.take_events()
-    stage.put(*things)
-    news = stage.cache.take_events()
-    return news.any_change, {root.key.name for root in news.changed_units}
+def events(stage: Stage, *things: Thing) -> tuple[bool, set[str]]:
+    """Put objects; return whether that was any event, and the names of the changed units."""
+    found = events_of(stage, *things)
+    return found.any_change, {unit.key.name for unit in found.changed_units}
 
 
-def test_of_an_object_is_kept_what_is_read() -> None:
-    """The annotations of tools are the largest part of most objects."""
+def test_only_what_scheduling_reads_of_an_object_is_kept() -> None:
+    """The annotations of other tools are the largest part of most objects."""
     whole = claim("x", bound_to="pv", annotations={"tool/last-applied": "{...}"}, node="n1")
     whole = replace(whole, metadata=replace(whole.metadata, finalizers=("f",), resource_version="3"))
     kept = trimmed(whole)
@@ -31,36 +30,36 @@ def test_of_an_object_is_kept_what_is_read() -> None:
     assert (kept.metadata.finalizers, kept.metadata.resource_version, kept.spec) == ((), "3", whole.spec)
 
 
-def test_claims_of_a_pod_are_known_by_name() -> None:
-    """Those of its ephemeral volumes bear its own."""
+def test_the_claims_of_a_pod_are_known_by_name() -> None:
+    """Those of its ephemeral volumes begin with its own name."""
     assert claims_of(pod("p", volumes=(*using("x"), *ephemeral("e")))) == {"default/x", "default/p-e"}
     assert claims_of(pod("p")) == frozenset()
 
 
-def test_a_claim_that_appears_or_is_bound_touches_those_who_use_it() -> None:
-    """Its pods' roots, and nobody else."""
+def test_a_claim_that_appears_or_is_bound_changes_the_units_that_use_it() -> None:
+    """Those with pending pods, and no others."""
     stage = Stage(node("n1"), pod_group("pg"), pod("m", group="pg", volumes=using("x")), pod("p", volumes=using("x")))
     stage.put(pod("q", volumes=using("y")), pod("there", volumes=using("x"), node_name="n1"))
-    assert told(stage, claim("x")) == (True, {"pg", "p"})
-    assert told(stage, claim("x", node="n1")) == (True, set())
-    assert told(stage, claim("x", bound_to="pv")) == (True, {"pg", "p"})
+    assert events(stage, claim("x")) == (True, {"pg", "p"})
+    assert events(stage, claim("x", node="n1")) == (True, set())
+    assert events(stage, claim("x", bound_to="pv")) == (True, {"pg", "p"})
     stage.delete(stage.pod("m"), stage.pod("p"))
     stage.delete(claim("x"))
-    assert told(stage, claim("x")) == (True, set())
+    assert events(stage, claim("x")) == (True, set())
 
 
-def test_an_ephemeral_claim_touches_its_pod() -> None:
-    """The controller makes it after the pod."""
+def test_an_ephemeral_claim_changes_the_unit_of_its_pod() -> None:
+    """The controller creates it after the pod."""
     made = pod("p", volumes=ephemeral("e"))
-    assert told(Stage(made), claim("p-e", owner=made)) == (True, {"p"})
+    assert events(Stage(made), claim("p-e", owner=made)) == (True, {"p"})
 
 
-def test_everything_in_storage_may_help_somebody() -> None:
-    """What comes, changes and goes, as long as scheduling looks at it."""
+def test_every_change_that_the_catalogue_shows_is_an_event() -> None:
+    """Of storage classes, CSI nodes, volumes and claims; their deletion too."""
     stage = Stage()
     for thing in (storage_class(), csi_node("n1"), volume("pv"), claim("x")):
-        assert told(stage, thing) == (True, set())
-        assert told(stage, thing) == (False, set())
+        assert events(stage, thing) == (True, set())
+        assert events(stage, thing) == (False, set())
         stage.cache.take_events()
         stage.delete(thing)
         assert stage.cache.take_events().any_change
@@ -68,7 +67,7 @@ def test_everything_in_storage_may_help_somebody() -> None:
     assert (storage.claims, storage.volumes, storage.classes, storage.drivers) == ({}, {}, {}, {})
 
 
-def test_an_object_that_fits_nothing_is_no_news() -> None:
+def test_an_object_that_cannot_be_decoded_is_no_event() -> None:
     """Nor is the end of the first list."""
     stage = Stage()
     stage.cache.on_claim(Rejection("default/x", ()))
@@ -77,8 +76,8 @@ def test_an_object_that_fits_nothing_is_no_news() -> None:
     assert not stage.cache.take_events().any_change
 
 
-def test_versions_are_numbers() -> None:
-    """What is none counts as older than everything."""
+def test_versions_are_compared_as_numbers() -> None:
+    """A version that is no number is older than all others."""
     assert [version_of(ObjectMeta(resource_version=found)) for found in ("12", "", "x1")] == [12, 0, 0]
     stage = Stage()
     found = claim("x")
@@ -89,8 +88,8 @@ def test_versions_are_numbers() -> None:
     assert not storage.is_seen("default/x", 11)
 
 
-def test_who_waits_is_woken_by_what_it_waits_for() -> None:
-    """And leaves nothing behind."""
+def test_a_change_wakes_the_coroutines_that_watch_its_object() -> None:
+    """Nothing is left of a watch that has ended."""
     stage = Stage()
     storage = stage.cache.storage
     with storage.watching(["default/x", "pv"]) as first, storage.watching(["default/x"]) as second:
@@ -101,39 +100,38 @@ def test_who_waits_is_woken_by_what_it_waits_for() -> None:
     assert storage._waiting == {}
 
 
-# What was chosen for claims counts for as long as their pods are assumed.
+# Volumes are allocated for as long as their pods are assumed.
 
-CHOICE = VolumeAllocation("default/x", None, "n1")
+ALLOCATION = VolumeAllocation("default/x", None, "n1")
 
 
-def chosen() -> Stage:
-    """Return two pods that share a claim for which something was chosen."""
+def assumed() -> Stage:
+    """Return a stage with two assumed pods that share a claim with an allocation."""
     stage = Stage(node("n1"), storage_class(provisioner=DRIVER), claim("x"))
     for name in "pq":
         stage.put(pod(name, volumes=using("x")))
-        stage.cache.assume(f"uid-default-{name}", "n1", (CHOICE,))
+        stage.cache.assume(f"uid-default-{name}", "n1", (ALLOCATION,))
     return stage
 
 
-def test_a_choice_stands_until_the_last_of_its_pods_is_given_up() -> None:
-    """Whether its bind fails or it is deleted."""
-    stage = chosen()
-    bindings = stage.cache.snapshot.ledger.volume_allocator
+def test_an_allocation_lasts_until_the_last_of_its_pods_is_forgotten() -> None:
+    """Whether the bind of a pod fails or the pod is deleted."""
+    stage = assumed()
+    allocator = stage.cache.snapshot.ledger.volume_allocator
     stage.cache.forget("uid-default-p")
-    assert bindings.chosen == {"default/x": CHOICE}
+    assert allocator.chosen == {"default/x": ALLOCATION}
     stage.delete(stage.pod("q"))
-    assert bindings.chosen == {}
+    assert allocator.chosen == {}
     stage.cache.forget("uid-default-q")
 
 
-def test_a_pod_is_assumed_until_the_watch_says_more() -> None:
-    """That it has its node, or that it is about to go."""
-    stage = chosen()
+def test_the_end_of_an_assumption_wakes_the_coroutines_that_watch_the_pod() -> None:
+    """It ends when the watch shows the node, or that the pod terminates."""
+    stage = assumed()
     assert "uid-default-p" in stage.cache.assumed
-    with stage.cache.storage.watching(["uid-default-p"]) as news:
+    with stage.cache.storage.watching(["uid-default-p"]) as changed:
         stage.put(pod("p", volumes=using("x"), node_name="n1"))
-        assert news.is_set()
+        assert changed.is_set()
     assert "uid-default-p" not in stage.cache.assumed
-    leaving = stage.pod("q")
-    stage.put(replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+    stage.put(with_fields(stage.pod("q"), metadata__deletion_timestamp="2026-01-01T00:00:00Z"))
     assert "uid-default-q" not in stage.cache.assumed

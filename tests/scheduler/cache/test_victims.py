@@ -1,4 +1,4 @@
-"""Who could be evicted, with whom."""
+"""Victims: the units that preemption could evict, and their priorities."""
 
 import time
 from typing import Any
@@ -20,82 +20,82 @@ from cpg_engine.testing.builders import (
 )
 from cpg_scheduler.testing.stage import NATIVE, Stage
 
-EVERYBODY = 2**31
+ABOVE_ALL = 2**31
 
 
-def units(stage: Stage, below: int = EVERYBODY, *spared: str) -> dict[str, list[str]]:
-    """Return the units by name, with the pods of each."""
+def units(stage: Stage, below: int = ABOVE_ALL, *spared: str) -> dict[str, list[str]]:
+    """Return the victim units below a priority by name, with the pods of each."""
     found = stage.cache.victims.units(below, {f"uid-default-{name}" for name in spared})
     return {str(unit.key): sorted(uid.removeprefix("uid-default-") for uid in unit.pods) for unit in found}
 
 
 def runs(name: str, group: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - a pod, as a builder returns it
-    """Return a pod that runs."""
+    """Return a running pod."""
     return pod(name, group=group, node_name="n1", **more)
 
 
-def test_a_pod_of_its_own_is_a_unit_by_its_own_priority() -> None:
-    """Only what matters less counts."""
+def test_a_single_pod_is_a_unit_with_its_own_priority() -> None:
+    """Units of the asked priority are no victims."""
     stage = Stage(node("n1"), runs("a", priority=1), runs("b", priority=2), runs("c", priority=None))
     assert units(stage, 2) == {"Pod default/a": ["a"], "Pod default/c": ["c"]}
     assert stage.cache.victims.units(-1) == ()
 
 
-@pytest.mark.parametrize("state", ["waits", "terminates", "has ended", "is gone"])
-def test_who_does_not_run_is_no_victim(state: str) -> None:
-    """Nor who is on the way out already."""
+@pytest.mark.parametrize("state", ["pending", "terminating", "ended", "deleted"])
+def test_a_pod_that_does_not_run_is_no_victim(state: str) -> None:
+    """Nor is a terminating one."""
     stage = Stage(node("n1"), runs("a"))
     a = stage.pod("a")
     match state:
-        case "waits":
+        case "pending":
             stage.put(replace(a, spec=replace(a.spec, node_name="")))
-        case "terminates":
+        case "terminating":
             stage.terminate(a)
-        case "has ended":
+        case "ended":
             stage.put(replace(a, status=replace(a.status, phase="Succeeded")))
         case _:
             stage.delete(a)
     assert units(stage) == {}
 
 
-def test_pods_of_other_schedulers_count() -> None:
-    """Whoever has placed them, they take room."""
+def test_pods_of_other_schedulers_are_victims_too() -> None:
+    """They take room as ours do."""
     foreign = runs("a", "pg")
     foreign = replace(foreign, spec=replace(foreign.spec, scheduler_name="default-scheduler"))
     assert units(Stage(node("n1"), pod_group("pg", all_=True), foreign)) == {"PodGroup default/pg": ["a"]}
 
 
-def test_the_highest_ancestor_that_goes_whole_is_the_unit() -> None:
-    """G09: whatever is below it, and wherever its pods are."""
+def test_the_highest_ancestor_that_is_disrupted_whole_is_the_unit() -> None:
+    """Whatever the disruption modes below it, and on whichever nodes its pods run."""
     stage = Stage(node("n1"), composite("root"), composite("whole", parent="root", all_=True))
     stage.put(pod_group("one", parent="whole"), pod_group("two", parent="whole", all_=True))
     stage.put(pod_group("three", parent="root"))
     stage.put(runs("a", "one"), runs("b", "two"), runs("c", "two"), runs("d", "three"))
     assert units(stage) == {"CompositePodGroup default/whole": ["a", "b", "c"], "Pod default/d": ["d"]}
-    assert units(stage, EVERYBODY, "b") == {"Pod default/d": ["d"]}
+    assert units(stage, ABOVE_ALL, "b") == {"Pod default/d": ["d"]}
 
 
 def test_members_have_the_priority_of_their_root() -> None:
-    """By its number, its class or the default class."""
+    """Its own, that of its class, or that of the default class."""
     stage = Stage(node("n1"), composite("root", priority=None), pod_group("pg", parent="root", priority=7))
     stage.put(runs("a", "pg", priority=1), priority_class("some", 3, default=True))
-    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {3}
+    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {3}
     stage.put(priority_class("some", 4, default=True))
-    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {4}
+    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {4}
 
 
-def test_members_go_as_the_template_says() -> None:
-    """Of a group that leaves that to it, as soon as the Workload is there."""
+def test_a_group_may_leave_its_disruption_mode_to_its_template() -> None:
+    """The template counts as soon as the Workload exists."""
     stage = Stage(node("n1"), bare(pod_group("pg", workload="w")), runs("a", "pg"), runs("b", "pg"))
     assert units(stage) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
     whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True), priority=4)
     stage.put(workload([whole]))
     assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
-    assert {unit.priority for unit in stage.cache.victims.units(EVERYBODY)} == {4}
+    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {4}
 
 
-def test_a_unit_changes_with_what_is_above_it() -> None:
-    """Groups come and go while their pods run; G22: the nearest that is left counts."""
+def test_a_unit_changes_with_its_ancestors() -> None:
+    """Groups are created and deleted while their pods run; the highest ancestor that exists counts."""
     stage = Stage(node("n1"), runs("a", "pg", priority=5), runs("b", "pg", priority=6))
     assert units(stage, 6) == {"Pod default/a": ["a"]}
     leaf = pod_group("pg", parent="root", priority=3)
@@ -108,37 +108,37 @@ def test_a_unit_changes_with_what_is_above_it() -> None:
     assert units(stage, 4) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
 
 
-def test_the_flavour_that_has_the_group_counts() -> None:
-    """A namesake of the other flavour has no say."""
+def test_the_group_of_the_first_flavour_counts() -> None:
+    """A group of that name in the other flavour does not."""
     stage = Stage(node("n1"), runs("a", "pg"), pod_group("pg"))
     assert units(stage) == {"Pod default/a": ["a"]}
     stage.put(pod_group("pg", all_=True), flavour=NATIVE)
     assert units(stage) == {"PodGroup default/pg": ["a"]}
 
 
-def test_a_unit_is_as_old_as_its_first_pod() -> None:
-    """As far as the nodes have said so."""
+def test_a_unit_is_as_old_as_its_earliest_pod() -> None:
+    """As far as kubelets have reported start times."""
     stage = Stage(node("n1"), composite("root", all_=True), *(pod_group(n, parent="root") for n in ("one", "two")))
     started = runs("b", "one")
     stage.put(replace(started, status=replace(started.status, start_time="2026-02")))
     stage.put(runs("a", "one"), runs("c", "two"))
-    (unit,) = stage.cache.victims.units(EVERYBODY)
+    (unit,) = stage.cache.victims.units(ABOVE_ALL)
     assert unit.since == "2026-02"
     stage.delete(started)
-    (unit,) = stage.cache.victims.units(EVERYBODY)
+    (unit,) = stage.cache.victims.units(ABOVE_ALL)
     assert unit.since == ""
 
 
-def test_pods_whose_group_is_not_there_go_without_a_trace() -> None:
-    """Each is a unit by its own priority for as long as it runs."""
+def test_a_pod_of_a_missing_group_is_a_unit_by_itself() -> None:
+    """With its own priority, for as long as it runs."""
     stage = Stage(node("n1", cpu=4), runs("p", "gone"))
     assert units(stage) == {"Pod default/p": ["p"]}
     stage.delete(stage.pod("p"))
     assert units(stage) == {}
 
 
-def test_nothing_is_kept_of_groups_that_are_gone() -> None:
-    """Also where nobody ever asks whom to evict."""
+def test_nothing_is_kept_of_deleted_groups() -> None:
+    """Also if no preemptor ever asks for victims."""
     stage = Stage(node("n1", cpu=4))
     for number in range(20):
         group = pod_group(f"g{number}")
@@ -150,8 +150,8 @@ def test_nothing_is_kept_of_groups_that_are_gone() -> None:
     assert [*victims._regrouped, *victims._stale, *victims._members] == []
 
 
-def test_asking_is_quick_where_many_run() -> None:
-    """Five thousand pods: by far the most is looked up, not computed. Limit: 0.02 s, seen 0.3 ms."""
+def test_victims_are_looked_up_quickly_among_many_pods() -> None:
+    """Five thousand pods, of which almost all units are known. Limit: 0.02 s, measured 0.3 ms."""
     stage = Stage(node("n1"))
     for number in range(400):
         stage.put(pod_group(f"g{number}", all_=number % 2 == 0, priority=number % 10))
