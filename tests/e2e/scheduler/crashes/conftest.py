@@ -1,4 +1,4 @@
-"""An arena: a real API server with nodes, trees of gangs to place, and replicas of the scheduler to end badly."""
+"""An testbed: a real API server with nodes, trees of gangs to place, and replicas of the scheduler to end badly."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ RESULTS = os.environ.get("CRASH_RESULTS", "")
 
 TREES_PER_BLOCK = 4
 Plain = dict[str, Any]
-Made = tuple[str, Plain]
+CreateRequest = tuple[str, Plain]
 
 
 def nodes_for(trees: int) -> NodePool:
@@ -72,7 +72,7 @@ def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str, 
     return {**kind, "metadata": {"name": name}, "spec": spec}
 
 
-class Arena:
+class Testbed:
     """One namespace of a cluster, and the replicas that were started for it, with the chart's account and settings.
 
     Groups are of the flavour that the cluster's gates are for.
@@ -99,7 +99,7 @@ class Arena:
 
     # What to create.
 
-    def pod(self, name: str, *, group: str = "", cpu: str = "1", **spec: object) -> Made:
+    def pod(self, name: str, *, group: str = "", cpu: str = "1", **spec: object) -> CreateRequest:
         """Return a pod."""
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
         labels = {POD_GROUP_LABEL: group} if group and not self.is_native else {}
@@ -108,17 +108,17 @@ class Arena:
             plain["schedulingGroup"] = {"podGroupName": group}
         return PODS.path(self.namespace), {"metadata": {"name": name, "labels": labels}, "spec": plain}
 
-    def group(self, name: str, size: int, *, parent: str = "", key: str = "", **more: object) -> Made:
+    def group(self, name: str, size: int, *, parent: str = "", key: str = "", **more: object) -> CreateRequest:
         """Return a PodGroup that is a gang."""
         policy = {"gang": {"minCount": size}}
         return self.pod_groups.path(self.namespace), _group(self.pod_groups, name, policy, parent, key, **more)
 
-    def composite(self, name: str, size: int, *, parent: str = "", key: str = "") -> Made:
+    def composite(self, name: str, size: int, *, parent: str = "", key: str = "") -> CreateRequest:
         """Return a CompositePodGroup that is a gang."""
         policy = {"gang": {"minGroupCount": size}}
         return self.composites.path(self.namespace), _group(self.composites, name, policy, parent, key)
 
-    def tree(self, name: str, *, leaves: int = 2, size: int = 8) -> list[Made]:
+    def tree(self, name: str, *, leaves: int = 2, size: int = 8) -> list[CreateRequest]:
         """Return a tree in one block whose leaves are in one rack each; the pods come last."""
         names = [f"{name}-{number}" for number in range(leaves)]
         return [
@@ -129,7 +129,7 @@ class Arena:
 
     # What to do.
 
-    def start(self, *arguments: str, program: str = "", **settings: object) -> Replica:
+    def start_replica(self, *arguments: str, program: str = "", **settings: object) -> Replica:
         """Start a replica, by default with a lease that runs out quickly."""
         chosen = {**self.settings, "leaderElection": SHORT_LEASE, **settings}
         name = f"replica-{next(self._numbers)}"
@@ -137,13 +137,13 @@ class Arena:
         self.replicas.append(found)
         return found
 
-    async def create(self, *objects: Made) -> None:
+    async def create(self, *objects: CreateRequest) -> None:
         """Create objects, each before the next kind, and be sure that they were."""
         for _, batch in itertools.groupby(objects, key=lambda item: item[0]):
             outcome = await create_all(self.connection, batch)
             assert not outcome.failures, outcome.failures[0].error
 
-    async def try_to_create(self, *objects: Made) -> None:
+    async def try_to_create(self, *objects: CreateRequest) -> None:
         """Create what the API server takes of these."""
         await create_all(self.connection, objects)
 
@@ -152,22 +152,22 @@ class Arena:
         namespace = self.namespace if resource.namespaced else None
         await self.connection.delete(resource.path(namespace, name), {"gracePeriodSeconds": 0})
 
-    async def all(self, resource: Resource, *, everywhere: bool = False) -> list[Plain]:
+    async def list_objects(self, resource: Resource, *, everywhere: bool = False) -> list[Plain]:
         """Return all objects of a kind."""
         path = resource.path(self.namespace if resource.namespaced and not everywhere else None)
         return [msgspec.json.decode(item) for item in (await list_all(self.connection, path)).items]
 
-    async def places(self) -> dict[str, str]:
+    async def pod_nodes(self) -> dict[str, str]:
         """Return which pods have which node."""
-        return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in await self.all(PODS)}
+        return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in await self.list_objects(PODS)}
 
-    async def bound(self) -> int:
+    async def bound_count(self) -> int:
         """Return how many pods have a node."""
-        return sum(map(bool, (await self.places()).values()))
+        return sum(map(bool, (await self.pod_nodes()).values()))
 
-    async def until(self, holds: Callable[[], Any], patience: float = 20.0, what: str = "") -> None:
+    async def wait_until(self, holds: Callable[[], Any], seconds: float = 20.0, what: str = "") -> None:
         """Wait until something holds; ``holds`` may be a coroutine function."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + seconds
         while True:
             found = holds()
             if asyncio.iscoroutine(found):
@@ -175,11 +175,11 @@ class Arena:
             if found:
                 return
             told = "\n".join(replica.process.tail(5) for replica in self.replicas)
-            assert time.monotonic() < deadline, f"{what or 'it'} did not come within {patience:g} s:\n{told}"
+            assert time.monotonic() < deadline, f"{what or 'it'} did not come within {seconds:g} s:\n{told}"
             await asyncio.sleep(0.02)
 
     @contextlib.asynccontextmanager
-    async def binds(self) -> AsyncIterator[AsyncIterator[str]]:
+    async def watch_binds(self) -> AsyncIterator[AsyncIterator[str]]:
         """Give the names of the pods that get a node from now on, each as soon as the API server says so."""
         path = PODS.path(self.namespace)
         before = await list_all(self.connection, path)
@@ -200,75 +200,77 @@ class Arena:
         async with contextlib.aclosing(watch(self.connection, path, before.resource_version)) as events:
             yield bound(events)
 
-    async def until_bound(self, number: int, patience: float = 20.0) -> None:
+    async def wait_until_bound(self, number: int, seconds: float = 20.0) -> None:
         """Wait until so many pods have a node."""
 
         async def are_bound() -> bool:
-            return await self.bound() >= number
+            return await self.bound_count() >= number
 
-        await self.until(are_bound, patience, f"{number} bound pods")
+        await self.wait_until(are_bound, seconds, f"{number} bound pods")
 
-    async def until_said(self, replica: Replica, event: str, patience: float = 20.0) -> Plain:
+    async def wait_for_log(self, replica: Replica, event: str, seconds: float = 20.0) -> Plain:
         """Wait until the log of a replica has a line about something, and return it."""
-        await self.until(lambda: replica.log_lines(event), patience, event)
+        await self.wait_until(lambda: replica.log_lines(event), seconds, event)
         return replica.log_lines(event)[0]
 
-    async def messages(self, resource: Resource) -> dict[str, tuple[str, str]]:
+    async def condition_messages(self, resource: Resource) -> dict[str, tuple[str, str]]:
         """Return what the first condition of each object says: its status and its message."""
         found = {}
-        for one in await self.all(resource):
+        for one in await self.list_objects(resource):
             kinds = [c for c in one.get("status", {}).get("conditions", ()) if "Scheduled" in c["type"]]
             if kinds:
                 found[one["metadata"]["name"]] = kinds[0]["status"], kinds[0].get("message", "")
         return found
 
-    async def until_nobody_is_silent(self, patience: float = 10.0) -> None:
+    async def wait_for_pod_conditions(self, seconds: float = 10.0) -> None:
         """Wait until every pod that has no node says why."""
 
         async def silent() -> set[str]:
-            waiting = {name for name, node in (await self.places()).items() if not node}
-            return waiting - (await self.messages(PODS)).keys()
+            waiting = {name for name, node in (await self.pod_nodes()).items() if not node}
+            return waiting - (await self.condition_messages(PODS)).keys()
 
         async def nobody() -> bool:
             return not await silent()
 
-        await self.until(nobody, patience, "a word from everybody")
+        await self.wait_until(nobody, seconds, "a word from everybody")
 
-    async def until_told(self, name: str, words: str, patience: float = 20.0) -> None:
+    async def wait_for_message(self, name: str, words: str, seconds: float = 20.0) -> None:
         """Wait until a pod or a group says something."""
 
         async def says() -> bool:
             told: dict[str, tuple[str, str]] = {}
             for kind in (PODS, self.pod_groups, self.composites):
                 with contextlib.suppress(ApiError):  # a cluster may be without our kinds
-                    told |= await self.messages(kind)
+                    told |= await self.condition_messages(kind)
             return words in told.get(name, ("", ""))[1]
 
-        await self.until(says, patience, f"{words!r} from {name}")
+        await self.wait_until(says, seconds, f"{words!r} from {name}")
 
-    async def events(self, reason: str) -> Counter[str]:
+    async def event_counts(self, reason: str) -> Counter[str]:
         """Return how many events of a reason there are about each object."""
-        found = await self.all(EVENTS)
+        found = await self.list_objects(EVENTS)
         return Counter(one["regarding"]["name"] for one in found if one["reason"] == reason)
 
-    async def overcommitted(self) -> dict[str, int]:
+    async def overcommitted_cpus(self) -> dict[str, int]:
         """Return by how many CPUs each node is over-committed, over all namespaces."""
         used: Counter[str] = Counter()
-        for one in await self.all(PODS, everywhere=True):
+        for one in await self.list_objects(PODS, everywhere=True):
             if one["status"].get("phase") not in {"Succeeded", "Failed"}:
                 used[one["spec"].get("nodeName", "")] += int(
                     one["spec"]["containers"][0]["resources"]["requests"]["cpu"]
                 )
-        nodes = {one["metadata"]["name"]: int(one["status"]["allocatable"]["cpu"]) for one in await self.all(NODES)}
+        nodes = {
+            one["metadata"]["name"]: int(one["status"]["allocatable"]["cpu"]) for one in await self.list_objects(NODES)
+        }
         return {name: used[name] - cpu for name, cpu in nodes.items() if used[name] > cpu}
 
-    async def complaints(self) -> list[str]:
+    async def violations(self) -> list[str]:
         """Return what is wrong with the trees: halves, strays, crowded nodes, and groups that do not say so."""
-        labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in await self.all(NODES)}
-        found = [f"{name} is over-committed by {cpu}" for name, cpu in (await self.overcommitted()).items()]
+        labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in await self.list_objects(NODES)}
+        found = [f"{name} is over-committed by {cpu}" for name, cpu in (await self.overcommitted_cpus()).items()]
         racks: dict[str, set[str]] = {}
         blocks: dict[str, set[str]] = {}
-        for name, node in (await self.places()).items():
+        for name, node in (await self.pod_nodes()).items():
             leaf = name.rpartition("-")[0]
             if not node:
                 found.append(f"{name} has no node")
@@ -280,24 +282,24 @@ class Arena:
         found += [f"{leaf} is in {sorted(seen)}" for leaf, seen in racks.items() if len(seen) != 1]
         found += [f"{root} is in {sorted(seen)}" for root, seen in blocks.items() if len(seen) != 1]
         for resource in (self.pod_groups, self.composites):
-            said = await self.messages(resource)
+            said = await self.condition_messages(resource)
             found += [f"{name} says {status} {why}" for name, (status, why) in said.items() if status != "True"]
         return found
 
-    async def until_whole(self, patience: float = 20.0) -> None:
+    async def wait_until_complete(self, seconds: float = 20.0) -> None:
         """Wait until every tree is whole, where it should be, and says so."""
-        deadline = time.monotonic() + patience
-        while complaints := await self.complaints():
+        deadline = time.monotonic() + seconds
+        while complaints := await self.violations():
             assert time.monotonic() < deadline, complaints
             await asyncio.sleep(0.1)
 
-    async def compact(self) -> None:
+    async def compact_etcd(self) -> None:
         """Make etcd forget all versions but the latest, so that watches cannot be resumed from an earlier one."""
         version = (await list_all(self.connection, NAMESPACES.path())).resource_version
         async with Connection(Endpoint(server=self.cluster._running.url("etcd"))) as etcd:
             await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
 
-    async def clear(self) -> None:
+    async def clean_up(self) -> None:
         """End all replicas, and delete what may be in the way of the next test."""
         for replica in self.replicas:
             if replica.process.alive:
@@ -325,28 +327,28 @@ def record() -> Iterator[Plain]:
 
 
 @pytest.fixture(scope="package")
-def ring() -> Iterator[Cluster]:
+def crash_cluster() -> Iterator[Cluster]:
     """Run a cluster with room for as many trees as are wanted, and no more where these are many."""
     with Cluster(ClusterSpec(nodes=(nodes_for(CRASHES),))) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def release(ring: Cluster, install: "Installer") -> ChartRelease:
-    """Return the chart in the ring, with the kinds of its flavour."""
-    is_native = ring.spec.gates == "native"
+def release(crash_cluster: Cluster, install: "Installer") -> ChartRelease:
+    """Return the chart in the crash_cluster, with the kinds of its flavour."""
+    is_native = crash_cluster.spec.gates == "native"
     api, kinds = ("native", {"install": False}) if is_native else ("crd", {"install": True})
-    return install(ring, {"api": api, "crds": kinds, "operator": {"enabled": False}})
+    return install(crash_cluster, {"api": api, "crds": kinds, "operator": {"enabled": False}})
 
 
 @pytest.fixture
-async def arena(
-    ring: Cluster, release: ChartRelease, request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[Arena]:
-    """Return an arena of a namespace of its own, without any replica."""
+async def testbed(
+    crash_cluster: Cluster, release: ChartRelease, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Testbed]:
+    """Return an testbed of a namespace of its own, without any replica."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")
-    async with Connection.from_kubeconfig(ring.kubeconfig) as connection:
+    async with Connection.from_kubeconfig(crash_cluster.kubeconfig) as connection:
         await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
-        made = Arena(ring, connection, namespace=name, release=release, folder=tmp_path)
+        made = Testbed(crash_cluster, connection, namespace=name, release=release, folder=tmp_path)
         yield made
-        await made.clear()
+        await made.clean_up()

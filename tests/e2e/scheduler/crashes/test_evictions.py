@@ -25,7 +25,7 @@ from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
-    from tests.e2e.scheduler.crashes.conftest import Arena, Made
+    from tests.e2e.scheduler.crashes.conftest import CreateRequest, Testbed
 
 pytestmark = pytest.mark.e2e
 CRASHES = int(os.environ.get("CRASHES", "4"))
@@ -39,7 +39,7 @@ Plain = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def ring() -> Iterator[Cluster]:
+def crash_cluster() -> Iterator[Cluster]:
     """Run a cluster with the controller that counts what budgets allow."""
     with Cluster(ClusterSpec(components=("controller-manager",), nodes=(NodePool.parse("8 nodes, cpu=4"),))) as cluster:
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
@@ -49,39 +49,41 @@ def ring() -> Iterator[Cluster]:
         yield cluster
 
 
-def runs(arena: "Arena", name: str, node: str, *, matters: str = "low", group: str = "", **spec: Any) -> "Made":
+def runs(
+    testbed: "Testbed", name: str, node: str, *, matters: str = "low", group: str = "", **spec: Any
+) -> "CreateRequest":
     """Return a pod that runs on a node."""
     spec.setdefault("terminationGracePeriodSeconds", 0)
-    return arena.pod(name, group=group, nodeName=node, priorityClassName=matters, **spec)
+    return testbed.pod(name, group=group, nodeName=node, priorityClassName=matters, **spec)
 
 
-def wall(arena: "Arena", *nodes: str) -> list["Made"]:
+def wall(testbed: "Testbed", *nodes: str) -> list["CreateRequest"]:
     """Return what fills nodes, and is not to be evicted."""
-    return [runs(arena, f"wall-{node}", node, matters="high", cpu="4") for node in nodes]
+    return [runs(testbed, f"wall-{node}", node, matters="high", cpu="4") for node in nodes]
 
 
-def scene(arena: "Arena") -> list["Made"]:
+def scene(testbed: "Testbed") -> list["CreateRequest"]:
     """Return groups that go as a whole, each on four nodes, and pods alone on the other four."""
     wholes = [f"whole-{letter}" for letter in "abcd"]
     whole: Plain = {"disruptionMode": {"all": {}}, "priorityClassName": "least"}
     return [
-        *(arena.group(name, WHOLE, **whole) for name in wholes),
-        *(runs(arena, f"{name}-{n}", NODES[n], matters="least", group=name) for name in wholes for n in range(WHOLE)),
-        *(runs(arena, f"alone-{n}-{m}", NODES[4 + n]) for n in range(4) for m in range(4)),
+        *(testbed.group(name, WHOLE, **whole) for name in wholes),
+        *(runs(testbed, f"{name}-{n}", NODES[n], matters="least", group=name) for name in wholes for n in range(WHOLE)),
+        *(runs(testbed, f"alone-{n}-{m}", NODES[4 + n]) for n in range(4) for m in range(4)),
     ]
 
 
-def gang(arena: "Arena", name: str = "high", size: int = WANTED, cpu: str = "1") -> list["Made"]:
+def gang(testbed: "Testbed", name: str = "high", size: int = WANTED, cpu: str = "1") -> list["CreateRequest"]:
     """Return who wants their room."""
-    pods = (arena.pod(f"{name}-{n}", group=name, priorityClassName="high", cpu=cpu) for n in range(size))
-    return [arena.group(name, size, priorityClassName="high"), *pods]
+    pods = (testbed.pod(f"{name}-{n}", group=name, priorityClassName="high", cpu=cpu) for n in range(size))
+    return [testbed.group(name, size, priorityClassName="high"), *pods]
 
 
 @contextlib.asynccontextmanager
-async def steps(arena: "Arena") -> AsyncIterator[AsyncIterator[str]]:
+async def steps(testbed: "Testbed") -> AsyncIterator[AsyncIterator[str]]:
     """Give the names of those who run, whenever one of them is told something, or is gone."""
-    path = PODS.path(arena.namespace)
-    before = await list_all(arena.connection, path)
+    path = PODS.path(testbed.namespace)
+    before = await list_all(testbed.connection, path)
 
     async def seen(events: AsyncIterator[WatchEvent]) -> AsyncIterator[str]:
         async for event in events:
@@ -89,168 +91,172 @@ async def steps(arena: "Arena") -> AsyncIterator[AsyncIterator[str]]:
             if event.type in {"MODIFIED", "DELETED"} and not name.startswith("high"):
                 yield name
 
-    async with contextlib.aclosing(watch(arena.connection, path, before.resource_version)) as events:
+    async with contextlib.aclosing(watch(testbed.connection, path, before.resource_version)) as events:
         yield seen(events)
 
 
-async def names(arena: "Arena") -> set[str]:
+async def names(testbed: "Testbed") -> set[str]:
     """Return who is there."""
-    return {one["metadata"]["name"] for one in await arena.all(PODS)}
+    return {one["metadata"]["name"] for one in await testbed.list_objects(PODS)}
 
 
-async def await_placed(arena: "Arena", size: int = WANTED, patience: float = 40.0) -> None:
+async def await_placed(testbed: "Testbed", size: int = WANTED, seconds: float = 40.0) -> None:
     """Wait until all of the gang have a node."""
 
     async def placed() -> bool:
-        return sum(bool(node) for name, node in (await arena.places()).items() if name.startswith("high")) == size
+        return sum(bool(node) for name, node in (await testbed.pod_nodes()).items() if name.startswith("high")) == size
 
-    await arena.until(placed, patience, "the gang's place")
+    await testbed.wait_until(placed, seconds, "the gang's place")
 
 
-async def await_end(arena: "Arena") -> None:
+async def await_end(testbed: "Testbed") -> None:
     """Wait until the gang is placed; all of the groups and two pods must have gone for it, and nobody else."""
-    await await_placed(arena)
-    left = Counter(name.rsplit("-", 1)[0] for name in await names(arena))
+    await await_placed(testbed)
+    left = Counter(name.rsplit("-", 1)[0] for name in await names(testbed))
     assert {name: number for name, number in left.items() if name.startswith("whole")} == {}
     assert sum(number for name, number in left.items() if name.startswith("alone")) == 16 - (WANTED - 16)
-    assert await arena.overcommitted() == {}
+    assert await testbed.overcommitted_cpus() == {}
 
 
-async def test_a_scheduler_that_is_killed_in_the_middle_of_evicting(arena: "Arena", record: dict[str, Any]) -> None:
+async def test_a_scheduler_that_is_killed_in_the_middle_of_evicting(testbed: "Testbed", record: dict[str, Any]) -> None:
     """Whomever it had told, nominated or deleted by then: the next one evicts the rest, and nobody else."""
     moments = random.Random(SEED)  # noqa: S311 - to be repeated
     told = record["kills while evicting"] = {"seed": SEED, "kills": CRASHES, "outcome": "not whole"}
-    leader, standby = (arena.start(bindsInFlight=1) for _ in range(2))
+    leader, standby = (testbed.start_replica(bindsInFlight=1) for _ in range(2))
     halves = 0
     for _ in range(CRASHES):
-        await arena.create(*scene(arena))
-        async with steps(arena) as seen:
-            await arena.create(*gang(arena))
+        await testbed.create(*scene(testbed))
+        async with steps(testbed) as seen:
+            await testbed.create(*gang(testbed))
             for _ in range(moments.randrange(1, 2 * WANTED)):
                 await anext(seen)
         leader.process.kill()
-        halves += 0 < 32 + WANTED - len(await names(arena)) < WANTED
-        leader, standby = standby, arena.start(bindsInFlight=1)
-        await await_end(arena)
-        for kind in (PODS, arena.pod_groups):
-            await arena.connection.delete(kind.path(arena.namespace), {"gracePeriodSeconds": 0})
+        halves += 0 < 32 + WANTED - len(await names(testbed)) < WANTED
+        leader, standby = standby, testbed.start_replica(bindsInFlight=1)
+        await await_end(testbed)
+        for kind in (PODS, testbed.pod_groups):
+            await testbed.connection.delete(kind.path(testbed.namespace), {"gracePeriodSeconds": 0})
     assert halves >= CRASHES / 2, "the kills came too late or too early to show anything"
     told |= {"outcome": "whole", "halves": halves}
 
 
 @contextlib.asynccontextmanager
-async def barring(arena: "Arena", condition: str) -> AsyncIterator[None]:
+async def barring(testbed: "Testbed", condition: str) -> AsyncIterator[None]:
     """Refuse to delete pods unless a condition holds, and the one called barred in any case."""
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}]
     validations = [{"expression": f"request.name != 'barred' && {condition}", "message": "not this one"}]
     spec = {"matchConstraints": {"resourceRules": rules}, "validations": validations, "failurePolicy": "Fail"}
-    await arena.create((POLICIES, {"metadata": {"name": "bar"}, "spec": spec}))
+    await testbed.create((POLICIES, {"metadata": {"name": "bar"}, "spec": spec}))
     deny = {"policyName": "bar", "validationActions": ["Deny"]}
-    await arena.create((BINDINGS, {"metadata": {"name": "bar"}, "spec": deny}))
+    await testbed.create((BINDINGS, {"metadata": {"name": "bar"}, "spec": deny}))
 
     async def is_barred() -> bool:
         with contextlib.suppress(ApiError):
             options = {"gracePeriodSeconds": 0, "dryRun": ["All"]}
-            await arena.connection.delete(PODS.path(arena.namespace, "barred"), options)
+            await testbed.connection.delete(PODS.path(testbed.namespace, "barred"), options)
             return False
         return True
 
     async def is_free() -> bool:
         return not await is_barred()
 
-    await arena.until(is_barred, what="the policy's refusal")
+    await testbed.wait_until(is_barred, what="the policy's refusal")
     yield
-    await arena.connection.delete(f"{BINDINGS}/bar")
-    await arena.connection.delete(f"{POLICIES}/bar")
-    await arena.until(is_free, what="the end of the policy")
+    await testbed.connection.delete(f"{BINDINGS}/bar")
+    await testbed.connection.delete(f"{POLICIES}/bar")
+    await testbed.wait_until(is_free, what="the end of the policy")
 
 
-async def test_a_unit_of_which_one_pod_must_not_go_stays_whole(arena: "Arena") -> None:
+async def test_a_unit_of_which_one_pod_must_not_go_stays_whole(testbed: "Testbed") -> None:
     """The API server says so before anybody has been touched; others go, though they matter more."""
-    replica = arena.start("--no-leader-elect")
+    replica = testbed.start_replica("--no-leader-elect")
     whole: Plain = {"disruptionMode": {"all": {}}, "priorityClassName": "least"}
-    members = [runs(arena, f"cheap-{n}", NODES[n], matters="least", group="cheap", cpu="4") for n in range(3)]
-    dear = [runs(arena, f"dear-{n}", NODES[3 + n], matters="dear", cpu="4") for n in range(2)]
-    barred = runs(arena, "barred", NODES[5], matters="high", cpu="4")
-    await arena.create(arena.group("cheap", 3, **whole), *members, *dear, barred, *wall(arena, *NODES[6:]))
-    async with barring(arena, "request.name != 'cheap-2'"):
-        await arena.create(*gang(arena, size=2, cpu="4"))
-        await await_placed(arena, 2)
-        assert {name for name in await names(arena) if "wall" not in name} == {
+    members = [runs(testbed, f"cheap-{n}", NODES[n], matters="least", group="cheap", cpu="4") for n in range(3)]
+    dear = [runs(testbed, f"dear-{n}", NODES[3 + n], matters="dear", cpu="4") for n in range(2)]
+    barred = runs(testbed, "barred", NODES[5], matters="high", cpu="4")
+    await testbed.create(testbed.group("cheap", 3, **whole), *members, *dear, barred, *wall(testbed, *NODES[6:]))
+    async with barring(testbed, "request.name != 'cheap-2'"):
+        await testbed.create(*gang(testbed, size=2, cpu="4"))
+        await await_placed(testbed, 2)
+        assert {name for name in await names(testbed) if "wall" not in name} == {
             *(f"cheap-{n}" for n in range(3)),
             *("barred", "high-0", "high-1"),
         }
-        assert await arena.events("Preempted") == {"dear-0": 1, "dear-1": 1}
+        assert await testbed.event_counts("Preempted") == {"dear-0": 1, "dear-1": 1}
         assert "not this one" in replica.log_lines("plan broken")[0]["why"]
-        told = [one["status"].get("conditions", ()) for one in await arena.all(PODS) if "cheap" in str(one["metadata"])]
+        told = [
+            one["status"].get("conditions", ())
+            for one in await testbed.list_objects(PODS)
+            if "cheap" in str(one["metadata"])
+        ]
         assert not any(one["type"] == "DisruptionTarget" for conditions in told for one in conditions)
 
 
-async def test_a_victim_may_take_its_thirty_seconds(arena: "Arena") -> None:
+async def test_a_victim_may_take_its_thirty_seconds(testbed: "Testbed") -> None:
     """Its room is kept, what is said stays, and nobody else goes; the gang is bound when it has ended, however soon."""
-    replica = arena.start("--no-leader-elect")
-    slow = runs(arena, "slow", NODES[0], matters="least", cpu="4", terminationGracePeriodSeconds=30)
-    await arena.create(slow, *(runs(arena, f"other-{node}", node, cpu="4") for node in NODES[1:]))
-    await arena.create(*gang(arena, size=4))
-    await arena.until_told("high", "preempting 1 victims")
-    await arena.create(arena.pod("lesser", priorityClassName="least"))
-    await arena.until_told("lesser", "0/8 nodes")
+    replica = testbed.start_replica("--no-leader-elect")
+    slow = runs(testbed, "slow", NODES[0], matters="least", cpu="4", terminationGracePeriodSeconds=30)
+    await testbed.create(slow, *(runs(testbed, f"other-{node}", node, cpu="4") for node in NODES[1:]))
+    await testbed.create(*gang(testbed, size=4))
+    await testbed.wait_for_message("high", "preempting 1 victims")
+    await testbed.create(testbed.pod("lesser", priorityClassName="least"))
+    await testbed.wait_for_message("lesser", "0/8 nodes")
     await asyncio.sleep(2.0)
-    found = {one["metadata"]["name"]: one for one in await arena.all(PODS)}
+    found = {one["metadata"]["name"]: one for one in await testbed.list_objects(PODS)}
     assert [name for name, one in found.items() if "deletionTimestamp" in one["metadata"]] == ["slow"]
     assert {found[f"high-{n}"]["status"].get("nominatedNodeName") for n in range(4)} == {NODES[0]}
     assert len(replica.log_lines("preempting")) == 1
-    await arena.delete(PODS, "slow")
-    await await_placed(arena, 4)
-    assert await arena.events("Preempted") == {"slow": 1}
+    await testbed.delete(PODS, "slow")
+    await await_placed(testbed, 4)
+    assert await testbed.event_counts("Preempted") == {"slow": 1}
 
 
-async def budget(arena: "Arena", name: str, labels: dict[str, str], allowed: int) -> None:
+async def budget(testbed: "Testbed", name: str, labels: dict[str, str], allowed: int) -> None:
     """Have one pod of these labels be there always, and wait until the controller has counted."""
-    path = f"/apis/policy/v1/namespaces/{arena.namespace}/poddisruptionbudgets"
+    path = f"/apis/policy/v1/namespaces/{testbed.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    await arena.create((path, {"metadata": {"name": name}, "spec": spec}))
-    await arena.until(lambda: allows(arena, name, allowed), what=f"a count of {name}")
+    await testbed.create((path, {"metadata": {"name": name}, "spec": spec}))
+    await testbed.wait_until(lambda: allows(testbed, name, allowed), what=f"a count of {name}")
 
 
-async def allows(arena: "Arena", name: str, allowed: int) -> bool:
+async def allows(testbed: "Testbed", name: str, allowed: int) -> bool:
     """Tell whether the controller says that so many may go."""
-    path = f"/apis/policy/v1/namespaces/{arena.namespace}/poddisruptionbudgets/{name}"
-    status: Plain = msgspec.json.decode(await arena.connection.get(path)).get("status", {})
+    path = f"/apis/policy/v1/namespaces/{testbed.namespace}/poddisruptionbudgets/{name}"
+    status: Plain = msgspec.json.decode(await testbed.connection.get(path)).get("status", {})
     healthy = status.get("currentHealthy", 0) > 0
     return healthy and bool(status.get("disruptionsAllowed", 0) == allowed)
 
 
-async def test_two_plans_do_not_use_the_same_allowance(arena: "Arena") -> None:
+async def test_two_plans_do_not_use_the_same_allowance(testbed: "Testbed") -> None:
     """As the controller counts: of two pods of which one may go, the one goes that another budget does not hold."""
-    arena.start("--no-leader-elect")
+    testbed.start_replica("--no-leader-elect")
     for number, labels in enumerate(({"app": "foo", "tier": "x"}, {"app": "foo"})):
-        path, made = runs(arena, f"foo-{number}", NODES[number], cpu="4")
+        path, made = runs(testbed, f"foo-{number}", NODES[number], cpu="4")
         made["metadata"]["labels"] = labels
-        await arena.create((path, made))
+        await testbed.create((path, made))
         ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        status = PODS.path(arena.namespace, f"foo-{number}", "status")
-        await arena.connection.patch(status, {"status": ready}, MERGE_PATCH)
-    await arena.create(runs(arena, "dear", NODES[2], matters="dear", cpu="4"), *wall(arena, *NODES[3:]))
-    await budget(arena, "app", {"app": "foo"}, 1)
-    await budget(arena, "tier", {"tier": "x"}, 0)
-    await arena.create(*(arena.pod(f"high-{n}", priorityClassName="high", cpu="4") for n in range(2)))
-    await await_placed(arena, 2)
-    assert {name for name in await names(arena) if "wall" not in name} == {"foo-0", "high-0", "high-1"}
-    await arena.until(lambda: allows(arena, "app", 0), what="a new count")
+        status = PODS.path(testbed.namespace, f"foo-{number}", "status")
+        await testbed.connection.patch(status, {"status": ready}, MERGE_PATCH)
+    await testbed.create(runs(testbed, "dear", NODES[2], matters="dear", cpu="4"), *wall(testbed, *NODES[3:]))
+    await budget(testbed, "app", {"app": "foo"}, 1)
+    await budget(testbed, "tier", {"tier": "x"}, 0)
+    await testbed.create(*(testbed.pod(f"high-{n}", priorityClassName="high", cpu="4") for n in range(2)))
+    await await_placed(testbed, 2)
+    assert {name for name in await names(testbed) if "wall" not in name} == {"foo-0", "high-0", "high-1"}
+    await testbed.wait_until(lambda: allows(testbed, "app", 0), what="a new count")
 
 
-async def test_the_api_server_goes_in_the_middle_of_evicting(arena: "Arena") -> None:
+async def test_the_api_server_goes_in_the_middle_of_evicting(testbed: "Testbed") -> None:
     """What had been begun is ended when it is back, and nobody else goes."""
-    replica = arena.start("--no-leader-elect", bindsInFlight=1)
-    await arena.until_said(replica, "ready")
-    await arena.create(*scene(arena))
-    async with steps(arena) as seen:
-        await arena.create(*gang(arena))
+    replica = testbed.start_replica("--no-leader-elect", bindsInFlight=1)
+    await testbed.wait_for_log(replica, "ready")
+    await testbed.create(*scene(testbed))
+    async with steps(testbed) as seen:
+        await testbed.create(*gang(testbed))
         for _ in range(WANTED):
             await anext(seen)
-        await asyncio.to_thread(arena.cluster.kill_component, "apiserver")
-    await arena.until(lambda: replica.log_lines("eviction failed"), what="a failure")
-    await asyncio.to_thread(arena.cluster.start_component, "apiserver")
-    await await_end(arena)
+        await asyncio.to_thread(testbed.cluster.kill_component, "apiserver")
+    await testbed.wait_until(lambda: replica.log_lines("eviction failed"), what="a failure")
+    await asyncio.to_thread(testbed.cluster.start_component, "apiserver")
+    await await_end(testbed)
     assert (replica.process.alive, len(replica.log_lines("preempting"))) == (True, 1)

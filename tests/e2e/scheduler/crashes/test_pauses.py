@@ -16,7 +16,7 @@ from cpg_lab.processes import Process
 from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
-    from tests.e2e.scheduler.crashes.conftest import Arena
+    from tests.e2e.scheduler.crashes.conftest import Testbed
 
 pytestmark = pytest.mark.e2e
 
@@ -40,7 +40,7 @@ class Way:
 
 
 @pytest.fixture(scope="module")
-def ring() -> Iterator[Cluster]:
+def crash_cluster() -> Iterator[Cluster]:
     """Run a cluster whose API server answers watches from etcd; from its own memory it would for a minute or longer."""
     nodes = NodePool.parse("2 blocks x 2 racks x 8 nodes, cpu=4")
     with Cluster(ClusterSpec(nodes=(nodes,), watch_cache=False)) as cluster:
@@ -48,40 +48,40 @@ def ring() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def way(arena: "Arena") -> Iterator[Way]:
-    """Lead the replicas of an arena over a way that can be cut."""
-    found = Way(arena.cluster.url, arena.folder)
-    through = arena.folder / "through.kubeconfig"
-    through.write_text(arena.kubeconfig.read_text().replace(arena.cluster.url, found.url))
-    arena.kubeconfig = through
+def way(testbed: "Testbed") -> Iterator[Way]:
+    """Lead the replicas of an testbed over a way that can be cut."""
+    found = Way(testbed.cluster.url, testbed.folder)
+    through = testbed.folder / "through.kubeconfig"
+    through.write_text(testbed.kubeconfig.read_text().replace(testbed.cluster.url, found.url))
+    testbed.kubeconfig = through
     yield found
     found.cut()
 
 
-async def test_what_was_missed_in_a_pause_is_found(arena: "Arena", way: Way) -> None:
+async def test_what_was_missed_in_a_pause_is_found(testbed: "Testbed", way: Way) -> None:
     """Its watches have expired: what came is placed, what went is forgotten, and who took a name anew is another."""
-    replica = arena.start("--no-leader-elect")
-    await arena.until_said(replica, "ready")
-    await arena.create(
-        *arena.tree("first"), arena.pod("huge", cpu="5"), arena.group("pg", 2), arena.pod("p", group="pg")
+    replica = testbed.start_replica("--no-leader-elect")
+    await testbed.wait_for_log(replica, "ready")
+    await testbed.create(
+        *testbed.tree("first"), testbed.pod("huge", cpu="5"), testbed.group("pg", 2), testbed.pod("p", group="pg")
     )
-    await arena.until_bound(16)
-    await arena.until_told("p", "waiting for more pods")
-    await arena.until(lambda: sum(line["binds"] for line in replica.log_lines("bound")) == 16)
+    await testbed.wait_until_bound(16)
+    await testbed.wait_for_message("p", "waiting for more pods")
+    await testbed.wait_until(lambda: sum(line["binds"] for line in replica.log_lines("bound")) == 16)
     replica.pause()
     way.cut()
     for name in ("p", "huge", "first-0-7"):
-        await arena.delete(PODS, name)
-    await arena.create(
-        arena.pod("first-0-7", group="first-0"),
-        *(arena.pod(f"q{number}", group="pg") for number in range(2)),
-        *arena.tree("second"),
+        await testbed.delete(PODS, name)
+    await testbed.create(
+        testbed.pod("first-0-7", group="first-0"),
+        *(testbed.pod(f"q{number}", group="pg") for number in range(2)),
+        *testbed.tree("second"),
     )
-    await arena.compact()
+    await testbed.compact_etcd()
     way.open()
     replica.resume()
-    await arena.until_bound(34)
-    await arena.until_whole()
+    await testbed.wait_until_bound(34)
+    await testbed.wait_until_complete()
     expired = {line["kind"] for line in replica.log_lines("watch failed") if "410" in line["error"]}
     assert expired >= {"Node", "Pod", "PodGroup", "CompositePodGroup"}
     bound = [line["binds"] for line in replica.log_lines("bound")]

@@ -9,7 +9,7 @@ from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
 from cpg_lab.replicas import Replica
 
 if TYPE_CHECKING:
-    from tests.e2e.scheduler.crashes.conftest import Arena
+    from tests.e2e.scheduler.crashes.conftest import Testbed
 
 pytestmark = pytest.mark.e2e
 
@@ -42,28 +42,28 @@ PODS_OF_RUBBISH: dict[str, dict[str, Any]] = {
 }
 
 
-async def rubbish(arena: "Arena") -> list[str]:
+async def rubbish(testbed: "Testbed") -> list[str]:
     """Create all of it; return the pods that the API server has taken."""
-    await arena.create(
-        arena.composite("ring-a", 1, parent="ring-b"),
-        arena.composite("ring-b", 1, parent="ring-a"),
-        arena.composite("myself", 1, parent="myself"),
-        *(arena.composite(f"deep-{number}", 1, parent=f"deep-{number + 1}") for number in range(30)),
-        arena.group("in-a-ring", 1, parent="ring-a"),
-        arena.group("too-deep", 1, parent="deep-0"),
-        arena.group("greedy", 2147483647),
-        *(arena.pod(f"member-{name}", group=name) for name in ("in-a-ring", "too-deep", "greedy")),
+    await testbed.create(
+        testbed.composite("ring-a", 1, parent="ring-b"),
+        testbed.composite("ring-b", 1, parent="ring-a"),
+        testbed.composite("myself", 1, parent="myself"),
+        *(testbed.composite(f"deep-{number}", 1, parent=f"deep-{number + 1}") for number in range(30)),
+        testbed.group("in-a-ring", 1, parent="ring-a"),
+        testbed.group("too-deep", 1, parent="deep-0"),
+        testbed.group("greedy", 2147483647),
+        *(testbed.pod(f"member-{name}", group=name) for name in ("in-a-ring", "too-deep", "greedy")),
     )
-    path, labelled = arena.pod("labelled", cpu="99")
+    path, labelled = testbed.pod("labelled", cpu="99")
     labelled["metadata"]["labels"] |= MANY
     labelled["metadata"]["annotations"] = {f"a{number}": "x" * 1000 for number in range(200)}
-    await arena.create((path, labelled))
-    await arena.try_to_create(*(arena.pod(name, **spec) for name, spec in PODS_OF_RUBBISH.items()))
-    return [name for name, node in (await arena.places()).items() if not node]
+    await testbed.create((path, labelled))
+    await testbed.try_to_create(*(testbed.pod(name, **spec) for name, spec in PODS_OF_RUBBISH.items()))
+    return [name for name, node in (await testbed.pod_nodes()).items() if not node]
 
 
-async def odd_nodes(arena: "Arena") -> None:
-    """Create nodes that nobody can make sense of, and change them; they are the arena's to remove."""
+async def odd_nodes(testbed: "Testbed") -> None:
+    """Create nodes that nobody can make sense of, and change them; they are the testbed's to remove."""
     statuses: dict[str, dict[str, Any]] = {
         "bare": {},
         "giant": {"allocatable": {"cpu": "9E", "memory": "9E", "pods": "9E"}, "capacity": {"cpu": "9E"}},
@@ -72,7 +72,7 @@ async def odd_nodes(arena: "Arena") -> None:
     }
     taints = [{"key": f"t{number}", "value": "v", "effect": "NoSchedule"} for number in range(500)]
     for name, status in statuses.items():
-        await arena.create(
+        await testbed.create(
             (
                 NODES.path(),
                 {"metadata": {"name": f"odd-{name}", "labels": MANY}, "spec": {"taints": taints}, "status": status},
@@ -80,28 +80,28 @@ async def odd_nodes(arena: "Arena") -> None:
         )
 
 
-async def test_others_are_not_delayed(arena: "Arena") -> None:
+async def test_others_are_not_delayed(testbed: "Testbed") -> None:
     """Whoever makes sense is placed as soon as ever, while the rubbish comes, changes and goes; nobody is silent."""
-    replica = arena.start("--no-leader-elect")
-    await arena.until_said(replica, "ready")
-    waiting = await rubbish(arena)
+    replica = testbed.start_replica("--no-leader-elect")
+    await testbed.wait_for_log(replica, "ready")
+    waiting = await rubbish(testbed)
     try:
-        await odd_nodes(arena)
-        await arena.create(*arena.tree("sane"))
-        await arena.until(lambda: any(line["binds"] == 16 for line in replica.log_lines("bound")), 5)
-        await arena.until_nobody_is_silent()
+        await odd_nodes(testbed)
+        await testbed.create(*testbed.tree("sane"))
+        await testbed.wait_until(lambda: any(line["binds"] == 16 for line in replica.log_lines("bound")), 5)
+        await testbed.wait_for_pod_conditions()
         for name in waiting:
             patch = {
                 "metadata": {"labels": {"changed": "yes"}, "annotations": {"scheduling.cpg.dev/pod-group": "?" * 99}}
             }
-            await arena.connection.patch(PODS.path(arena.namespace, name), patch, MERGE_PATCH)
-        await arena.delete(CPG_POD_GROUPS, "in-a-ring")
-        await arena.create(*arena.tree("later"))
-        await arena.until(lambda: len(replica.log_lines("bound")) >= 2, 5)
+            await testbed.connection.patch(PODS.path(testbed.namespace, name), patch, MERGE_PATCH)
+        await testbed.delete(CPG_POD_GROUPS, "in-a-ring")
+        await testbed.create(*testbed.tree("later"))
+        await testbed.wait_until(lambda: len(replica.log_lines("bound")) >= 2, 5)
     finally:
-        for one in await arena.all(NODES):
+        for one in await testbed.list_objects(NODES):
             if one["metadata"]["name"].startswith("odd-"):
-                await arena.delete(NODES, one["metadata"]["name"])
+                await testbed.delete(NODES, one["metadata"]["name"])
     sound(replica)
 
 

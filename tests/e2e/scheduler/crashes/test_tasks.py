@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.scheduler.crashes.conftest import Arena
+    from tests.e2e.scheduler.crashes.conftest import Testbed
 
 pytestmark = pytest.mark.e2e
 
@@ -38,11 +38,11 @@ BROKEN = {
 }
 
 
-async def test_whatever_breaks_ends_the_process(arena: "Arena") -> None:
+async def test_whatever_breaks_ends_the_process(testbed: "Testbed") -> None:
     """With a code that says so, and a line with the trace of where it broke."""
-    await arena.create(*(arena.pod(name, schedulerName=name) for name in BROKEN))
+    await testbed.create(*(testbed.pod(name, schedulerName=name) for name in BROKEN))
     replicas = {
-        name: arena.start(
+        name: testbed.start_replica(
             program=PROGRAM.format(module=module, target=target, asynchronous=LATER if is_async else ""),
             schedulerName=name,
             leaderElect=name == "renewal",  # there is one lease, and nobody is to wait for it
