@@ -16,7 +16,8 @@ from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.observability.pending import PendingCollector
 from cpg_scheduler.observability.plugins import PluginsCollector
 from cpg_scheduler.observability.requests import RequestMetrics
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.queueing.policy import RequeueBackoff
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 
 FILE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 HEADER = """\

@@ -33,6 +33,7 @@ from cpg_engine.verdicts import Finding
 from cpg_scheduler.binding.batch import BindBatch, BindDelayed, BindFailed, BindFailure, BindSucceeded
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.instructions import Requeue
 from cpg_scheduler.keys import UnitKey
@@ -43,7 +44,7 @@ from cpg_scheduler.preemption.jobs import Executor, PreemptionInstruction
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.preemption.results import PreemptionResult
 from cpg_scheduler.preemption.terminating import OVERDUE_SECONDS
-from cpg_scheduler.queueing.hints import ANYTHING, FailedAttempt
+from cpg_scheduler.queueing.hints import ANY_CHANGE, FailedAttempt, failed_attempt, signature_of
 from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
@@ -63,7 +64,7 @@ from cpg_scheduler.status.updates import (
     inadmissible_groups,
     inadmissible_updates,
 )
-from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, pending_pods, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, pending_pods, queue_key_of
 
 MAX_SECONDS_PER_TURN = 0.02
 """Seconds of passes after which the watches and the binds get their turn."""
@@ -153,7 +154,7 @@ class SchedulingLoop:
             return False
         now = self._clock()
         self._requeue(now)
-        root = self._requeuer.next(now)
+        root = self._requeuer.pop(now)
         if root is None:
             return self._report_shared() or self._resync()
         self._guard(root, self._schedule)
@@ -180,7 +181,7 @@ class SchedulingLoop:
             act(root)
         except Exception as error:  # noqa: BLE001 - whatever it is
             self._log.error("attempt failed", root=str(root.key), flavour=root.flavour, exc_info=error)
-            self._queue.fail(root, 1, self._clock(), FailedAttempt(hope=ANYTHING))
+            self._queue.add_unschedulable(root, 1, self._clock(), FailedAttempt(hint=ANY_CHANGE))
             self._metrics.held(REASON_SCHEDULER_ERROR)
             self._metrics.mistaken()
             self._perform(error_updates(pending_pods(self._cache, root), error))
@@ -210,7 +211,7 @@ class SchedulingLoop:
     def _on_bound(self, attempt: Attempt) -> None:
         """Report the groups whose minimum is bound now."""
         root, unit, binds = attempt.root, attempt.unit, attempt.decision.binds
-        self._queue.bound(root)
+        self._queue.finish_binding(root)
         top = unit.groups[0] if unit.groups else next(iter(unit.pods.values()))
         kind, created = "podgroup" if unit.groups else "pod", top.metadata.creation_timestamp
         self._metrics.placed(kind, len(binds), seconds=self._clock() - attempt.began, created=created)
@@ -228,26 +229,26 @@ class SchedulingLoop:
         self._perform(self._preemption.handle(BindsFailed(root, {uid: nodes[uid] for uid in failure.uids})))
         key = queue_key_of(self._cache, root)
         if key is None:
-            self._queue.bound(root)
+            self._queue.finish_binding(root)
         elif failure.is_outdated:
-            self._queue.put(key)
+            self._queue.activate(key)
         else:
-            self._queue.retry(key, len(failure.uids), self._clock())
+            self._queue.retry_after_backoff(key, len(failure.uids), self._clock())
         self._report_unbound(attempt, failure, while_binding=False)
 
     # 2. Requeue.
 
     def _requeue(self, now: float) -> None:
         """Let the changes of the cluster activate the units that they may help."""
-        self._perform(self._preemption.handle(self._requeuer.absorb(now)))
+        self._perform(self._preemption.handle(self._requeuer.take_events(now)))
 
     def _requeue_unit(self, requeue: Requeue) -> None:
         """Have a unit attempted at once or after a backoff, if it has pending pods."""
         key = queue_key_of(self._cache, requeue.unit)
         if key is not None and requeue.at_once:
-            self._queue.put(key)
+            self._queue.activate(key)
         elif key is not None:
-            self._queue.retry(key, 1, self._clock())
+            self._queue.retry_after_backoff(key, 1, self._clock())
 
     # 3 to 7. An attempt.
 
@@ -256,14 +257,14 @@ class SchedulingLoop:
         unit = build_unit(self._cache, root)
         if isinstance(unit, Inadmissible):
             self._hold(root, unit)
-        elif self._preemption.active(root) is not None or not self._queue.share(root, unit.signature):
+        elif self._preemption.active(root) is not None or not self._queue.join_equivalent(root, signature_of(unit)):
             self._attempt(root, unit)
             self._report_shared()
 
     def _hold(self, root: UnitKey, unit: Inadmissible) -> None:
         """Park a unit that cannot be attempted, and report why."""
         self._perform(self._preemption.handle(UnitInadmissible(root)))
-        self._queue.fail(root, len(unit.pods), self._clock(), FailedAttempt())
+        self._queue.add_unschedulable(root, len(unit.pods), self._clock(), FailedAttempt())
         text = inadmissible_text(unit.problem)
         self._metrics.held(text.reason)
         self._log.info("held", root=str(root.key), flavour=root.flavour, reason=text.reason, why=text.message)
@@ -304,12 +305,10 @@ class SchedulingLoop:
         """Tell the queue the result of an attempt."""
         root, unit = attempt.root, attempt.unit
         if not left:
-            self._queue.bind(root)
+            self._queue.start_binding(root)
             return
-        failure = _failure(unit, unit.failure(self._cache.snapshot, attempt.decision, left), result)
-        if unit.preempts:
-            self._requeuer.below = max(self._requeuer.below or unit.priority, unit.priority)
-        self._queue.fail(root, len(unit.pods), self._clock(), failure)
+        failure = failed_attempt(self._cache.snapshot, unit, attempt.decision, left)
+        self._requeuer.add_unschedulable(root, unit, _with_preemption(failure, unit, result), self._clock())
 
     def _updates(self, attempt: Attempt, left: Iterable[str], result: PreemptionResult) -> Iterable[StatusUpdate]:
         """Return the status updates of an attempt."""
@@ -374,7 +373,7 @@ class SchedulingLoop:
 
         One after each attempt, and the others when no unit is active: so reporting is never postponed for ever.
         """
-        found = self._queue.untold()
+        found = self._queue.next_unreported()
         if found is None:
             return False
         root, failure = found
@@ -390,7 +389,7 @@ class SchedulingLoop:
 
     def _resync(self) -> bool:
         """Bring the status of one tree without pending pods up to date; return whether there was one."""
-        root = self._requeuer.quiet()
+        root = self._requeuer.pop_settled()
         if root is None:
             return False
         self._guard(root, self._resync_tree)
@@ -437,15 +436,17 @@ class SchedulingLoop:
         self._perform(bind_updates(attempt.unit, explanation, failure, placed, while_binding=while_binding))
 
 
-def _failure(unit: SchedulableUnit, failure: FailedAttempt, result: PreemptionResult) -> FailedAttempt:
+def _with_preemption(failure: FailedAttempt, unit: SchedulableUnit, result: PreemptionResult) -> FailedAttempt:
     """Return a failure with what preemption does about it.
 
     A unit that waits for its victims is equivalent to no other, and any change may help it: room elsewhere as well as
     the end of its victims.
     """
     if result.is_waiting:
-        return replace(failure, hope=ANYTHING, signature=None, outlook=result.outlook, review=OVERDUE_SECONDS)
+        return replace(failure, hint=ANY_CHANGE, signature=None, outlook=result.outlook, retry_after=OVERDUE_SECONDS)
     if result.is_unproven:
-        return replace(failure, hope=ANYTHING, outlook=result.outlook)
-    hope = replace(failure.hope, below=unit.priority) if failure.hope is not None and unit.preempts else failure.hope
-    return replace(failure, hope=hope, outlook=result.outlook)
+        return replace(failure, hint=ANY_CHANGE, outlook=result.outlook)
+    hint = failure.hint
+    if hint is not None and unit.preempts:
+        hint = replace(hint, preempts_below=unit.priority)
+    return replace(failure, hint=hint, outlook=result.outlook)

@@ -1,4 +1,4 @@
-"""Root units, by name: what is attempted as one, and where it stands among the others."""
+"""The names of units, and their order in the scheduling queue."""
 
 from typing import NamedTuple
 
@@ -6,23 +6,15 @@ from cpg_api.scheduling.forest import GroupKey
 
 
 class UnitKey(NamedTuple):
-    """A root unit: a tree of groups of one flavour, or a single pod, of none."""
+    """A unit: a tree of groups of one flavour, by its root, or a single pod, of no flavour."""
 
     flavour: str
     key: GroupKey
 
 
 class QueueKey(NamedTuple):
-    """How a root compares with others by what it is; the smaller first."""
+    """The order of units by what they are: the most important first, then the oldest."""
 
     importance: int
     created: str
-    key: UnitKey
-
-
-class Rank(NamedTuple):
-    """Where a root stands among those that are active; the smaller first, by when it had its last turn before age."""
-
-    importance: int
-    turn: int
-    order: QueueKey
+    unit: UnitKey

@@ -13,7 +13,7 @@ from cpg_client.process import LeaderElectionSettings
 from cpg_client.settings import common_problems, override, parse_address, read_settings
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.weights import Weights
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
+from cpg_scheduler.queueing.policy import RequeueBackoff
 
 
 class Search(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

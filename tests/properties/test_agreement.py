@@ -27,10 +27,11 @@ from cpg_engine.testing.builders import (
 from cpg_operator.context import build_context
 from cpg_operator.testing.fixtures import STAMP, ViewFixture
 from cpg_operator.writes import TreeKey
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
+from cpg_scheduler.units import build_unit, queue_key_of
 
 LATER = "2026-01-01T00:00:00Z"
 SOURCES = (

@@ -307,7 +307,7 @@ def test_a_member_that_comes_while_its_gang_is_bound_is_placed_with_it() -> None
     stage = Stage(node("n1"), *gang("pg"))
     stage.cycles()
     stage.put(pod("late", group="pg", cpu=1))
-    stage.loop._requeuer.absorb(stage.now)
+    stage.loop._requeuer.take_events(stage.now)
     stage.perform()
     stage.settle()
     assert sorted(stage.bound()) == ["late", "pg-0", "pg-1"]
@@ -404,7 +404,7 @@ def test_who_was_to_be_told_and_is_gated_by_now_is_left_alone() -> None:
     """What was found for others is not about it any more."""
     stage = crowd(1)
     stage.put(pod("big9", cpu=9))
-    stage.loop._requeuer.absorb(stage.now)
+    stage.loop._requeuer.take_events(stage.now)
     root = stage.queue.pop(stage.now)
     assert root is not None
     stage.loop._schedule(root)

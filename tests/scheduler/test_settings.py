@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cpg_client.settings import SettingsError
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff
+from cpg_scheduler.queueing.policy import RequeueBackoff
 from cpg_scheduler.settings import Settings, load, merged
 
 

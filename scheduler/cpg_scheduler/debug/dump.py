@@ -133,7 +133,7 @@ class Dumper:
 
     def page(self, _: str) -> ProbeResponse:
         """Answer with a dump of this moment."""
-        found = dump(self._cache, self._options, self._queue.places(), self._clock(), taken=self._wall())
+        found = dump(self._cache, self._options, self._queue.positions(), self._clock(), taken=self._wall())
         return ProbeResponse(b"", content_type="application/json", chunks=encoded(found))
 
 
@@ -284,15 +284,15 @@ def _unbound(pod: Pod) -> Pod:
 
 
 def _queued_unit(position: QueuePosition, now: float) -> QueuedUnit:
-    flavour, key = position.order.key
+    flavour, key = position.queue_key.unit
     return QueuedUnit(
         flavour=flavour,
         kind=key.kind,
         namespace=key.namespace,
         name=key.name,
         queue=position.queue,
-        importance=position.order.importance,
-        created=position.order.created,
+        importance=position.queue_key.importance,
+        created=position.queue_key.created,
         attempts=position.attempts,
         seconds_left=None if position.until is None else max(position.until - now, 0.0),
     )

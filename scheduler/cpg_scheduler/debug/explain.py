@@ -19,21 +19,16 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.similar_names import similar_names
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.preemption.results import is_due
-from cpg_scheduler.queueing.scheduling_queue import (
-    ACTIVE,
-    BINDING,
-    PARKED,
-    POPPED,
-    WAITING,
-    QueuePosition,
-    SchedulingQueue,
-)
+from cpg_scheduler.queueing.hints import signature_of
+from cpg_scheduler.queueing.places import ACTIVE, BACKOFF, BINDING, POPPED, UNSCHEDULABLE
+from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
 from cpg_scheduler.status.messages import eviction_message, group_messages, pod_messages
 from cpg_scheduler.status.messages.units import inadmissible_text
-from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
 USAGE = (
     b"usage: /debug/explain/                              all pending units, in queue order\n"
@@ -91,20 +86,20 @@ class Explainer:
         """Yield an empty piece of the response after each unit, then the whole answer."""
         units: list[dict[str, object]] = []
         answer = {"waiting": len(self._queue), "counts": self._queue.counts(), "roots": units}
-        for position in self._queue.foremost(MAX_UNITS_LISTED):
+        for position in self._queue.first_positions(MAX_UNITS_LISTED):
             units.append(self._row(position, len(units) + 1))
             yield b""
         yield _encoded(answer)
 
     def _row(self, position: QueuePosition, number: int) -> dict[str, object]:
-        unit = position.order.key
+        unit = position.queue_key.unit
         return {
             "root": str(unit.key),
             "flavour": unit.flavour,
             "place": number,
             "queue": position.queue,
-            "priority": -position.order.importance,
-            "since": position.order.created,
+            "priority": -position.queue_key.importance,
+            "since": position.queue_key.created,
             "attempts": position.attempts,
             "nextAttempt": _next_attempt(position, self._clock()),
             "why": self._why(position),
@@ -112,14 +107,14 @@ class Explainer:
 
     def _why(self, position: QueuePosition) -> str:
         """Return why the last attempt failed; empty if there was none."""
-        unit = position.order.key
+        unit = position.queue_key.unit
         if position.failure is None or queue_key_of(self._cache, unit) is None:
             return ""
         attempt = build_unit(self._cache, unit)
         if isinstance(attempt, Inadmissible):
             return inadmissible_text(attempt.problem).message
         failure = position.failure
-        explanation = failure.explained_for(attempt.unit) if attempt.signature == failure.signature else None
+        explanation = failure.explained_for(attempt.unit) if signature_of(attempt) == failure.signature else None
         explanation = explanation or failure.explanation
         return next(iter(pod_messages(explanation).values())) if explanation is not None else ""
 
@@ -205,8 +200,8 @@ def _next_attempt(position: QueuePosition, now: float) -> str:
         ACTIVE: "when it is first in the queue",
         POPPED: "now",
         BINDING: "none: it is being bound",
-        WAITING: "now",
-        PARKED: "when an event may make it schedulable",
+        BACKOFF: "now",
+        UNSCHEDULABLE: "when an event may make it schedulable",
     }[position.queue]
 
 

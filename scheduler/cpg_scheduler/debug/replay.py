@@ -17,7 +17,8 @@ from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.machine import PreemptionMachine
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.queueing.policy import RequeueBackoff
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.units import queue_key_of
 
 
@@ -51,7 +52,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
 def _pending(cache: ClusterCache) -> list[UnitKey]:
     """Return the pending units in queue order."""
     keys = (queue_key_of(cache, unit) for unit in {cache.unit_of(pod) for pod in cache.pods.values()})
-    return [key.key for key in sorted(key for key in keys if key is not None)]
+    return [key.unit for key in sorted(key for key in keys if key is not None)]
 
 
 def _named(explainer: Explainer, cache: ClusterCache, name: str) -> list[UnitKey]:

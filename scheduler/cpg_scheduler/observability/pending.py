@@ -15,19 +15,12 @@ from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.metrics import age_of
-from cpg_scheduler.queueing.scheduling_queue import (
-    ACTIVE,
-    BINDING,
-    PARKED,
-    POPPED,
-    WAITING,
-    QueuePosition,
-    SchedulingQueue,
-)
+from cpg_scheduler.queueing.places import ACTIVE, BACKOFF, BINDING, POPPED, UNSCHEDULABLE
+from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
 from cpg_scheduler.units import is_incomplete, pending_pods
 
 GATED, INCOMPLETE = "gated", "incomplete"
-QUEUES = (ACTIVE, WAITING, PARKED, GATED, INCOMPLETE)
+QUEUES = (ACTIVE, BACKOFF, UNSCHEDULABLE, GATED, INCOMPLETE)
 NEW, HELD = "new", "held"
 OBJECTS_PER_SLICE = 200
 """Units and pods that are counted between two turns of the event loop."""
@@ -116,8 +109,8 @@ class PendingCollector(Collector):
         if self._is_good():
             return
         counts, size = _Counts(), 0
-        for position in self._queue.places():
-            unit = position.order.key
+        for position in self._queue.positions():
+            unit = position.queue_key.unit
             pods = pending_pods(self._cache, unit)
             counts.add(position, pods, incomplete=is_incomplete(self._cache, unit))
             size += 1 + len(pods)
@@ -146,7 +139,7 @@ class PendingCollector(Collector):
         for resource, age in self._ages().items():
             families["cpg_scheduler_watch_silence_seconds"].add_metric((resource,), age)
         yield from families.values()
-        yield _missed_hints(self._queue.surprises)
+        yield _missed_hints(self._queue.missed_hints)
 
     def describe(self) -> Iterator[Metric]:
         """Yield the families, without counting."""
@@ -164,7 +157,7 @@ def _creation_times(pods: Iterable[Pod]) -> Iterator[str]:
 
 def _type_of(position: QueuePosition) -> str:
     """Return the type of a unit as kube-scheduler names it; a tree is one podgroup."""
-    return "pod" if position.order.key.key.kind == POD else "podgroup"
+    return "pod" if position.queue_key.unit.key.kind == POD else "podgroup"
 
 
 def _reason_of(position: QueuePosition) -> str:

@@ -64,7 +64,7 @@ class PluginsCollector(Collector):
         """Yield the number of pods of each plugin."""
         family = _family()
         pods, known = Counter[str](), dict[int, frozenset[str]]()
-        for position in self._queue.places():
+        for position in self._queue.positions():
             if position.failure is None:
                 continue
             explanation = position.failure.explanation
@@ -80,7 +80,7 @@ class PluginsCollector(Collector):
         yield _family()
 
     def _count(self, position: QueuePosition, plugins: frozenset[str], pods: Counter[str]) -> None:
-        unit = position.order.key
+        unit = position.queue_key.unit
         if unit.key.kind == POD and plugins:
             pods.update(plugins)
             return

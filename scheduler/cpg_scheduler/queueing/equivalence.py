@@ -1,95 +1,100 @@
-"""Lots: roots that are alike wait together, so that one attempt answers for all of them."""
+"""Equivalence classes: units that the engine cannot tell apart share the result of one attempt."""
 
 import heapq
 from collections.abc import Callable, Hashable
 
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.hints import FailedAttempt
+from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES
 
-LED = "led"
-FEW = 64
-"""Roots that have left a lot stay in its line until there are this many more of them than of those who wait."""
+REPRESENTED = "represented"
+"""The state of a class whose first unit is active or being attempted, for all of them."""
 
 
 class EquivalenceClass:
-    """Roots that are alike; ``line`` holds those who wait in it, and what is left of those who did."""
+    """Units with one signature: those that wait, and their representative."""
 
     __slots__ = (
         "attempts",
+        "backoff_until",
         "failure",
-        "key",
-        "leader",
-        "line",
+        "heap",
         "members",
-        "not_before",
-        "place",
-        "review",
-        "since",
-        "untold",
-        "users",
+        "moves_seen",
+        "representative",
+        "retry_at",
+        "signature",
+        "state",
+        "unreported",
+        "waiting",
     )
 
-    def __init__(self, key: Hashable) -> None:
-        """Start with nobody waiting."""
-        self.key = key
+    def __init__(self, signature: Hashable) -> None:
+        """Start without units."""
+        self.signature = signature
         self.failure = FailedAttempt()
-        self.place = LED
-        self.leader: UnitKey | None = None
+        self.state = REPRESENTED
+        self.representative: UnitKey | None = None
         self.attempts = 0
-        self.not_before = 0.0
-        self.review = 0.0
-        self.since = 0
-        self.members: dict[UnitKey, QueueKey] = {}
-        self.line: list[QueueKey] = []
-        self.untold: dict[UnitKey, None] = {}
-        self.users = 0
+        self.backoff_until = 0.0
+        self.retry_at = 0.0
+        """When it is attempted although no hint has activated it."""
+        self.moves_seen = 0
+        """The number of move requests before the last failure: only later ones can help."""
+        self.waiting: dict[UnitKey, QueueKey] = {}
+        self.heap: list[QueueKey] = []
+        """The waiting units in order, and what is left of units that wait no more."""
+        self.unreported: dict[UnitKey, None] = {}
+        """The waiting units whose status does not say why the class has failed."""
+        self.members = 0
+        """Units that refer to this class; one that is active or being attempted may."""
 
-    def join(self, order: QueueKey) -> None:
-        """Let a root wait here."""
-        self.members[order.key] = order
-        heapq.heappush(self.line, order)
-        if len(self.line) > 2 * len(self.members) + FEW:
-            self.line = sorted(self.members.values())
+    def add(self, queue_key: QueueKey) -> None:
+        """Let a unit wait here."""
+        self.waiting[queue_key.unit] = queue_key
+        heapq.heappush(self.heap, queue_key)
+        if len(self.heap) > 2 * len(self.waiting) + MAX_STALE_ENTRIES:
+            self.heap = sorted(self.waiting.values())
 
-    def leave(self, key: UnitKey) -> None:
-        """Let a root go."""
-        self.members.pop(key, None)
-        self.untold.pop(key, None)
+    def remove(self, unit: UnitKey) -> None:
+        """Remove a unit, if it waits here."""
+        self.waiting.pop(unit, None)
+        self.unreported.pop(unit, None)
 
-    def first(self) -> QueueKey | None:
-        """Take out the first who waits."""
-        while self.line:
-            order = heapq.heappop(self.line)
-            if self.members.get(order.key) == order:
-                self.leave(order.key)
-                return order
+    def pop_first(self) -> QueueKey | None:
+        """Remove and return the first of the waiting units."""
+        while self.heap:
+            queue_key = heapq.heappop(self.heap)
+            if self.waiting.get(queue_key.unit) == queue_key:
+                self.remove(queue_key.unit)
+                return queue_key
         return None
 
 
-class Alarms:
-    """Times at which lots are to be looked at, the first first; an alarm that no longer holds for its lot is none."""
+class ClassTimers:
+    """Times at which classes are due, the earliest first; a timer counts only as long as it is valid for its class."""
 
-    def __init__(self, holds: Callable[[EquivalenceClass, float], bool]) -> None:
-        """Start with none; ``holds`` tells of a lot whether its alarm at a time is still meant."""
-        self._holds = holds
+    def __init__(self, is_valid: Callable[[EquivalenceClass, float], bool]) -> None:
+        """Start without timers."""
+        self._is_valid = is_valid
         self._heap: list[tuple[float, int, EquivalenceClass]] = []
         self._pushes = 0
 
-    def put(self, time: float, lot: EquivalenceClass) -> None:
-        """Have a lot looked at at a time; of the same time, who came first is first."""
+    def put(self, time: float, peers: EquivalenceClass) -> None:
+        """Add a timer; of several for the same time, the first added is due first."""
         self._pushes += 1
-        heapq.heappush(self._heap, (time, self._pushes, lot))
+        heapq.heappush(self._heap, (time, self._pushes, peers))
 
-    def next(self) -> float | None:
-        """Return the time of the first; those that were left behind are dropped on the way."""
+    def next_time(self) -> float | None:
+        """Return the time of the first valid timer, and drop the invalid ones before it."""
         while self._heap:
-            time, _, lot = self._heap[0]
-            if lot.users and self._holds(lot, time):
+            time, _, peers = self._heap[0]
+            if peers.members and self._is_valid(peers, time):
                 return time
             heapq.heappop(self._heap)
         return None
 
-    def due(self, now: float) -> EquivalenceClass | None:
-        """Take out the first whose time has come."""
-        time = self.next()
+    def pop_due(self, now: float) -> EquivalenceClass | None:
+        """Remove the first valid timer if its time has come, and return its class."""
+        time = self.next_time()
         return heapq.heappop(self._heap)[2] if time is not None and time <= now else None

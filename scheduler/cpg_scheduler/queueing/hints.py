@@ -1,82 +1,82 @@
-"""What there is to know of an attempt that failed: who else would fail the same way, and what could help.
+"""What a failed attempt says about retries: which units would fail the same way, and which changes could help.
 
-Both save attempts, never answers. A shortcut here may let an attempt be made in vain; it must never keep one from
-being made that could succeed. The two rules:
+Both save attempts and never change results. An approximation here may cause a useless attempt; it must never prevent
+one that would succeed. The two rules:
 
-1. **Alike roots fare alike.** The engine's decision depends on the ledger and on what the *likeness* of a unit holds:
-   the shape of the tree, its minimums and labels, the classes of its pods in order, priority and preemption policy.
-   While nothing has happened that could help the one, none of the others is attempted.
-2. **Room helps where it appears.** Suppose that a unit whose pods look only at the node itself (no affinity to pods,
-   spreading, ports, volumes) was proven not to fit. Then it can fit only after some node has changed for the better,
-   and only if that node has room for at least one of its waiting pods now: a place that uses none of the changed nodes
-   would have been there before, because on all the others there is less room than there was, if anything. Where others
-   could be evicted for it, their room counts as free on both sides of the argument.
+1. **Equivalent units fare alike.** The engine's decision depends on the ledger and on the *signature* of a unit: the
+   shape of the tree, its minimums and topology constraints, the classes of its pods in order, priority and preemption
+   policy. As long as no change could help one of them, none of the others is attempted.
+2. **Room helps where it appears.** Take a unit whose pods depend on the node alone (no pod affinity, spreading, ports,
+   volumes) and that was proven not to fit. It can fit only after some node has changed for the better, and only if
+   that node has room for at least one of its pending pods now. A placement that uses none of the changed nodes would
+   have existed before, because on all other nodes there is less room than there was, if anything. Where pods could be
+   evicted for it, their room counts as free on both sides of the argument.
 
-Units that the second rule does not cover hope for *anything*: whatever changes on any node may help them.
+Units that the second rule does not cover may be helped by *any change* on any node.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.decisions import Decision
 from cpg_engine.gangs.placement import depends_on_other_pods
 from cpg_engine.gangs.unit import Unit, UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Explanation, Finding, GroupReport
 from cpg_scheduler.outlook import PreemptionOutlook
+from cpg_scheduler.queueing.policy import MAX_SECONDS_UNSCHEDULABLE
+from cpg_scheduler.units import SchedulableUnit
 
 UNPROVEN = frozenset({Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET})
-"""Findings after which any change at all may lead the search to another end."""
+"""Findings after which the search may end differently after any change at all."""
 
 
 class RequeueHint(Struct, frozen=True):
-    """What could help a root: room for a pod of one of the classes, news of a node of its own, or anything.
+    """What could help a unit: room for a pod of one of the classes, a change of a node of its members, or any change.
 
-    Who is less important than ``below`` could be evicted for it.
+    Pods of units below the priority ``preempts_below`` could be evicted for it.
     """
 
     classes: tuple[PodClass, ...] = ()
-    homes: frozenset[str] = frozenset()
-    anything: bool = False
-    below: int | None = None
+    member_nodes: frozenset[str] = frozenset()
+    any_change: bool = False
+    preempts_below: int | None = None
 
 
-ANYTHING = RequeueHint(anything=True)
-REVIEW = 300.0
-"""Seconds after which who has been helped by nothing is attempted all the same; as kube-scheduler has it."""
+ANY_CHANGE = RequeueHint(any_change=True)
 
 
 class FailedAttempt(Struct, frozen=True):
-    """A failed attempt; ``hope`` is None where nothing but a change of the root itself can help.
+    """A failed attempt; without a hint, only a change of the unit itself can help.
 
-    ``likeness`` is None for a root that is like no other. The unit and its explanation are kept for those that share
-    the failure; of one that could not even be tried there are none.
+    The signature is None for a unit that is equivalent to no other. The unit and its explanation are kept for
+    equivalent units; an inadmissible unit has none.
     """
 
-    hope: RequeueHint | None = None
+    hint: RequeueHint | None = None
     signature: Hashable | None = None
     unit: Unit | None = None
     explanation: Explanation | None = None
     outlook: PreemptionOutlook | None = None
     """What preemption does about it."""
-    review: float = REVIEW
-    """Seconds after which to try again, whatever happens or does not."""
+    retry_after: float = MAX_SECONDS_UNSCHEDULABLE
+    """Seconds after which the unit is attempted even if no hint activates it."""
 
     @property
-    def gist(self) -> Hashable:
-        """Return what is worth telling anew when it changes: the causes, and not how many nodes have them."""
+    def cause(self) -> Hashable:
+        """Return what has to be reported again when it changes: the reasons, without the numbers of nodes."""
         if self.explanation is None:
             return None
-        reports = tuple(_gist(report) for report in self.explanation.reports)
+        reports = tuple(_cause(report) for report in self.explanation.reports)
         return self.explanation.finding, reports, self.outlook and self.outlook.cause
 
     def explained_for(self, unit: Unit) -> Explanation | None:
-        """Return the explanation for a unit that is alike: the same, by its own names."""
+        """Return the explanation for an equivalent unit, with the names of its groups."""
         if self.unit is None or self.explanation is None:
             return None
         names = {ours.key: theirs.key for ours, theirs in zip(self.unit.nodes, unit.nodes, strict=True)}
@@ -88,35 +88,49 @@ class FailedAttempt(Struct, frozen=True):
         )
 
 
-def signature_of(unit: Unit, pods: Iterable[Pod]) -> Hashable | None:
-    """Return what a unit has in common with all those that fare as it does, or None where it is like no other.
+def failed_attempt(
+    snapshot: Snapshot, unit: SchedulableUnit, decision: Decision, unplaced: Collection[str]
+) -> FailedAttempt:
+    """Return what is remembered of a decision that leaves these pods, by UID, without a node."""
+    finding = decision.explanation.finding
+    return FailedAttempt(
+        hint=hint_for(snapshot, unit.unit, finding, unplaced),
+        signature=None if finding is Finding.PLACED else signature_of(unit),
+        unit=unit.unit,
+        explanation=decision.explanation,
+    )
 
-    Members that have a node, or that nobody could schedule, make a tree one of a kind.
+
+def signature_of(unit: SchedulableUnit) -> Hashable | None:
+    """Return what a unit has in common with all equivalent ones, or None if it is equivalent to no other.
+
+    A tree with members that have a node, or that are invalid, is equivalent to no other.
     """
-    if any(node.scheduled or node.invalid for node in unit.nodes):
+    nodes = unit.unit.nodes
+    if any(node.scheduled or node.invalid for node in nodes):
         return None
-    asked = frozenset((pod.spec.priority or 0, pod.spec.preemption_policy) for pod in pods)
-    return asked, tuple(_shape(node) for node in unit.nodes)
+    policies = frozenset((pod.spec.priority or 0, pod.spec.preemption_policy) for pod in unit.pods.values())
+    return policies, tuple(_shape(node) for node in nodes), unit.preempts
 
 
-def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, left: Collection[str]) -> RequeueHint | None:
-    """Return what could help a unit of which these pods, by UID, found no place.
+def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, unplaced: Collection[str]) -> RequeueHint | None:
+    """Return what could help a unit of which these pods, by UID, were not placed.
 
-    Those beyond the minimum are placed greedily, so of several kinds it is not proven that there is no place, nor in
-    the cycle that has just placed others.
+    Pods beyond the minimum are placed greedily. So it is not proven that there is no room for them where they are of
+    several classes, or where others of the unit were placed in the same decision.
     """
     if finding is Finding.INADMISSIBLE:
         return None
     if finding in UNPROVEN:
-        return ANYTHING
+        return ANY_CHANGE
     members = [member for node in unit.nodes for member in node.pending]
-    kinds = {member.pod_class.index: member.pod_class for member in members if member.uid in left}
-    if finding is Finding.PLACED and (len(kinds) > 1 or len(left) < len(members)):
-        return ANYTHING
-    if any(kind.volumes is not None or depends_on_other_pods(snapshot, kind) for kind in kinds.values()):
-        return ANYTHING
-    homes = frozenset(home for node in unit.nodes for home in node.member_nodes)
-    return RequeueHint(classes=tuple(kinds.values()), homes=homes)
+    classes = {member.pod_class.index: member.pod_class for member in members if member.uid in unplaced}
+    if finding is Finding.PLACED and (len(classes) > 1 or len(unplaced) < len(members)):
+        return ANY_CHANGE
+    if any(found.volumes is not None or depends_on_other_pods(snapshot, found) for found in classes.values()):
+        return ANY_CHANGE
+    member_nodes = frozenset(name for node in unit.nodes for name in node.member_nodes)
+    return RequeueHint(classes=tuple(classes.values()), member_nodes=member_nodes)
 
 
 def _shape(node: UnitNode) -> tuple[Hashable, ...]:
@@ -124,12 +138,12 @@ def _shape(node: UnitNode) -> tuple[Hashable, ...]:
 
 
 def _runs(node: UnitNode) -> Iterator[tuple[int, int]]:
-    """Yield the classes of the pods that wait, in order, with how many of each follow each other."""
+    """Yield the classes of the pending pods, in order, each with the number of pods in a row that have it."""
     for index, run in groupby(member.pod_class.index for member in node.pending):
         yield index, len(tuple(run))
 
 
-def _gist(report: GroupReport) -> Hashable:
+def _cause(report: GroupReport) -> Hashable:
     closest = report.candidates[0].reasons if report.candidates else ()
     return report.status, frozenset(reason.text for reason in (*report.reasons, *closest)), len(report.blockers)
 

@@ -1,9 +1,9 @@
-"""From news to the queue: whose own affairs have changed, and whom the rest may help.
+"""The requeuer: lets the changes of the cluster activate units.
 
-1. Room that has appeared is told first, so that who comes now finds the lots of its like as they should be.
-2. Roots that were touched become active, or are forgotten where no pod of ours waits in them any more.
-3. Hope is looked at again when it is a root's turn, since others may have taken the room.
-4. Where pods have come to be known by more labels, roots that were alike may be so no longer.
+1. Nodes with more room come first, so that units that have just arrived find equivalent ones in the right place.
+2. Units of which something has changed become active, or are removed where they have no pending pods any more.
+3. When the turn of a requeued unit comes, its hint is checked again, since others may have taken the room.
+4. When a selector has asked for a new label, units that were equivalent may differ: their classes are dissolved.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,89 +13,98 @@ from itertools import takewhile
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.cache.events import ClusterEvents
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.queueing.equivalence import FEW
-from cpg_scheduler.queueing.hint_index import fulfilled
-from cpg_scheduler.queueing.hints import RequeueHint
+from cpg_scheduler.queueing.hint_index import may_help
+from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
+from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
-from cpg_scheduler.units import queue_key_of
+from cpg_scheduler.units import SchedulableUnit, queue_key_of
 
 
 class Requeuer:
-    """Brings the news of a state into a queue."""
+    """Brings the changes of a cluster cache into a scheduling queue."""
 
-    def __init__(self, state: ClusterCache, pending: SchedulingQueue) -> None:
-        """Start with no news taken."""
-        self._state = state
-        self._pending = pending
-        self._asked_labels = state.snapshot.ledger.asked_labels
-        self.below: int | None = None
-        """The most important of those who have failed and might evict others."""
-        self._quiet: dict[UnitKey, None] = {}
-        self._eased: dict[str, int] = {}
-        """With which stir of the queue a node was last told to be better, the latest last."""
-        self._forgotten = 0
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue) -> None:
+        """Start with no events taken."""
+        self._cache = cache
+        self._queue = queue
+        self._asked_labels = cache.snapshot.ledger.asked_labels
+        self._highest_preemptor: int | None = None
+        """The highest priority of a unit that has failed and may preempt."""
+        self._settled: dict[UnitKey, None] = {}
+        self._freed_nodes: dict[str, int] = {}
+        """The nodes with more room, each with the number of the last move request for it, the latest last."""
+        self._forgotten_moves = 0
+        """The number of the last move request for a node that is not remembered any more."""
 
-    def absorb(self, now: float) -> ClusterEvents:
-        """Take all news there are, and return them."""
-        state, pending = self._state, self._pending
-        news = state.take_events()
-        if news.freed_nodes:
-            # Some may pass the room that is kept for others or evict them, so for hopes it counts as free.
-            with self._cleared(news.freed_nodes, self.below):
-                pending.stir(now, lambda hopes: hopes.helped(state.snapshot, news.freed_nodes))
-            self._remember(news.freed_nodes)
-        elif news.any_change:
-            pending.stir(now)
-        anchored = {state.current_unit(root) for root in news.changed_units}
-        for root in news.changed_units - anchored:
-            pending.drop(root)
-        for root in anchored:
-            self._look_at(root)
-        # They only become more, in a set of their own each time: to compare what is in them would cost each cycle.
-        if state.snapshot.ledger.asked_labels is not self._asked_labels:
-            self._asked_labels = state.snapshot.ledger.asked_labels
-            pending.scatter()
-        return news
+    def take_events(self, now: float) -> ClusterEvents:
+        """Take all cluster events, let them activate units, and return them."""
+        cache, queue = self._cache, self._queue
+        events = cache.take_events()
+        if events.freed_nodes:
+            # A unit may ignore reservations, or evict pods, so for hints their room counts as free.
+            with self._cleared(events.freed_nodes, self._highest_preemptor):
+                queue.move_to_active_or_backoff(now, lambda hints: hints.helped_by(cache.snapshot, events.freed_nodes))
+            self._remember(events.freed_nodes)
+        elif events.any_change:
+            queue.move_to_active_or_backoff(now)
+        current = {cache.current_unit(unit) for unit in events.changed_units}
+        for unit in events.changed_units - current:
+            queue.remove(unit)
+        for unit in current:
+            self._requeue(unit)
+        # The ledger makes a new set for each label that is added, so the comparison is by identity.
+        if cache.snapshot.ledger.asked_labels is not self._asked_labels:
+            self._asked_labels = cache.snapshot.ledger.asked_labels
+            queue.dissolve_classes()
+        return events
 
-    def next(self, now: float) -> UnitKey | None:
-        """Return the next root to attempt, or None where nobody may be attempted yet."""
-        return self._pending.pop(now, self._fulfilled)
+    def pop(self, now: float) -> UnitKey | None:
+        """Return the next unit to attempt, or None where there is none yet."""
+        return self._queue.pop(now, self._may_help)
 
-    def quiet(self) -> UnitKey | None:
-        """Return a tree of which something has changed, and in which nobody waits: each once for each change."""
-        root = next(iter(self._quiet), None)
-        if root is not None:
-            del self._quiet[root]
-        return root
+    def pop_settled(self) -> UnitKey | None:
+        """Return a tree without pending pods of which something has changed; each once for each change."""
+        unit = next(iter(self._settled), None)
+        if unit is not None:
+            del self._settled[unit]
+        return unit
 
-    def _remember(self, eased: Iterable[str]) -> None:
-        """Remember that nodes were told to be better, but not for ever of those that are gone."""
-        for node in eased:
-            self._eased.pop(node, None)
-            self._eased[node] = self._pending.stirs
-        row_of = self._state.snapshot.ledger.cluster.row_of
-        if len(self._eased) > 2 * len(row_of) + FEW:
-            self._forgotten = max(told for node, told in self._eased.items() if node not in row_of)
-            self._eased = {node: told for node, told in self._eased.items() if node in row_of}
+    def add_unschedulable(self, key: UnitKey, unit: SchedulableUnit, failure: FailedAttempt, now: float) -> None:
+        """Let a unit wait whose attempt has failed."""
+        if unit.preempts:
+            self._highest_preemptor = max(self._highest_preemptor or unit.priority, unit.priority)
+        self._queue.add_unschedulable(key, len(unit.pods), now, failure)
 
-    def _fulfilled(self, hope: RequeueHint, since: int) -> bool:
-        if since < self._forgotten:
+    def _remember(self, freed_nodes: Iterable[str]) -> None:
+        """Remember that nodes have more room; of removed nodes not for ever."""
+        for node in freed_nodes:
+            self._freed_nodes.pop(node, None)
+            self._freed_nodes[node] = self._queue.move_requests
+        row_of = self._cache.snapshot.ledger.cluster.row_of
+        if len(self._freed_nodes) > 2 * len(row_of) + MAX_STALE_ENTRIES:
+            self._forgotten_moves = max(move for node, move in self._freed_nodes.items() if node not in row_of)
+            self._freed_nodes = {node: move for node, move in self._freed_nodes.items() if node in row_of}
+
+    def _may_help(self, hint: RequeueHint, since: int) -> bool:
+        """Return whether the nodes of the move requests after ``since`` still may help a unit."""
+        if since < self._forgotten_moves:
             return True
-        news = takewhile(lambda told: told[1] > since, reversed(self._eased.items()))
-        nodes = [node for node, _ in news]
-        with self._cleared(nodes, hope.below):
-            return fulfilled(self._state.snapshot, hope, nodes)
+        later = takewhile(lambda item: item[1] > since, reversed(self._freed_nodes.items()))
+        nodes = [node for node, _ in later]
+        with self._cleared(nodes, hint.preempts_below):
+            return may_help(self._cache.snapshot, hint, nodes)
 
     def _cleared(self, nodes: Collection[str], below: int | None) -> AbstractContextManager[None]:
-        """Look at these nodes as if no room were kept there, and nobody were less important than that."""
-        lesser = self._state.victims.uids_on(nodes, below) if below is not None else ()
-        return self._state.reservations.ignored(nodes, lesser)
+        """Ignore the reservations on these nodes, and the pods of units below a priority, for a block."""
+        victims = self._cache.victims.uids_on(nodes, below) if below is not None else ()
+        return self._cache.reservations.ignored(nodes, victims)
 
-    def _look_at(self, root: UnitKey) -> None:
-        order = queue_key_of(self._state, root)
-        if order is not None:
-            self._pending.put(order)
+    def _requeue(self, unit: UnitKey) -> None:
+        """Activate a unit that has changed, if it has pending pods."""
+        queue_key = queue_key_of(self._cache, unit)
+        if queue_key is not None:
+            self._queue.activate(queue_key)
             return
-        self._pending.drop(root)
-        if root.flavour != SINGLE_POD:
-            self._quiet[root] = None
+        self._queue.remove(unit)
+        if unit.flavour != SINGLE_POD:
+            self._settled[unit] = None

@@ -18,9 +18,10 @@ from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_S
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.cache.conditions import is_disrupted
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.conditions import condition_of
-from cpg_scheduler.units import Inadmissible, SchedulableUnit, build_unit, members_of, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, members_of, queue_key_of
 
 OURS = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
 

@@ -13,6 +13,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.batch import BindFailure
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.outlook import PreemptionOutlook
 from cpg_scheduler.status.messages import (
@@ -26,7 +27,7 @@ from cpg_scheduler.status.messages import (
 )
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
-from cpg_scheduler.units import Inadmissible, SchedulableUnit
+from cpg_scheduler.units import SchedulableUnit
 
 
 class PodStatusUpdate(Struct, frozen=True):

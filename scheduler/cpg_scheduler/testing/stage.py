@@ -58,7 +58,8 @@ from cpg_scheduler.preemption.jobs import (
 )
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.preemption.victim_condition import victim_message
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.queueing.policy import RequeueBackoff
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate

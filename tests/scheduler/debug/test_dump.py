@@ -20,15 +20,16 @@ from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.debug.dump import FORMAT, UnreadableDumpError, dump, encoded, load
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
+from cpg_scheduler.units import build_unit, queue_key_of
 
 OPTIONS = SearchOptions(detail=True)
 
 
 def written(stage: Stage) -> bytes:
     """Return the dump of a stage."""
-    return b"".join(encoded(dump(stage.cache, OPTIONS, stage.queue.places(), stage.now)))
+    return b"".join(encoded(dump(stage.cache, OPTIONS, stage.queue.positions(), stage.now)))
 
 
 def answers(state: ClusterCache) -> dict[str, object]:

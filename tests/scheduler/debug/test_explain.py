@@ -78,11 +78,11 @@ def test_all_who_wait_are_listed_with_their_reasons(stage: Stage) -> None:
     """In the order of the queue, with what comes next."""
     assert [one["nextAttempt"] for one in ask(stage, "")["roots"]] == []
     stage.put(pod("late", cpu=9))
-    stage.loop._requeuer.absorb(0.0)
+    stage.loop._requeuer.take_events(0.0)
     assert {one["nextAttempt"] for one in ask(stage, "")["roots"]} == {"when it is first in the queue"}
     stage.cycles()
     stage.put(node("n2", cpu=9, labels={"new": "yes"}))
-    stage.loop._requeuer.absorb(0.5)
+    stage.loop._requeuer.take_events(0.5)
     told = ask(stage, "")
     why = "0/1 nodes are available: 1 Insufficient cpu"
     held = "waiting for PodGroup default/nobody, which does not exist"

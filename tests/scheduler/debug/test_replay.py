@@ -29,7 +29,7 @@ def stage() -> Stage:
 def dumped(stage: Stage, folder: Path) -> str:
     """Write the dump of a stage; return where it is."""
     path = folder / "dump.json"
-    found = dump(stage.cache, OPTIONS, stage.queue.places(), taken=DELETED.timestamp() + stage.now)
+    found = dump(stage.cache, OPTIONS, stage.queue.positions(), taken=DELETED.timestamp() + stage.now)
     path.write_bytes(b"".join(encoded(found)))
     return str(path)
 

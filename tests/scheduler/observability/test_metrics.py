@@ -6,7 +6,8 @@ from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.observability.metrics import Metrics
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.queueing.policy import RequeueBackoff
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.testing.stage import Stage
 
 
@@ -79,8 +80,8 @@ def test_what_comes_into_a_queue_is_counted() -> None:
     assert {
         'scheduler_queue_incoming_entities_total{event="change",queue="active",type="pod"} 1.0',
         'scheduler_queue_incoming_entities_total{event="failure",queue="unschedulable",type="pod"} 1.0',
-        'scheduler_queue_incoming_entities_total{event="hope",queue="backoff",type="pod"} 1.0',
-        'scheduler_queue_incoming_pods_total{event="hope",queue="backoff"} 1.0',
+        'scheduler_queue_incoming_entities_total{event="hint",queue="backoff",type="pod"} 1.0',
+        'scheduler_queue_incoming_pods_total{event="hint",queue="backoff"} 1.0',
     } < lines(stage.metrics)
 
 
@@ -88,8 +89,8 @@ def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
     """As many as wait at its root."""
     metrics = Metrics("mine", lambda: 0.0, pending_pods_of=lambda root: len(root.key.name))
     pending = SchedulingQueue(RequeueBackoff(), metrics.count_incoming)
-    pending.put(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
-    pending.put(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))
+    pending.activate(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
+    pending.activate(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))
     assert {
         'scheduler_queue_incoming_entities_total{event="change",queue="active",type="podgroup"} 1.0',
         'scheduler_queue_incoming_pods_total{event="change",queue="active"} 5.0',

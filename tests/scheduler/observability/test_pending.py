@@ -25,7 +25,7 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9), gated)
     stage.cycles()
     stage.put(pod("new", cpu=1))
-    stage.loop._requeuer.absorb(0.0)
+    stage.loop._requeuer.take_events(0.0)
     assert lines(stage) == {
         'scheduler_pending_pods{queue="active"} 1.0',
         'scheduler_pending_pods{queue="backoff"} 0.0',
@@ -73,7 +73,7 @@ def test_who_waits_is_as_old_as_its_pods_and_never_if_it_is_gated() -> None:
 def test_a_crowd_is_counted_a_little_at_a_time() -> None:
     """So that others have their turn in between, and whoever may be bound or gone meanwhile does no harm."""
     stage = Stage(*(pod(f"p{number}") for number in range(1000)))
-    stage.loop._requeuer.absorb(0.0)
+    stage.loop._requeuer.take_events(0.0)
     census = PendingCollector(stage.cache, stage.queue, wall=lambda: 0.0, ages=dict)
     counting = census.count_in_slices()
     assert next(counting) == b""
@@ -95,7 +95,7 @@ def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
     assert active() == 0
     for later, expected in ((4.0, 0), (6.0, 3), (-60.0, 4)):
         stage.put(pod(f"p{later}"))
-        stage.loop._requeuer.absorb(0.0)
+        stage.loop._requeuer.take_events(0.0)
         now[0] += later
         assert active() == expected
 

@@ -25,7 +25,7 @@ def test_pods_count_for_every_plugin_that_turned_them_down() -> None:
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9))
     stage.cycles()
     stage.put(pod("new", cpu=1))
-    stage.loop._requeuer.absorb(0.0)
+    stage.loop._requeuer.take_events(0.0)
     assert counted(stage) == {"NodeResourcesFit": 3.0, "NodeUnschedulable": 3.0}
 
 

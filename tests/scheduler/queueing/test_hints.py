@@ -1,4 +1,4 @@
-"""Who fails alike, and what could help."""
+"""Which units are equivalent, and which changes may help a unit that has failed."""
 
 from typing import Any
 
@@ -14,8 +14,15 @@ from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import NAMESPACE, composite, metadata, node, pod, pod_group
 from cpg_engine.verdicts import Finding, Remedy
-from cpg_scheduler.queueing.hint_index import fulfilled
-from cpg_scheduler.queueing.hints import ANYTHING, FailedAttempt, RequeueHint, hint_for
+from cpg_scheduler.queueing.hint_index import may_help
+from cpg_scheduler.queueing.hints import (
+    ANY_CHANGE,
+    FailedAttempt,
+    RequeueHint,
+    failed_attempt,
+    hint_for,
+    signature_of,
+)
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit
 
@@ -23,116 +30,149 @@ TERM = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_l
 NEAR = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(TERM,)))
 
 
-def ready(stage: Stage, name: str) -> SchedulableUnit:
-    """Return the attempt at the root of a pod."""
+def built(stage: Stage, name: str) -> SchedulableUnit:
+    """Return the unit of a pod."""
     found = build_unit(stage.cache, stage.cache.unit_of(stage.pod(name)))
     assert isinstance(found, SchedulableUnit)
     return found
 
 
 def gang(name: str, *, cpu: int = 1, size: int = 2, **spec: Any) -> list[Any]:
-    """Return a group of two or more and its pods."""
+    """Return a group with a minimum of two, and its pods."""
     return [pod_group(name, gang=2), *(pod(f"{name}-{number}", group=name, cpu=cpu, **spec) for number in range(size))]
 
 
-def hope(stage: Stage, name: str) -> RequeueHint | None:
-    """Return what the root of a pod hopes for after an attempt now."""
-    attempt = ready(stage, name)
-    decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions())
-    left = attempt.pods.keys() - {bind.uid for bind in decision.binds}
-    return hint_for(stage.cache.snapshot, attempt.unit, decision.explanation.finding, left)
+def decided(stage: Stage, unit: SchedulableUnit, *, detail: bool = False) -> Decision:
+    """Return the decision about a unit now."""
+    return decide(stage.cache.snapshot, unit.unit, SearchOptions(detail=detail))
 
 
-def test_gangs_made_from_one_template_are_alike() -> None:
-    """Their names are their own, and so is when they came."""
+def hint(stage: Stage, name: str) -> RequeueHint | None:
+    """Return the hint of the unit of a pod after an attempt now."""
+    unit = built(stage, name)
+    decision = decided(stage, unit)
+    unplaced = unit.pods.keys() - {bind.uid for bind in decision.binds}
+    return hint_for(stage.cache.snapshot, unit.unit, decision.explanation.finding, unplaced)
+
+
+def failed(stage: Stage, name: str) -> FailedAttempt:
+    """Return a failed attempt at the unit of a pod now."""
+    unit = built(stage, name)
+    return failed_attempt(stage.cache.snapshot, unit, decided(stage, unit, detail=True), unit.pods)
+
+
+# Signatures.
+
+
+def test_gangs_of_one_shape_are_equivalent() -> None:
+    """Names and ages make no difference."""
     stage = Stage(*gang("a"), *gang("b"))
-    assert ready(stage, "a-0").signature == ready(stage, "b-0").signature is not None
+    assert signature_of(built(stage, "a-0")) == signature_of(built(stage, "b-0")) is not None
 
 
 @pytest.mark.parametrize(
     "other",
     [gang("b", cpu=2), gang("b", size=3), gang("b", preemption_policy="Never"), [pod("b-0", cpu=1)]],
-    ids=["demand", "size", "policy", "alone"],
+    ids=["requests", "size", "policy", "single pod"],
 )
-def test_roots_that_differ_are_not_alike(other: list[Any]) -> None:
-    """Whatever the engine may look at makes a difference."""
+def test_units_that_the_engine_can_tell_apart_are_not_equivalent(other: list[Any]) -> None:
+    """By requests, size, preemption policy or kind."""
     stage = Stage(*gang("a"), *other)
-    assert ready(stage, "a-0").signature != ready(stage, "b-0").signature
+    assert signature_of(built(stage, "a-0")) != signature_of(built(stage, "b-0"))
 
 
-def test_pods_of_different_priority_are_not_alike() -> None:
-    """The one might evict what the other must not touch."""
+def test_pods_of_different_priority_are_not_equivalent() -> None:
+    """One of them might preempt pods that the other may not."""
     stage = Stage(pod("a", cpu=1), pod("b", cpu=1, priority=5), pod("c", cpu=1))
-    assert ready(stage, "a").signature != ready(stage, "b").signature
-    assert ready(stage, "a").signature == ready(stage, "c").signature
+    assert signature_of(built(stage, "a")) != signature_of(built(stage, "b"))
+    assert signature_of(built(stage, "a")) == signature_of(built(stage, "c"))
 
 
-def test_the_shape_of_a_tree_counts() -> None:
-    """Which group stands below which, and what it requires."""
+def test_trees_of_different_constraints_are_not_equivalent() -> None:
+    """The topology constraint of a group is part of the shape."""
     leaves = [pod_group("x", gang=1, parent="root"), pod_group("y", gang=1, parent="root")]
     pods = [pod("x-0", group="x"), pod("y-0", group="y")]
     plain = Stage(composite("root", gang=2), *leaves, *pods)
     racked = Stage(composite("root", gang=2, key="rack"), *leaves, *pods)
-    assert ready(plain, "x-0").signature != ready(racked, "x-0").signature
+    assert signature_of(built(plain, "x-0")) != signature_of(built(racked, "x-0"))
 
 
-def test_a_tree_with_running_members_is_like_no_other() -> None:
-    """Where they run matters; and a pod that makes no sense matters, too."""
+def test_a_tree_with_running_or_invalid_members_is_equivalent_to_no_other() -> None:
+    """The engine's decision depends on where the members run, and on what is wrong with them."""
     stage = Stage(node("n1"), *gang("a"), pod("a-9", group="a", node_name="n1"), pod("bad", cpu="much"))
-    assert ready(stage, "a-0").signature is None
-    assert ready(stage, "bad").signature is None
+    assert signature_of(built(stage, "a-0")) is None
+    assert signature_of(built(stage, "bad")) is None
 
 
-def test_who_waits_for_members_hopes_for_nothing_else() -> None:
-    """No node can help a gang that is not complete."""
-    assert hope(Stage(node("n1"), *gang("a", size=1)), "a-0") is None
+def test_a_unit_that_was_placed_in_part_has_no_signature() -> None:
+    """It has taken the room itself, so its failure says nothing about others."""
+    stage = Stage(node("n1", cpu=2), *gang("a", size=3))
+    unit = built(stage, "a-0")
+    failure = failed_attempt(stage.cache.snapshot, unit, decided(stage, unit), {"uid-default-a-2"})
+    assert failure.signature is None
 
 
-def test_who_needs_room_hopes_for_a_node_with_room() -> None:
-    """By the classes of its pods that wait, and the homes of those that run."""
+# Hints.
+
+
+def test_an_incomplete_gang_has_no_hint() -> None:
+    """No node can help it."""
+    assert hint(Stage(node("n1"), *gang("a", size=1)), "a-0") is None
+
+
+def test_a_unit_that_was_proven_not_to_fit_is_helped_by_room() -> None:
+    """For one of the classes of its pending pods, or by a change of a node of its members."""
     stage = Stage(node("n1", cpu=1), *gang("a", cpu=2), pod("a-9", group="a", cpu=1, node_name="n1"))
-    unit = ready(stage, "a-0").unit
-    assert hope(stage, "a-0") == RequeueHint((unit.nodes[0].pending[0].pod_class,), frozenset({"n1"}))
+    unit = built(stage, "a-0").unit
+    assert hint(stage, "a-0") == RequeueHint((unit.nodes[0].pending[0].pod_class,), frozenset({"n1"}))
 
 
 @pytest.mark.parametrize("finding", [Finding.CONTRADICTION, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET])
-def test_what_is_not_proven_hopes_for_anything(finding: Finding) -> None:
-    """The search might go another way next time."""
+def test_any_change_may_help_where_nothing_was_proven(finding: Finding) -> None:
+    """The search may take another way the next time."""
     stage = Stage(*gang("a"))
-    assert hint_for(stage.cache.snapshot, ready(stage, "a-0").unit, finding, {"uid-default-a-0"}) == ANYTHING
+    assert hint_for(stage.cache.snapshot, built(stage, "a-0").unit, finding, {"uid-default-a-0"}) == ANY_CHANGE
 
 
-def test_who_looks_at_other_pods_hopes_for_anything() -> None:
-    """Somebody may come whom it wants near, or go whose ports it wants."""
+def test_any_change_may_help_a_pod_with_affinity() -> None:
+    """The pod that it wants near may be bound."""
     stage = Stage(node("n1"), pod("near", affinity=NEAR))
-    assert hope(stage, "near") == ANYTHING
+    assert hint(stage, "near") == ANY_CHANGE
 
 
-def test_what_others_think_of_a_pod_counts() -> None:
-    """A pod may be kept off by one that runs, without asking for anything itself."""
+def test_any_change_may_help_a_pod_that_a_running_pod_rejects() -> None:
+    """Anti-affinity is symmetric, so the pod may have no constraint itself."""
     apart = Affinity(pod_anti_affinity=NEAR.pod_affinity)
     alone = pod("alone", affinity=apart, node_name="n1")
     web = pod("web", meta=metadata("web", app="web"))
-    assert hope(Stage(node("n1", labels={"rack": "a"}), alone, web), "web") == ANYTHING
+    assert hint(Stage(node("n1", labels={"rack": "a"}), alone, web), "web") == ANY_CHANGE
 
 
-def test_extra_pods_hope_for_anything_when_others_have_just_been_placed() -> None:
-    """What was placed greedily proves nothing; when nothing more is placed, only room helps one kind of pods."""
+def test_any_change_may_help_a_pod_with_a_host_port() -> None:
+    """The pod that has the port may end."""
+    port = ContainerPort(container_port=80, host_port=80)
+    first, second = (with_port(pod(name), port) for name in ("first", "second"))
+    stage = Stage(node("n1"), replace(first, spec=replace(first.spec, node_name="n1")), second)
+    assert hint(stage, "second") == ANY_CHANGE
+
+
+def test_any_change_may_help_extra_pods_when_others_have_just_been_placed() -> None:
+    """A greedy placement proves nothing; once no more is placed, only room helps pods of one class."""
     stage = Stage(node("n1", cpu=2), *gang("a", size=3))
-    assert hope(stage, "a-0") == ANYTHING
+    assert hint(stage, "a-0") == ANY_CHANGE
     stage.settle()
     left = next(name for name in ("a-0", "a-1", "a-2") if name not in stage.bound())
-    found = hope(stage, left)
+    found = hint(stage, left)
     assert found is not None
-    assert (found.homes, found.anything) == (frozenset({"n1"}), False)
+    assert (found.member_nodes, found.any_change) == (frozenset({"n1"}), False)
 
 
-def test_extra_pods_of_several_kinds_hope_for_anything() -> None:
+def test_any_change_may_help_extra_pods_of_several_classes() -> None:
     """Another order might have placed one more."""
     stage = Stage(node("n1", cpu=2), *gang("a"))
     stage.settle()
     stage.put(pod("more", group="a", cpu=2), pod("less", group="a", cpu=1))
-    assert hope(stage, "more") == ANYTHING
+    assert hint(stage, "more") == ANY_CHANGE
 
 
 @pytest.mark.parametrize(
@@ -145,98 +185,78 @@ def test_extra_pods_of_several_kinds_hope_for_anything() -> None:
     ],
     ids=["room", "too small", "tainted", "cordoned"],
 )
-def test_a_node_helps_whom_it_has_room_for(better: Node, expected: bool) -> None:  # noqa: FBT001 - a parameter
-    """By resources, and by everything about the node itself."""
+def test_a_node_may_help_a_unit_whose_pod_it_can_take(better: Node, expected: bool) -> None:  # noqa: FBT001 - a parameter
+    """By resources, and by all filters about the node itself."""
     stage = Stage(node("n1", cpu=1), pod("a", cpu=2))
-    found = hope(stage, "a")
+    found = hint(stage, "a")
     stage.put(better)
     assert found is not None
-    assert fulfilled(stage.cache.snapshot, found, {"n2"}) == expected
+    assert may_help(stage.cache.snapshot, found, {"n2"}) == expected
 
 
-def test_a_resource_that_is_overdrawn_matters_only_to_who_asks_for_it() -> None:
-    """A pod without CPU fits where there is less than none."""
+def test_an_overdrawn_resource_matters_only_to_pods_that_request_it() -> None:
+    """A pod without a CPU request fits a node whose CPU is overdrawn."""
     stage = Stage(node("n1", cpu=1, memory="1Gi"), pod("big", cpu=4, node_name="n1"), pod("a", memory="2Gi"))
-    found = hope(stage, "a")
+    found = hint(stage, "a")
     stage.put(node("n1", cpu=1, memory="4Gi"))
     assert found is not None
-    assert fulfilled(stage.cache.snapshot, found, {"n1"})
+    assert may_help(stage.cache.snapshot, found, {"n1"})
 
 
-def test_a_node_that_is_gone_helps_only_who_had_a_home_there() -> None:
-    """A tree whose member is gone may go elsewhere."""
+def test_a_removed_node_may_help_units_that_had_a_member_on_it() -> None:
+    """Without that member, the tree may be placed in another domain."""
     snapshot = Stage(node("n1")).cache.snapshot
-    assert fulfilled(snapshot, RequeueHint(homes=frozenset({"gone"})), {"gone"})
-    assert not fulfilled(snapshot, RequeueHint(homes=frozenset({"n1"})), {"gone"})
-    assert fulfilled(snapshot, ANYTHING, {"gone"})
+    assert may_help(snapshot, RequeueHint(member_nodes=frozenset({"gone"})), {"gone"})
+    assert not may_help(snapshot, RequeueHint(member_nodes=frozenset({"n1"})), {"gone"})
+    assert may_help(snapshot, ANY_CHANGE, {"gone"})
 
 
-def test_a_failure_is_told_by_the_names_of_who_shares_it() -> None:
-    """The same explanation, for another tree of the same shape."""
+# Failed attempts.
+
+
+def test_a_failure_is_explained_for_an_equivalent_unit_by_its_own_names() -> None:
+    """The explanation is the same, for another tree of the same shape."""
     stage = Stage(node("n1", cpu=1), *gang("a"), *gang("b"))
-    first, second = ready(stage, "a-0"), ready(stage, "b-0")
-    decision = decide(stage.cache.snapshot, first.unit, SearchOptions(detail=True))
-    told = first.failure(stage.cache.snapshot, decision, first.pods).explained_for(second.unit)
-    assert told is not None
-    assert told.next_step is not None
-    assert (told.reports[0].key.name, told.next_step.group.name, told.next_step.remedy) == ("b", "b", Remedy.MAKE_ROOM)
-    assert replace(told, next_step=None).finding is decision.explanation.finding
+    failure = failed(stage, "a-0")
+    found = failure.explained_for(built(stage, "b-0").unit)
+    assert found is not None
+    assert found.next_step is not None
+    names = found.reports[0].key.name, found.next_step.group.name
+    assert (names, found.next_step.remedy) == (("b", "b"), Remedy.MAKE_ROOM)
+    assert failure.explanation is not None
+    assert replace(found, next_step=None).finding is failure.explanation.finding
 
 
-def test_blockers_are_renamed_with_their_groups() -> None:
-    """A reason points to a group of the tree that it is told to."""
+def test_blocking_groups_are_renamed_for_an_equivalent_unit() -> None:
+    """The explanation names groups of the tree that it is reported for."""
     stage = Stage(node("n1", cpu=1))
     for name in "ab":
         stage.put(composite(f"{name}-root", gang=1), pod_group(f"{name}-leaf", gang=1, parent=f"{name}-root"))
         stage.put(pod(name, group=f"{name}-leaf", cpu=2))
-    first, second = ready(stage, "a"), ready(stage, "b")
-    decision = decide(stage.cache.snapshot, first.unit, SearchOptions())
-    told = first.failure(stage.cache.snapshot, decision, first.pods).explained_for(second.unit)
-    assert told is not None
-    assert [blocker.name for blocker in told.reports[0].blockers] == ["b-leaf"]
+    found = failed(stage, "a").explained_for(built(stage, "b").unit)
+    assert found is not None
+    assert [blocker.name for blocker in found.reports[0].blockers] == ["b-leaf"]
 
 
-def test_of_who_was_never_tried_there_is_nothing_to_tell() -> None:
-    """It has neither a gist nor an explanation."""
+def test_an_inadmissible_unit_has_no_explanation() -> None:
+    """It was not attempted, so there is no cause either."""
     stage = Stage(*gang("a"))
-    assert FailedAttempt().explained_for(ready(stage, "a-0").unit) is None
-    assert FailedAttempt().gist is None
+    assert FailedAttempt().explained_for(built(stage, "a-0").unit) is None
+    assert FailedAttempt().cause is None
 
 
-def test_the_gist_is_the_causes_and_not_the_counts() -> None:
-    """One node more that is too small is nothing new; one that is tainted is."""
+def test_the_cause_of_a_failure_does_not_depend_on_the_number_of_nodes() -> None:
+    """One more node that is too small changes nothing; one that is tainted adds a reason."""
     stage = Stage(node("n1", cpu=1), pod("a", cpu=2))
-
-    def gist() -> object:
-        attempt = ready(stage, "a")
-        decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions(detail=True))
-        return attempt.failure(stage.cache.snapshot, decision, attempt.pods).gist
-
-    first = gist()
+    first = failed(stage, "a").cause
     stage.put(node("n2", cpu=1))
-    assert gist() == first
+    assert failed(stage, "a").cause == first
     stage.put(node("n3", cpu=1, taints=(Taint(key="mine", effect="NoSchedule"),)))
-    assert gist() != first
-
-
-def test_what_was_placed_is_not_shared() -> None:
-    """The room has been taken by the one; that says nothing about the next."""
-    stage = Stage(node("n1", cpu=2), *gang("a", size=3))
-    attempt = ready(stage, "a-0")
-    decision: Decision = decide(stage.cache.snapshot, attempt.unit, SearchOptions())
-    assert attempt.failure(stage.cache.snapshot, decision, {"uid-default-a-2"}).signature is None
-
-
-def test_who_wants_a_host_port_hopes_for_anything() -> None:
-    """Who has it may leave."""
-    port = ContainerPort(container_port=80, host_port=80)
-    first, second = (with_port(pod(name), port) for name in ("first", "second"))
-    stage = Stage(node("n1"), replace(first, spec=replace(first.spec, node_name="n1")), second)
-    assert hope(stage, "second") == ANYTHING
+    assert failed(stage, "a").cause != first
 
 
 def with_port(found: Pod, port: ContainerPort) -> Pod:
-    """Return a pod that wants a port of its node."""
+    """Return a pod that uses a port of its node."""
     containers = tuple(replace(one, ports=(port,)) for one in found.spec.containers or ())
     assert found.metadata.namespace == NAMESPACE
     return replace(found, spec=replace(found.spec, containers=containers))

@@ -1,4 +1,4 @@
-"""Which news concern whom."""
+"""Which changes of the cluster activate which units."""
 
 from collections.abc import Callable
 
@@ -18,23 +18,23 @@ APART = Affinity(pod_anti_affinity=NEAR.pod_affinity)
 
 
 def full() -> Stage:
-    """Return a full node, a pod that waits for room, a gang that waits for a member, and one that waits for a group."""
+    """Return a full node, a pod without room, a gang without its second member, and a pod without its group."""
     stage = Stage(node("n1", cpu=2, labels={"rack": "a"}), pod("big", cpu=2, node_name="n1"))
-    stage.put(pod("wants", cpu=1), pod_group("gang", gang=2), pod("g1", group="gang"), pod("orphan", group="nobody"))
+    stage.put(pod("wants", cpu=1), pod_group("gang", gang=2), pod("g1", group="gang"), pod("orphan", group="missing"))
     stage.settle()
     stage.now += 60
     return stage
 
 
 def attempts(stage: Stage) -> int:
-    """Return how many roots are looked at because of the news."""
+    """Return how many units are attempted now, inadmissible ones included."""
     before = len(stage.log.calls)
     stage.cycles()
     return sum(call.kwargs.get("event") in {"attempt", "held"} for call in stage.log.calls[before:])
 
 
 @pytest.mark.parametrize(
-    ("news", "expected"),
+    ("change", "expected"),
     [
         (lambda stage: stage.delete(stage.pod("big")), 1),
         (lambda stage: stage.put(node("n2")), 1),
@@ -44,20 +44,31 @@ def attempts(stage: Stage) -> int:
         (lambda stage: stage.put(pod("other", cpu=0, node_name="n1")), 0),
         (lambda stage: stage.put(pod("g2", group="gang")), 1),
         (lambda stage: stage.put(pod_group("gang", gang=1)), 1),
-        (lambda stage: stage.put(pod_group("nobody", gang=1)), 1),
+        (lambda stage: stage.put(pod_group("missing", gang=1)), 1),
         (lambda stage: stage.put(pod_group("other", gang=1)), 0),
     ],
-    ids=["gone", "new", "none", "tainted", "grown", "bound", "member", "minimum", "group", "stranger"],
+    ids=[
+        "pod ended",
+        "new node",
+        "node without room",
+        "tainted node",
+        "larger node",
+        "pod bound",
+        "new member",
+        "lower minimum",
+        "missing group",
+        "unrelated group",
+    ],
 )
-def test_news_rouse_whom_they_may_help(news: Callable[[Stage], None], expected: int) -> None:
-    """And nobody else."""
+def test_a_change_activates_the_units_that_it_may_help(change: Callable[[Stage], None], expected: int) -> None:
+    """And no others."""
     stage = full()
-    news(stage)
+    change(stage)
     assert attempts(stage) == expected
 
 
-def test_a_pod_that_comes_helps_who_wants_it_near() -> None:
-    """Who looks at others is roused by whatever happens at the nodes."""
+def test_a_bound_pod_activates_a_pod_with_affinity_to_it() -> None:
+    """Any change on a node may help a unit whose pods depend on other pods."""
     stage = full()
     stage.put(node("n3", labels={"rack": "a"}, cpu=1), pod("near", affinity=NEAR))
     stage.settle()
@@ -68,8 +79,8 @@ def test_a_pod_that_comes_helps_who_wants_it_near() -> None:
     assert "near" in stage.bound()
 
 
-def test_pods_that_are_alike_no_more_are_attempted_one_by_one() -> None:
-    """A label counts from when somebody asks for it; until then pods that differ in it are alike."""
+def test_a_new_selector_dissolves_classes_of_pods_that_it_tells_apart() -> None:
+    """A label matters once a selector names it; until then pods that differ in it are equivalent."""
     stage = Stage(node("n1", cpu=1, labels={"rack": "a"}), pod("big", cpu=1, node_name="n1"))
     stage.put(
         pod("a-web", cpu=1, meta=metadata("a-web", app="web")), pod("b-db", cpu=1, meta=metadata("b-db", app="db"))
@@ -82,8 +93,8 @@ def test_pods_that_are_alike_no_more_are_attempted_one_by_one() -> None:
     assert "a-web" not in stage.bound()
 
 
-class _Uncompared(frozenset[str]):
-    """Labels that nobody may compare one by one."""
+class _Uncomparable(frozenset[str]):
+    """A set that fails when it is compared by value."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -94,18 +105,18 @@ class _Uncompared(frozenset[str]):
     __ne__ = __eq__
 
 
-def test_labels_that_are_asked_for_cost_a_cycle_nothing() -> None:
-    """There may be tens of thousands, of pods that are long gone."""
+def test_the_labels_of_selectors_are_not_compared_one_by_one() -> None:
+    """There may be tens of thousands, of pods that are long gone, and a pass compares them each time."""
     stage = full()
-    stage.cache.snapshot.ledger.asked_labels = _Uncompared({"app", "tier"})
+    stage.cache.snapshot.ledger.asked_labels = _Uncomparable({"app", "tier"})
     stage.cycles()
     stage.put(pod_group("late", gang=1), pod("l1", group="late"))
     stage.settle()
     assert stage.bound()["l1"] == "n1"
 
 
-def test_a_root_that_found_its_parent_is_a_root_no_more() -> None:
-    """It is forgotten, and the tree that it is part of is attempted."""
+def test_a_group_that_gets_a_parent_is_no_unit_any_more() -> None:
+    """It is removed from the queue, and the tree that it is part of is attempted."""
     stage = Stage(node("n1"), pod_group("leaf", gang=1, parent="top"), pod("p", group="leaf"))
     stage.settle()
     assert stage.queue.counts()["unschedulable"] == 1
@@ -115,29 +126,29 @@ def test_a_root_that_found_its_parent_is_a_root_no_more() -> None:
     assert len(stage.queue) == 0
 
 
-def test_a_root_whose_pods_are_gone_is_forgotten() -> None:
-    """Nothing is left to be placed in it."""
+def test_a_unit_whose_pods_are_deleted_is_removed() -> None:
+    """No pending pod is left in it."""
     stage = full()
     stage.delete(stage.pod("g1"), stage.pod("orphan"), stage.pod("wants"))
     stage.settle()
     assert len(stage.queue) == 0
 
 
-def test_a_pod_that_joins_a_group_waits_alone_no_more() -> None:
-    """Its label was changed: what it was as a single pod is forgotten."""
+def test_a_pod_that_joins_a_group_is_no_unit_any_more() -> None:
+    """Its label was changed."""
     stage = full()
     stage.put(pod("wants", cpu=1, group="gang"))
     stage.cycles()
     alone = UnitKey("", GroupKey("Pod", "default", "wants"))
-    assert alone not in stage.queue._entries
+    assert alone not in stage.queue._units
     assert stage.queue.counts()["unschedulable"] == 2
 
 
-def test_the_flavour_that_a_group_is_found_in_is_where_its_pods_wait() -> None:
-    """As long as neither has it, they wait in the first; nothing of that is left when the other has it."""
+def test_pods_of_a_missing_group_wait_in_the_flavour_that_gets_it() -> None:
+    """They wait in the first flavour at first; nothing of that is left when another one gets the group."""
     stage = Stage(node("n1"), pod("p", group="late"))
     stage.settle()
-    assert [key.flavour for key in stage.queue._entries] == ["native"]
+    assert [key.flavour for key in stage.queue._units] == ["native"]
     stage.put(pod_group("late", gang=1), flavour="crd")
     stage.settle()
     assert stage.bound() == {"p": "n1"}

@@ -1,7 +1,7 @@
-"""Whatever happens in whatever order: nobody waits who could be placed, and nobody is forgotten.
+"""Whatever happens in whatever order, no pod stays pending that could be placed.
 
-The queue saves attempts by rules about who is alike and what could help. After a while in which nothing happens, this
-asks the engine about every root that waits, without any of those rules: it must find a place for none.
+The queue saves attempts by signatures and hints. After a while in which nothing happens, the engine is asked about
+every pending unit, without these rules: it must find a placement for none.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,14 @@ from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.units import Inadmissible, build_unit, queue_key_of
+from cpg_scheduler.units import build_unit, queue_key_of
 
 Op: TypeAlias = tuple[Callable[..., None], tuple[Any, ...], dict[str, Any]]
 TERM = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "web"}))
 WANTED = PodAffinity(required_during_scheduling_ignored_during_execution=(TERM,))
-LOOKS: dict[str, dict[str, Any]] = {
+SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "near": {"affinity": Affinity(pod_affinity=WANTED)},
     "apart": {"affinity": Affinity(pod_anti_affinity=WANTED)},
@@ -43,7 +44,7 @@ GROUP = st.sampled_from([*[""] * 6, "pair", "pair", "left", "right", "racked", "
 
 
 class Cluster:
-    """A small cluster in which everything happens."""
+    """A small cluster, and everything that may happen in it."""
 
     def __init__(self) -> None:
         self.stage = Stage(*GROUPS)
@@ -55,32 +56,32 @@ class Cluster:
         self.stage.put(node(name, cpu=cpu, labels={"rack": rack} if rack else {}, taints=taints))
 
     def delete_node(self, name: str) -> None:
-        """Delete a node, if it is there."""
+        """Delete a node, if it exists."""
         if name in self.stage.cache.snapshot.ledger.cluster.row_of:
             self.stage.delete(node(name))
 
-    def put_pod(self, name: str, cpu: int, *, group: str, look: str, app: str) -> None:
-        """Create a pod, in place of one of that name."""
+    def put_pod(self, name: str, cpu: int, *, group: str, spec: str, app: str) -> None:
+        """Create a pod, in place of one with that name."""
         self.delete_pod(name)
         labels = {key: value for key, value in ((POD_GROUP_LABEL, group), ("app", app)) if value}
         self.serial += 1
         meta = ObjectMeta(name=name, namespace="default", uid=f"{name}-{self.serial}", labels=labels)
-        self.stage.put(pod(name, cpu=cpu, meta=meta, **LOOKS[look]))
+        self.stage.put(pod(name, cpu=cpu, meta=meta, **SPECS[spec]))
 
     def delete_pod(self, name: str) -> None:
-        """Delete a pod, if it is there."""
+        """Delete a pod, if it exists."""
         found = self.known(name)
         if found is not None:
             self.stage.delete(found)
 
     def end_pod(self, name: str, phase: str) -> None:
-        """Let a pod that has a node come to its end."""
+        """End a pod that has a node."""
         found = self.known(name)
         if found is not None and found.spec.node_name:
             self.stage.put(replace(found, status=replace(found.status, phase=phase)))
 
     def relabel(self, name: str, app: str) -> None:
-        """Change a label by which others may want or avoid a pod."""
+        """Change the label that affinity selects."""
         found = self.known(name)
         if found is not None:
             labels = {key: value for key, value in found.metadata.labels.items() if key != "app"}
@@ -92,7 +93,7 @@ class Cluster:
         self.stage.put(pod_group("pair", gang=minimum))
 
     def fail_binds(self) -> None:
-        """Decide, and let all binds fail."""
+        """Run passes, and let all binds fail."""
         self.stage.cycles()
         self.stage.refuse()
 
@@ -101,7 +102,7 @@ class Cluster:
         self.stage.settle(seconds)
 
     def rest(self) -> None:
-        """Let so much time pass that everybody has been attempted who might have a place; look who waits."""
+        """Let time pass until every unit that might fit has been attempted, and check those that are pending."""
         stage = self.stage
         for _ in range(8):
             stage.settle(60.0)
@@ -109,13 +110,13 @@ class Cluster:
             root = stage.cache.unit_of(found)
             if not stage.cache.is_pending(found) or queue_key_of(stage.cache, root) is None:
                 continue
-            assert stage.status.pods.get(found.metadata.name), f"{found.metadata.name} waits in silence"
+            assert stage.status.pods.get(found.metadata.name), f"{found.metadata.name} is pending without a reason"
             attempt = build_unit(stage.cache, root)
             if not isinstance(attempt, Inadmissible):
                 assert decide(stage.cache.snapshot, attempt.unit, SearchOptions()).binds == (), root
 
     def known(self, name: str) -> Pod | None:
-        """Return a pod that is there."""
+        """Return a pod, if it exists."""
         pods = self.stage.cache.pods.values()
         return self.stage.pod(name) if name in {found.metadata.name for found in pods} else None
 
@@ -123,7 +124,7 @@ class Cluster:
 def op(
     act: Callable[..., None], *args: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[Op]:
-    """Return something that may happen."""
+    """Return an operation."""
     return st.tuples(st.just(act), st.tuples(*args), st.fixed_dictionaries(named))
 
 
@@ -131,7 +132,7 @@ NODES = st.sampled_from(["n1", "n2", "n3"])
 NAMES = st.sampled_from([f"p{number}" for number in range(8)])
 APPS = st.sampled_from(["", "web"])
 PUT_NODE = op(Cluster.put_node, NODES, st.integers(0, 4), st.sampled_from(["a", "b", ""]), tainted=st.booleans())
-PUT_POD = op(Cluster.put_pod, NAMES, st.integers(1, 3), group=GROUP, look=st.sampled_from([*LOOKS, "plain"]), app=APPS)
+PUT_POD = op(Cluster.put_pod, NAMES, st.integers(1, 3), group=GROUP, spec=st.sampled_from([*SPECS, "plain"]), app=APPS)
 OPS = st.one_of(
     PUT_NODE,
     PUT_POD,
@@ -152,8 +153,8 @@ START = st.lists(st.one_of(PUT_NODE, PUT_POD, PUT_POD), min_size=12, max_size=16
 
 @settings(max_examples=150, deadline=None)
 @given(start=START, rest=st.lists(OPS, min_size=10, max_size=25))
-def test_nobody_waits_who_could_be_placed(start: list[Op], rest: list[Op]) -> None:
-    """The engine, asked about everybody who waits, finds no place for any of them."""
+def test_no_pod_stays_pending_that_could_be_placed(start: list[Op], rest: list[Op]) -> None:
+    """The engine finds no placement for any pending unit."""
     cluster = Cluster()
     for act, args, named in (*start, (Cluster.run, (0.0,), {}), *rest):
         act(cluster, *args, **named)

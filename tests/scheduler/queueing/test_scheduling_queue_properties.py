@@ -1,11 +1,7 @@
-"""The queue against a slow and obvious model, under whatever may happen in whatever order.
-
-The model keeps one flat table of roots and one of lots, looks through all of it for every answer, and has no heaps.
-"""
+"""The scheduling queue against a slow and simple model, under any sequence of operations."""
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,361 +10,235 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cpg_api.scheduling.forest import GroupKey
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.hint_index import HintIndex
-from cpg_scheduler.queueing.hints import ANYTHING, REVIEW, FailedAttempt, RequeueHint
-from cpg_scheduler.queueing.scheduling_queue import RequeueBackoff, SchedulingQueue
+from cpg_scheduler.queueing.hints import ANY_CHANGE, FailedAttempt, RequeueHint
+from cpg_scheduler.queueing.policy import MAX_SECONDS_UNSCHEDULABLE, RequeueBackoff
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
+from cpg_scheduler.testing.queue_model import ModelClass, ModelUnit, QueueModel
 
 BACKOFF = RequeueBackoff(first=1.0, most=4.0, per_doubling=0.0)
-HELP = {"none": None, "room": RequeueHint(), "anything": ANYTHING}
-HOPES = st.sampled_from(["room", "room", "anything", "none"])
-ENDS = st.lists(st.sampled_from(["x", "x", "x", "bind", "alone", "y"]), min_size=1, max_size=8)
+HINTS = {"none": None, "room": RequeueHint(), "any": ANY_CHANGE}
+HINT_NAMES = st.sampled_from(["room", "room", "any", "none"])
+RESULTS = st.lists(st.sampled_from(["x", "x", "x", "placed", "alone", "y"]), min_size=1, max_size=8)
+"""Each attempt is placed, or fails with a signature of its own (alone) or a shared one."""
 NAMES = st.sampled_from("abcdef")
 
 
-def anybody(hopes: HintIndex) -> list[Hashable]:
-    """Return those whom any news may help."""
-    return hopes.for_anything
+def any_change(hints: HintIndex) -> list[Hashable]:
+    """Return the classes that any change may help."""
+    return hints.for_any_change
 
 
-def root(name: str) -> UnitKey:
-    """Return the key of a root."""
+def unit_key(name: str) -> UnitKey:
+    """Return the key of a unit."""
     return UnitKey("crd", GroupKey("PodGroup", "default", name))
 
 
-@dataclass
-class EquivalenceClass:
-    """A lot of the model."""
-
-    place: str = "led"
-    leader: str | None = None
-    attempts: int = 0
-    until: float = 0.0
-    review: float = math.inf
-    failed: int = 0
-    hope: str = "none"
-
-
-@dataclass
-class Root:
-    """A root of the model; ``lot`` stays while it is active, until it waits elsewhere."""
-
-    order: QueueKey
-    place: str = "active"
-    lot: str | None = None
-    refusals: int = 0
-    called: str = ""
-    turn: int = 0
-
-
-@dataclass
-class Model:
-    """The queue, slowly."""
-
-    roots: dict[str, Root] = field(default_factory=dict)
-    lots: dict[str, EquivalenceClass] = field(default_factory=dict)
-    insists: bool = False
-    failures: int = 0
-    pops: int = 0
-
-    def lead(self, key: str, called: str = "hope") -> None:
-        """Make the first of those who wait in a lot active."""
-        lot = self.lots[key]
-        waiting = [(found.order, name) for name, found in self.roots.items() if (found.lot, found.place) == (key, "in")]
-        lot.place, lot.leader = "led", min(waiting)[1] if waiting else None
-        if lot.leader is not None:
-            self.roots[lot.leader].place, self.roots[lot.leader].called = "active", called
-            self.roots[lot.leader].turn = self.pops
-
-    def part(self, name: str) -> None:
-        """Take a root out of its lot, and hand over where it led."""
-        found = self.roots[name]
-        key, found.lot = found.lot, None
-        if key is None:
-            return
-        if not any(other.lot == key for other in self.roots.values()):
-            del self.lots[key]
-        elif self.lots[key].leader == name:
-            if found.place == "in":
-                found.place = ""
-            self.lead(key)
-
-    def wait(self, name: str, key: str) -> None:
-        """Let a root wait in a lot."""
-        if self.roots[name].lot != key:
-            self.part(name)
-        lot = self.lots.setdefault(key, EquivalenceClass())
-        if lot.leader == name:
-            lot.leader = None
-        self.roots[name].lot, self.roots[name].place = key, "in"
-
-    def help(self, key: str, now: float) -> None:
-        """Help a lot that is parked."""
-        if self.lots[key].until <= now:
-            self.lead(key)
-        else:
-            self.lots[key].place = "backoff"
-
-    def wake(self, now: float) -> None:
-        """Let all lead whose backoff has passed."""
-        for key, lot in self.lots.items():
-            if lot.place == "backoff" and lot.until <= now:
-                self.lead(key)
-
-    def pop(self, now: float, *, fulfilled: bool) -> str | None:
-        """Return who is next; who was called in vain parks again, and lets another go first."""
-        self.wake(now)
-        while (name := self.next(now)) is not None:
-            found = self.roots[name]
-            self.pops += 1
-            found.place, found.turn = "popped", self.pops
-            lot = self.lots[found.lot] if found.lot is not None else None
-            if (
-                lot is None
-                or fulfilled
-                or found.called != "hope"
-                or now >= lot.review
-                or lot.hope in {"none", "anything"}
-            ):
-                return name
-            self.insists = False
-            self.wait(name, found.lot or "")
-            lot.place, lot.leader = "parked", None
-        return None
-
-    def next(self, now: float) -> str | None:
-        """Return the first of those who are active, or else of those nothing has helped for long."""
-        active = [found for found in self.roots.values() if found.place == "active"]
-        fresh = min(
-            (one for one in active if not one.called),
-            key=lambda one: (one.order.importance, one.turn, one.order),
-            default=None,
-        )
-        called = min((one for one in active if one.called), key=lambda one: one.order, default=None)
-        self.insists = self.insists and called is not None
-        if fresh is None and called is None:
-            parked = [(lot.review, lot.failed, key) for key, lot in self.lots.items() if lot.place == "parked"]
-            if not parked or min(parked)[0] > now:
-                return None
-            self.lead(min(parked)[2], "review")
-            return self.next(now)
-        if fresh is None or (called is not None and self.goes_first(called, fresh)):
-            return called.order.key.key.name if called is not None else None
-        self.insists = self.insists or (called is not None and self.takes_turns(called, fresh))
-        return fresh.order.key.key.name
-
-    def goes_first(self, called: Root, fresh: Root) -> bool:
-        """Tell whether one that was called need not let another go first."""
-        more = called.order.importance < fresh.order.importance
-        return more or (self.insists and self.takes_turns(called, fresh))
-
-    def takes_turns(self, called: Root, fresh: Root) -> bool:
-        """Tell whether another is no more important, and younger or tried or come since one was called."""
-        alike = called.order.importance == fresh.order.importance
-        return alike and (called.order < fresh.order or called.turn < fresh.turn)
-
-
-class Queue(RuleBasedStateMachine):
-    """Do the same to both, and compare."""
+class QueueMachine(RuleBasedStateMachine):
+    """Do the same to the queue and to the model, and compare."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.real, self.model = SchedulingQueue(BACKOFF), Model()
+        self.real, self.model = SchedulingQueue(BACKOFF), QueueModel()
 
-    @initialize(ends=ENDS, hope=HOPES, seconds=st.sampled_from([0.0, 0.5, 20.0]))
-    def begin(self, ends: list[str], hope: str, seconds: float) -> None:
-        """Begin where several wait and something has happened."""
-        self.put(names=list("abcdef"), importance=0)
-        self.attempt(ends=ends, hope=hope)
-        self.stir(which="everybody", seconds=seconds)
+    @initialize(results=RESULTS, hint=HINT_NAMES, seconds=st.sampled_from([0.0, 0.5, 20.0]))
+    def begin(self, results: list[str], hint: str, seconds: float) -> None:
+        """Begin with several attempts and a change of the cluster."""
+        self.activate(names=list("abcdef"), importance=0)
+        self.attempt(results=results, hint=hint)
+        self.change_cluster(helps="all", seconds=seconds)
 
     @rule(names=st.lists(NAMES, min_size=1, max_size=6), importance=st.integers(0, 2))
-    def put(self, names: list[str], importance: int) -> None:
-        """Change some roots."""
-        for place, name in enumerate(names):
-            order = QueueKey((importance + place) % 3, "", root(name))
-            self.real.put(order)
-            found = self.model.roots.setdefault(name, Root(order, turn=self.model.pops))
-            found.order, found.place, found.called = order, "active", ""
+    def activate(self, names: list[str], importance: int) -> None:
+        """Change some units."""
+        for position, name in enumerate(names):
+            queue_key = QueueKey((importance + position) % 3, "", unit_key(name))
+            self.real.activate(queue_key)
+            unit = self.model.units.setdefault(name, ModelUnit(queue_key, turn=self.model.turn))
+            unit.queue_key, unit.state, unit.requeued_by = queue_key, "active", ""
 
     @rule(name=NAMES)
-    def drop(self, name: str) -> None:
-        """Take a root away."""
-        self.real.drop(root(name))
-        if name in self.model.roots:
-            self.model.roots[name].place = ""
-            self.model.part(name)
-            del self.model.roots[name]
+    def remove(self, name: str) -> None:
+        """Remove a unit."""
+        self.real.remove(unit_key(name))
+        if name in self.model.units:
+            self.model.units[name].state = ""
+            self.model.leave_class(name)
+            del self.model.units[name]
 
-    @rule(ends=ENDS, hope=HOPES, fulfilled=st.booleans())
-    def attempt(self, ends: list[str], hope: str, fulfilled: bool = True) -> None:  # noqa: FBT001, FBT002 - by name
-        """Let the next roots be placed, share a failure, or fail."""
-        for end in ends:
-            name = self.popped(fulfilled=fulfilled)
+    @rule(results=RESULTS, hint=HINT_NAMES, may_help=st.booleans())
+    def attempt(self, results: list[str], hint: str, may_help: bool = True) -> None:  # noqa: FBT001, FBT002 - by name
+        """Place the next units, or let them join a class or fail."""
+        for result in results:
+            name = self.pop(may_help=may_help)
             if name is None:
                 return
-            if end == "bind":
-                self.bind(name)
-            elif not self.share(name, end):
-                self.fail(name, end, hope)
+            if result == "placed":
+                self.place(name)
+            elif not self.join(name, result):
+                self.fail(name, result, hint)
 
-    def bind(self, name: str) -> None:
-        """Place a root."""
-        self.real.bind(root(name))
-        found = self.model.roots[name]
-        found.place = "binding"
-        if found.lot is not None:
-            self.model.lots[found.lot].attempts = 0
-        self.model.part(name)
+    def place(self, name: str) -> None:
+        """Place a unit."""
+        self.real.start_binding(unit_key(name))
+        unit = self.model.units[name]
+        unit.state = "binding"
+        if unit.signature is not None:
+            self.model.classes[unit.signature].attempts = 0
+        self.model.leave_class(name)
 
-    def share(self, name: str, likes: str) -> bool:
-        """Let a root share a failure if it can."""
-        lot = self.model.lots.get(likes)
-        shares = lot is not None and lot.place != "led"
-        assert self.real.share(root(name), likes if likes != "alone" else None) == shares
-        if lot is not None and shares:
-            self.model.wait(name, likes)
-            if lot.place == "backoff":
-                self.model.lead(likes)
-        return shares
+    def join(self, name: str, signature: str) -> bool:
+        """Let a unit join equivalent ones, if there are any."""
+        peers = self.model.classes.get(signature)
+        joins = peers is not None and peers.state != "represented"
+        assert self.real.join_equivalent(unit_key(name), signature if signature != "alone" else None) == joins
+        if peers is not None and joins:
+            self.model.wait(name, signature)
+            if peers.state == "backoff":
+                self.model.represent(signature)
+        return joins
 
-    def fail(self, name: str, likes: str, hope: str) -> None:
-        """Let a root fail."""
-        signature = likes if likes != "alone" else None
-        self.real.fail(root(name), 1, self.now, FailedAttempt(hope=HELP[hope], signature=signature))
+    def fail(self, name: str, result: str, hint: str) -> None:
+        """Let a unit fail."""
+        signature = result if result != "alone" else None
+        failure = FailedAttempt(hint=HINTS[hint], signature=signature)
+        self.real.add_unschedulable(unit_key(name), 1, self.now, failure)
         key = signature or f"alone {name}"
-        self.model.insists = self.model.insists and not self.model.roots[name].called
+        self.model.requeued_go_first = self.model.requeued_go_first and not self.model.units[name].requeued_by
         self.model.wait(name, key)
-        lot = self.model.lots[key]
+        peers = self.model.classes[key]
         self.model.failures += 1
-        if lot.review != self.now + REVIEW:  # of those that are due at the same time, the first to fail is the first
-            lot.review, lot.failed = self.now + REVIEW, self.model.failures
-        lot.attempts += 1
-        lot.place, lot.leader, lot.hope = "parked", None, hope
-        lot.until = self.now + BACKOFF.delay(lot.attempts, 1)
+        retry_at = self.now + MAX_SECONDS_UNSCHEDULABLE
+        if peers.retry_at != retry_at:  # of several classes that are due, the first to fail goes first
+            peers.retry_at, peers.failed = retry_at, self.model.failures
+        peers.attempts += 1
+        peers.state, peers.representative, peers.hint = "unschedulable", None, hint
+        peers.backoff_until = self.now + BACKOFF.delay(peers.attempts, 1)
 
     @rule(name=NAMES, works=st.booleans())
     def end_bind(self, name: str, works: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
-        """Let the binds of a root end."""
-        found = self.model.roots.get(name)
-        if found is None or found.place not in {"binding", "active"}:
+        """Let the binds of a unit end."""
+        unit = self.model.units.get(name)
+        if unit is None or unit.state not in {"binding", "active"}:
             return
         if works:
-            self.real.bound(root(name))
-            if found.place == "binding":
-                del self.model.roots[name]
+            self.real.finish_binding(unit_key(name))
+            if unit.state == "binding":
+                del self.model.units[name]
             return
-        self.real.retry(found.order, 1, self.now)
-        found.refusals += 1
-        if found.place != "active":
+        self.real.retry_after_backoff(unit.queue_key, 1, self.now)
+        unit.bind_failures += 1
+        if unit.state != "active":
             key = f"alone {name}"
             self.model.wait(name, key)
-            until = self.now + BACKOFF.delay(found.refusals, 1)
-            self.model.lots[key] = EquivalenceClass(place="backoff", until=until)
+            until = self.now + BACKOFF.delay(unit.bind_failures, 1)
+            self.model.classes[key] = ModelClass(state="backoff", backoff_until=until)
 
-    @rule(
-        which=st.sampled_from(["nobody", "everybody", "anything"]),
-        seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0, 400.0]),
-    )
-    def stir(self, which: str, seconds: float) -> None:
-        """Let something happen at the nodes after a while."""
+    @rule(helps=st.sampled_from(["none", "all", "any"]), seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0, 400.0]))
+    def change_cluster(self, helps: str, seconds: float) -> None:
+        """Change the cluster after a while, so that all hints match, or those for any change."""
         self.now += seconds
-        self.real.stir(self.now, None if which == "anything" else list if which == "everybody" else anybody)
-        for key, lot in self.model.lots.items():
-            helped = lot.hope == "anything" or (lot.hope == "room" and which == "everybody")
-            if lot.place == "parked" and helped:
-                self.model.help(key, self.now)
+        helped = {"any": None, "all": list, "none": any_change}[helps]
+        self.real.move_to_active_or_backoff(self.now, helped)
+        for signature, peers in self.model.classes.items():
+            matches = peers.hint == "any" or (peers.hint == "room" and helps == "all")
+            if peers.state == "unschedulable" and matches:
+                self.model.move(signature, self.now)
 
     @rule()
-    def scatter(self) -> None:
-        """Change what makes roots alike."""
-        self.real.scatter()
-        for found in self.model.roots.values():
-            if found.lot is not None and not found.lot.startswith("alone"):
-                if found.place == "in":
-                    found.called, found.turn = "hope", self.model.pops
-                found.lot, found.place = None, "active"
-        self.model.lots = {key: lot for key, lot in self.model.lots.items() if key.startswith("alone")}
+    def dissolve_classes(self) -> None:
+        """Change what makes units equivalent."""
+        self.real.dissolve_classes()
+        for unit in self.model.units.values():
+            if unit.signature is not None and not unit.signature.startswith("alone"):
+                if unit.state == "waiting":
+                    unit.requeued_by, unit.turn = "hint", self.model.turn
+                unit.signature, unit.state = None, "active"
+        self.model.classes = {key: peers for key, peers in self.model.classes.items() if key.startswith("alone")}
 
     @rule()
-    def tell(self) -> None:
-        """Tell one who shares a failure: it waits in a lot."""
-        found = self.real.untold()
-        assert found is None or self.model.roots[found[0].key.name].place == "in"
+    def report(self) -> None:
+        """Report a unit that has joined a class: it waits there."""
+        found = self.real.next_unreported()
+        assert found is None or self.model.units[found[0].key.name].state == "waiting"
 
     @invariant()
-    def they_agree(self) -> None:
-        """Find everybody in the same place, and the queue awake in time."""
-        places = [self.place(found) for found in self.model.roots.values()]
+    def all_units_are_in_the_same_place(self) -> None:
+        """Compare the places, and the time at which the queue wakes."""
+        places = [self.place_of(unit) for unit in self.model.units.values()]
         assert self.real.counts() == {
             place: places.count(place) for place in ("active", "backoff", "unschedulable", "binding")
         }
-        waits = [lot.until for lot in self.model.lots.values() if lot.place == "backoff"]
-        reviews = [lot.review for lot in self.model.lots.values() if lot.place == "parked"]
-        wake, latest = self.real.next_wake(), min([*waits, *reviews], default=math.inf)
-        # It may wake for one that has been called since: then that has its turn whatever there is to hope for.
+        backoffs = [peers.backoff_until for peers in self.model.classes.values() if peers.state == "backoff"]
+        timeouts = [peers.retry_at for peers in self.model.classes.values() if peers.state == "unschedulable"]
+        wake, latest = self.real.next_wake(), min([*backoffs, *timeouts], default=math.inf)
+        # It may wake early, for a class that has a representative by now.
         assert wake == latest or (wake or 0.0) <= latest
 
     @invariant()
-    def nobody_is_lost(self) -> None:
-        """Find whoever waits in a lot that is parked, in backoff, or led by one who is active."""
-        for found in self.model.roots.values():
-            lot = self.model.lots[found.lot] if found.lot and found.place == "in" else None
-            if lot is not None and lot.place == "led":
-                assert lot.leader is not None
-                assert self.model.roots[lot.leader].place == "active"
+    def every_represented_class_has_an_active_unit(self) -> None:
+        """Find that no unit waits for a representative that is not there."""
+        for unit in self.model.units.values():
+            is_waiting = unit.signature and unit.state == "waiting"
+            peers = self.model.classes[unit.signature] if unit.signature and is_waiting else None
+            if peers is not None and peers.state == "represented":
+                assert peers.representative is not None
+                assert self.model.units[peers.representative].state == "active"
 
-    def popped(self, *, fulfilled: bool) -> str | None:
-        """Pop the next root of both."""
-        expected = self.model.pop(self.now, fulfilled=fulfilled)
-        key = self.real.pop(self.now, lambda hope, _: fulfilled or hope.anything)
+    def pop(self, *, may_help: bool) -> str | None:
+        """Pop the next unit of both."""
+        expected = self.model.pop(self.now, may_help=may_help)
+        key = self.real.pop(self.now, lambda hint, _: may_help or hint.any_change)
         assert (key and key.key.name) == expected
         return expected
 
-    def place(self, found: Root) -> str:
-        """Return where a root counts."""
-        if found.place != "in" or found.lot is None:
-            return found.place
-        return "backoff" if self.model.lots[found.lot].place == "backoff" else "unschedulable"
+    def place_of(self, unit: ModelUnit) -> str:
+        """Return the place of a unit of the model."""
+        if unit.state == "waiting":
+            is_in_backoff = self.model.classes[unit.signature or ""].state == "backoff"
+            return "backoff" if is_in_backoff else "unschedulable"
+        return unit.state
 
 
-Queue.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
 
 
-class TestQueue(Queue.TestCase):  # type: ignore[misc, valid-type]
-    """Whatever happens, the queue does what the model does."""
+class TestQueue(QueueMachine.TestCase):  # type: ignore[misc, valid-type]
+    """Under any sequence of operations, the queue does what the model does."""
 
 
 @given(
     ages=st.lists(st.integers(0, 3), min_size=2, max_size=6),
-    changing=st.lists(st.sampled_from(["no", "no", "changed", "made anew"]), min_size=6, max_size=6),
-    called=st.booleans(),
+    changes=st.lists(st.sampled_from(["none", "none", "changed", "created again"]), min_size=6, max_size=6),
+    requeued=st.booleans(),
 )
-def test_nobody_who_changes_itself_keeps_others_from_being_tried(
-    ages: list[int], changing: list[str], *, called: bool
+def test_units_that_change_before_every_attempt_do_not_starve_others(
+    ages: list[int], changes: list[str], *, requeued: bool
 ) -> None:
-    """All have their turn, whoever is older and whether they come or are called; who is made anew begins anew."""
-    pending, tried = SchedulingQueue(BACKOFF), list[str]()
-    orders = {name: QueueKey(0, str(age), root(name)) for name, age in zip("abcdef", ages, strict=False)}
+    """Each unit has its turn, whatever its age, fresh or requeued; one that is created again begins anew."""
+    queue, attempted = SchedulingQueue(BACKOFF), list[str]()
+    keys = {name: QueueKey(0, str(age), unit_key(name)) for name, age in zip("abcdef", ages, strict=False)}
 
     def attempt() -> None:
-        key = pending.pop(9.0 if tried else 0.0)
-        assert key is not None
-        pending.fail(key, 1, 0.0, FailedAttempt(hope=RequeueHint()))
-        tried.append(key.key.name)
+        unit = queue.pop(9.0 if attempted else 0.0)
+        assert unit is not None
+        queue.add_unschedulable(unit, 1, 0.0, FailedAttempt(hint=RequeueHint()))
+        attempted.append(unit.key.name)
 
-    for order in orders.values():
-        pending.put(order)
-    if called:
-        while len(tried) < len(orders):
+    for key in keys.values():
+        queue.activate(key)
+    if requeued:
+        while len(attempted) < len(keys):
             attempt()
-        pending.stir(9.0, list)
-        tried.clear()
-    for _ in range(2 * len(orders) + 1):
-        for order, change in zip(orders.values(), changing, strict=False):
-            if change == "made anew":
-                pending.drop(order.key)
-            if change != "no":
-                pending.put(order)
-        if pending.counts()["active"]:
+        queue.move_to_active_or_backoff(9.0, list)
+        attempted.clear()
+    for _ in range(2 * len(keys) + 1):
+        for key, change in zip(keys.values(), changes, strict=False):
+            if change == "created again":
+                queue.remove(key.unit)
+            if change != "none":
+                queue.activate(key)
+        if queue.counts()["active"]:
             attempt()
-    assert {name for name, change in zip(orders, changing, strict=False) if change != "made anew"} <= set(tried)
+    lasting = {name for name, change in zip(keys, changes, strict=False) if change != "created again"}
+    assert lasting <= set(attempted)

@@ -7,8 +7,7 @@ others. The cause is the same for as long as only counts and names change.
 from typing import NamedTuple
 
 from cpg_api.scheduling.validation import summarize
-from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
-from cpg_scheduler.units import (
+from cpg_scheduler.inadmissible import (
     GroupKindsNotServed,
     GroupMissing,
     InconsistentMembership,
@@ -21,6 +20,7 @@ from cpg_scheduler.units import (
     TreeGated,
     UnitProblem,
 )
+from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 
 
 class InadmissibleText(NamedTuple):
