@@ -41,7 +41,7 @@ def pod_list(count: int) -> bytes:
     return (head + ",".join(pods) + "]}").encode()
 
 
-def grown_tree(number: int) -> list[Group]:
+def tree_groups(number: int) -> list[Group]:
     """Return a tree: a root with two groups of two PodGroups each."""
     root = f"tree-{number}"
     groups: list[Group] = [composite(root, template="root", key="block")]
@@ -62,13 +62,13 @@ def decode_pods() -> Timed:
 
 def grow_trees() -> Timed:
     """Build the forest of 7,000 groups, the leaves first, and grow its 1,000 trees."""
-    groups = [group for number in range(1000) for group in reversed(grown_tree(number))]
+    groups = [group for number in range(1000) for group in reversed(tree_groups(number))]
     return lambda: list(Forest.of(groups).trees())
 
 
 def validate_trees() -> Timed:
     """Validate 1,000 valid trees of 7 groups."""
-    trees = list(Forest.of(group for number in range(1000) for group in grown_tree(number)).trees())
+    trees = list(Forest.of(group for number in range(1000) for group in tree_groups(number)).trees())
     sides = [
         inner_template(side, [leaf_template(f"{side}-a"), leaf_template(f"{side}-b")]) for side in ("left", "right")
     ]
@@ -116,7 +116,7 @@ MEASURES: Mapping[str, Callable[[], Timed]] = {
 }
 
 
-def best(measure: Callable[[], Timed], runs: int) -> float:
+def best_seconds(measure: Callable[[], Timed], runs: int) -> float:
     """Return the least CPU seconds of so many runs."""
     timed = measure()
     figures = []
@@ -141,7 +141,7 @@ def main() -> int:
     print(f"{'measure':<18}{'figure':>10}{'budget':>10}{'ratio':>8}")
     over = False
     for name in arguments.measures or MEASURES:
-        figure, budget = best(MEASURES[name], arguments.runs), budgets[name]["budget"]
+        figure, budget = best_seconds(MEASURES[name], arguments.runs), budgets[name]["budget"]
         over |= figure > budget
         print(f"{name:<18}{figure:>8.3f} s{budget:>8.3f} s{figure / budget:>8.2f}{'  OVER' * (figure > budget)}")
     return 1 if over else 0

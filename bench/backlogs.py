@@ -70,12 +70,12 @@ def gang(resource: Resource, name: str, minimum: int, key: str | None = None, **
     return resource.path(NAMESPACE), body
 
 
-def plain(number: int) -> Backlog:
+def plain_backlog(number: int) -> Backlog:
     """Return pods without a group."""
     return lambda scheduler: (pod(f"pod-{index}", scheduler, SMALL) for index in range(number))
 
 
-def gangs(number: int, size: int, key: str | None = None) -> Backlog:
+def gang_backlog(number: int, size: int, key: str | None = None) -> Backlog:
     """Return flat gangs."""
 
     def backlog(scheduler: str) -> Iterator[Item]:
@@ -86,7 +86,7 @@ def gangs(number: int, size: int, key: str | None = None) -> Backlog:
     return backlog
 
 
-def trees(number: int, size: int) -> Backlog:
+def tree_backlog(number: int, size: int) -> Backlog:
     """Return trees: a root in one block with two composite groups of two gangs each, every gang in one rack."""
     reference = {"workloadName": "bench", "templateName": "part"}
 
@@ -108,7 +108,7 @@ def trees(number: int, size: int) -> Backlog:
     return backlog
 
 
-def evicting(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
+def preemption_backlog(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
     """Return a gang of high priority, and fillers that fill the nodes; each pod of the gang needs the room of ``each``.
 
     No kubelet is simulated, so the fillers have no grace period: an evicted pod is gone at once.
@@ -141,29 +141,31 @@ LARGE = NodePool.parse("10 blocks x 5 racks x 100 nodes, cpu=4, memory=16Gi, pod
 SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, pods=110")
 
 
-def placing(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *, share: float = 0.6) -> Case:
+def placement_case(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *, share: float = 0.6) -> Case:
     """Return a case without preemption, on 5,000 nodes or a tenth of them."""
     return Case(name, title, goal, CaseSize(LARGE, full), CaseSize(SMALLER, quick), share)
 
 
-def preempting(name: str, title: str, goal: float, full: tuple[int, int, int], *, each: int) -> Case:
+def preemption_case(name: str, title: str, goal: float, full: tuple[int, int, int], *, each: int) -> Case:
     """Return a case of preemption with so many pods of a gang, fillers and nodes, or a tenth of each."""
 
     def sized(size: int, fillers: int, nodes: int) -> CaseSize:
         pool = NodePool.parse(f"{nodes} nodes, cpu=4, memory=16Gi, pods=110")
-        return CaseSize(pool, evicting(size, fillers, pool, each=each))
+        return CaseSize(pool, preemption_backlog(size, fillers, pool, each=each))
 
     return Case(name, title, goal, sized(*full), sized(*(number // 10 for number in full)))
 
 
 CASES = (
-    placing("plain", "3,000 plain pods", 1.3, plain(3000), plain(300), share=0.0),
-    placing("small-gangs", "1,000 gangs x 3", 4, gangs(1000, 3), gangs(100, 3)),
-    placing("large-gangs", "3 gangs x 1,000", 20, gangs(3, 1000), gangs(3, 100)),
-    placing("rack-gangs", "750 gangs x 4, rack", 15, gangs(750, 4, RACK), gangs(75, 4, RACK)),
-    placing("large-rack-gangs", "3 gangs x 1,000, rack", 40, gangs(3, 1000, RACK), gangs(3, 100, RACK)),
-    placing("trees", "48 trees x 64", 20, trees(48, 16), trees(5, 16)),
-    preempting("evicting-1000", "gang of 100 evicts 1,000", 1.5, (100, 1000, 100), each=10),
-    preempting("evicting-500", "gang of 500 evicts 500", 5, (500, 5000, 1000), each=1),
-    preempting("evicting-2500", "gang of 500 evicts 2,500", 5, (500, 5000, 1000), each=5),
+    placement_case("plain", "3,000 plain pods", 1.3, plain_backlog(3000), plain_backlog(300), share=0.0),
+    placement_case("small-gangs", "1,000 gangs x 3", 4, gang_backlog(1000, 3), gang_backlog(100, 3)),
+    placement_case("large-gangs", "3 gangs x 1,000", 20, gang_backlog(3, 1000), gang_backlog(3, 100)),
+    placement_case("rack-gangs", "750 gangs x 4, rack", 15, gang_backlog(750, 4, RACK), gang_backlog(75, 4, RACK)),
+    placement_case(
+        "large-rack-gangs", "3 gangs x 1,000, rack", 40, gang_backlog(3, 1000, RACK), gang_backlog(3, 100, RACK)
+    ),
+    placement_case("trees", "48 trees x 64", 20, tree_backlog(48, 16), tree_backlog(5, 16)),
+    preemption_case("evicting-1000", "gang of 100 evicts 1,000", 1.5, (100, 1000, 100), each=10),
+    preemption_case("evicting-500", "gang of 500 evicts 500", 5, (500, 5000, 1000), each=1),
+    preemption_case("evicting-2500", "gang of 500 evicts 2,500", 5, (500, 5000, 1000), each=5),
 )

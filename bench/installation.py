@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements" / "runtime.lock"
 
 
-def installed() -> Path:
+def install() -> Path:
     """Return the folder of our programs, installed by the current lock, with the code of this checkout."""
     stamp = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:12]
     folder = ROOT / "build" / f"installed-{stamp}"

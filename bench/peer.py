@@ -38,7 +38,7 @@ def main() -> int:
         for turn, contender in enumerate(contenders, start=1):
             display.title = f"{title}, {contender} ({turn} of {len(contenders)})"
             size = case.quick if given.quick else case.full
-            outcomes.append(run_contender(contender, size, patience=given.patience, show=_showing(display)))
+            outcomes.append(run_contender(contender, size, patience=given.patience, show=_progress_callback(display)))
             display.clear()
         return outcomes
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _showing(display: Display) -> Show:
+def _progress_callback(display: Display) -> Show:
     """Return a callback that shows the progress of one run."""
     began = float("inf")
 

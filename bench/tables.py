@@ -18,11 +18,11 @@ HEADING = (
 
 def row(case: Case, outcomes: Sequence[RunResult], limit: float) -> str:
     """Return a row of the table: medians, and the number of bound pods for a stopped run."""
-    ours, peer = _sides(outcomes)
-    text = f"{case.title:<25}{_time(ours):>16}{_time(peer):>24}"
+    ours, peer = _by_contender(outcomes)
+    text = f"{case.title:<25}{_time_text(ours):>16}{_time_text(peer):>24}"
     if ours and peer:
         is_bound = ">" if _is_given_up(peer) else ""
-        text += f"{f'{is_bound}{_median(peer) / _median(ours):.1f}x':>9}"
+        text += f"{f'{is_bound}{_median_seconds(peer) / _median_seconds(ours):.1f}x':>9}"
     else:
         text += f"{'-':>9}"
     rate = median(one.rate for one in ours) if ours else 0.0
@@ -32,11 +32,11 @@ def row(case: Case, outcomes: Sequence[RunResult], limit: float) -> str:
 
 def shortfalls(case: Case, outcomes: Sequence[RunResult], limit: float) -> Iterator[str]:
     """Yield the missed goals of a case; a goal that was not measured is missed."""
-    ours, peer = _sides(outcomes)
+    ours, peer = _by_contender(outcomes)
     if not ours or not peer:
         yield f"{case.name}: no ratio, since both have to be measured"
         return
-    ratio, share = _median(peer) / _median(ours), median(one.rate for one in ours) / limit
+    ratio, share = _median_seconds(peer) / _median_seconds(ours), median(one.rate for one in ours) / limit
     if _is_given_up(ours):
         yield f"{case.name}: given up with {min(one.bound for one in ours)} of {ours[0].pods} pods bound"
     elif ratio < case.goal:
@@ -52,7 +52,7 @@ def write_result(found: Mapping[str, Sequence[RunResult]], *, quick: bool, measu
     return write_result_file("peer", {"quick": quick, "outcomes": outcomes}, measured=measured)
 
 
-def _sides(outcomes: Sequence[RunResult]) -> tuple[list[RunResult], list[RunResult]]:
+def _by_contender(outcomes: Sequence[RunResult]) -> tuple[list[RunResult], list[RunResult]]:
     ours, peer = ([one for one in outcomes if one.contender == contender] for contender in (OURS, PEER))
     return ours, peer
 
@@ -61,13 +61,13 @@ def _is_given_up(outcomes: Sequence[RunResult]) -> bool:
     return any(one.bound < one.pods for one in outcomes)
 
 
-def _median(outcomes: Sequence[RunResult]) -> float:
+def _median_seconds(outcomes: Sequence[RunResult]) -> float:
     return median(one.seconds for one in outcomes)
 
 
-def _time(outcomes: Sequence[RunResult]) -> str:
+def _time_text(outcomes: Sequence[RunResult]) -> str:
     if not outcomes:
         return "-"
     worst = min(outcomes, key=lambda one: one.bound)
     given_up = f"({worst.bound} bound) > " if worst.bound < worst.pods else ""
-    return f"{given_up}{_median(outcomes):.2f} s"
+    return f"{given_up}{_median_seconds(outcomes):.2f} s"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 from backlogs import FILLER_SCHEDULER, NAMESPACE, CaseSize, Item
-from installation import environment, installed
+from installation import environment, install
 from phases import phases_of
 from result_files import cpu_seconds, load_average, peak_mb
 
@@ -83,8 +83,10 @@ def run_contender(contender: str, size: CaseSize, *, patience: float, show: Show
         cluster.stop_component("scheduler")  # the cluster started it; the run starts it again later
         cluster.add_nodes(size.nodes)
         if contender == BARE:
-            return asyncio.run(_bare(cluster, size, show))
-        return asyncio.run(_timed(cluster, size, contender, command=commands[contender], patience=patience, show=show))
+            return asyncio.run(_run_bare_binds(cluster, size, show))
+        return asyncio.run(
+            _run_scheduler(cluster, size, contender, command=commands[contender], patience=patience, show=show)
+        )
 
 
 def _commands(cluster: Cluster) -> dict[str, list[str]]:
@@ -95,7 +97,7 @@ def _commands(cluster: Cluster) -> dict[str, list[str]]:
     kubeconfig = cluster.kubeconfig.with_name("bench.kubeconfig")
     token = cluster.token_for("bench", "kube-system")
     write_kubeconfig(kubeconfig, url=cluster.url, ca_file=cluster.ca_file, token=token)
-    program = str(installed() / "cpg-scheduler")
+    program = str(install() / "cpg-scheduler")
     ours = [program, "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--api", "native", "--listen", ""]
     subprocess.run([program, "--version"], env=environment(), stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # compiles it
     started = Path(f"/proc/{cluster.processes['scheduler'].pid}/cmdline").read_text("utf-8")
@@ -115,7 +117,7 @@ async def _create(connection: Connection, items: Iterable[Item]) -> int:
     return waiting
 
 
-async def _timed(
+async def _run_scheduler(
     cluster: Cluster, size: CaseSize, contender: str, *, command: list[str], patience: float, show: Show
 ) -> RunResult:
     """Start a scheduler on its backlog, and wait until all pods have a node, or for ``patience`` seconds."""
@@ -179,7 +181,7 @@ async def watching_binds(connection: Connection, scheduler: str, on_bind: Callab
         reading.cancel()
 
 
-async def _bare(cluster: Cluster, size: CaseSize, show: Show) -> RunResult:
+async def _run_bare_binds(cluster: Cluster, size: CaseSize, show: Show) -> RunResult:
     """Bind the pods to the nodes in turn, as fast as the client can, without any watch."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         outcome = RunResult(BARE, await _create(connection, size.backlog(BARE)))

@@ -44,12 +44,12 @@ def main() -> int:
             print(f"{given.archive} is up to date.")
             return 0
         print(f"Image {given.tag}, built by {engine}.")
-        step("Wheels by their locks", lambda: wheels(given.python))
+        step("Wheels by their locks", lambda: fetch_wheels(given.python))
         if given.base == "stand-in":
-            step(f"Stand-in base {STAND_IN}", lambda: stand_in(engine))
-        step("Image", lambda: image(engine, given))
+            step(f"Stand-in base {STAND_IN}", lambda: make_stand_in_base(engine))
+        step("Image", lambda: build_image(engine, given))
         if given.archive:
-            step(f"Archive {given.archive}", lambda: archive(engine, given.tag, given.archive))
+            step(f"Archive {given.archive}", lambda: write_archive(engine, given.tag, given.archive))
             _stamp(given).write_text(digest, "utf-8")
     except ImageError as error:
         print(f"images: {error}", file=sys.stderr)
@@ -64,20 +64,20 @@ def is_current(digest: str, given: argparse.Namespace) -> bool:
     return _stamp(given).exists() and _stamp(given).read_text("utf-8") == digest
 
 
-def wheels(python: str) -> None:
+def fetch_wheels(python: str) -> None:
     """Fetch the wheels of all dependencies by their hashes, and build our own."""
     folder = CONTEXT / "wheels"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     wanted = CONTEXT / "wheels.txt"
-    wanted.write_text("".join(chosen(lock.read_text("utf-8"), python) for lock in LOCKS), "utf-8")
+    wanted.write_text("".join(select_entries(lock.read_text("utf-8"), python) for lock in LOCKS), "utf-8")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     exact = ["--python-version", python, "--only-binary=:all:", "--require-hashes", "--no-deps"]
     run([*pip, "download", *exact, "-d", str(folder), "-r", str(wanted)])
     run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(ROOT)])
 
 
-def chosen(lock: str, python: str) -> str:
+def select_entries(lock: str, python: str) -> str:
     """Return the entries of a lock for a version of Python, without markers: pip would evaluate them for its own."""
     there = {"python_version": python, "python_full_version": f"{python}.99"}
     lines, is_ours = [], True
@@ -90,11 +90,12 @@ def chosen(lock: str, python: str) -> str:
     return "".join(lines)
 
 
-def stand_in(engine: str) -> None:
+def make_stand_in_base(engine: str) -> None:
     """Make a base image from Debian packages, where no image can be pulled."""
     if engine != "buildah":
         raise ImageError("a stand-in base is made with buildah only; name a base that can be pulled: --base IMAGE")
-    if subprocess.run(["buildah", *_storage(), "inspect", STAND_IN], capture_output=True, check=False).returncode == 0:  # noqa: S603, S607 - our own arguments, a program of the system
+    inspect = ["buildah", *_storage_options(), "inspect", STAND_IN]
+    if subprocess.run(inspect, capture_output=True, check=False).returncode == 0:  # noqa: S603 - our own arguments, a program of the system
         return
     folder = ROOT / "build" / "base"
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,27 +104,27 @@ def stand_in(engine: str) -> None:
     except FileNotFoundError as error:
         raise ImageError("a stand-in base needs mmdebstrap; or name a base that can be pulled: --base IMAGE") from error
     (folder / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n", "utf-8")
-    run([*_build(engine), "-t", STAND_IN, str(folder)])
+    run([*_build_command(engine), "-t", STAND_IN, str(folder)])
     (folder / "base.tar").unlink()
 
 
-def image(engine: str, given: argparse.Namespace) -> None:
+def build_image(engine: str, given: argparse.Namespace) -> None:
     """Build the image."""
     base = STAND_IN if given.base == "stand-in" else given.base
     for file in GIVEN:
         shutil.copy(file, CONTEXT)
-    arguments = {"BASE": base, "VERSION": version(), "REVISION": revision(), "CREATED": created()}
+    arguments = {"BASE": base, "VERSION": version(), "REVISION": revision(), "CREATED": creation_time()}
     words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     words += ["--label", f"org.opencontainers.image.source={given.source}"] if given.source else []
-    run([*_build(engine), *words, "-t", given.tag, str(CONTEXT)])
+    run([*_build_command(engine), *words, "-t", given.tag, str(CONTEXT)])
 
 
-def archive(engine: str, tag: str, place: str) -> None:
+def write_archive(engine: str, tag: str, place: str) -> None:
     """Write the image to an archive that a container runtime can import."""
     Path(place).parent.mkdir(parents=True, exist_ok=True)
     Path(place).unlink(missing_ok=True)
     if engine == "buildah":
-        run(["buildah", *_storage(), "push", tag, f"oci-archive:{place}:{tag}"])
+        run(["buildah", *_storage_options(), "push", tag, f"oci-archive:{place}:{tag}"])
     else:
         run([engine, "save", "-o", place, tag])
 
@@ -138,7 +139,7 @@ def revision() -> str:
     return _git("rev-parse", "HEAD") or "unknown"
 
 
-def created() -> str:
+def creation_time() -> str:
     """Return the time of creation: SOURCE_DATE_EPOCH, or the time of the commit, so that builds are reproducible."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0)
     return datetime.fromtimestamp(seconds, UTC).isoformat()
@@ -184,14 +185,14 @@ def _stamp(given: argparse.Namespace) -> Path:
     return Path(f"{given.archive}.sources")
 
 
-def _build(engine: str) -> list[str]:
+def _build_command(engine: str) -> list[str]:
     """Return the build command of the engine; buildah runs without privileges for containers."""
     if engine == "buildah":
-        return ["buildah", *_storage(), "bud", "--isolation", "chroot"]
+        return ["buildah", *_storage_options(), "bud", "--isolation", "chroot"]
     return [engine, "build"]
 
 
-def _storage() -> list[str]:
+def _storage_options() -> list[str]:
     return ["--storage-driver", os.environ.get("STORAGE_DRIVER", "vfs")]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prose.repository import ROOT, git
-from selection import concerned
+from selection import select_tests
 
 BIN = Path(sys.executable).parent
 MAX_MODULES_PER_PROCESS = 4
@@ -67,7 +67,7 @@ def commands(changed: Sequence[str], base: str, root: Path) -> list[list[str]]:
     found.append([sys.executable, "tools/check_prose.py", "--since", base])
     if python or "pyproject.toml" in changed:
         found += [[_tool("mypy")], [_tool("lint-imports"), "--no-logo"]]
-    tests = concerned(changed, root)
+    tests = select_tests(changed, root)
     workers = ["-n", "auto"] if len(tests) > MAX_MODULES_PER_PROCESS else []
     found.append([sys.executable, "-m", "pytest", "-q", "-m", "not e2e and not speed", *workers, *tests])
     return found

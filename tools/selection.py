@@ -28,14 +28,14 @@ DOCUMENTS = re.compile(r"(docs|examples)/|[^/]+\.md$")
 NOT_A_UNIT_TEST = "tests/e2e"
 
 
-def concerned(changed: Iterable[str], root: Path) -> list[str]:
+def select_tests(changed: Iterable[str], root: Path) -> list[str]:
     """Return the test files, folders and node ids that concern the changed files, without any inside another."""
-    found = {ALWAYS, *(argument for path in changed for argument in _concerned(path, root))}
+    found = {ALWAYS, *(argument for path in changed for argument in _select(path, root))}
     folders = tuple(f"{argument}/" for argument in found if (root / argument).is_dir())
     return sorted(argument for argument in found if not argument.startswith(folders) or f"{argument}/" in folders)
 
 
-def _concerned(path: str, root: Path) -> Iterator[str]:
+def _select(path: str, root: Path) -> Iterator[str]:
     if path.startswith("tests/"):
         yield from _of_tests(path, root)
     elif DOCUMENTS.match(path):

@@ -68,7 +68,7 @@ def status(given: argparse.Namespace) -> int:
     chosen = [Lab(given.name)] if given.name else labs.known()
     reports = [lab.report() for lab in chosen]
     for lab, report in zip(chosen, reports, strict=True):
-        print(_described(lab, report))
+        print(_report_text(lab, report))
     if not reports:
         print("no lab runs")
     return 0 if reports and all(report.is_healthy for report in reports) else 1
@@ -108,7 +108,7 @@ def host(given: argparse.Namespace) -> int:
     return 0
 
 
-def _described(lab: Lab, report: LabReport) -> str:
+def _report_text(lab: Lab, report: LabReport) -> str:
     """Return a report as text."""
     what = f"Kubernetes {report.spec.kubernetes}, {report.spec.gates} gates" if report.spec else ""
     lines = [f"{report.name}: {report.phase}  {what}  {report.url}".rstrip()]

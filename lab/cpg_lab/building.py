@@ -30,7 +30,7 @@ _DOWNLOAD = "go: downloading"
 def ensure(names: Iterable[str], display: Display | None = None) -> dict[str, Path]:
     """Return the paths of the programs, and build those that are missing first."""
     display = display or Display()
-    programs = [_named(name) for name in names]
+    programs = [_program(name) for name in names]
     modules = list(dict.fromkeys(program.module for program in programs))
     compiler = toolchain.find(toolchain.needed_version(module.name for module in modules), display.say)
     places = {program.name: place(program, compiler) for program in programs}
@@ -62,7 +62,7 @@ def linker_flags(module: Module) -> str:
     return " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in module.stamps)])
 
 
-def _named(name: str) -> Program:
+def _program(name: str) -> Program:
     if name not in BY_NAME:
         raise DescriptionError(f"the lab has no program {name}; it has {', '.join(BY_NAME)}")
     return BY_NAME[name]
@@ -76,7 +76,7 @@ def _build_group(module: Module, programs: Sequence[Program], places: dict[str, 
     """Build the missing programs of one module, unless another process built them while this one waited."""
     say = builder.display.say
     waiting = f"Another lab builds {module.name} right now; waiting for it."
-    with locks.held(folders.cache() / "locks" / module.name, on_wait=lambda: say(waiting)):
+    with locks.hold(folders.cache() / "locks" / module.name, on_wait=lambda: say(waiting)):
         missing = _missing(programs, places)
         if not missing:
             return
@@ -135,7 +135,7 @@ class Builder:
         pins = (folders.module_folder(self.module.name) / "go.sum").read_text().splitlines()
         versions = (line.split()[:2] for line in pins)
         return sum(
-            not (self.compiler.module_cache / "cache" / "download" / _escaped(path) / "@v" / f"{version}.zip").exists()
+            not (self.compiler.module_cache / "cache" / "download" / _escape(path) / "@v" / f"{version}.zip").exists()
             for path, version in versions
             if not version.endswith("/go.mod")
         )
@@ -166,6 +166,6 @@ class Builder:
         return go.output()
 
 
-def _escaped(module_path: str) -> str:
+def _escape(module_path: str) -> str:
     """Return a module path as Go's cache spells it, for file systems that ignore case."""
     return "".join(f"!{letter.lower()}" if letter.isupper() else letter for letter in module_path)

@@ -71,7 +71,7 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     )
 
 
-def _named(common_name: str) -> x509.Name:
+def _common_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
@@ -102,7 +102,7 @@ def _builder(subject: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetim
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, now: dt.datetime) -> x509.Certificate:
-    name = _named("kube-cpg lab authority")
+    name = _common_name("kube-cpg lab authority")
     return (
         _builder(name, key.public_key(), now)
         .issuer_name(name)
@@ -123,7 +123,7 @@ def _server(
     addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in (LOOPBACK, service_ip)]
     names = [x509.DNSName(name) for name in _NAMES]
     return (
-        _builder(_named("kube-cpg lab"), key, now)
+        _builder(_common_name("kube-cpg lab"), key, now)
         .issuer_name(authority.subject)
         .add_extension(x509.SubjectAlternativeName([*names, *addresses]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

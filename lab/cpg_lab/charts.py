@@ -100,12 +100,12 @@ def render(
     chosen = dict(values or {})
     image = chosen.get("image", {})
     chosen["image"] = IMAGE | image if isinstance(image, dict) else image
-    text = _rendered(chart, json.dumps(chosen), name, namespace)
+    text = _helm_template(chart, json.dumps(chosen), name, namespace)
     return [one for one in yaml.load_all(text, _LOADER) if one]
 
 
 @functools.cache
-def _rendered(chart: Path, values: str, name: str, namespace: str) -> str:
+def _helm_template(chart: Path, values: str, name: str, namespace: str) -> str:
     helm = building.ensure(["helm"])["helm"]
     command = [str(helm), "template", name, str(chart), "--namespace", namespace, "--skip-tests", "--values", "-"]
     done = subprocess.run(command, input=values, capture_output=True, text=True, check=False)

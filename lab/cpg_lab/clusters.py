@@ -120,7 +120,7 @@ class Cluster:
     @property
     def processes(self) -> dict[str, Process]:
         """The components' processes, by name."""
-        return dict(self._running.processes)
+        return dict(self._control_plane.processes)
 
     def kubectl(
         self,
@@ -142,19 +142,19 @@ class Cluster:
 
     def start_component(self, name: str) -> None:
         """Start a component again, on the same port, and wait until it is ready."""
-        self._running.start_component(name)
+        self._control_plane.start_component(name)
 
     def stop_component(self, name: str) -> None:
         """Ask a component to end, and end it by force if it does not."""
-        self._running.stop_component(name)
+        self._control_plane.stop_component(name)
 
     def kill_component(self, name: str) -> None:
         """Kill a component, as a crash would."""
-        self._running.kill_component(name)
+        self._control_plane.kill_component(name)
 
     def dead(self) -> dict[str, int]:
         """Return the components that ended, each with its exit code."""
-        return self._running.dead()
+        return self._control_plane.dead()
 
     def wait(self, until: Callable[[], bool], timeout: float = 30.0, what: str = "the condition") -> None:
         """Wait until a condition holds; raise an error that names it after the timeout, or when a component died."""
@@ -167,7 +167,7 @@ class Cluster:
             time.sleep(0.1)
 
     @property
-    def _running(self) -> ControlPlane:
+    def _control_plane(self) -> ControlPlane:
         if self._plane is None:
             raise StartError("the cluster does not run")
         return self._plane

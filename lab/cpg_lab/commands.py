@@ -132,8 +132,8 @@ def apiserver(context: CommandContext) -> list[str]:
         *_gates(spec),
         *([f"--runtime-config={','.join(f'{api}=true' for api in NATIVE_APIS)}"] if spec.gates == "native" else []),
         *([] if spec.watch_cache else ["--watch-cache=false"]),
-        *_above_zero("--max-requests-inflight", spec.max_requests_inflight),
-        *_above_zero("--max-mutating-requests-inflight", spec.max_mutating_requests_inflight),
+        *_if_positive("--max-requests-inflight", spec.max_requests_inflight),
+        *_if_positive("--max-mutating-requests-inflight", spec.max_mutating_requests_inflight),
     ]
 
 
@@ -217,5 +217,5 @@ def _gates(spec: ClusterSpec) -> list[str]:
     return [f"--feature-gates={','.join(f'{gate}=true' for gate in NATIVE_GATES)}"]
 
 
-def _above_zero(flag: str, value: int) -> list[str]:
+def _if_positive(flag: str, value: int) -> list[str]:
     return [f"{flag}={value}"] if value > 0 else []

@@ -33,11 +33,11 @@ def write_image(place: Path, *, name: str, program: Path, command: Sequence[str]
         {
             "schemaVersion": 2,
             "mediaType": _MANIFEST,
-            "config": _described(config, _CONFIG),
-            "layers": [_described(layer, _LAYER)],
+            "config": _descriptor(config, _CONFIG),
+            "layers": [_descriptor(layer, _LAYER)],
         }
     )
-    named = _described(manifest, _MANIFEST) | {
+    named = _descriptor(manifest, _MANIFEST) | {
         "annotations": {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
     }
     files = {
@@ -67,5 +67,5 @@ def _digest(blob: bytes) -> str:
     return f"sha256:{hashlib.sha256(blob).hexdigest()}"
 
 
-def _described(blob: bytes, kind: str) -> dict[str, object]:
+def _descriptor(blob: bytes, kind: str) -> dict[str, object]:
     return {"mediaType": kind, "digest": _digest(blob), "size": len(blob)}

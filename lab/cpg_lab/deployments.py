@@ -51,9 +51,9 @@ class PodProcess:
         self._sandbox = PodSandbox(name=self.name, namespace=meta["namespace"], folder=folder / self.name, ports=ports)
         self._sandbox.folder.mkdir(parents=True)
         self.kubeconfig = self._sandbox.folder / "kubeconfig"
-        maps, token = probing.run_blocking(_given(access, self.template, meta["namespace"]))
+        maps, token = probing.run_blocking(_inputs(access, self.template, meta["namespace"]))
         write_kubeconfig(self.kubeconfig, url=access.url, ca_file=access.ca_file, token=token)
-        self.process = self._started(podtemplates.plan_process(self.template, self._sandbox, maps))
+        self.process = self._start_process(podtemplates.plan_process(self.template, self._sandbox, maps))
 
     def url(self, port: int | str = "http") -> str:
         """Return the URL of a port on this machine."""
@@ -68,13 +68,15 @@ class PodProcess:
         container = self.template.spec.container
         if not self.process.alive:
             return f"ended with {self.process.exit_code}"
-        reasons = (self._failed(probe) for probe in (container.startup_probe, container.readiness_probe) if probe)
+        reasons = (
+            self._probe_failure(probe) for probe in (container.startup_probe, container.readiness_probe) if probe
+        )
         return next((reason for reason in reasons if reason), None)
 
     def is_alive(self) -> bool:
         """Return whether the process runs and its liveness probe succeeds."""
         probe = self.template.spec.container.liveness_probe
-        return self.process.alive and (probe is None or self._failed(probe) is None)
+        return self.process.alive and (probe is None or self._probe_failure(probe) is None)
 
     def await_ready(self, timeout: float = START_TIMEOUT) -> None:
         """Wait until it is ready; raise with the end of its log when it exits, or after the timeout."""
@@ -88,11 +90,11 @@ class PodProcess:
         """Terminate it, and kill it after its termination grace period."""
         self.process.stop(self.template.spec.termination_grace_period_seconds)
 
-    def _failed(self, probe: Probe) -> str | None:
+    def _probe_failure(self, probe: Probe) -> str | None:
         status, body = self.get(probe.http_get.path, probe.http_get.port)
         return None if 200 <= status < 400 else f"{probe.http_get.path}: {status} {body.strip()}"
 
-    def _started(self, plan: ProcessPlan) -> Process:
+    def _start_process(self, plan: ProcessPlan) -> Process:
         for path, text in plan.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
@@ -179,7 +181,7 @@ def _grace(pod: PodProcess) -> float:
     return pod.template.spec.termination_grace_period_seconds
 
 
-async def _given(access: Access, template: PodTemplate, namespace: str) -> tuple[dict[str, Mapping[str, str]], str]:
+async def _inputs(access: Access, template: PodTemplate, namespace: str) -> tuple[dict[str, Mapping[str, str]], str]:
     """Return what a kubelet requests from the API server: the ConfigMaps of a pod, and a token."""
     endpoint = Endpoint(server=access.url, ca=access.ca_file, credentials=Credentials(token=access.token))
     space = f"/api/v1/namespaces/{namespace}"

@@ -136,7 +136,7 @@ class Lab:
     def up(self, spec: ClusterSpec, display: Display | None = None) -> bool:
         """Start it unless it runs with this spec; return whether it was started."""
         display = display or Display()
-        with self._alone(display):
+        with self._locked(display):
             if self._runs_as(spec):
                 return False
             building.ensure(spec.programs(), display)
@@ -147,7 +147,7 @@ class Lab:
             try:
                 self._supervise()
             except BaseException as problem:
-                self._end(self.folder.read_state())
+                self._end_processes(self.folder.read_state())
                 self._clear_after(problem)
                 raise
         return True
@@ -157,8 +157,8 @@ class Lab:
         temporary_folders.remove_orphans(folders.temporary_clusters())
         if not self.folder.path.exists():
             return False
-        with self._alone(display or Display(), last=True):
-            self._end(self.folder.read_state())
+        with self._locked(display or Display(), last=True):
+            self._end_processes(self.folder.read_state())
             shutil.rmtree(self.folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.root.rmdir()
@@ -193,9 +193,9 @@ class Lab:
         )
 
     @contextlib.contextmanager
-    def _alone(self, display: Display, *, last: bool = False) -> Iterator[None]:
+    def _locked(self, display: Display, *, last: bool = False) -> Iterator[None]:
         """Hold the lock of this name; with ``last``, remove its file at the end."""
-        with locks.held(self._gate, on_wait=lambda: display.say(f"Another command works on {self.name}; waiting.")):
+        with locks.hold(self._gate, on_wait=lambda: display.say(f"Another command works on {self.name}; waiting.")):
             yield
             if last:
                 self._gate.unlink(missing_ok=True)
@@ -204,7 +204,7 @@ class Lab:
         """Return whether it runs with this spec; raise when it runs with another."""
         state = self.folder.read_state()
         if state is None or state.phase != "ready" or not state.supervisor.is_running():
-            self._end(state)
+            self._end_processes(state)
             return False
         if self.folder.read_spec() != spec:
             raise StateError(f"{self.name} runs already, with another spec; first: cpg-lab down --name {self.name}")
@@ -241,16 +241,16 @@ class Lab:
         for path in set(self.folder.path.iterdir()) - kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _end(self, state: LabState | None) -> None:
+    def _end_processes(self, state: LabState | None) -> None:
         """Terminate the supervisor and with it the components; kill them after a timeout."""
         if state is None:
             return
         processes = [state.supervisor, *(identity for _, identity in state.components)]
         state.supervisor.send(signal.SIGTERM)
-        if not _all_gone(processes, STOP_TIMEOUT):
+        if not _await_end(processes, STOP_TIMEOUT):
             for identity in processes:
                 identity.send(signal.SIGKILL)
-            _all_gone(processes, STOP_TIMEOUT)
+            _await_end(processes, STOP_TIMEOUT)
 
 
 def known(root: Path | None = None) -> list[Lab]:
@@ -259,7 +259,7 @@ def known(root: Path | None = None) -> list[Lab]:
     return [Lab(folder.name, root=root) for folder in sorted(root.glob("*/")) if LabFolder(folder).spec.exists()]
 
 
-def _all_gone(identities: list[ProcessIdentity], timeout: float) -> bool:
+def _await_end(identities: list[ProcessIdentity], timeout: float) -> bool:
     deadline = time.monotonic() + timeout
     while any(identity.is_running() for identity in identities):
         if time.monotonic() > deadline:

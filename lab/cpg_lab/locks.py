@@ -16,9 +16,9 @@ def _nothing() -> None:
 
 
 @contextlib.contextmanager
-def held(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None]:
+def hold(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None]:
     """Hold the lock for a block; call `on_wait` once if another process holds it."""
-    descriptor = _taken(path, on_wait)
+    descriptor = _take(path, on_wait)
     try:
         yield
     finally:
@@ -27,7 +27,7 @@ def held(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None
 
 def try_hold(path: Path) -> int | None:
     """Return a descriptor that holds the lock until it is closed or this process ends; None if the lock is held."""
-    descriptor = _opened(path)
+    descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -36,7 +36,7 @@ def try_hold(path: Path) -> int | None:
     return descriptor
 
 
-def _taken(path: Path, on_wait: Callable[[], None]) -> int:
+def _take(path: Path, on_wait: Callable[[], None]) -> int:
     """Wait for the lock; start again if the file was replaced meanwhile, because the lock is on the old one."""
     waited = False
     while True:
@@ -45,23 +45,23 @@ def _taken(path: Path, on_wait: Callable[[], None]) -> int:
             if not waited:
                 on_wait()
                 waited = True
-            descriptor = _opened(path)
+            descriptor = _open(path)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             except BaseException:
                 os.close(descriptor)
                 raise
-        if _still_named(descriptor, path):
+        if _is_current(descriptor, path):
             return descriptor
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _still_named(descriptor: int, path: Path) -> bool:
+def _is_current(descriptor: int, path: Path) -> bool:
     try:
         named = path.stat()
     except FileNotFoundError:

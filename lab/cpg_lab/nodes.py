@@ -153,9 +153,9 @@ def _with_part(pool: NodePool, part: str) -> NodePool:
     if not equals:
         raise DescriptionError(f'"{part}" is not KEY=VALUE, "label KEY=VALUE" or "taint KEY=VALUE:EFFECT"')
     if key == "name":
-        return replace(pool, prefix=_matching(_PREFIX, value, "the beginning of a node's name"))
-    _matching(_KEY, key, "the name of a resource")
-    _matching(_QUANTITY, value, "a quantity such as 4, 500m or 16Gi")
+        return replace(pool, prefix=_match(_PREFIX, value, "the beginning of a node's name"))
+    _match(_KEY, key, "the name of a resource")
+    _match(_QUANTITY, value, "a quantity such as 4, 500m or 16Gi")
     return replace(pool, capacity=tuple({**dict(pool.capacity), key: value}.items()))
 
 
@@ -163,7 +163,7 @@ def _parse_label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise DescriptionError(f'the label "{text}" is not KEY=VALUE')
-    return _matching(_KEY, key, "the key of a label"), _matching(_LABEL_VALUE, value, "the value of a label")
+    return _match(_KEY, key, "the key of a label"), _match(_LABEL_VALUE, value, "the value of a label")
 
 
 def _parse_taint(text: str) -> NodeTaint:
@@ -172,11 +172,11 @@ def _parse_taint(text: str) -> NodeTaint:
         effects = ", ".join(get_args(Effect))
         raise DescriptionError(f'the taint "{text}" is not KEY=VALUE:EFFECT or KEY:EFFECT, with one of {effects}')
     key, _, value = pair.partition("=")
-    _matching(_KEY, key, "the key of a taint")
-    return NodeTaint(key, _matching(_LABEL_VALUE, value, "the value of a taint"), cast("Effect", effect))
+    _match(_KEY, key, "the key of a taint")
+    return NodeTaint(key, _match(_LABEL_VALUE, value, "the value of a taint"), cast("Effect", effect))
 
 
-def _matching(pattern: re.Pattern[str], text: str, what: str) -> str:
+def _match(pattern: re.Pattern[str], text: str, what: str) -> str:
     if not pattern.fullmatch(text):
         raise DescriptionError(f'"{text}" cannot be {what}')
     return text

@@ -172,11 +172,12 @@ def plan_process(template: PodTemplate, sandbox: PodSandbox, config_maps: Config
         raise DescriptionError(f"container {container.name} has no command, and the one of its image is not read")
     environment: dict[str, str] = {}
     for variable in container.env:
-        environment[variable.name] = _expanded(_value(variable, template, sandbox, config_maps), environment)
-    moved = {name: _moved(value, container, sandbox) for name, value in environment.items()}
-    words = (_moved(_expanded(word, environment), container, sandbox) for word in (*container.command, *container.args))
-    files = {path: _moved(text, container, sandbox) for path, text in _files(spec, sandbox, config_maps)}
-    return ProcessPlan(command=tuple(words), environment=moved, files=files)
+        environment[variable.name] = _expand(_value(variable, template, sandbox, config_maps), environment)
+    moved = {name: _localize(value, container, sandbox) for name, value in environment.items()}
+    words = (_expand(word, environment) for word in (*container.command, *container.args))
+    command = tuple(_localize(word, container, sandbox) for word in words)
+    files = {path: _localize(text, container, sandbox) for path, text in _files(spec, sandbox, config_maps)}
+    return ProcessPlan(command=command, environment=moved, files=files)
 
 
 def _files(spec: PodTemplateSpec, sandbox: PodSandbox, config_maps: ConfigMaps) -> Iterator[tuple[Path, str]]:
@@ -184,24 +185,26 @@ def _files(spec: PodTemplateSpec, sandbox: PodSandbox, config_maps: ConfigMaps) 
     sources = {volume.name: volume.config_map.name for volume in spec.volumes}
     for mount in spec.container.volume_mounts:
         for key, text in config_maps[sources[mount.name]].items():
-            yield _below(sandbox, mount.mount_path) / key, text
+            yield _local_path(sandbox, mount.mount_path) / key, text
 
 
-def _moved(text: str, container: ContainerTemplate, sandbox: PodSandbox) -> str:
+def _localize(text: str, container: ContainerTemplate, sandbox: PodSandbox) -> str:
     """Return a text with mounted paths and declared ports replaced by those on this machine."""
     for mount in container.volume_mounts:
-        text = re.sub(rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_below(sandbox, mount.mount_path)), text)
+        text = re.sub(
+            rf"(?<!\w){re.escape(mount.mount_path)}(?![\w.-])", str(_local_path(sandbox, mount.mount_path)), text
+        )
     for declared, free in sandbox.ports.items():
         pattern = rf"(?<![\w.\]])(0\.0\.0\.0:|\[::\]:|:)?{declared}(?!\w)"
         text = re.sub(pattern, lambda found, free=free: f"{LOOPBACK}:{free}" if found[1] else str(free), text)  # type: ignore[misc]  # mypy cannot infer a default of a lambda
     return text
 
 
-def _below(sandbox: PodSandbox, mounted: str) -> Path:
+def _local_path(sandbox: PodSandbox, mounted: str) -> Path:
     return sandbox.folder / mounted.lstrip("/")
 
 
-def _expanded(text: str, environment: Mapping[str, str]) -> str:
+def _expand(text: str, environment: Mapping[str, str]) -> str:
     """Return a text with ``$(NAME)`` expanded as in the API: an unknown name stays, and ``$$`` is a dollar."""
     return _VARIABLE.sub(lambda found: environment.get(found[1], found[0]) if found[1] else "$", text)
 

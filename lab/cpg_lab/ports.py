@@ -22,13 +22,13 @@ LOST_PORT = "address already in use"
 
 def free_port() -> int:
     """Return a port of loopback on which no process listens, and which was not returned before."""
-    candidates = [port for port in range(_LOWEST, _highest()) if port not in _offered]
+    candidates = [port for port in range(_LOWEST, _highest_port()) if port not in _offered]
     random.SystemRandom().shuffle(candidates)
     for port in candidates:
         if is_free(port):
             _offered.add(port)
             return port
-    raise LabError(f"no free port on {LOOPBACK} between {_LOWEST} and {_highest()}")
+    raise LabError(f"no free port on {LOOPBACK} between {_LOWEST} and {_highest_port()}")
 
 
 def is_free(port: int) -> bool:
@@ -41,7 +41,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _highest() -> int:
+def _highest_port() -> int:
     try:
         lowest_ephemeral = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -28,7 +28,7 @@ def _forker() -> ThreadPoolExecutor:
     return _forkers.setdefault(os.getpid(), ThreadPoolExecutor(1, thread_name_prefix="lab-forking"))
 
 
-def _forked(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+def _fork(start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
     """Fork in the forking thread; after an interrupt the child is killed."""
     future = _forker().submit(start)
     try:
@@ -61,7 +61,7 @@ class Process:
         tied = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid())]
         with log.open("ab") as sink:
             self._log_start = sink.tell()
-            self._popen = _forked(
+            self._popen = _fork(
                 lambda: subprocess.Popen(
                     [*tied, *map(str, command)],
                     stdin=subprocess.DEVNULL,

@@ -16,8 +16,8 @@ async def relay(source: str, target: str) -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            there, back = await _connected(target)
-            await asyncio.gather(_carry(reader, back), _carry(there, writer))
+            there, back = await _connect(target)
+            await asyncio.gather(_copy(reader, back), _copy(there, writer))
         writer.close()
 
     if "/" in source:
@@ -28,14 +28,14 @@ async def relay(source: str, target: str) -> None:
     await server.serve_forever()
 
 
-async def _connected(target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if "/" in target:
         return await asyncio.open_unix_connection(target)
     host, _, port = target.rpartition(":")
     return await asyncio.open_connection(host, int(port))
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy bytes until the end of the stream, then close the other side."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK):

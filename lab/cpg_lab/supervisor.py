@@ -51,7 +51,7 @@ def supervise(folder: LabFolder) -> None:
     cluster = Cluster(spec, folder=folder.path)
     try:
         cluster.start()
-        folder.write_state(_ready(state, cluster))
+        folder.write_state(_ready_state(state, cluster))
         while folder.state.exists():
             time.sleep(_CHECK_SECONDS)
     except LabError as problem:
@@ -60,7 +60,7 @@ def supervise(folder: LabFolder) -> None:
         cluster.stop()
 
 
-def _ready(state: LabState, cluster: Cluster) -> LabState:
+def _ready_state(state: LabState, cluster: Cluster) -> LabState:
     identities = [(name, process.identity) for name, process in cluster.processes.items()]
     return replace(
         state,

@@ -28,7 +28,7 @@ class OwnedFolder:
     @classmethod
     def create(cls, parent: Path) -> Self:
         """Create a folder, and remove orphans first."""
-        with locks.held(parent / _GATE):  # so that no process sees the folder before its lock is taken
+        with locks.hold(parent / _GATE):  # so that no process sees the folder before its lock is taken
             _remove_orphans(parent)
             folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=parent))
             descriptor = locks.try_hold(folder / _OWNER)
@@ -45,7 +45,7 @@ class OwnedFolder:
 
 def remove_orphans(parent: Path) -> list[Path]:
     """Remove the folders without an owner; return the removed ones."""
-    with locks.held(parent / _GATE):
+    with locks.hold(parent / _GATE):
         return _remove_orphans(parent)
 
 

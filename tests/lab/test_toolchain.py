@@ -124,4 +124,4 @@ def test_a_module_without_a_go_directive_is_an_error(tmp_path: Path) -> None:
     """The error names the file."""
     (tmp_path / "go.mod").write_text("module x\n")
     with pytest.raises(ToolchainError, match="has no go directive"):
-        toolchain._required(tmp_path / "go.mod")
+        toolchain._go_directive(tmp_path / "go.mod")

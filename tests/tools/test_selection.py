@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from selection import MIRRORS, concerned
+from selection import MIRRORS, select_tests
 
 ROOT = Path(__file__).parents[2]
 TREE = (
@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 )  # fmt: skip
 def test_changed_files_lead_to_their_tests(root: Path, changed: Sequence[str], expected: list[str]) -> None:
     """By the mirrored name, then by imports, then by the nearest folder; the architecture is always tested."""
-    assert concerned(changed, root) == sorted(["tests/architecture", *expected])
+    assert select_tests(changed, root) == sorted(["tests/architecture", *expected])
 
 
 def test_every_mirror_mirrors_a_folder() -> None:

@@ -296,7 +296,7 @@ class Testbed:
     async def compact_etcd(self) -> None:
         """Make etcd forget all versions but the latest, so that watches cannot be resumed from an earlier one."""
         version = (await list_all(self.connection, NAMESPACES.path())).resource_version
-        async with Connection(Endpoint(server=self.cluster._running.url("etcd"))) as etcd:
+        async with Connection(Endpoint(server=self.cluster._control_plane.url("etcd"))) as etcd:
             await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
 
     async def clean_up(self) -> None:
