@@ -85,14 +85,14 @@ async def soak(
         await churn.prepare()
         await asyncio.to_thread(replica.await_log_line, "ready")
         began, samples, full = time.monotonic(), list[Sample](), 0.0
-        while (now := time.monotonic() - began) < seconds and replica.process.alive:
+        while (now := time.monotonic() - began) < seconds and replica.process.is_running:
             await asyncio.gather(churn.change(), asyncio.sleep(SECONDS_PER_CHANGE))
             if not samples or now - samples[-1][0] >= 1:
                 samples.append((now, replica.resident()))
                 full = full or (now if len(churn.alive) >= TREES else 0.0)
                 show(now, seconds, churn, samples[-1][1])
         sys.stderr.write("\n")
-        if not replica.process.alive:
+        if not replica.process.is_running:
             return [f"the scheduler died: {replica.process.tail()}"], {"samples": sampled_evenly(samples)}
         await churn.settle()
         problems = await _remaining_problems(churn, replica)

@@ -140,11 +140,11 @@ async def _run_scheduler(
             began, at = time.monotonic(), time.time()
             log = cluster.kubeconfig.with_name(f"{contender}.log")
             process = await asyncio.to_thread(Process, contender, command, log=log, env=environment())
-            while not complete.is_set() and process.alive and time.monotonic() < began + patience:
+            while not complete.is_set() and process.is_running and time.monotonic() < began + patience:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.5):
                         await complete.wait()
-        if not process.alive:
+        if not process.is_running:
             raise LabError(f"{contender} ended with {process.exit_code}:\n{process.tail()}")
         if not complete.is_set():
             outcome.seconds = time.monotonic() - began

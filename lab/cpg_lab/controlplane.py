@@ -81,7 +81,7 @@ class ControlPlane:
     def start_component(self, name: str, timeout: float = START_TIMEOUT) -> None:
         """Start one component, for the first time or again, and wait until it is ready."""
         kind = self._kind(name)
-        if name in self._processes and self._processes[name].alive:
+        if name in self._processes and self._processes[name].is_running:
             return
         self._launch(kind)
         self._await_ready(kind, timeout)
@@ -128,7 +128,7 @@ class ControlPlane:
         attempts = 1
         while (reason := self._unready_reason(kind)) is not None:
             process = self._processes[kind.name]
-            if not process.alive:
+            if not process.is_running:
                 if ports.LOST_PORT not in process.output() or attempts >= _MAX_PORT_ATTEMPTS:
                     raise StartError(_with_log(process, f"died while starting (exit code {process.exit_code})"))
                 attempts += 1
@@ -146,7 +146,7 @@ class ControlPlane:
             )
             if reason is not None:
                 return reason
-        return None if self._processes[kind.name].alive else "it ended"
+        return None if self._processes[kind.name].is_running else "it ended"
 
     def _write_tokens(self) -> None:
         users = [(self.token, _ADMINISTRATOR, "system:masters")]

@@ -66,7 +66,7 @@ class PodProcess:
     def unready_reason(self) -> str | None:
         """Return why the startup or readiness probe fails, or None if both succeed."""
         container = self.template.spec.container
-        if not self.process.alive:
+        if not self.process.is_running:
             return f"ended with {self.process.exit_code}"
         reasons = (
             self._probe_failure(probe) for probe in (container.startup_probe, container.readiness_probe) if probe
@@ -76,13 +76,13 @@ class PodProcess:
     def is_alive(self) -> bool:
         """Return whether the process runs and its liveness probe succeeds."""
         probe = self.template.spec.container.liveness_probe
-        return self.process.alive and (probe is None or self._probe_failure(probe) is None)
+        return self.process.is_running and (probe is None or self._probe_failure(probe) is None)
 
     def await_ready(self, timeout: float = START_TIMEOUT) -> None:
         """Wait until it is ready; raise with the end of its log when it exits, or after the timeout."""
         deadline = time.monotonic() + timeout
         while (reason := self.unready_reason()) is not None:
-            if not self.process.alive or time.monotonic() > deadline:
+            if not self.process.is_running or time.monotonic() > deadline:
                 raise StartError(f"{self.name} is not ready: {reason}; the end of its log:\n{self.process.tail()}")
             time.sleep(_POLL_SECONDS)
 

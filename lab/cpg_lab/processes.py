@@ -81,10 +81,10 @@ class Process:
     @property
     def identity(self) -> ProcessIdentity | None:
         """The identity by which another process can check whether it runs."""
-        return ProcessIdentity.of(self.pid) if self.alive else None
+        return ProcessIdentity.of(self.pid) if self.is_running else None
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it still runs."""
         return self._popen.poll() is None
 
@@ -126,7 +126,7 @@ class Process:
 
     def _signal(self, number: signal.Signals) -> None:
         """Signal the group. The kernel does not reuse its number before its exit code is collected."""
-        if self.alive:
+        if self.is_running:
             os.killpg(self.pid, number)
 
 

@@ -188,7 +188,7 @@ class RealNode:
     def _await(self, what: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_TIMEOUT
         while not ready():
-            if time.monotonic() > deadline or not all(process.alive for process in self._processes):
+            if time.monotonic() > deadline or not all(process.is_running for process in self._processes):
                 raise StartError(f"{what} did not become ready; the end of its log:\n{tail_of(self._files.log)}")
             time.sleep(0.1)
 

@@ -38,7 +38,7 @@ class Installer:
         with Deployments(cluster.access, release.deployments, folder=folder) as running:
             ((pod,),) = running.pods.values()
             yield pod.process.log
-            assert pod.process.alive, pod.process.tail()
+            assert pod.process.is_running, pod.process.tail()
         assert pod.process.exit_code == 0
         assert "attempt failed" not in pod.process.output()
         assert "forbidden: User" not in pod.process.output()

@@ -77,7 +77,7 @@ def test_a_process_gets_what_a_container_would(cluster: Cluster, tmp_path: Path)
             identity = cluster.kubectl("auth", "whoami", "--kubeconfig", str(pod.kubeconfig), "-o", "json").stdout
             assert json.loads(identity)["status"]["userInfo"]["username"] == "system:serviceaccount:default:some"
             assert pod.is_alive()
-    assert [pod.process.alive for pod in pods] == [False, False]
+    assert [pod.process.is_running for pod in pods] == [False, False]
 
 
 def test_a_pod_that_does_not_become_ready_raises_with_its_log(cluster: Cluster, tmp_path: Path) -> None:

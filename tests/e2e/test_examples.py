@@ -40,7 +40,7 @@ def operator(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.Te
     with Deployments(cluster.access, release.deployments, folder=tmp_path_factory.mktemp("operator")) as running:
         yield running
         ((pod,),) = running.pods.values()
-        assert pod.process.alive, pod.process.tail()
+        assert pod.process.is_running, pod.process.tail()
 
 
 @pytest.mark.usefixtures("operator")

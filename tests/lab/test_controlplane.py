@@ -70,7 +70,7 @@ def test_starting_returns_once_the_component_is_ready(plane: Make) -> None:
     first = running.processes["etcd"]
     running.start_component("etcd")
     assert running.processes["etcd"] is first
-    assert first.alive
+    assert first.is_running
     assert running.dead() == {}
 
 
@@ -92,7 +92,7 @@ def test_a_lost_port_is_replaced(plane: Make) -> None:
     """A component that lost its port to another process is started again on another port."""
     running = plane(LOSES_PORT_ONCE + SERVER)
     running.start_component("etcd")
-    assert running.processes["etcd"].alive
+    assert running.processes["etcd"].is_running
     assert running.dead() == {}
 
 
@@ -136,7 +136,7 @@ def test_an_interrupt_skips_the_grace_period(plane: Make, monkeypatch: pytest.Mo
     monkeypatch.setattr(controlplane, "stop_all", impatient)
     with pytest.raises(KeyboardInterrupt):
         running.stop()
-    assert not process.alive
+    assert not process.is_running
     monkeypatch.undo()
 
 

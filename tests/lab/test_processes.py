@@ -47,7 +47,7 @@ def test_a_program_runs_and_writes_its_log(run: "Runner") -> None:
     assert process.wait(10)
     assert sorted(process.output().split()) == ["err", "out"]
     assert process.exit_code == 3
-    assert not process.alive
+    assert not process.is_running
     assert process.identity is None
 
 
@@ -109,7 +109,7 @@ def test_grace_periods_are_concurrent(run: "Runner") -> None:
     began = time.monotonic()
     stop_all(stubborn, 0.5)
     assert time.monotonic() - began < 1.2
-    assert not any(process.alive for process in stubborn)
+    assert not any(process.is_running for process in stubborn)
 
 
 def test_killing_includes_the_children(run: "Runner") -> None:
@@ -133,7 +133,7 @@ def test_a_program_outlives_the_thread_that_started_it(run: "Runner") -> None:
     thread.join()
     await_output(started[0])
     time.sleep(0.1)
-    assert started[0].alive
+    assert started[0].is_running
 
 
 def test_a_missing_program_is_named_in_the_log(tmp_path: Path) -> None:

@@ -53,6 +53,6 @@ def test_the_manifest_installs_and_upgrades(cluster: Cluster, tmp_path: Path) ->
             what="the operator's finalizers",
         )
         running.roll(applied(cluster, "elsewhere"))
-        assert all(pod.process.alive for pods in running.pods.values() for pod in pods)
+        assert all(pod.process.is_running for pods in running.pods.values() for pod in pods)
     assert cluster.kubectl("get", "jobs", "-n", SPACE, "-o", "name").stdout == ""
     assert "release" not in cluster.kubectl("get", "serviceaccounts,clusterroles", "-A", "-o", "name").stdout

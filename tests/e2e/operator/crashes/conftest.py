@@ -202,7 +202,7 @@ class Ring:
     async def end(self) -> None:
         """End all of them; none may have been refused anything, or have made a mistake."""
         for replica in self.replicas:
-            if replica.process.alive:
+            if replica.process.is_running:
                 replica.signal(signal.SIGCONT)
                 replica.process.kill()
             await replica.line.close()

@@ -141,7 +141,7 @@ async def killed(ring: "Ring", replica: "Replica") -> "Replica":
     """Return another operator once one has come to the write at which it dies, with all that was in flight."""
 
     async def is_dead() -> bool:
-        return not replica.process.alive
+        return not replica.process.is_running
 
     await ring.until("it dies at one of its writes", is_dead)
     return await ring.start()

@@ -48,7 +48,7 @@ async def test_the_standby_goes_on_where_a_leader_was_killed(ring: "Ring") -> No
     leader.line.at(3, leader.process.kill)
     await wanted(ring)
     await ring.until_leading(standby)
-    assert not leader.process.alive
+    assert not leader.process.is_running
     await ring.until("all groups are there", lambda: whole(ring))
 
 

@@ -64,7 +64,7 @@ async def test_an_outage_is_waited_out_in_the_same_process(ring: "Ring") -> None
     await ring.stage.group("later")
     await ring.stage.until("Pending", lambda: health(ring, "later"))
     await ring.until_leading(replica)
-    assert replica.process.alive
+    assert replica.process.is_running
 
 
 async def test_a_right_that_is_lost_is_told_until_it_is_back(ring: "Ring", operator: "ChartRelease") -> None:

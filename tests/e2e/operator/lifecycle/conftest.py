@@ -129,7 +129,7 @@ class Operator:
 
     def ensure(self) -> None:
         """Start it unless it runs; return when it is ready."""
-        if not self._pods or not self._pods[-1].process.alive:
+        if not self._pods or not self._pods[-1].process.is_running:
             (deployment,) = self._release.deployments
             self._pods.append(PodProcess(self._access, deployment, self._folder))
             self._pods[-1].await_ready(PATIENCE)

@@ -302,7 +302,7 @@ class Testbed:
     async def clean_up(self) -> None:
         """End all replicas, and delete what may be in the way of the next test."""
         for replica in self.replicas:
-            if replica.process.alive:
+            if replica.process.is_running:
                 replica.resume()
                 replica.process.kill()
         refused = [one.process.name for one in self.replicas if "forbidden: User" in one.process.output()]

@@ -50,7 +50,7 @@ async def test_an_api_server_may_go_and_come_back(testbed: "Testbed", record: di
         "second-1",
     }
     bound = [line["binds"] for line in replica.log_lines("bound")]
-    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.alive) == (34, [], True)
+    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.is_running) == (34, [], True)
     told |= {"outcome": "whole", "seconds_until_whole": round(time.monotonic() - back, 2)}
 
 
@@ -66,7 +66,7 @@ async def test_a_store_may_go_and_come_back(testbed: "Testbed", record: dict[str
     await asyncio.to_thread(testbed.cluster.start_component, "etcd")
     back = time.monotonic()
     await testbed.wait_until_complete(60)
-    assert replica.process.alive
+    assert replica.process.is_running
     told |= {"outcome": "whole", "seconds_until_whole": round(time.monotonic() - back, 2)}
 
 

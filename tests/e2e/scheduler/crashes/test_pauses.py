@@ -85,4 +85,4 @@ async def test_what_was_missed_in_a_pause_is_found(testbed: "Testbed", way: Way)
     expired = {line["kind"] for line in replica.log_lines("watch failed") if "410" in line["error"]}
     assert expired >= {"Node", "Pod", "PodGroup", "CompositePodGroup"}
     bound = [line["binds"] for line in replica.log_lines("bound")]
-    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.alive) == (35, [], True)
+    assert (sum(bound), replica.log_lines("attempt failed"), replica.process.is_running) == (35, [], True)

@@ -107,5 +107,5 @@ async def test_others_are_not_delayed(testbed: "Testbed") -> None:
 
 def sound(replica: Replica) -> None:
     """Check that a replica lives, and that nothing of the rubbish made it stumble."""
-    assert replica.process.alive
+    assert replica.process.is_running
     assert replica.log_lines("attempt failed") == []
