@@ -20,8 +20,8 @@ from cpg_engine.verdicts import Contradiction, Explanation, Finding
 def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> Decision:
     """Decide where the pods of a unit go; the ledger is unchanged afterwards.
 
-    The ledger holds nominated pods as if they ran. ``ignored`` are the UIDs of those whose reservations the unit may
-    take: pods of its own tree, and of trees that it outranks.
+    The ledger holds nominated pods as if they ran. ``ignored`` are the UIDs of nominated pods that give way to the
+    unit: pods of its own tree, and of trees that it outranks.
     """
     ledger = snapshot.ledger
     mark = ledger.mark()

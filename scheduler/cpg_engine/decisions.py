@@ -1,4 +1,4 @@
-"""What a cycle wants done: values that a shell performs, in order."""
+"""What a cycle decides: values that the scheduler performs in order."""
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class Bind(Struct, frozen=True):
 
 
 class PlacementCounts(Struct, frozen=True):
-    """How many domains a search had to choose from, and how many of those that it tried to fill it could, or not."""
+    """How many domains a search could choose from, and how many of those that it tried it could fill, or not."""
 
     offered: int = 0
     feasible: int = 0
@@ -34,7 +34,7 @@ class PlacementCounts(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """All that was decided about one root: nothing is bound unless the whole minimum is."""
+    """Everything that was decided about one unit; nothing is bound unless the whole minimum is."""
 
     binds: tuple[Bind, ...]
     explanation: Explanation

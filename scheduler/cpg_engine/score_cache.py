@@ -1,8 +1,8 @@
-"""Boards: for one class of pods, how good each node is now, as one number per node.
+"""The score cache: for each class of pods, one number per node that says how good the node is now.
 
-The number packs the score above the node's place by name, so that the best node is the largest number, ties are
-broken by name, and -1 means that the node is out. A board notices by itself which nodes have changed since it was
-last looked at and scores only those anew; after a gang of three on 5,000 nodes, that is three.
+The number packs the score above the node's rank by name, so that the best node has the largest number, ties are broken
+by name, and -1 means that the node is infeasible. The scores of a class are refreshed for the nodes that have changed
+since they were last read; after a gang of three on 5,000 nodes, that is three nodes.
 """
 
 from collections import OrderedDict
@@ -21,16 +21,16 @@ INFEASIBLE = -1
 SCORE_SHIFT = 32
 _LAST_RANK = 2**32 - 1
 MAX_IDLE_CLASSES = 64
-"""Boards kept beside those of the unit at hand; a thousand would take more memory than the rest of the engine."""
+"""Classes kept beside those of the current unit; a thousand would take more memory than the rest of the engine."""
 MAX_CACHED_SCORES = 2_000_000
-"""Nodes on all boards of the unit at hand: some sixty megabytes, 400 classes on 5,000 nodes."""
+"""Scores kept for the classes of the current unit: about sixty megabytes, or 400 classes on 5,000 nodes."""
 
 
 class ClassScores:
-    """The nodes as one class sees them."""
+    """The scores of all nodes for one class."""
 
     def __init__(self, pod_class: PodClass, ledger: Ledger, weights: Weights) -> None:
-        """Look at every node once."""
+        """Score every node."""
         self.pod_class = pod_class
         self.feasible: Flags = np.zeros(0, dtype=np.bool_)
         self.keys: Scores = np.zeros(0, dtype=np.int64)
@@ -44,20 +44,20 @@ class ClassScores:
         self.refresh()
 
     def refresh(self) -> None:
-        """Score anew what has changed."""
+        """Score the nodes that have changed."""
         ledger = self._ledger
         storage = ledger.storage.version if self.pod_class.volumes is not None else 0
         if self._version == ledger.version and self._storage_version == storage:
             return
         if self._storage_version != storage or self._version < ledger.node_version:
-            self._look_at_nodes()
+            self._score_all_nodes()
         else:
             rows = ledger.changed_since(self._version)
             self.keys[rows] = self.keyed(rows)
         self._version, self._storage_version = ledger.version, storage
 
     def keyed(self, rows: Rows, extra: int = 0) -> Scores:
-        """Return the numbers of some nodes, as if so many more pods of the class were on each of them."""
+        """Return the numbers of some nodes, as if ``extra`` more pods of the class were on each of them."""
         score = self._bonus[rows] + dynamic_score(
             self.pod_class, self._ledger, rows, weights=self._weights, extra=extra
         )
@@ -67,7 +67,7 @@ class ClassScores:
         return answer
 
     def slots(self) -> Scores:
-        """Return for each row how many more pods of the class it has room for; do not keep it, it will be changed."""
+        """Return for each row for how many more pods of the class it has room, in an array that must not be kept."""
         ledger = self._ledger
         if self._slots_version != ledger.version:
             rows = ledger.changed_since(self._slots_version)
@@ -76,13 +76,13 @@ class ClassScores:
         return self._slots
 
     def empty_slots(self) -> Scores:
-        """Return for each row how many pods of the class it would have room for if nothing ran there."""
+        """Return for each row for how many pods of the class it would have room if nothing ran there."""
         if self._empty_slots is None:
             every = np.arange(len(self.feasible))
             self._empty_slots = node_resources.empty_slots(self.pod_class, self._ledger, every) * self.feasible
         return self._empty_slots
 
-    def _look_at_nodes(self) -> None:
+    def _score_all_nodes(self) -> None:
         ledger = self._ledger
         every: Rows = np.arange(ledger.cluster.size)
         self.feasible = statically_feasible(self.pod_class, ledger.cluster, every)
@@ -99,22 +99,22 @@ class ClassScores:
 
 
 class ScoreCache:
-    """The boards of the classes looked at last."""
+    """The scores of the classes that were used last."""
 
     def __init__(self, ledger: Ledger, weights: Weights) -> None:
-        """Start without any."""
+        """Start empty."""
         self._ledger = ledger
         self._weights = weights
         self._score_cache: OrderedDict[int, ClassScores] = OrderedDict()
         self._kept = MAX_IDLE_CLASSES
 
     def reserve_capacity(self, classes: int) -> None:
-        """Keep as many as one unit needs at a time, so that none of them is made twice for it, but not without end."""
+        """Keep as many classes as one unit needs, within limits, so that none of them is scored twice for it."""
         self._kept = MAX_IDLE_CLASSES + min(classes, MAX_CACHED_SCORES // max(self._ledger.cluster.size, 1))
         self._drop()
 
     def of(self, pod_class: PodClass) -> ClassScores:
-        """Return the board of a class as it is now."""
+        """Return the scores of a class as they are now."""
         board = self._score_cache.get(pod_class.index)
         if board is None:
             board = self._score_cache[pod_class.index] = ClassScores(pod_class, self._ledger, self._weights)
@@ -130,16 +130,16 @@ class ScoreCache:
 
 
 class ScoreLevels:
-    """The numbers of some nodes after one, two, three more pods of the class, a level at once, when it is asked for."""
+    """The numbers of some nodes after one, two, three more pods of the class, each level computed on demand."""
 
     def __init__(self, board: ClassScores, rows: Rows) -> None:
-        """Start at the ground, where nobody has been added."""
+        """Start at level zero, where no pod has been added."""
         self._board = board
         self._rows = rows
         self._levels: dict[int, Scores] = {}
 
     def key(self, place: int, level: int) -> int:
-        """Return the number of the node at a place in the rows, with so many more pods."""
+        """Return the number of the node at a position in the rows, with ``level`` more pods."""
         keys = self._levels.get(level)
         if keys is None:
             keys = self._levels[level] = self._board.keyed(self._rows, level)
@@ -147,10 +147,10 @@ class ScoreLevels:
 
 
 def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
-    """Return where up to ``count`` pods of a class go among the rows, each as if it came alone after the others.
+    """Return the nodes of up to ``count`` pods of a class among the rows, as if each pod was placed after the others.
 
-    Only the best ``count`` of the rows are looked at any further: before another one could be chosen, each of these
-    must have been, and then all pods have their place.
+    Only the best ``count`` of the rows can be chosen: before another row is, each of these would have been, and then
+    all pods have a node.
     """
     places = _best(board.keys[rows], count)
     rows = rows[places]
@@ -170,11 +170,11 @@ def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
 
 
 MAX_ARGMAX_COUNT = 32
-"""Up to so many, looking for the largest number again and again is faster than one partition by size."""
+"""Up to so many, repeated ``argmax`` is faster than one ``argpartition``."""
 
 
 def _best(keys: Scores, count: int) -> Rows:
-    """Return the places of the largest numbers, at most so many, in any order; the numbers are used up."""
+    """Return the positions of at most ``count`` largest numbers, in any order; the numbers are overwritten."""
     if count > MAX_ARGMAX_COUNT:
         return np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
     places: list[int] = []

@@ -19,7 +19,7 @@ class Snapshot(Struct, frozen=True, eq=False):
 
 
 def new_snapshot(weights: Weights | None = None) -> Snapshot:
-    """Return a world without nodes or pods; the ledger is then told of both."""
+    """Return a snapshot without nodes and pods; both are then put into its ledger."""
     ledger = Ledger()
     weights = weights or Weights()
     return Snapshot(

@@ -1,4 +1,4 @@
-"""What became of a tree, as data: the words are found where it is shown."""
+"""The result for a tree as data; the scheduler makes the sentences from it."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from cpg_api.scheduling.forest import GroupKey
 
 
 class Status(StrEnum):
-    """KEP-6012's four, the same at every level."""
+    """The four statuses of KEP-6012, the same at every level."""
 
     SUCCESS = "Success"
     WAIT = "Wait"
@@ -18,10 +18,10 @@ class Status(StrEnum):
 
 
 class Finding(StrEnum):
-    """How the search for a place ended.
+    """How the search for a placement ended.
 
-    ``IMPOSSIBLE`` is a proof, by a sound bound or by having tried everything there is; ``NOT_FOUND`` is not: the
-    search is greedy where pods of several shapes compete, and another order might have fitted.
+    ``IMPOSSIBLE`` is a proof, by a sound bound or because everything was tried. ``NOT_FOUND`` is not: the search is
+    greedy where pods of several shapes compete, and another order might have fitted.
     """
 
     PLACED = "Placed"
@@ -40,7 +40,7 @@ class Domain(Struct, frozen=True):
 
 
 class StatusCounts(Struct, frozen=True):
-    """M, S, R, U and UU of a node of the tree: of pods at a leaf, of child groups above."""
+    """M, S, R, U and UU of a group: counts of pods at a leaf, and of child groups above."""
 
     minimum: int
     scheduled: int = 0
@@ -50,7 +50,7 @@ class StatusCounts(Struct, frozen=True):
 
     @property
     def status(self) -> Status:
-        """Return the status that the counts amount to."""
+        """Return the status that follows from the counts."""
         if self.scheduled >= self.minimum:
             return Status.SUCCESS
         if self.scheduled + self.remaining >= self.minimum:
@@ -61,7 +61,7 @@ class StatusCounts(Struct, frozen=True):
 
 
 class FilterReason(Struct, frozen=True):
-    """Why some nodes are out for a pod, and how many."""
+    """Why some nodes are rejected for a pod, and how many."""
 
     text: str
     nodes: int
@@ -82,7 +82,7 @@ class CandidateDomain(Struct, frozen=True):
 
 
 class InvalidPod(Struct, frozen=True):
-    """A pod that nobody could schedule: something in it makes no sense."""
+    """A pod that can never be scheduled, because its spec makes no sense."""
 
     uid: str
     problems: tuple[Problem, ...]
@@ -116,7 +116,7 @@ class GroupReport(Struct, frozen=True):
 
 
 class Remedy(StrEnum):
-    """What a person can do about a tree that was not placed."""
+    """What a user can do about a tree that was not placed."""
 
     ADD_MEMBERS = "AddMembers"
     MAKE_ROOM = "MakeRoom"

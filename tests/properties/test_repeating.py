@@ -28,7 +28,7 @@ def picture(ledger: Ledger) -> dict[str, Any]:
         "pod_index": {found.index: dict(rows) for found, rows in ledger.pod_index._rows.items()},
         "carriers": set(ledger.pod_index.classes_with_terms),
         "claims": dict(ledger.attachments.users),
-        "chosen": dict(ledger.volume_allocator.chosen),
+        "chosen": dict(ledger.volume_allocator.allocated),
         "held": dict(ledger._held),
         "journal": list(ledger._journal),
     }

@@ -515,7 +515,7 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
     (batch,) = stage.binder.batches
     allocation = VolumeAllocation("default/x", "pv", "n1")
     assert batch.allocations == {"uid-default-p": (allocation,)}
-    assert stage.cache.snapshot.ledger.volume_allocator.chosen == {"default/x": allocation}
+    assert stage.cache.snapshot.ledger.volume_allocator.allocated == {"default/x": allocation}
 
 
 def test_what_stands_in_the_way_of_a_bind_is_told() -> None:

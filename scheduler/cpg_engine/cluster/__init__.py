@@ -1,1 +1,1 @@
-"""The cluster as arrays: what a cycle looks at, and the one ledger that simulation may change."""
+"""The cluster as arrays: nodes, classes of pods, storage, and the one ledger that a simulation may change."""

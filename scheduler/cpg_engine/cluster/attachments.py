@@ -1,8 +1,8 @@
-"""Which claims are in use where, and how many volumes of each CSI driver that attaches to each node.
+"""Which claims are in use where, and how many volumes of each CSI driver are attached to each node.
 
-What is counted is the use of claims by pods, since that is additive. Which volume a claim stands for, and hence how
-many distinct ones a node has, is derived from it with the catalogue; it is kept up to date while the catalogue stays
-as it is, and derived anew when it has changed.
+What is counted is the use of claims by pods, since that is additive. Which volume a claim stands for, and so how many
+distinct volumes a node has, follows from the storage catalog. It is updated with every pod while the catalog stays the
+same, and computed again when the catalog changes.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Key = TypeVar("Key", str, int)
 
 
 class Attachments:
-    """A tally of claims and of volumes made inline."""
+    """A tally of claims and of inline volumes."""
 
     def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
         """Start with nothing in use."""
@@ -35,7 +35,7 @@ class Attachments:
         self._limits: dict[str, Scores] = {}
 
     def add(self, pod_class: PodClass, row: int, number: int) -> None:
-        """Count so many pods of the class in at a node, or out where the number is negative."""
+        """Count so many more pods of the class at a node; a negative number counts them out."""
         volumes = pod_class.volumes
         if volumes is None:
             return
@@ -54,14 +54,14 @@ class Attachments:
                 del table[row]
 
     def forget(self, row: int) -> None:
-        """Count nothing at a node that is gone."""
+        """Set the counts of a row to zero: its node is gone."""
         self._inline_at.pop(row, None)
         for key, number in self._claims_at.pop(row, {}).items():
             _count(self.users, key, -number)
         self._seen = (-1, -1)
 
     def limits(self) -> Mapping[str, Scores]:
-        """Return for each driver that limits anything how many volumes each row may have attached."""
+        """Return for each driver with a limit how many volumes each row may have attached."""
         self._refresh()
         return self._limits
 
@@ -76,13 +76,13 @@ class Attachments:
         return list(self._attached.get(handle, ()))
 
     def uses(self, handle: VolumeHandle, rows: Rows) -> Scores:
-        """Return by how many claims of pods a volume is in use at each of the rows."""
+        """Return by how many claims of pods a volume is in use on each of the rows."""
         self._refresh()
         at = self._attached.get(handle, {})
         return np.array([at.get(row, 0) for row in rows.tolist()], dtype=np.int64)
 
     def _attach(self, key: str, row: int, number: int) -> None:
-        """Count uses of a claim; the first one at a node attaches its volume, the last one lets it go."""
+        """Count uses of a claim; its volume is attached with the first use on a node and detached with the last."""
         handle = self._storage.handle_of(key)
         if handle is None:
             return
@@ -126,7 +126,7 @@ class Attachments:
 
 
 def _count(table: dict[Key, int], key: Key, number: int) -> None:
-    """Add to a count; a count of nothing is not kept, so that what is undone leaves no trace."""
+    """Add to a count; a count of zero is removed, so that undoing leaves no trace."""
     total = table.get(key, 0) + number
     if total:
         table[key] = total

@@ -1,6 +1,6 @@
-"""The axis of resources: which column of every array holds what.
+"""The axis of resources: which column of every array holds which resource.
 
-The axis is closed: columns never move or vanish, and a new extended resource is appended between cycles only.
+Columns never move or vanish. A new extended resource is appended, between cycles only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 Amounts = NDArray[np.int64]
-"""Amounts by resource, or by node and resource: thousandths of CPU, bytes, or plain counts."""
+"""Amounts by resource, or by node and resource: thousandths of CPU, bytes, or counts."""
 Rows = NDArray[np.intp]
-"""Positions of nodes."""
+"""Positions of nodes in the arrays."""
 Flags = NDArray[np.bool_]
-"""One truth per node."""
+"""One truth value per node."""
 Scores = NDArray[np.int64]
 """One number per node."""
 
@@ -23,8 +23,10 @@ CPU, MEMORY, STORAGE, PODS = 0, 1, 2, 3
 BASE = ("cpu", "memory", "ephemeral-storage", "pods")
 
 MAX_AMOUNT = 2**50
-"""Amounts stop here: a pebibyte. A hundredfold of one fits int64, and so do eight thousand of them, be it as pods of
-one node or as nodes of one domain."""
+"""The largest amount, a pebibyte. A hundred times it fits into int64.
+
+So does the sum of eight thousand of them, over the pods of one node or the nodes of one domain.
+"""
 
 
 class ResourceAxis(Struct, frozen=True, dict=True):
@@ -39,11 +41,11 @@ class ResourceAxis(Struct, frozen=True, dict=True):
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Return the column of each name; anybody may name thousands of resources, so they are not searched for."""
+        """Return the column of each name, as a mapping, because objects may name thousands of resources."""
         return {name: place for place, name in enumerate(self.names)}
 
     def grown(self, names: Iterable[str]) -> "ResourceAxis":
-        """Return the axis with the names it lacks appended, sorted, so that no order of arrival shows."""
+        """Return the axis with the missing names appended, sorted, so that their order of arrival does not count."""
         missing = sorted({name for name in names if name not in self.places})
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 

@@ -33,7 +33,7 @@ class ClassRegistry:
         return self._classes.get(signature)
 
     def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str]) -> PodClass:
-        """Make the class of a pod whose resources are on the axis."""
+        """Make the class of a pod; its resources have to be on the axis."""
         if len(self.vectors) > 2 * len(self._classes) + MAX_STALE_VECTORS:
             self.vectors = {found.index: self.vectors[found.index] for found in self._classes.values()}
         made = self._classes[signature] = make_class(self._made, pod, asked_labels)

@@ -1,8 +1,8 @@
-"""Which node has which images already, as one long list of places, images and sizes.
+"""Which node has which images already, as one list of rows, images and sizes.
 
-A node lists some fifty images, each under two names, and a cluster's nodes half a million of them: as three columns
-they take six megabytes, as a mapping ten times that. All nodes that have an image are found in one pass over the list,
-and the list is put together only when somebody asks. Names are never forgotten; a hundred bytes each, they may stay.
+A node lists about fifty images, each under two names, so a large cluster has half a million entries. As three columns
+they take six megabytes; as a mapping, ten times that. All nodes with an image are found in one pass over the list,
+which is built on demand. Names are never forgotten; they take a hundred bytes each.
 """
 
 from collections.abc import Iterable
@@ -21,13 +21,13 @@ class Images:
     """The images of all nodes by row."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without images."""
         self._code_of: dict[str, int] = {}
         self._found: dict[int, Found] = {}
         self._list: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]] | None = None
 
     def put(self, row: int, images: Iterable[ContainerImage] | None) -> None:
-        """Take the images of a node in place of those that it had; of a name that comes twice, the first counts."""
+        """Set the images of a node; of a name that occurs twice, the first entry counts."""
         sizes: dict[int, int] = {}
         for image in images or ():
             for name in image.names or ():
@@ -40,7 +40,7 @@ class Images:
         self._list = None
 
     def sizes(self, name: str, rows: int) -> Scores:
-        """Return for each of so many rows how many bytes of an image its node has already."""
+        """Return for each of ``rows`` rows how many bytes of an image its node has already."""
         answer = np.zeros(rows, dtype=np.int64)
         code = self._code_of.get(name)
         if code is not None:

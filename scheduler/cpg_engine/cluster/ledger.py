@@ -172,8 +172,8 @@ class Ledger:
     def class_of(self, pod: Pod) -> PodClass:
         """Return the class of a pod, made for the first of its kind and kept for as long as anything holds it.
 
-        A class whose selectors ask for labels that no class before it has asked for splits the classes of held pods by
-        these labels. Classes returned earlier for pending pods may be out of date then.
+        Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
+        are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
         found = self.classes.get(signature(pod, self.asked_labels))
         if found is None:

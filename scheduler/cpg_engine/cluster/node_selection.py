@@ -1,4 +1,4 @@
-"""Which nodes a selector selects, a pod's affinity or its tolerations, over columns rather than node by node."""
+"""Which nodes a pod's node selector, node affinity and tolerations select, by column instead of node by node."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from cpg_engine.cluster.pod_classes import PodClass
 
 
 def selected(matcher: LabelMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Tell which nodes have all the labels."""
+    """Return which nodes have all the labels."""
     answer = np.full(len(rows), not matcher.matches_nothing, dtype=np.bool_)
     for key, value in matcher.equal:
         if not answer.any():
@@ -20,7 +20,7 @@ def selected(matcher: LabelMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
 
 
 def term_holds(term: NodeTermMatcher, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Tell which nodes a term selects."""
+    """Return which nodes a term selects."""
     answer = np.full(len(rows), not term.matches_nothing, dtype=np.bool_)
     for expression in term.expressions:
         if not answer.any():
@@ -34,7 +34,7 @@ def term_holds(term: NodeTermMatcher, cluster: NodeColumns, rows: Rows) -> Flags
 
 
 def meets_affinity(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Tell which nodes the pod's selector and one of its required terms select."""
+    """Return which nodes the node selector and one of the required terms select."""
     answer = selected(pod_class.node_selector, cluster, rows)
     if pod_class.node_affinity is not None:
         either = np.zeros(len(rows), dtype=np.bool_)
@@ -45,6 +45,6 @@ def meets_affinity(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Fla
 
 
 def tolerated(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Tell which nodes have no NoSchedule or NoExecute taint that the pod does not bear; each set is asked once."""
+    """Return which nodes have only NoSchedule and NoExecute taints that are tolerated, testing each set once."""
     answer: Flags = cluster.by_taints(rows, lambda taints: len(untolerated_taints(taints, pod_class.tolerations))) == 0
     return answer

@@ -1,10 +1,10 @@
 """The nodes: labels, taints and names as columns, changed only between cycles.
 
-A row belongs to one node for as long as the node exists and is reused afterwards; ``ranks`` gives the nodes' order
-by name, so that no decision depends on which node happened to come first.
+A row belongs to one node for as long as the node exists, and is reused afterwards. ``ranks`` has the order of the nodes
+by name, so that no decision depends on the order in which nodes arrived.
 
-Anybody may ask for a label that no node has, and for ten thousand of them in one pod. So there are columns for labels
-that some node has at present, and one for all others.
+A pod may ask for ten thousand labels that no node has. So there is a column for each label that some node has at
+present, and one column for all others.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ class LabelColumn:
     """The values of one label over all rows, as codes."""
 
     def __init__(self, rows: int) -> None:
-        """Start with the label absent everywhere."""
+        """Start with the label absent on all rows."""
         self.codes = np.full(rows, ABSENT, dtype=np.int32)
         self.values: list[str] = []
         self._code_of: dict[str, int] = {}
@@ -53,11 +53,11 @@ class LabelColumn:
         return code
 
     def grow(self, rows: int) -> None:
-        """Make room for more rows."""
+        """Add rows."""
         self.codes = np.concatenate([self.codes, np.full(rows - len(self.codes), ABSENT, dtype=np.int32)])
 
     def holds(self, expression: Expression, rows: Rows) -> Flags:
-        """Tell for each row whether its value meets the expression; each distinct value is asked once."""
+        """Return for each row whether its value meets the expression; each distinct value is evaluated once."""
         if not self.values:
             return np.full(len(rows), expression.matches({}), dtype=np.bool_)
         codes = self.codes[rows]
@@ -86,23 +86,23 @@ class NodeColumns:
         self.taint_sets: list[tuple[Taint, ...]] = []
         self._taint_code_of: dict[tuple[Taint, ...], int] = {}
         self.label_keys: Counter[str] = Counter()
-        """How many nodes have a label with this key; those that none has are not in it."""
+        """How many nodes have a label with this key; keys that no node has are not in it."""
         self._labels: dict[str, LabelColumn] = {}
-        self._nowhere = LabelColumn(0)
+        self._absent = LabelColumn(0)
         self._images = Images()
         self._free: list[int] = []
         self._ranks: NDArray[np.int64] | None = None
         self.labels_version = 0
-        """Told by a node that comes, goes, or changes its labels; most news of nodes are none of these."""
+        """Incremented when a node comes, goes or changes its labels, which most updates do not."""
 
     @property
     def size(self) -> int:
-        """Return the number of rows, those without a node included: the length of every column."""
+        """Return the length of every column: the number of rows, with or without a node."""
         return len(self.alive)
 
     @property
     def ranks(self) -> NDArray[np.int64]:
-        """Return each row's place in the order of names."""
+        """Return each row's position in the order of names."""
         if self._ranks is None:
             self._ranks = np.zeros(self.size, dtype=np.int64)
             for rank, (_, row) in enumerate(sorted(self.row_of.items())):
@@ -119,7 +119,7 @@ class NodeColumns:
         return np.flatnonzero(self.alive)
 
     def by_taints(self, rows: Rows, ask: Callable[[tuple[Taint, ...]], int]) -> Scores:
-        """Return for each of the rows the answer for its node's taints; each set of taints is asked about once."""
+        """Return for each of the rows the answer for its node's taints, evaluating each distinct set of taints once."""
         codes = self.taint_codes[rows]
         answers = np.zeros(len(self.taint_sets), dtype=np.int64)
         for code in np.flatnonzero(np.bincount(codes)).tolist():
@@ -128,11 +128,11 @@ class NodeColumns:
         return found
 
     def label(self, key: str) -> LabelColumn:
-        """Return the column of a label, made when it is first asked for; it holds until a node changes its labels."""
+        """Return the column of a label, made on first use; it is valid until a node changes its labels."""
         column = self._labels.get(key)
         if column is None:
             if key not in self.label_keys:
-                return self._nowhere
+                return self._absent
             column = self._labels[key] = LabelColumn(self.size)
             labels = ((row, node.metadata.labels) for row, node in enumerate(self.nodes) if node is not None)
             column.fill({row: found[key] for row, found in labels if key in found})
@@ -148,19 +148,19 @@ class NodeColumns:
         return self._images.sizes(image, self.size)
 
     def is_unchanged(self, node: Node) -> bool:
-        """Tell whether a node differs in nothing that scheduling looks at; if so, it stands for the old one now.
+        """Return whether a node differs in nothing that matters to scheduling; if so, it replaces the old object.
 
-        Most of what nodes report is that they are still alive, and nothing has to be computed anew for that.
+        Most updates of nodes are heartbeats, and nothing has to be computed for them.
         """
         row = self.row_of.get(node.metadata.name)
         known = None if row is None else self.nodes[row]
-        if row is None or known is None or _told(known) != _told(node):
+        if row is None or known is None or _relevant(known) != _relevant(node):
             return False
         self.nodes[row] = node
         return True
 
     def put(self, node: Node) -> int:
-        """Add a node or take its new state; return its row."""
+        """Add a node or its new state; return its row."""
         name = node.metadata.name
         row = self.row_of.get(name)
         if row is None:
@@ -177,7 +177,7 @@ class NodeColumns:
         return row
 
     def remove(self, name: str) -> int | None:
-        """Forget a node; return the row it had."""
+        """Remove a node; return the row that it had."""
         row = self.row_of.pop(name, None)
         if row is None:
             return None
@@ -190,7 +190,7 @@ class NodeColumns:
         return row
 
     def _relabel(self, row: int, labels: Labels) -> None:
-        """Put labels in the place of those that the node of a row has."""
+        """Replace the labels of the node of a row."""
         self.labels_version += 1
         old = self._labels_of(row)
         self.label_keys.update(labels.keys())
@@ -220,9 +220,9 @@ class NodeColumns:
         self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
         self.unschedulable = np.concatenate([self.unschedulable, np.zeros(more, dtype=np.bool_)])
         self.taint_codes = np.concatenate([self.taint_codes, np.zeros(more, dtype=np.int32)])
-        for column in (self._nowhere, *self._labels.values()):
+        for column in (self._absent, *self._labels.values()):
             column.grow(capacity)
 
 
-def _told(node: Node) -> tuple[object, ...]:
+def _relevant(node: Node) -> tuple[object, ...]:
     return node.metadata.labels, node.spec, node.status.allocatable, node.status.images

@@ -1,10 +1,10 @@
-"""Pod classes: pods that scheduling cannot tell apart share one, and all that is computed for it.
+"""Classes of pods: pods that are identical for scheduling share a class, and everything that is computed for it.
 
 A gang of a thousand workers is one class, so its feasibility over all nodes is computed once. Labels belong to the
-class only as far as some selector in the cluster asks for them: otherwise the completion index that a Job writes
-into each pod's labels would make a class of every pod.
+class only if a selector in the cluster asks for them; otherwise the completion index that a Job writes into each pod's
+labels would make a class of every pod.
 
-Pods that are only nominated to their node are in classes of their own, whatever else they have in common with others.
+Nominated pods are in classes of their own.
 """
 
 from collections.abc import Iterable
@@ -24,14 +24,14 @@ from cpg_engine.cluster.volumes import PodVolumes, pod_volumes
 NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
 
 NOMINATED = "nominated/"
-"""What the UID of a pod begins with for which room is kept, and which may never come; no real one has a slash."""
+"""The prefix of the UID of a nominated pod, which reserves room but may never come; real UIDs have no slash."""
 
 
 class PodClass(Struct, frozen=True, eq=False, weakref=True):
-    """What there is to know of pods that are all alike; two classes are the same only if they are one object.
+    """What identical pods have in common; two classes are equal only if they are the same object.
 
-    ``index`` is its own for ever: one that has been forgotten does not hand it on, so it may stand for the class.
-    ``pod`` is one of them; its name, and labels other than ``labels``, are its own and not the class's.
+    ``index`` is never reused, so it may stand for the class. ``pod`` is one of the pods; its name, and labels other
+    than ``labels``, are its own and not those of the class.
     """
 
     index: int
@@ -55,9 +55,9 @@ class PodClass(Struct, frozen=True, eq=False, weakref=True):
 
 
 def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
-    """Return what pods of one class have in common and no other pod has.
+    """Return what the pods of one class have in common and no other pod has.
 
-    As JSON, because that takes integers of any size, and people write them.
+    It is JSON, because that encodes integers of any size, and pods may contain them.
     """
     spec = pod.spec
     return msgspec.json.encode(
@@ -109,7 +109,7 @@ def _relevant(container: Container) -> tuple[object, ...]:
 
 
 def _volume_owner(pod: Pod) -> tuple[str, str] | None:
-    """Return the pod itself where an ephemeral volume makes a claim that bears its name and belongs to it alone."""
+    """Return the pod itself if it has an ephemeral volume: the claim of such a volume belongs to that pod alone."""
     ephemeral = any(volume.ephemeral for volume in pod.spec.volumes or ())
     return (pod.metadata.name, pod.metadata.uid) if ephemeral else None
 

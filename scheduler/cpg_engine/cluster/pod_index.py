@@ -1,13 +1,13 @@
-"""Who is where, by class; and how many pods that somebody asks about are on each node.
+"""The pods on the nodes, by class, and how many pods per node a query selects.
 
-The first is the one thing that is kept: it grows with the pods. The second is derived from it the first time that it
-is asked for, also in the middle of a simulation, and from then on follows every pod that comes or goes. Only the
-answers asked for last are kept, so that ten thousand jobs with ten thousand selectors do not fill the memory.
+The first is stored and grows with the pods. The second is computed when it is first asked for, also during a
+simulation, and from then on updated with every pod that comes or goes. Only the queries used last are kept, so that ten
+thousand jobs with ten thousand selectors do not fill the memory.
 
-A question is a value with a weight per class of pods. What somebody selects, which host ports clash, by whom a pod
-is avoided: all of it is the same sum, so one place counts, and one way to undo serves them all. Most selectors ask
-for one value of one label. So classes are found by their labels, and those with terms by what their terms ask for:
-a thousand jobs, each of which looks out for its own pods alone, do not look at each other.
+A query is a value with a weight per class of pods. What a selector selects, which host ports conflict, which pods
+reject another: all of it is the same sum, so one place counts and one rollback undoes it. Most selectors ask for one
+value of one label. So classes are indexed by their labels, and classes with affinity terms by the labels that the terms
+ask for. A thousand jobs that each select their own pods alone are not compared with each other.
 """
 
 from collections import OrderedDict
@@ -26,10 +26,12 @@ Counts = NDArray[np.int32]
 """One number per row."""
 
 MAX_CACHED_QUERIES = 128
-"""Answers kept; at 20,000 nodes they take 10 MB."""
+"""Queries kept; at 20,000 nodes they take 10 MB."""
 MAX_CACHED_QUERIES_PER_KEY = 4
-"""Answers kept on top of that for each key that nodes have labels with: whoever looks at others asks so much about its
-domains, and were they not all kept until it looks again, none would be."""
+"""Queries kept in addition for each key of the nodes' labels: a pod with terms asks so many about the domains of each.
+
+All of them have to be kept until the pod is scheduled again.
+"""
 
 Label = tuple[str, str]
 Classes = dict[PodClass, None]
@@ -43,14 +45,14 @@ class PodCountQuery(Hashable, Protocol):
     """What is to be counted."""
 
     def relevant_classes(self, pod_index: "PodIndex") -> Iterable[PodClass]:
-        """Return the classes that may have a weight; others need not be asked about."""
+        """Return the classes that may have a weight; all others have none."""
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
-        """Return what a pod of a class counts for, given the labels of the namespaces."""
+        """Return what a pod of a class counts, given the labels of the namespaces."""
 
 
 class PodIndex:
-    """The pods on the nodes, those that are only being tried there included."""
+    """The pods on the nodes, including those that a simulation has placed."""
 
     def __init__(self, cluster: NodeColumns) -> None:
         """Start without pods."""
@@ -58,7 +60,7 @@ class PodIndex:
         self.namespaces_version = 0
         self.classes_with_terms: Classes = {}
         self.nominated = 0
-        """Of how many classes of nominated pods somebody is somewhere."""
+        """How many classes of nominated pods have pods on nodes."""
         self._labelled: dict[Label, Classes] = {}
         self._asking: dict[Label | None, Classes] = {}
         self._taking: dict[PortNumber, Classes] = {}
@@ -69,49 +71,49 @@ class PodIndex:
 
     @property
     def classes(self) -> Iterable[PodClass]:
-        """Return the classes that are somewhere."""
+        """Return the classes with pods on nodes."""
         return self._rows
 
     def with_label(self, label: Label | None) -> Iterable[PodClass]:
-        """Return the classes with a label, all for None."""
+        """Return the classes with a label; all classes for None."""
         return self._rows if label is None else self._labelled.get(label, ())
 
     def possible_selectors_of(self, pod_class: PodClass) -> Classes:
-        """Return the classes that may mean this one with their terms."""
+        """Return the classes that have terms which may select this one."""
         found = dict(self._asking.get(None, ()))
         for label in pod_class.labels.items():
             found.update(self._asking.get(label, ()))
         return found
 
     def taking(self, numbers: Iterable[PortNumber]) -> Classes:
-        """Return the classes that take one of these ports of their nodes, of whatever address."""
+        """Return the classes that use one of these host ports, at any address."""
         return {found: None for number in numbers for found in self._taking.get(number, ())}
 
-    def counts(self, question: PodCountQuery) -> Counts:
-        """Return for each row the sum of the weights of its pods; it is kept up to date, so do not keep it."""
-        answer = self._answers.get(question)
+    def counts(self, query: PodCountQuery) -> Counts:
+        """Return for each row the sum of the weights of its pods, in an array that must not be kept."""
+        answer = self._answers.get(query)
         if answer is None:
-            answer = self._answers[question] = self._counted(question)
+            answer = self._answers[query] = self._counted(query)
             if len(self._answers) > MAX_CACHED_QUERIES + MAX_CACHED_QUERIES_PER_KEY * len(self._cluster.label_keys):
                 self._answers.popitem(last=False)
             self._effects.clear()
         else:
-            self._answers.move_to_end(question)
+            self._answers.move_to_end(query)
         return answer
 
     def add(self, pod_class: PodClass, row: int, number: int) -> None:
-        """Count so many pods of the class in at a node, or out where the number is negative."""
+        """Count so many more pods of the class at a node; a negative number counts them out."""
         rows = self._rows.get(pod_class)
         if rows is None:
             rows = self._rows[pod_class] = {}
-            self._welcome(pod_class)
+            self._add_class(pod_class)
         total = rows.get(row, 0) + number
         if total:
             rows[row] = total
         else:
             del rows[row]
             if not rows:
-                self._dismiss(pod_class)
+                self._remove_class(pod_class)
         effects = self._effects.get(pod_class)
         if effects is None:
             if len(self._effects) > 2 * len(self._rows) + MAX_CACHED_QUERIES:
@@ -121,16 +123,16 @@ class PodIndex:
             answer[row] += number * weight
 
     def forget(self, row: int) -> None:
-        """Set a row back to nothing: its node is gone."""
+        """Set the counts of a row to zero: its node is gone."""
         for pod_class, rows in list(self._rows.items()):
             rows.pop(row, None)
             if not rows:
-                self._dismiss(pod_class)
+                self._remove_class(pod_class)
         for answer in self._answers.values():
             answer[row] = 0
 
     def put_namespace(self, name: str, labels: Labels | None) -> None:
-        """Take the labels of a namespace, or None when it is gone."""
+        """Set the labels of a namespace, or None when it is gone."""
         if self.namespaces.get(name) == labels:
             return
         if labels is None:
@@ -141,24 +143,24 @@ class PodIndex:
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Derive everything anew when it is next asked for: rows have been added, or selectors select others."""
+        """Drop all counts: rows were added, or selectors select other namespaces."""
         self._answers.clear()
         self._effects.clear()
 
-    def _counted(self, question: PodCountQuery) -> Counts:
+    def _counted(self, query: PodCountQuery) -> Counts:
         answer = np.zeros(self._cluster.size, dtype=np.int32)
-        for pod_class in question.relevant_classes(self):
-            weight = question.weight(pod_class, self.namespaces)
+        for pod_class in query.relevant_classes(self):
+            weight = query.weight(pod_class, self.namespaces)
             if weight:
                 for row, number in self._rows[pod_class].items():
                     answer[row] += weight * number
         return answer
 
     def _affected(self, pod_class: PodClass) -> tuple[tuple[Counts, int], ...]:
-        weights = ((answer, question.weight(pod_class, self.namespaces)) for question, answer in self._answers.items())
+        weights = ((answer, query.weight(pod_class, self.namespaces)) for query, answer in self._answers.items())
         return tuple((answer, weight) for answer, weight in weights if weight)
 
-    def _welcome(self, pod_class: PodClass) -> None:
+    def _add_class(self, pod_class: PodClass) -> None:
         self.nominated += pod_class.nominated
         for label in pod_class.labels.items():
             self._labelled.setdefault(label, {})[pod_class] = None
@@ -169,7 +171,7 @@ class PodIndex:
             for asked in pod_class.relations.terms.needed_labels:
                 self._asking.setdefault(asked, {})[pod_class] = None
 
-    def _dismiss(self, pod_class: PodClass) -> None:
+    def _remove_class(self, pod_class: PodClass) -> None:
         del self._rows[pod_class]
         self.nominated -= pod_class.nominated
         for label in pod_class.labels.items():
@@ -183,7 +185,7 @@ class PodIndex:
 
 
 def _drop(index: dict[Key, Classes], key: Key, pod_class: PodClass) -> None:
-    """Take a class out of an index, and its key when it was the last."""
+    """Remove a class from an index, and its key with the last class."""
     del index[key][pod_class]
     if not index[key]:
         del index[key]

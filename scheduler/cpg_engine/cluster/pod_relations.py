@@ -1,14 +1,14 @@
-"""What a pod asks of other pods, compiled: host ports, affinity to pods, spreading over domains.
+"""What a pod requires of other pods, compiled: host ports, pod affinity, topology spread.
 
-Compiled forms are values. Two classes with the same selector ask the same question, and share its answer.
+Compiled forms are values, so two classes with the same selector share one query and its counts.
 
-``matchLabelKeys`` is resolved here, as the API server and kube-scheduler do it: a key that the pod's own labels have
-becomes one more expression of the selector. Of affinity terms the API server has done so when the pod was created,
-and what it wrote then stands, even if the label has changed since; a term that comes from a file still lacks it.
+``matchLabelKeys`` is resolved here, as the API server and kube-scheduler do: a key that the pod has a label of becomes
+one more expression of the selector. For affinity terms the API server does so when the pod is created, and what it
+wrote stands, even if the label has changed since. A term that comes from a file still lacks the expression.
 
-What is malformed is left out and told as a problem of the pod, so a pod that runs already goes on being counted.
-kube-scheduler's default constraints for pods that have none (``List`` and ``System`` defaulting) are left out on
-purpose: they would keep every Service's pods off the fast path. Whoever wants them writes them into the pods.
+Malformed parts are left out and reported as problems of the pod, so a running pod still counts. kube-scheduler's
+default spread constraints for pods without any (``List`` and ``System`` defaulting) are left out on purpose: they would
+make the pods of every Service depend on other pods, which is slow. Users who want them write them into the pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class HostPort(Struct, frozen=True):
-    """A port of the node itself that a pod takes."""
+    """A port of the node itself that a pod uses."""
 
     address: str
     protocol: str
@@ -45,11 +45,11 @@ class HostPort(Struct, frozen=True):
 
 
 PortNumber = tuple[str, int]
-"""A protocol and a port, of whatever address."""
+"""A protocol and a port, at any address."""
 
 
 def by_number(ports: Iterable[HostPort]) -> dict[PortNumber, AbstractSet[str]]:
-    """Return the addresses of each port; there may be ten thousand, so nobody compares each with each."""
+    """Return the addresses of each port; there may be ten thousand, so pairs are not compared."""
     found: dict[PortNumber, set[str]] = {}
     for port in ports:
         found.setdefault((port.protocol, port.port), set()).add(port.address)
@@ -57,12 +57,12 @@ def by_number(ports: Iterable[HostPort]) -> dict[PortNumber, AbstractSet[str]]:
 
 
 def ports_conflict(some: AbstractSet[str], others: AbstractSet[str]) -> bool:
-    """Tell whether no node can give a port at these addresses and at those: all addresses include each of them."""
+    """Return whether a node cannot give a port at both sets of addresses; 0.0.0.0 includes every address."""
     return ANY_ADDRESS in some or ANY_ADDRESS in others or not some.isdisjoint(others)
 
 
 class AffinityTerm(Struct, frozen=True, cache_hash=True):
-    """Some pods, and the label of nodes whose values are the domains in which to meet or to avoid them."""
+    """Selects some pods; the domains in which to be near them, or to avoid them, are those of a node label."""
 
     key: str
     labels: LabelMatcher
@@ -70,14 +70,14 @@ class AffinityTerm(Struct, frozen=True, cache_hash=True):
     namespace_labels: LabelMatcher
 
     def selects(self, namespace: str, labels: Labels, namespaces: Mapping[str, Labels]) -> bool:
-        """Tell whether a pod is meant, given the labels of all namespaces; one that nobody knows has none."""
+        """Return whether a pod is selected, given the labels of all namespaces; an unknown namespace has none."""
         if namespace not in self.namespaces and not self.namespace_labels.matches(namespaces.get(namespace, NO_LABELS)):
             return False
         return self.labels.matches(labels)
 
 
 def required_label(matcher: LabelMatcher) -> tuple[str, str] | None:
-    """Return a label that whatever the selector selects must have, if it is as simple as that."""
+    """Return a label that everything that the selector selects must have, if it is as simple as that."""
     if matcher.equal:
         return matcher.equal[0]
     for expression in matcher.expressions:
@@ -88,9 +88,9 @@ def required_label(matcher: LabelMatcher) -> tuple[str, str] | None:
 
 
 class AffinityTerms(Struct, frozen=True, dict=True):
-    """The affinities of a pod to pods: whom it needs near, whom it must not be near, and whom it (dis)likes.
+    """The affinity of a pod to other pods; preferred terms have a weight, which is negative for anti-affinity.
 
-    There may be a thousand of them, so they can be had by their keys, too.
+    There may be a thousand terms, so they are also indexed by their topology keys.
     """
 
     required: tuple[AffinityTerm, ...] = ()
@@ -102,28 +102,28 @@ class AffinityTerms(Struct, frozen=True, dict=True):
 
     @cached_property
     def required_by_key(self) -> Mapping[str, tuple[AffinityTerm, ...]]:
-        """Return whom it needs near in the domains of each label."""
+        """Return the required affinity of each topology key."""
         return _grouped((term.key, term) for term in self.required)
 
     @cached_property
     def required_anti_by_key(self) -> Mapping[str, tuple[AffinityTerm, ...]]:
-        """Return whom it avoids in the domains of each label."""
+        """Return the required anti-affinity of each topology key."""
         return _grouped((term.key, term) for term in self.required_anti)
 
     @cached_property
     def preferred_by_key(self) -> Mapping[str, tuple[tuple[int, AffinityTerm], ...]]:
-        """Return whom it (dis)likes in the domains of each label, and how much."""
+        """Return the preferred terms of each topology key, with their weights."""
         return _grouped((term.key, (weight, term)) for weight, term in self.preferred)
 
     @cached_property
     def needed_labels(self) -> frozenset[tuple[str, str] | None]:
-        """Return labels, one of which a pod must have to be meant by any of the terms; None stands for any pod."""
+        """Return labels, one of which a pod must have to be selected by any of the terms; None stands for any pod."""
         terms = (*self.required, *self.required_anti, *(term for _, term in self.preferred))
         return frozenset(required_label(term.labels) for term in terms)
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
-    """Return what belongs to each key, in order."""
+    """Return the values of each key, in order."""
     found: dict[str, list[T]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -131,10 +131,10 @@ def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, tuple[T, ...]]:
 
 
 class SpreadConstraint(Struct, frozen=True):
-    """How evenly pods are to lie over the domains of a label.
+    """How evenly pods have to spread over the domains of a label.
 
-    ``counted`` are the pods that count; ``own`` is 1 if the pod that asks is one of them. The two differ in one odd
-    corner, as in kube-scheduler: an empty selector selects the pod itself but counts nobody.
+    ``counted`` selects the pods that count; ``own`` is 1 if the pod with the constraint is one of them. The two differ
+    in one corner case, as in kube-scheduler: an empty selector selects the pod itself but counts no pods.
     """
 
     key: str
@@ -148,7 +148,7 @@ class SpreadConstraint(Struct, frozen=True):
 
 
 class Relations(Struct, frozen=True, dict=True):
-    """All that a pod asks of other pods, and what in it makes no sense."""
+    """Everything that a pod requires of other pods, and what in it is malformed."""
 
     ports: frozenset[HostPort] = frozenset()
     terms: AffinityTerms = AffinityTerms()
@@ -157,12 +157,12 @@ class Relations(Struct, frozen=True, dict=True):
 
     @cached_property
     def addresses(self) -> Mapping[PortNumber, AbstractSet[str]]:
-        """Return at which addresses it takes each port."""
+        """Return the addresses at which it uses each port."""
         return by_number(self.ports)
 
 
 class _RawTerm(NamedTuple):
-    """A term as it stands in the pod; what is required has no weight."""
+    """A term as it stands in the pod; a required term has no weight."""
 
     path: str
     anti: bool
@@ -182,7 +182,7 @@ def asked_labels(spec: PodSpec) -> Iterator[str]:
 
 
 def relations_of(pod: Pod, labels: Labels) -> Relations:
-    """Compile what a pod asks of others, given its labels as far as anybody asks for them."""
+    """Compile what a pod requires of others, given those of its labels that selectors in the cluster ask for."""
     problems: list[Problem] = []
     return Relations(
         ports=frozenset(_host_ports(pod.spec)),
@@ -193,7 +193,7 @@ def relations_of(pod: Pod, labels: Labels) -> Relations:
 
 
 def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Yield the host ports of containers and sidecars; other init containers are gone when the pod runs."""
+    """Yield the host ports of containers and sidecars; other init containers have ended when the pod runs."""
     sidecars = (found for found in spec.init_containers or () if found.restart_policy == "Always")
     for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
@@ -241,7 +241,7 @@ def _terms(pod: Pod, labels: Labels, problems: list[Problem]) -> AffinityTerms:
 
 
 def _term(raw: PodAffinityTerm, namespace: str, labels: Labels, path: str) -> AffinityTerm:
-    """Compile a term; one that names no namespaces in either way means the pod's own."""
+    """Compile a term; one without namespaces and namespace selector means the namespace of the pod."""
     everything_unsaid = not raw.namespaces and raw.namespace_selector is None
     return AffinityTerm(
         key=raw.topology_key,
@@ -252,7 +252,7 @@ def _term(raw: PodAffinityTerm, namespace: str, labels: Labels, path: str) -> Af
 
 
 def _with_label_keys(raw: PodAffinityTerm, labels: Labels) -> LabelSelector | None:
-    """Return the selector with the (mis)match label keys in it that the API server has not put there already."""
+    """Return the selector with the (mis)match label keys that the API server has not added already."""
     selector = raw.label_selector
     if selector is None:
         return None
@@ -263,7 +263,7 @@ def _with_label_keys(raw: PodAffinityTerm, labels: Labels) -> LabelSelector | No
 
 
 def _narrowed(selector: LabelSelector, keys: Iterable[str], operator: str, labels: Labels) -> LabelSelector:
-    """Return the selector with an expression more for each of the keys that the pod has a label of."""
+    """Return the selector with one more expression for each of the keys that the pod has a label of."""
     more = [LabelSelectorRequirement(key, operator, (labels[key],)) for key in keys if key in labels]
     return replace(selector, match_expressions=(*(selector.match_expressions or ()), *more))
 

@@ -1,17 +1,17 @@
-"""What a pod takes of a node, by the rules of kube-scheduler (``PodRequests`` in k8s.io/component-helpers).
+"""What a pod requests of a node, by the rules of kube-scheduler (``PodRequests`` in k8s.io/component-helpers).
 
-Containers and sidecars run together and add up; an init container runs beside the sidecars started before it, so
-what counts is the larger of the two peaks. A request for the pod as a whole replaces the sum for CPU, memory and huge
-pages, the only ones that can be asked for so; overhead comes on top.
+Containers and sidecars run together and add up. An init container runs beside the sidecars that were started before it,
+so the larger of the two peaks counts. A request for the pod as a whole replaces the sum for CPU, memory and huge pages,
+the only resources that it may name. Overhead is added.
 
-While a pod is being resized in place, it counts with the largest of what it asks for, what its node has granted and
-what its containers have now; what was asked for does not count where the node has found it infeasible.
+While a pod is being resized in place, it counts with the largest of what it requests, what its node has allocated and
+what its containers have now. The request does not count where the node has found it infeasible.
 
-Four differences: what is finer than the unit is rounded up container by container, not once for the pod; the
-``allocatedResources`` and ``resources`` in the status of the pod as a whole are not looked at, those of its
-containers say the same; a pod that asks for something as a whole is scored with the defaults for every container that
-asks for nothing, which kube-scheduler does before the pod is bound, but not after; and all amounts stop at
-``MAX_AMOUNT``. A pod that asks for that much fits no node, as no node has more than one less.
+There are four differences. Amounts finer than the unit are rounded up per container, not once per pod. The
+``allocatedResources`` and ``resources`` in the status of the pod as a whole are ignored, since those of its containers
+say the same. A pod with a request as a whole is scored with the defaults for every container without requests, which
+kube-scheduler does before the pod is bound and not after. All amounts stop at ``MAX_AMOUNT``; a pod that requests that
+much fits no node, as nodes stop one below it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,23 +25,23 @@ from cpg_engine.cluster.axes import MAX_AMOUNT
 
 SCORED_CPU = 100
 SCORED_MEMORY = 200 * 2**20
-"""What a container that asks for nothing counts as when nodes are scored, as in kube-scheduler."""
+"""The CPU and memory, as in kube-scheduler, of a container without requests when nodes are scored."""
 
 Needs = Callable[[Container, str], dict[str, int]]
-"""What a container counts with; the path says where it stands."""
+"""Returns what a container counts with; the path is where the container stands in the pod."""
 
 
 class RequestError(ValueError):
-    """A pod asks for something that is no amount."""
+    """A pod requests something that is no amount."""
 
     def __init__(self, problem: Problem) -> None:
-        """Keep the problem with its path."""
+        """Carry the problem with its path."""
         super().__init__(str(problem))
         self.problem = problem
 
 
 def pod_requests(pod: Pod, *, scored: bool = False) -> dict[str, int]:
-    """Return what a pod takes, by resource; with ``scored``, an absent CPU or memory counts as a little."""
+    """Return what a pod requests, by resource; with ``scored``, an absent CPU or memory counts with its default."""
     defaults = {"cpu": SCORED_CPU, "memory": SCORED_MEMORY} if scored else {}
     total: dict[str, int] = {}
     for needs in _views(pod):
@@ -55,13 +55,13 @@ def pod_requests(pod: Pod, *, scored: bool = False) -> dict[str, int]:
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Tell whether the node has said that it will never grant what the pod now asks for."""
+    """Return whether the node has found that it can never grant what the pod now requests."""
     pending = next((found for found in pod.status.conditions or () if found.type == "PodResizePending"), None)
     return pending is not None and pending.reason == "Infeasible"
 
 
 def _views(pod: Pod) -> Iterator[Needs]:
-    """Yield the ways to look at the containers, the largest of which counts; most pods have no status to look at."""
+    """Yield the ways to count the containers, the largest of which applies; most pods have no container status."""
     status = {
         found.name: found
         for found in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
@@ -143,7 +143,7 @@ def _raise(total: dict[str, int], floor: Mapping[str, int]) -> None:
 
 
 def node_amounts(allocatable: ResourceList | None) -> tuple[dict[str, int], tuple[Problem, ...]]:
-    """Return what a node has to offer; what is no amount counts as nothing, and is told."""
+    """Return what a node offers; what is no amount counts as zero and is returned as a problem."""
     found: dict[str, int] = {}
     problems: list[Problem] = []
     for name, quantity in _sorted(allocatable):

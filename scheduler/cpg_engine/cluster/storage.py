@@ -1,7 +1,7 @@
-"""The catalogue of storage: claims, volumes, storage classes and what CSI drivers say of nodes.
+"""The catalog of storage: claims, volumes, storage classes, and what CSI drivers say of nodes.
 
-It changes between cycles only. ``version`` tells when it did, for everybody who keeps something derived from it; an
-object that comes again without anything new for scheduling changes nothing.
+It changes between cycles only. ``version`` is incremented with every change that matters to scheduling; what is derived
+from the catalog compares it with its own.
 """
 
 from typing import TypeVar
@@ -21,7 +21,7 @@ from cpg_engine.cluster.volumes import (
 )
 
 NO_LIMIT = 2**31
-"""More volumes than any node attaches; numbers beyond it are taken for it."""
+"""More volumes than any node attaches; larger limits are reduced to it."""
 
 
 Compiled = TypeVar("Compiled")
@@ -35,10 +35,10 @@ class NodeDriver(Struct, frozen=True):
 
 
 class ResolvedVolumes(Struct, frozen=True):
-    """What the catalogue makes of a pod's volumes.
+    """The volumes of a pod, resolved with the catalog.
 
-    Either ``problem`` says why the pod has to wait; or its claims are bound to ``bound``, or ``late``: to be bound
-    when the pod has a node, the smallest first. ``exclusive`` are the claims that bear no second pod.
+    Either ``problem`` says why the pod has to wait, or its claims are ``bound`` to these volumes or ``delayed``: to be
+    bound once the pod has a node, the smallest first. ``exclusive`` are the claims that only one pod may use.
     """
 
     problem: str = ""
@@ -49,10 +49,10 @@ class ResolvedVolumes(Struct, frozen=True):
 
 
 class StorageCatalog:
-    """All there is to know of storage, by name."""
+    """All objects of storage, by name."""
 
     def __init__(self) -> None:
-        """Start with an empty catalogue."""
+        """Start empty."""
         self.version = 0
         self.claims: dict[str, ClaimInfo] = {}
         self.volumes: dict[str, VolumeInfo] = {}
@@ -61,32 +61,32 @@ class StorageCatalog:
         self._resolved: dict[PodVolumes, ResolvedVolumes] = {}
 
     def put_claim(self, claim: PersistentVolumeClaim) -> None:
-        """Add a claim or take its new state."""
+        """Add a claim or its new state."""
         compiled = ClaimInfo.compile(claim)
         self._put(self.claims, compiled.key, compiled)
 
     def remove_claim(self, namespace: str, name: str) -> None:
-        """Forget a claim."""
+        """Remove a claim."""
         self._remove(self.claims, claim_key(namespace, name))
 
     def put_volume(self, volume: PersistentVolume) -> None:
-        """Add a volume or take its new state."""
+        """Add a volume or its new state."""
         self._put(self.volumes, volume.metadata.name, VolumeInfo.compile(volume))
 
     def remove_volume(self, name: str) -> None:
-        """Forget a volume."""
+        """Remove a volume."""
         self._remove(self.volumes, name)
 
     def put_class(self, found: StorageClass) -> None:
-        """Add a storage class or take its new state."""
+        """Add a storage class or its new state."""
         self._put(self.classes, found.metadata.name, StorageClassInfo.compile(found))
 
     def remove_class(self, name: str) -> None:
-        """Forget a storage class."""
+        """Remove a storage class."""
         self._remove(self.classes, name)
 
     def put_csi_node(self, found: CSINode) -> None:
-        """Take what the CSI drivers say of a node."""
+        """Set what the CSI drivers say of a node."""
         drivers = {}
         for driver in found.spec.drivers or ():
             count = driver.allocatable.count if driver.allocatable else None
@@ -95,20 +95,20 @@ class StorageCatalog:
         self._put(self.drivers, found.metadata.name, drivers)
 
     def remove_csi_node(self, name: str) -> None:
-        """Forget what the CSI drivers said of a node."""
+        """Remove what the CSI drivers said of a node."""
         self._remove(self.drivers, name)
 
     def resolve(self, volumes: PodVolumes) -> ResolvedVolumes:
-        """Return what the catalogue makes of a pod's volumes at present."""
+        """Return the volumes of a pod as the catalog has them at present."""
         found = self._resolved.get(volumes)
         if found is None:
             found = self._resolved[volumes] = self._resolve(volumes)
         return found
 
     def handle_of(self, key: str) -> VolumeHandle | None:
-        """Return what a claim attaches to the node of its pod, or None where no CSI driver is concerned.
+        """Return the volume that a claim attaches to the node of its pod, or None where no CSI driver is involved.
 
-        A volume that is not there yet counts with the driver that would make it.
+        A volume that does not exist yet counts with the driver that would provision it.
         """
         claim = self.claims.get(key)
         if claim is None:
@@ -154,12 +154,12 @@ class StorageCatalog:
         )
 
     def _waits(self, claim: ClaimInfo) -> bool:
-        """Tell whether an unbound claim is to be bound when its pod has a node."""
+        """Return whether an unbound claim is to be bound once its pod has a node."""
         found = self.classes.get(claim.shape.storage_class)
         return found is not None and found.is_delayed and not claim.volume_name
 
     def _problem(self, namespace: str, use: ClaimUse) -> str:
-        """Say why a pod cannot use a claim, in kube-scheduler's words."""
+        """Return why a pod cannot use a claim, in kube-scheduler's words."""
         claim = self.claims.get(claim_key(namespace, use.name))
         named = f'persistentvolumeclaim "{use.name}"'
         if claim is None:

@@ -1,13 +1,13 @@
-"""Claims that are bound when their pod has a node: which volume each is to have, or where one is to be made.
+"""Which volume each claim gets that is bound once its pod has a node, or where one is provisioned.
 
-Kubernetes leaves this to the scheduler, one pod at a time. A gang is placed as a whole before anything is bound, so
-its pods must not reckon with the same volume twice, and pods that share a claim have to reckon with one choice:
-placing the first of them makes it, the others follow it, and the ledger's journal takes it back with the placement
-that made it. Whatever was decided but does not show in the API yet is *assumed*: it stands until it shows, until the
-catalogue contradicts it, or until it is given up.
+Kubernetes leaves this to the scheduler, one pod at a time. A gang is placed as a whole before anything is bound, so two
+of its pods must not count on the same volume, and pods that share a claim have to share its allocation: placing the
+first of them reserves it, the others follow it, and the ledger's journal undoes it with the placement that reserved it.
+An allocation that was decided but does not show in the API yet is *assumed*: it stands until the API shows it, until
+the catalog contradicts it, or until the scheduler forgets it.
 
-The volumes that one shape of claim may have form a pool. It counts for every node how many of them are free, so a
-thousand claims of one shape ask one array instead of looking at a thousand volumes each.
+The volumes that claims with the same requirements may have form a pool. It counts for every node how many of them are
+free, so a thousand such claims read one array instead of testing a thousand volumes each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,13 @@ from cpg_engine.decisions import VolumeAllocation
 
 
 class VolumePool:
-    """The volumes that claims of one shape may have, the smallest first; ``free`` counts by node those still to be had.
+    """The volumes for claims with the same requirements, the smallest first; ``free`` counts those left, by row.
 
-    Volumes with the same node affinity stand together, so that what is kept by node is a few groups, not all volumes.
+    Volumes with the same node affinity form a group, so that a row refers to a few groups and not to all volumes.
     """
 
     def __init__(self, volumes: Iterable[VolumeInfo], reach: VolumeReach, taken: set[str], rows: int) -> None:
-        """Count the volumes that nobody has taken."""
+        """Count the volumes that are not taken."""
         self.free: Scores = np.zeros(rows, dtype=np.int64)
         self._reach = reach
         self._volumes: dict[str, VolumeInfo] = {}
@@ -50,11 +50,11 @@ class VolumePool:
                 self.free[reach.rows(volume)] += 1
 
     def at(self, row: int) -> tuple[int, ...]:
-        """Return what tells nodes apart: those of which it is the same can have the same volumes."""
+        """Return the groups of a row: rows with the same groups can have the same volumes."""
         return tuple(self._groups_at.get(row, ()))
 
     def first(self, row: int, taken: set[str]) -> VolumeInfo | None:
-        """Return the smallest volume to be had at a node."""
+        """Return the smallest free volume that a row can reach."""
         found = [
             self._volumes[name]
             for group in self._groups_at.get(row, ())
@@ -63,7 +63,7 @@ class VolumePool:
         return min(found, key=_size, default=None)
 
     def count(self, name: str, sign: int) -> None:
-        """Count a volume in or out, if it is one of the pool's."""
+        """Count a volume in or out, if it is in the pool."""
         volume = self._volumes.get(name)
         if volume is not None:
             self.free[self._reach.rows(volume)] += sign
@@ -73,16 +73,16 @@ class VolumeAllocator:
     """Reserves volumes for the claims of pods, or where one is to be provisioned."""
 
     def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
-        """Start with no choice made."""
+        """Start without allocations."""
         self.reach = VolumeReach(cluster)
-        self.chosen: dict[str, VolumeAllocation] = {}
+        self.allocated: dict[str, VolumeAllocation] = {}
         self._taken: set[str] = set()
         self._storage = storage
         self._cluster = cluster
         self._seen = (-1, -1)
         self._pools: dict[VolumeRequirements, VolumePool] = {}
         self._by_class: dict[str, list[VolumeInfo]] = {}
-        self._aside: dict[str, list[VolumeInfo]] = {}
+        self._reserved_volumes: dict[str, list[VolumeInfo]] = {}
 
     kind = VolumeAllocation
 
@@ -92,15 +92,15 @@ class VolumeAllocator:
         """Count allocations until the catalogue shows or contradicts them; those assumed already change nothing."""
         self._refresh()
         for allocation in allocations:
-            if allocation.claim not in self.chosen and self._stands(allocation):
-                self._take(allocation)
+            if allocation.claim not in self.allocated and self._stands(allocation):
+                self._add(allocation)
 
     def forget(self, allocations: Iterable[VolumeAllocation]) -> None:
         """Stop counting allocations that were not carried out."""
         self._refresh()
         for allocation in allocations:
-            if self.chosen.get(allocation.claim) == allocation:
-                self._drop(allocation)
+            if self.allocated.get(allocation.claim) == allocation:
+                self._remove(allocation)
 
     # Within a cycle: simulation.
 
@@ -112,14 +112,14 @@ class VolumeAllocator:
         made: list[VolumeAllocation] = []
         for row in rows.tolist():
             for allocation in self._proposed(volumes, row):
-                self._take(allocation)
+                self._add(allocation)
                 made.append(allocation)
         return tuple(made)
 
     def unreserve(self, reserved: tuple[VolumeAllocation, ...]) -> None:
         """Undo reservations, the last first."""
         for allocation in reversed(reserved):
-            self._drop(allocation)
+            self._remove(allocation)
 
     def allocations(self, pod_class: PodClass, row: int) -> tuple[VolumeAllocation, ...]:
         """Return the allocations for the claims of a pod at a node, by claim; pods that share a claim share its own."""
@@ -127,11 +127,11 @@ class VolumeAllocator:
             return ()
         self._refresh()
         late = self._storage.resolve(pod_class.volumes).delayed
-        standing = [self.chosen[claim.key] for claim in late if claim.key in self.chosen]
+        standing = [self.allocated[claim.key] for claim in late if claim.key in self.allocated]
         return tuple(sorted([*standing, *self._proposed(pod_class.volumes, row)], key=lambda found: found.claim))
 
     def room_for(self, claims: Sequence[ClaimInfo]) -> Flags:
-        """Tell for every row whether all of these claims can be bound for a pod there."""
+        """Return for every row whether all of these claims can be bound for a pod there."""
         self._refresh()
         answer = np.ones(self._cluster.size, dtype=np.bool_)
         for claim in claims:
@@ -145,14 +145,14 @@ class VolumeAllocator:
         return answer
 
     def _share_out(self, rivals: Sequence[ClaimInfo], answer: Flags) -> None:
-        """Take out the rows where claims of one pod, each of which has a volume by itself, have not one each.
+        """Reject the rows where each of several claims of one pod finds a volume alone, but not all of them at once.
 
-        Claims that differ in size alone are easy: what fits the larger fits the smaller, so it is enough to count.
+        For claims that differ in size alone it is enough to count, since what fits the larger claim fits the smaller.
         """
         if len(rivals) < 2:
             return
         scarce = answer.copy()
-        scarce[self._made_at(rivals[0])] = False
+        scarce[self._provisionable_rows(rivals[0])] = False
         rivals = sorted(rivals, key=lambda claim: (claim.shape.size, claim.key))
         if len({(claim.shape.modes, claim.shape.volume_mode) for claim in rivals}) == 1:
             for number, claim in enumerate(reversed(rivals), 1):
@@ -166,9 +166,9 @@ class VolumeAllocator:
             answer[row] = known[key]
 
     def _open_to(self, claim: ClaimInfo) -> Flags:
-        """Tell for every row whether a claim can be bound, or is going to be, for a pod there."""
+        """Return for every row whether a claim can be bound, or is being bound, for a pod there."""
         answer = np.zeros(self._cluster.size, dtype=np.bool_)
-        choice = self.chosen.get(claim.key)
+        choice = self.allocated.get(claim.key)
         if choice is not None and choice.volume is not None:
             answer[self.reach.rows(self._storage.volumes[choice.volume])] = True
             return answer
@@ -181,14 +181,14 @@ class VolumeAllocator:
             answer[self.reach.rows(own)] = True
         else:
             answer |= self._pool(claim.shape).free > 0
-        answer[self._made_at(claim)] = True
+        answer[self._provisionable_rows(claim)] = True
         return answer
 
     def _around(self, claim: ClaimInfo, node: str) -> Rows:
-        """Return the nodes that will reach a volume made for a pod at a node.
+        """Return the nodes that will reach a volume that is provisioned for a node.
 
-        That is the node itself; and where the claim may be used from several, those that the driver cannot tell from
-        it, which is what the labels are for that it lists in CSINode.
+        That is the node itself. If the claim may be used from several nodes, it is also those with the same values of
+        the labels that the driver lists in CSINode.
         """
         row = self._cluster.row_of.get(node)
         provisioning = self._storage.classes.get(claim.shape.storage_class)
@@ -200,14 +200,14 @@ class VolumeAllocator:
         return self.reach.alike(row, driver.keys)
 
     def _undecided(self, claims: Iterable[ClaimInfo]) -> list[ClaimInfo]:
-        return [claim for claim in claims if claim.key not in self.chosen and claim.selected_node is None]
+        return [claim for claim in claims if claim.key not in self.allocated and claim.selected_node is None]
 
     def _proposed(self, volumes: PodVolumes, row: int) -> list[VolumeAllocation]:
         self._refresh()
         return self._propose(self._undecided(self._storage.resolve(volumes).delayed), row)
 
     def _propose(self, claims: Sequence[ClaimInfo], row: int) -> list[VolumeAllocation]:
-        """Return choices for claims, the smallest first; a claim for which there is none is left out."""
+        """Return allocations for claims, the smallest first; a claim without a volume is left out."""
         node = self._cluster.name(row)
         taken = set(self._taken) if len(claims) > 1 else self._taken
         found = []
@@ -217,7 +217,7 @@ class VolumeAllocator:
                 found.append(VolumeAllocation(claim=claim.key, volume=volume.name, node=node))
                 if len(claims) > 1:
                     taken.add(volume.name)
-            elif row in self._made_at(claim):
+            elif row in self._provisionable_rows(claim):
                 found.append(VolumeAllocation(claim=claim.key, volume=None, node=node))
         return found
 
@@ -227,15 +227,15 @@ class VolumeAllocator:
             return self._pool(claim.shape).first(row, taken)
         return own if row in self.reach.rows(own) else None
 
-    def _made_at(self, claim: ClaimInfo) -> Rows:
+    def _provisionable_rows(self, claim: ClaimInfo) -> Rows:
         return self.reach.provisionable_rows(self._storage.classes.get(claim.shape.storage_class))
 
     def _own(self, claim: ClaimInfo) -> VolumeInfo | None:
-        """Return the volume that was set aside for a claim: it has that one or a new one."""
+        """Return the volume that is reserved for a claim: the claim gets that one or a new one."""
         shape = claim.shape
         found = [
             volume
-            for volume in self._aside.get(claim.key, ())
+            for volume in self._reserved_volumes.get(claim.key, ())
             if volume.is_for(claim) and volume.holds(shape) and volume.storage_class == shape.storage_class
         ]
         return min(found, key=_size, default=None)
@@ -247,38 +247,38 @@ class VolumeAllocator:
             found = self._pools[shape] = VolumePool(fitting, self.reach, self._taken, self._cluster.size)
         return found
 
-    def _take(self, choice: VolumeAllocation) -> None:
-        self.chosen[choice.claim] = choice
+    def _add(self, choice: VolumeAllocation) -> None:
+        self.allocated[choice.claim] = choice
         if choice.volume is not None:
             self._taken.add(choice.volume)
             for pool in self._pools.values():
                 pool.count(choice.volume, -1)
 
-    def _drop(self, choice: VolumeAllocation) -> None:
-        del self.chosen[choice.claim]
+    def _remove(self, choice: VolumeAllocation) -> None:
+        del self.allocated[choice.claim]
         if choice.volume is not None:
             self._taken.discard(choice.volume)
             for pool in self._pools.values():
                 pool.count(choice.volume, 1)
 
     def _refresh(self) -> None:
-        """Start anew where the catalogue or the nodes have changed; choices that they contradict are dropped."""
+        """Rebuild the pools if the catalog or the nodes have changed, and drop allocations that they contradict."""
         now = (self._storage.version, self._cluster.labels_version)
         if self._seen == now:
             return
         self._seen = now
         self._pools.clear()
         self._by_class.clear()
-        self._aside.clear()
+        self._reserved_volumes.clear()
         for volume in self._storage.volumes.values():
             self._by_class.setdefault(volume.storage_class, []).append(volume)
             if volume.claim is not None:
-                self._aside.setdefault(volume.claim, []).append(volume)
-        for choice in [choice for choice in self.chosen.values() if not self._stands(choice)]:
-            self._drop(choice)
+                self._reserved_volumes.setdefault(volume.claim, []).append(volume)
+        for choice in [choice for choice in self.allocated.values() if not self._stands(choice)]:
+            self._remove(choice)
 
     def _stands(self, choice: VolumeAllocation) -> bool:
-        """Tell whether the catalogue leaves room for a choice and does not say the same already."""
+        """Return whether the catalog neither shows nor contradicts an allocation."""
         claim = self._storage.claims.get(choice.claim)
         if claim is None or claim.volume_name:
             return False

@@ -1,7 +1,7 @@
-"""From which nodes a volume can be reached, and at which one can be made: found once until a node changes.
+"""From which nodes a volume can be reached, and for which nodes one can be provisioned; kept until a node changes.
 
-A thousand local volumes are a thousand node affinities that name one node each. So a term is answered by looking up
-the rows that have a wanted label value, not by asking all nodes, and what is kept is those rows.
+A thousand local volumes have a thousand node affinities that name one node each. So a term is evaluated by looking up
+the rows with a wanted label value instead of testing all nodes, and only those rows are kept.
 """
 
 import numpy as np
@@ -18,10 +18,10 @@ NO_ROWS: Rows = np.zeros(0, dtype=np.intp)
 
 
 class VolumeReach:
-    """The rows of node affinities and of topologies of storage classes."""
+    """The rows of node affinities and of the topologies of storage classes."""
 
     def __init__(self, cluster: NodeColumns) -> None:
-        """Start with nothing asked."""
+        """Start empty."""
         self._cluster = cluster
         self._version = -1
         self._everything = NO_ROWS
@@ -36,13 +36,13 @@ class VolumeReach:
             return self._everything
         found = self._rows.get(volume.node_affinity)
         if found is None:
-            # Here kube-scheduler looks at labels alone: a term's fields hold everywhere.
+            # Here kube-scheduler evaluates labels alone: the fields of a term hold on all nodes.
             pieces = [self._term(replace(term, fields=())) for term in volume.node_affinity.terms]
             found = self._rows[volume.node_affinity] = _union(pieces)
         return found
 
     def provisionable_rows(self, provisioning: StorageClassInfo | None) -> Rows:
-        """Return the nodes at which a storage class can make volumes."""
+        """Return the nodes for which a storage class can provision volumes."""
         self._refresh()
         if provisioning is None or not provisioning.can_provision:
             return NO_ROWS
@@ -55,7 +55,7 @@ class VolumeReach:
         return found
 
     def alike(self, row: int, keys: tuple[str, ...]) -> Rows:
-        """Return the nodes whose labels are those of a row; where it lacks one, that row alone."""
+        """Return the nodes with the same values of some labels as a row; that row alone if it lacks one of them."""
         self._refresh()
         rows = self._everything
         for key in keys:
@@ -66,7 +66,7 @@ class VolumeReach:
         return rows
 
     def in_zones(self, volume: VolumeInfo, rows: Rows) -> Flags:
-        """Tell which nodes are where a volume's labels say it is; a node that tells no zone or region is anywhere."""
+        """Return which nodes are where the labels of a volume say; a node without zone and region labels always is."""
         columns = {key: self._cluster.label(key) for key in ZONE_KEYS}
         somewhere = np.zeros(len(rows), dtype=np.bool_)
         for column in columns.values():
@@ -91,7 +91,7 @@ class VolumeReach:
             self._sorted.clear()
 
     def _term(self, term: NodeTermMatcher) -> Rows:
-        """Return the nodes that a term selects, asking those only that have one of the values it names."""
+        """Return the nodes that a term selects, testing only those that have one of the values that it names."""
         named = next((each for each in term.expressions if each.operator == "In"), None)
         rows = self._everything if named is None else self._having(named)
         return rows[term_holds(term, self._cluster, rows)]

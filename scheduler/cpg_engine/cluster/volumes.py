@@ -1,8 +1,8 @@
-"""Pods' volumes, claims, volumes and storage classes, compiled to what scheduling asks of them.
+"""Pods' volumes, claims, volumes and storage classes, compiled to what scheduling needs of them.
 
-Compiled forms are values, so a claim whose status or managed fields change for the tenth time is the same claim, and
-nothing that was derived from it is thrown away. Amounts that make no sense never match: a volume without a readable
-capacity holds nothing, a claim without a readable size fits into nothing.
+Compiled forms are values: when only the status or the managed fields of a claim change, it compiles to an equal value,
+and nothing that was derived from it is dropped. Malformed amounts never match: a volume without a readable capacity
+holds nothing, and a claim without a readable size fits nowhere.
 """
 
 from collections import Counter
@@ -31,19 +31,19 @@ ZONE_KEYS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""The labels that tell where a volume is, each with its present name."""
+"""The labels that say where a volume is, each with its present name."""
 _ZONE_DELIMITER = "__"
 
 
 class ClaimUse(Struct, frozen=True):
-    """A pod's use of a claim; an ephemeral volume's claim has to be owned by the pod of that UID."""
+    """A pod's use of a claim; the claim of an ephemeral volume has to be owned by the pod of that UID."""
 
     name: str
     owner: str | None = None
 
 
 class PodVolumes(Struct, frozen=True):
-    """What a pod asks of storage: claims of its namespace, and volumes made inline, as drivers with numbers."""
+    """What a pod needs of storage: claims of its namespace, and inline volumes, as drivers with numbers."""
 
     namespace: str
     claims: tuple[ClaimUse, ...] = ()
@@ -51,17 +51,17 @@ class PodVolumes(Struct, frozen=True):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Return the claims, each once."""
+        """Return the distinct claims."""
         return frozenset(claim_key(self.namespace, use.name) for use in self.claims)
 
 
 def claim_key(namespace: str, name: str) -> str:
-    """Return what a claim is known by."""
+    """Return the key of a claim."""
     return f"{namespace}/{name}"
 
 
 def pod_volumes(pod: Pod) -> PodVolumes | None:
-    """Return what a pod asks of storage, or None where it asks for nothing."""
+    """Return what a pod needs of storage, or None where it needs nothing."""
     uses: list[ClaimUse] = []
     inline: Counter[str] = Counter()
     for volume in pod.spec.volumes or ():
@@ -77,7 +77,7 @@ def pod_volumes(pod: Pod) -> PodVolumes | None:
 
 
 class VolumeRequirements(Struct, frozen=True):
-    """What a claim asks of a volume, wherever that is."""
+    """What a claim requires of a volume, wherever the volume is."""
 
     storage_class: str
     size: int
@@ -88,7 +88,7 @@ class VolumeRequirements(Struct, frozen=True):
 
 
 class ClaimInfo(Struct, frozen=True):
-    """A claim; ``selected_node`` is where somebody has asked for its volume to be made."""
+    """A claim; ``selected_node`` is the node for which its volume is already being provisioned."""
 
     key: str
     uid: str
@@ -125,7 +125,7 @@ class ClaimInfo(Struct, frozen=True):
 
 
 class VolumeHandle(Struct, frozen=True):
-    """The name by which a CSI driver knows a volume; of one that is not made yet, its claim's."""
+    """The identity of a volume for its CSI driver; for a volume that does not exist yet, the key of its claim."""
 
     driver: str
     name: str
@@ -133,7 +133,7 @@ class VolumeHandle(Struct, frozen=True):
 
 
 class VolumeInfo(Struct, frozen=True):
-    """A volume; ``reach`` is the nodes it can be reached from, or None for all of them."""
+    """A volume; ``node_affinity`` selects the nodes that can reach it, None selects all."""
 
     name: str
     storage_class: str
@@ -174,15 +174,15 @@ class VolumeInfo(Struct, frozen=True):
         )
 
     def is_for(self, claim: ClaimInfo) -> bool:
-        """Tell whether it has been set aside for the claim."""
+        """Return whether the volume is reserved for the claim."""
         return self.claim == claim.key and self.claim_uid in {"", claim.uid}
 
     def holds(self, shape: VolumeRequirements) -> bool:
-        """Tell whether it is large enough and of the right mode, by which even a volume set aside is judged."""
+        """Return whether it is large enough and of the right volume mode, which even a reserved volume must be."""
         return not self.is_deleting and self.capacity >= shape.size and self.volume_mode == shape.volume_mode
 
     def fits(self, shape: VolumeRequirements) -> bool:
-        """Tell whether anybody with this shape may have it."""
+        """Return whether any claim with these requirements may have it."""
         return (
             self.claim is None
             and self.is_available
@@ -194,7 +194,7 @@ class VolumeInfo(Struct, frozen=True):
 
 
 class StorageClassInfo(Struct, frozen=True):
-    """A storage class: when its claims are bound, and at which nodes it can make volumes, if it can at all."""
+    """A storage class: when its claims are bound, and on which nodes it can provision volumes, if at all."""
 
     is_delayed: bool
     provisioner: str
@@ -217,7 +217,7 @@ class StorageClassInfo(Struct, frozen=True):
 
     @property
     def can_provision(self) -> bool:
-        """Tell whether it can make volumes at all."""
+        """Return whether it can provision volumes at all."""
         return self.provisioner not in {"", NO_PROVISIONER}
 
 
@@ -233,7 +233,7 @@ def _amount(quantity: Quantity, otherwise: int) -> int:
 
 
 def _zones(labels: dict[str, str]) -> list[tuple[str, frozenset[str]]]:
-    """Return where a volume is by its labels; a label with an empty part says nothing."""
+    """Return where a volume is by its labels; a label with an empty part is ignored."""
     found = []
     for key in ZONE_KEYS:
         parts = [part.strip() for part in labels.get(key, "").split(_ZONE_DELIMITER)]

@@ -9,5 +9,5 @@ REASON = "node(s) didn't match Pod's node affinity/selector"
 
 
 def passes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Keep to nodes that the selector and one of the required terms select."""
+    """Return which nodes the selector and one of the required terms select."""
     return meets_affinity(pod_class, cluster, rows)

@@ -10,7 +10,7 @@ REASON = "node(s) didn't match the requested node name"
 
 
 def passes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Leave the named node alone; without a name, all of them."""
+    """Return whether each node is the one that the pod names; without a name, all pass."""
     if not pod_class.node_name:
         return np.ones(len(rows), dtype=np.bool_)
     answer: Flags = rows == cluster.row_of.get(pod_class.node_name, -1)

@@ -10,9 +10,9 @@ REASON = "Insufficient {resource}"
 
 
 def passes(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> Flags:
-    """Keep to nodes with room for one more pod; what the pod does not ask for is not looked at.
+    """Return which nodes have room for one more pod; resources that it does not request are ignored.
 
-    With ``extra``, that many pods of the class are taken to be on each node already.
+    With ``extra``, each node is taken to have that many more pods of the class already.
     """
     answer = np.ones(len(rows), dtype=np.bool_)
     needs = ledger.classes.vector_of(pod_class)
@@ -22,7 +22,7 @@ def passes(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> F
 
 
 def could_fit_if_empty(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags:
-    """Tell which nodes would have room if they were empty: elsewhere no eviction helps."""
+    """Return which nodes would have room if they were empty; on the others no eviction helps."""
     answer = np.ones(len(rows), dtype=np.bool_)
     needs = ledger.classes.vector_of(pod_class)
     for column in np.flatnonzero(needs).tolist():
@@ -31,7 +31,7 @@ def could_fit_if_empty(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Flags
 
 
 def slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
-    """Return how many more pods of the class each node has room for, by resources alone."""
+    """Return for how many more pods of the class each node has room, by resources alone."""
     needs = ledger.classes.vector_of(pod_class)
     answer: Scores = ledger.allocatable[rows, PODS] - ledger.used[rows, PODS]
     for column in np.flatnonzero(needs).tolist():
@@ -42,7 +42,7 @@ def slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
-    """Return how many pods of the class each node would have room for if it were empty."""
+    """Return for how many pods of the class each node would have room if it were empty."""
     needs = ledger.classes.vector_of(pod_class)
     columns = np.flatnonzero(needs)
     room: Scores = (ledger.allocatable[np.ix_(rows, columns)] // needs[columns]).min(axis=1)
@@ -50,7 +50,7 @@ def empty_slots(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Scores:
 
 
 def shortages(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]:
-    """Return at how many of the nodes each resource is short; a node may be short of several."""
+    """Return on how many of the nodes each resource is short; a node may be short of several."""
     needs = ledger.classes.vector_of(pod_class)
     found = {}
     for column in np.flatnonzero(needs).tolist():

@@ -13,7 +13,7 @@ CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def passes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Keep off cordoned nodes whoever does not tolerate the taint that a cordon stands for."""
+    """Return which nodes are not cordoned, or all nodes if the pod tolerates the taint of a cordon."""
     if any(tolerates(toleration, CORDON) for toleration in pod_class.tolerations):
         return np.ones(len(rows), dtype=np.bool_)
     return ~cluster.unschedulable[rows]

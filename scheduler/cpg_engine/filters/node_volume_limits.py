@@ -1,7 +1,7 @@
 """How many volumes of a CSI driver a node attaches, as NodeVolumeLimits has it.
 
-A volume that is on the node already costs nothing. Volumes made inline are one more for each pod; kube-scheduler does
-not count them, though CSINode's limit is meant for all volumes in use on the node.
+A volume that is attached to the node already costs nothing. An inline volume is one more for each pod; kube-scheduler
+does not count those, although the limit in CSINode is meant for all volumes in use on the node.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ class NodeVolumeLimits:
     """The filter."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Look at a ledger."""
+        """Use the volumes of a ledger."""
         self._ledger = ledger
 
     def pre_filter(self, pod_class: PodClass) -> "NodeVolumeLimitsState | None":
-        """Return the view of a class that attaches volumes of a driver with a limit."""
+        """Return the state of a class that attaches volumes of a driver with a limit, else None."""
         volumes = pod_class.volumes
         if volumes is None:
             return None
@@ -38,7 +38,7 @@ class NodeVolumeLimits:
 
 
 class NodeVolumeLimitsState:
-    """The nodes as a class sees them; ``most`` is how many volumes by driver a pod of it attaches to an empty node."""
+    """The volumes of one class; ``most`` is how many, by driver, a pod of it attaches to an empty node."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class NodeVolumeLimitsState:
         handles: frozenset[VolumeHandle],
         volumes: PodVolumes,
     ) -> None:
-        """Look at what a pod of the class attaches."""
+        """Count what a pod of the class attaches."""
         self._attachments = attachments
         self._limits = limits
         self._handles = tuple(handle for handle in handles if handle.driver in limits)
@@ -55,7 +55,7 @@ class NodeVolumeLimitsState:
         self.most = Counter([*(handle.driver for handle in self._handles), *inline])
 
     def passes(self, rows: Rows) -> Flags:
-        """Tell which nodes can attach what is not there yet."""
+        """Return which nodes can attach the volumes that are not attached yet."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():
             limit, attached = self._limits[driver], self._attachments.attached(driver)
@@ -67,18 +67,18 @@ class NodeVolumeLimitsState:
         return answer
 
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
-        """Yield the one reason to be out."""
+        """Yield the only reason."""
         yield REASON, self.passes(rows)
 
-    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
-        """Tell which nodes could attach everything if they had nothing attached, and where nothing has to go."""
+    def could_ever_pass(self, rows: Rows, _companions: Collection[PodClass] = (), /) -> Flags:
+        """Return which nodes could attach everything if they had nothing attached, or can do so now."""
         empty = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():
             empty &= most <= self._limits[driver][rows]
         return empty | self.passes(rows)
 
     def still_passes(self, rows: Rows) -> Flags:
-        """Tell which nodes are not over the limit, or would attach as much without the pod."""
+        """Return which nodes are within the limit, or would attach as much without the pod."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for driver, most in self.most.items():
             own = np.full(len(rows), most, dtype=np.int64)
@@ -89,5 +89,5 @@ class NodeVolumeLimitsState:
         return answer
 
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
-        """Prefer nothing."""
+        """Return no score."""
         return None

@@ -1,11 +1,12 @@
 """Spreading pods evenly over domains, as PodTopologySpread has it.
 
-A hard constraint compares the domain of a node with the emptiest one, a soft one prefers emptier domains. The domains
-are those of the whole cluster, also where a gang is confined to some of its nodes, as in kube-scheduler: confined to
-one zone, a gang that must spread over zones with a skew of 1 gets one pod in. Pods that are being deleted do not
-count. Those that are only nominated make their domain fuller for a newcomer, and never the emptiest one less empty, so
-what passes does so whether they come or not. Constraints for pods that have none of their own (``List`` and ``System``
-defaulting) are not made up.
+A hard constraint compares the domain of a node with the emptiest one; a soft one prefers emptier domains. The domains
+are those of the whole cluster, even where a gang is confined to some of its nodes, as in kube-scheduler. So a gang that
+is confined to one zone and must spread over zones with a skew of 1 gets one pod in.
+
+Terminating pods do not count. Nominated pods make their domain fuller for an incoming pod, and never make the emptiest
+domain less empty, so a node that passes is right whether they come or not. Default constraints for pods without any
+(``List`` and ``System`` defaulting) are not supported.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class SpreadQuery(Struct, frozen=True):
-    """Counts the pods of a namespace that a selector selects and nobody deletes, with or without those nominated."""
+    """Counts pods of a namespace that a selector selects: no terminating ones, and nominated ones if requested."""
 
     namespace: str
     labels: LabelMatcher
@@ -54,7 +55,7 @@ class SpreadDomains:
     """The domains of one constraint, and the nodes in them that count."""
 
     def __init__(self, ledger: Ledger, pod_class: PodClass, constraint: SpreadConstraint, labelled: Flags) -> None:
-        """Keep to nodes that have the labels of all constraints, and that the pod's affinity and tolerations allow."""
+        """Count nodes that have the labels of all constraints, and that the pod's affinity and tolerations allow."""
         cluster = ledger.cluster
         rows = np.flatnonzero(labelled)
         if constraint.honors_affinity:
@@ -64,31 +65,31 @@ class SpreadDomains:
         self.constraint = constraint
         self.codes = cluster.label(constraint.key).codes
         self._ledger = ledger
-        self._question = SpreadQuery(pod_class.namespace, constraint.counted)
-        self._question_without_nominated = SpreadQuery(pod_class.namespace, constraint.counted, nominated=False)
-        self._weight = self._question.weight(pod_class, {})
+        self._query = SpreadQuery(pod_class.namespace, constraint.counted)
+        self._query_without_nominated = SpreadQuery(pod_class.namespace, constraint.counted, nominated=False)
+        self._weight = self._query.weight(pod_class, {})
         self._rows = rows
         self._places = self.codes[rows] + 1
         self._present = np.unique(self._places)
         self._size = int(self.codes.max(initial=ABSENT)) + 2
 
     def on_nodes(self, rows: Rows) -> Scores:
-        """Return how many pods there are on each node itself."""
-        return self._ledger.pod_index.counts(self._question)[rows].astype(np.int64)
+        """Return how many pods are on each node itself."""
+        return self._ledger.pod_index.counts(self._query)[rows].astype(np.int64)
 
     def sums(self) -> Scores:
-        """Return how many pods there are in each domain, by code plus one; the first is that of nodes without any."""
-        return self._sums(self._question)
+        """Return how many pods are in each domain, by code plus one; the first is for nodes without the label."""
+        return self._sums(self._query)
 
     def even(self, rows: Rows) -> Flags:
-        """Tell on which nodes one more pod leaves their domains close enough to the emptiest."""
+        """Return on which nodes one more pod leaves their domain within the skew of the emptiest one."""
         sums = self.sums()
         least = self._least(self._without_nominated(sums))
         answer: Flags = sums[self.codes[rows] + 1] + self.constraint.own - least <= self.constraint.max_skew
         return answer
 
     def stay_even(self, rows: Rows) -> Flags:
-        """Tell of nodes with a pod whether one more would, if that one were not there."""
+        """Return for nodes with a pod whether they would be even for it if it came now."""
         sums, places = self.sums(), self.codes[rows] + 1
         without = self._without_nominated(sums)
         # Without the pod, its own domain may be the emptiest. It counts only on nodes that do.
@@ -98,13 +99,13 @@ class SpreadDomains:
         answer: Flags = before + self.constraint.own - least <= self.constraint.max_skew
         return answer
 
-    def _sums(self, question: SpreadQuery) -> Scores:
-        counts = self._ledger.pod_index.counts(question)[self._rows]
+    def _sums(self, query: SpreadQuery) -> Scores:
+        counts = self._ledger.pod_index.counts(query)[self._rows]
         return np.bincount(self._places, weights=counts, minlength=self._size).astype(np.int64)
 
     def _without_nominated(self, sums: Scores) -> Scores:
-        """Return the sums without nominated pods; mostly there are none, and it is these."""
-        return self._sums(self._question_without_nominated) if self._ledger.pod_index.nominated else sums
+        """Return the sums without nominated pods; usually there are none, and the sums are the same."""
+        return self._sums(self._query_without_nominated) if self._ledger.pod_index.nominated else sums
 
     @property
     def _has_enough_domains(self) -> bool:
@@ -122,12 +123,12 @@ class PodTopologySpread:
     """The filter and score."""
 
     def __init__(self, ledger: Ledger, weights: Weights) -> None:
-        """Look at the pods of a ledger."""
+        """Use the pods of a ledger."""
         self._ledger = ledger
         self._weights = weights
 
     def pre_filter(self, pod_class: PodClass) -> "PodTopologySpreadState | None":
-        """Return the view of a class that has constraints; it holds for as long as no node changes."""
+        """Return the state of a class with constraints, else None; it is valid until a node changes."""
         constraints = pod_class.relations.spread
         if not constraints:
             return None
@@ -146,45 +147,46 @@ class PodTopologySpread:
 
 
 class PodTopologySpreadState:
-    """The nodes as a class sees them that has constraints."""
+    """The constraints of one class, with their domains."""
 
     def __init__(self, *, hard: Sequence[SpreadDomains], soft: Sequence[SpreadDomains], weight: int) -> None:
-        """Look at the domains of these constraints."""
+        """Use the domains of these constraints."""
         self._hard = hard
         self._soft = soft
         self._weight = weight
 
     def passes(self, rows: Rows) -> Flags:
-        """Keep to domains that are close enough to the emptiest, under every hard constraint."""
+        """Return which nodes satisfy every hard constraint."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for _, passed in self.checks(rows):
             answer &= passed
         return answer
 
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
-        """Yield, constraint by constraint, who has the label and whose domain is not too full."""
+        """Yield for each hard constraint which nodes have the label, and which have a domain within the skew."""
         for domains in self._hard:
             yield UNLABELLED_REASON, domains.codes[rows] != ABSENT
             yield REASON, domains.even(rows)
 
-    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
-        """Keep to nodes with the labels; where pods are evicted, a domain may become empty enough."""
+    def could_ever_pass(self, rows: Rows, _companions: Collection[PodClass] = (), /) -> Flags:
+        """Return which nodes have the labels; evictions can make any domain empty enough."""
         answer = np.ones(len(rows), dtype=np.bool_)
         for domains in self._hard:
             answer &= domains.codes[rows] != ABSENT
         return answer
 
     def still_passes(self, rows: Rows) -> Flags:
-        """Keep to domains that would be close enough to the emptiest if the pod came anew."""
+        """Return which nodes would pass for their pod if it came now."""
         answer = self.could_ever_pass(rows)
         for domains in self._hard:
             answer &= domains.stay_even(rows)
         return answer
 
     def score(self, rows: Rows) -> Scores | None:
-        """Prefer domains with fewer pods; a node that lacks the label of a soft constraint is worth nothing.
+        """Prefer domains with fewer pods; a node that lacks the label of a soft constraint scores zero.
 
-        A label with few values must not drown in one with many, so each counts by the logarithm of their number.
+        A label with few values must not be outweighed by one with many, so each counts by the logarithm of their
+        number.
         """
         if not self._soft:
             return None
@@ -194,15 +196,15 @@ class PodTopologySpreadState:
             labelled &= domains.codes[rows] != ABSENT
         scored = rows[labelled]
         if len(scored):
-            raw = sum(_crowd(domains, scored) for domains in self._soft)
-            crowd = np.floor(raw + 0.5).astype(np.int64)
-            least, most = int(crowd.min()), int(crowd.max())
-            answer[labelled] = 100 * (most + least - crowd) // most if most else 100
+            raw = sum(_fullness(domains, scored) for domains in self._soft)
+            fullness = np.floor(raw + 0.5).astype(np.int64)
+            least, most = int(fullness.min()), int(fullness.max())
+            answer[labelled] = 100 * (most + least - fullness) // most if most else 100
         return self._weight * answer
 
 
-def _crowd(domains: SpreadDomains, rows: Rows) -> NDArray[np.float64]:
-    """Return how crowded the domain of each node is; what the skew tolerates tells less apart."""
+def _fullness(domains: SpreadDomains, rows: Rows) -> NDArray[np.float64]:
+    """Return how full the domain of each node is; a larger allowed skew makes differences count less."""
     codes = domains.codes[rows]
     if domains.constraint.key == HOSTNAME:
         counts, size = domains.on_nodes(rows), len(rows)

@@ -1,4 +1,4 @@
-"""The filters in order: a node that fails several is counted with the first."""
+"""The filters in order: a node that several filters reject is counted with the first."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
@@ -25,35 +25,35 @@ class StaticFilter(NamedTuple):
 
 
 class PreFilterState(Protocol):
-    """A dynamic filter as one class sees it; every answer is about the ledger as it is when it is asked."""
+    """A dynamic filter, prepared for one class; every answer is about the ledger as it is at the call."""
 
     def passes(self, rows: Rows) -> Flags:
-        """Tell which nodes may take one more pod of the class."""
+        """Return which nodes may take one more pod of the class."""
 
     def checks(self, rows: Rows) -> Iterable[tuple[str, Flags]]:
-        """Yield the reasons there are to be out, each with the nodes that pass, in the order they are named in.
+        """Yield the reasons for rejection in their order, each with the nodes that pass.
 
         A node passes the filter if it passes every check.
         """
 
-    def could_ever_pass(self, rows: Rows, company: Collection[PodClass] = (), /) -> Flags:
-        """Tell which nodes might take one if other pods were evicted; elsewhere no eviction helps.
+    def could_ever_pass(self, rows: Rows, companions: Collection[PodClass] = (), /) -> Flags:
+        """Return which nodes might take a pod if other pods were evicted; on the others no eviction helps.
 
-        The company are others that are to come as well, each of them all that the class needs near.
+        ``companions`` are classes that are to be placed as well and that satisfy all required affinity of the class.
         """
 
     def still_passes(self, rows: Rows) -> Flags:
-        """Tell for nodes that each have a pod of the class whether they would pass if it came now, after the others."""
+        """Return for nodes that each have a pod of the class whether they would pass if it came last."""
 
     def score(self, rows: Rows) -> Scores | None:
-        """Return the weighted score of each node, or None where there is none to give."""
+        """Return the weighted score of each node, or None where the filter has no preference."""
 
 
 class DynamicFilter(Protocol):
-    """A predicate on the pods that are on the nodes."""
+    """A predicate that depends on the pods on the nodes."""
 
     def pre_filter(self, pod_class: PodClass) -> PreFilterState | None:
-        """Return the class's view, or None where the filter has nothing to say about the class at present."""
+        """Return the state for a class, or None where the filter does not concern it at present."""
 
 
 STATIC = (
@@ -65,7 +65,7 @@ STATIC = (
 
 
 def statically_feasible(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Tell which of the rows have a node that every static filter lets the class run on."""
+    """Return which of the rows have a node that every static filter passes for the class."""
     answer = cluster.alive[rows]
     for found in STATIC:
         answer &= found.passes(pod_class, cluster, rows)
@@ -73,12 +73,12 @@ def statically_feasible(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -
 
 
 def storage_checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
-    """Yield what is static until a node or the catalogue of storage changes: reasons, each with the nodes that pass."""
+    """Yield the checks that are static until a node or the catalog changes: reasons, with the nodes that pass."""
     yield from volume_zone.checks(pod_class, ledger, rows)
 
 
 def dynamic_filters(ledger: Ledger, weights: Weights) -> tuple[DynamicFilter, ...]:
-    """Return the filters that look at the pods on the nodes, in kube-scheduler's order."""
+    """Return the filters that depend on the pods on the nodes, in kube-scheduler's order."""
     return (
         NodePorts(ledger),
         VolumeRestrictions(ledger),

@@ -1,4 +1,4 @@
-"""Taints that keep pods off, as TaintToleration has them."""
+"""NoSchedule and NoExecute taints, as TaintToleration has them."""
 
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.node_selection import tolerated
@@ -9,5 +9,5 @@ REASON = "node(s) had untolerated taint(s)"
 
 
 def passes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
-    """Keep to nodes all of whose NoSchedule and NoExecute taints are tolerated."""
+    """Return which nodes have only NoSchedule and NoExecute taints that are tolerated."""
     return tolerated(pod_class, cluster, rows)

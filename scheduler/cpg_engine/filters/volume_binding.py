@@ -1,7 +1,7 @@
-"""Claims that are bound when their pod has a node, as VolumeBinding has them.
+"""Claims that are bound once their pod has a node, as VolumeBinding has them.
 
-A node is in if every such claim can have a volume that is reached from it, or have one made there. Which volume it is
-depends on what other claims were given, in this simulation or not long ago: see ``cluster.volume_allocator``.
+A node passes if every such claim can get a volume that the node reaches, or have one provisioned for it. Which volume
+that is depends on what other claims were allocated, in this simulation or before: see ``cluster.volume_allocator``.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,11 +20,11 @@ class VolumeBinding:
     """The filter."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Look at a ledger."""
+        """Use the volumes of a ledger."""
         self._ledger = ledger
 
     def pre_filter(self, pod_class: PodClass) -> "VolumeBindingState | None":
-        """Return the view of a class that has claims to bind."""
+        """Return the state of a class with claims to bind, else None."""
         if pod_class.volumes is None:
             return None
         late = self._ledger.storage.resolve(pod_class.volumes).delayed
@@ -32,29 +32,29 @@ class VolumeBinding:
 
 
 class VolumeBindingState:
-    """The nodes as a class sees them that has claims to bind."""
+    """The claims to bind of one class."""
 
     def __init__(self, ledger: Ledger, late: Sequence[ClaimInfo]) -> None:
-        """Look at these claims."""
+        """Use these claims."""
         self._ledger = ledger
         self._late = late
 
     def passes(self, rows: Rows) -> Flags:
-        """Tell which nodes can have a volume for every claim."""
+        """Return which nodes can have a volume for every claim."""
         return self._ledger.volume_allocator.room_for(self._late)[rows]
 
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
-        """Yield the one reason to be out."""
+        """Yield the only reason."""
         yield REASON, self.passes(rows)
 
-    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
-        """Tell the same: a volume is not set free by evicting a pod."""
+    def could_ever_pass(self, rows: Rows, _companions: Collection[PodClass] = (), /) -> Flags:
+        """Return the nodes that pass now: evicting a pod frees no volume."""
         return self.passes(rows)
 
     def still_passes(self, rows: Rows) -> Flags:
-        """Tell that every pod may stay: what was chosen for its claims is its own."""
+        """Return True for all nodes: the allocation of a pod's claims is its own."""
         return np.ones(len(rows), dtype=np.bool_)
 
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
-        """Prefer nothing."""
+        """Return no score."""
         return None

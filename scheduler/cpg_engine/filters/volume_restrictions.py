@@ -1,4 +1,4 @@
-"""Claims that bear one pod only (ReadWriteOncePod), as VolumeRestrictions has them."""
+"""Claims that only one pod may use (ReadWriteOncePod), as VolumeRestrictions has them."""
 
 from collections.abc import Collection, Iterator
 
@@ -18,11 +18,11 @@ class VolumeRestrictions:
     """The filter."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Look at a ledger."""
+        """Use the claims of a ledger."""
         self._ledger = ledger
 
     def pre_filter(self, pod_class: PodClass) -> "VolumeRestrictionsState | None":
-        """Return the view of a class with such a claim."""
+        """Return the state of a class with such a claim, else None."""
         if pod_class.volumes is None:
             return None
         exclusive = self._ledger.storage.resolve(pod_class.volumes).exclusive
@@ -30,30 +30,30 @@ class VolumeRestrictions:
 
 
 class VolumeRestrictionsState:
-    """The nodes as a class with such a claim sees them: all alike, wherever the other pod is."""
+    """The exclusive claims of one class; all nodes are alike, wherever another pod uses them."""
 
     def __init__(self, attachments: Attachments, exclusive: tuple[str, ...]) -> None:
-        """Look at these claims."""
+        """Use these claims."""
         self._attachments = attachments
         self._exclusive = exclusive
 
     def passes(self, rows: Rows) -> Flags:
-        """Tell that every node is in, or none, as long as another pod has one of the claims."""
+        """Return True for all nodes if no pod uses any of the claims, else False."""
         return np.full(len(rows), self._attachments.users.keys().isdisjoint(self._exclusive), dtype=np.bool_)
 
     def checks(self, rows: Rows) -> Iterator[tuple[str, Flags]]:
-        """Yield the one reason to be out."""
+        """Yield the only reason."""
         yield REASON, self.passes(rows)
 
-    def could_ever_pass(self, rows: Rows, _company: Collection[PodClass] = (), /) -> Flags:
-        """Tell that the other pod may be evicted."""
+    def could_ever_pass(self, rows: Rows, _companions: Collection[PodClass] = (), /) -> Flags:
+        """Return True for all nodes: the other pod can be evicted."""
         return np.ones(len(rows), dtype=np.bool_)
 
     def still_passes(self, rows: Rows) -> Flags:
-        """Tell that every pod may stay, or none, as long as another one has one of the claims, too."""
+        """Return True for all nodes if no claim has a second user, else False."""
         alone = all(self._attachments.users.get(claim, 0) <= 1 for claim in self._exclusive)
         return np.full(len(rows), alone, dtype=np.bool_)
 
     def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
-        """Prefer nothing."""
+        """Return no score."""
         return None

@@ -1,7 +1,7 @@
-"""Volumes that are there already: whether a pod's claims are in order, and where the volumes behind them are.
+"""Volumes that claims are bound to: whether the claims can be used, and where the volumes are.
 
-As VolumeBinding and VolumeZone have it. All of it depends on the catalogue of storage and on the nodes, on no other
-pod, and no eviction changes it. So it is kept like what is static, until a node or the catalogue changes.
+This is what VolumeZone checks, and VolumeBinding for bound claims. It depends on the storage catalog and the nodes, on
+no other pod, and no eviction changes it. So it is kept like static filters, until a node or the catalog changes.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ ZONE = "node(s) had no available volume zone"
 
 
 def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
-    """Yield the reasons there are to be out, each with the nodes that pass."""
+    """Yield the reasons for rejection, each with the nodes that pass."""
     if pod_class.volumes is None:
         return
     resolved = ledger.storage.resolve(pod_class.volumes)
@@ -35,7 +35,7 @@ def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[st
 
 
 def _reached(volumes: list[VolumeInfo], reach: VolumeReach, size: int) -> Flags:
-    """Tell for every row whether it can reach all of the volumes."""
+    """Return for every row whether it can reach all of the volumes."""
     reached = np.zeros(size, dtype=np.int64)
     for volume in volumes:
         reached[reach.rows(volume)] += 1

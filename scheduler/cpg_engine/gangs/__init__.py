@@ -1,1 +1,1 @@
-"""Trees of gangs: what they are to the engine, and the recursive search for their places."""
+"""Trees of gangs: the units that are scheduled as one, and the recursive search for their placement."""

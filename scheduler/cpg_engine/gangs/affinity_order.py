@@ -1,9 +1,9 @@
 """The order in which the pods of a unit are placed, given that some require others near them.
 
 Pods of one unit may require each other by required affinity, as workers require their leader. The required pods are
-placed first; otherwise pods keep the order of importance, age and name. The same holds for the children of a group
-whose pods require those of a sibling. A pod that satisfies its own affinity can be the first of its kind, and a group
-may have the required pods among its own: neither has to wait.
+placed first; otherwise pods keep the order of importance, age and name. The same holds for the children of a group if
+pods of one require pods of another. A pod that satisfies its own affinity can be the first of its kind, and a group may
+have the required pods among its own: neither has to wait.
 
 A requirement is satisfied by any one of several classes. So a cycle of requirements is broken where one of its members
 is satisfied from outside; that member is placed first. A cycle that nothing outside satisfies is never placed, as in
@@ -66,7 +66,7 @@ class AffinityOrder:
         return [some[place] for place in placement_order(some, requirements)] if requirements else some
 
     def dependent_children(self, index: int) -> AbstractSet[int]:
-        """Return the children of a group whose pods require those of siblings: alone they prove nothing."""
+        """Return the children of a group with pods that require those of siblings: alone they prove nothing."""
         requirements = self._requirements_of_children(index).items()
         return {child for child, choices in requirements if any(choice - {SATISFIED} for choice in choices)}
 

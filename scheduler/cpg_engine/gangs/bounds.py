@@ -31,7 +31,7 @@ class DomainSurvey(Struct, frozen=True, eq=False):
 
     ``room`` is the room per class of pods; ``fits`` how many of the group's pods that is room for. ``open`` domains are
     those that running members leave it; ``able`` are the open domains that could hold its minimum, by the bounds.
-    ``exclusive_keys`` are, per class, the labels in whose domains its pods reject each other.
+    ``exclusive_keys`` are, per class, the labels that allow one pod of it per domain.
     """
 
     key: str
@@ -91,7 +91,7 @@ def at_most(needs: Needs, index: int, room: Room, domains: int) -> Numbers:
 
 
 def exclusive_keys(pod_class: PodClass, ledger: Ledger) -> tuple[str, ...]:
-    """Return the labels in whose domains no two pods of a class may run."""
+    """Return the labels that allow one pod of a class per domain, because of anti-affinity to its own kind."""
     terms, namespaces = pod_class.relations.terms.required_anti, ledger.pod_index.namespaces
     return tuple(dict.fromkeys(term.key for term in terms if selects(term, pod_class, namespaces)))
 

@@ -139,7 +139,7 @@ class Diagnosis:
             self._add_candidates(index, offer.survey, attempt)
 
     def add_contradiction(self, key: GroupKey) -> None:
-        """Record the group whose members contradict its topology: it and all groups above it are unresolvable."""
+        """Record a group with members that contradict its topology: it and all groups above it are unresolvable."""
         nodes = self._unit.nodes
         place = next(index for index, node in enumerate(nodes) if node.key == key)
         path = [index for index, node in enumerate(nodes) if index <= place < node.end]
@@ -254,7 +254,7 @@ class Diagnosis:
         self._reports[index] = replace(self._reports[index], candidates=candidates, domains=len(order))
 
     def _untried_report(self, index: int, survey: DomainSurvey, counts: StatusCounts) -> GroupReport:
-        """Return the report of a group none of whose domains was tried, and the reason where it has no domains."""
+        """Return the report of a group if no domain of it was tried, with the reason where it has no domains."""
         key, nodes = self._unit.nodes[index].key, len(survey.within.rows)
         if survey.partition.scopes or not nodes:
             return GroupReport(key, counts)

@@ -211,7 +211,7 @@ class PlacementSearch:
         """Return a walk over the children that can be admitted, in the order in which they are tried.
 
         They keep their own order, unless all of them are needed anyway. Then children that require a domain come first,
-        since the others can take what is left. A child whose pods require those of a sibling comes after it.
+        since the others can take what is left. A child with pods that require those of a sibling comes after it.
         """
         node = self._unit.nodes[index]
         able = [child for child in node.children if self._needs.admissible[child]]

@@ -1,4 +1,4 @@
-"""A root unit as the search sees it: a tree of groups in one row, or a single pod."""
+"""A unit as the search sees it: a tree of groups as one sequence, or a single pod."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ class PendingPod(Struct, frozen=True):
 
 
 class UnitNode(Struct, frozen=True, kw_only=True):
-    """A group; ``end`` is the position after the last of its descendants, since parents stand before children.
+    """A group, or a single pod; parents stand before children, and ``end`` is the position after the last descendant.
 
     ``scheduled`` counts the members that have a node already or have succeeded; ``member_nodes`` are those nodes.
     ``invalid`` pods can never be scheduled.
@@ -49,7 +49,7 @@ class Unit(Struct, frozen=True):
 
 
 class GroupPods(Struct, frozen=True):
-    """The pods of a PodGroup: those that wait, and those that have their place."""
+    """The pods of a PodGroup: those that wait, and those that have a node or have succeeded."""
 
     pending: Sequence[Pod] = ()
     scheduled: Sequence[Pod] = ()
@@ -66,7 +66,7 @@ def tree_unit(tree: Tree, members: Mapping[GroupKey, GroupPods], ledger: Ledger)
     """Return the unit of a tree that is rooted and valid."""
     asked = ledger.asked_labels
     unit = _tree_unit(tree, members, ledger)
-    # A pod further down may select by a label that the pods before it were not known by.
+    # A later pod may select by a label that the classes of the pods before it do not have.
     return unit if ledger.asked_labels is asked else _tree_unit(tree, members, ledger)
 
 

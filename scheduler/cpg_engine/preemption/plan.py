@@ -60,8 +60,8 @@ def plan_preemption(
 ) -> PreemptionPlan:
     """Plan which of the units to evict so that as many pods of a unit as possible are placed, if its minimum can be.
 
-    ``ignored`` are nominated pods whose reservations the unit may take, as in ``decide``. Where no eviction helps, pods
-    that find a place in that room are nominated there. The ledger is unchanged afterwards.
+    ``ignored`` are nominated pods that give way to the unit, as in ``decide``. Where no eviction helps, pods that find
+    a place in their room are nominated there. The ledger is unchanged afterwards.
     """
     ledger, own = snapshot.ledger, tuple(ignored)
     mark = ledger.mark()
@@ -169,8 +169,8 @@ def cheapest_candidate(problem: PreemptionProblem, victims: Sequence[PotentialVi
 def _marked_by_budgets(problem: PreemptionProblem, victims: Sequence[PotentialVictim]) -> list[list[PotentialVictim]]:
     """Return the victims, marked by whether a budget forbids their eviction, in the ways to decide that.
 
-    A budget that allows some evictions does not say which. Either the least important units use its allowance, or
-    every unit counts as allowed whose eviction alone would be.
+    A budget that allows some evictions does not say which. Either the least important units use its allowance, or every
+    unit counts as allowed that would be if it were evicted alone.
     """
     units = [found.unit for found in victims]
     least_first = problem.budgets.violations(units[::-1])[::-1]
@@ -183,7 +183,7 @@ def _marked_by_budgets(problem: PreemptionProblem, victims: Sequence[PotentialVi
 
 
 def _cheapest_below(problem: PreemptionProblem, lowest: PreemptionCandidate) -> BestCandidate:
-    """Return the cheapest candidate whose victims are among those of another one."""
+    """Return the cheapest candidate that evicts only victims of another one."""
     key = problem.needs.unit.nodes[0].required
     found = None if key is None else cheapest_domain(problem, lowest.victims, key)
     if found is not None:

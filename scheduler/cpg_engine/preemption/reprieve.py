@@ -1,14 +1,14 @@
 """Reprieve: which victims may stay after all, with the preemptor's pods in their places.
 
-Victims whose eviction violates a budget are asked first, then the most important. A unit stays as a whole, or not at
-all, if every pod of the preemptor still passes every filter on its node, as if the pod came last. Units are put back in
+Victims that a budget protects are asked first, then the most important. A unit stays as a whole, or not at all, if
+every pod of the preemptor still passes every filter on its node, as if the pod came last. Units are put back in
 batches, which are halved where they do not fit. Where only resources matter, one round is the same as one unit after
 the other, since room only shrinks. Where pods depend on other pods, rounds are repeated until none is put back. So in
 the end putting back any single unit would break the placement.
 
-Reprieve and search alternate: the search is run again without the victims that remain, and its assignments are the
-next to reprieve against. In the end no victim can be reprieved, and the assignments are those that an ordinary cycle
-finds once the victims have gone.
+Reprieve and search alternate: the search is run again without the victims that remain, and its assignments are the next
+to reprieve against. In the end no victim can be reprieved, and the assignments are those that an ordinary cycle finds
+once the victims have gone.
 
 Where pods of several shapes compete, the search may miss in the fuller cluster what it found in the emptier one. Then
 it is run for every batch, as long as the budget lasts. Once the effort of the plan is used up, the last candidate
@@ -28,7 +28,7 @@ from cpg_engine.snapshot import Snapshot
 
 
 def reprieve_until_stable(problem: PreemptionProblem, candidate: PreemptionCandidate) -> PreemptionCandidate:
-    """Return a candidate none of whose victims could stay."""
+    """Return a candidate without victims that could stay."""
     while True:
         smaller = reprieve(problem, candidate)
         if smaller is candidate:

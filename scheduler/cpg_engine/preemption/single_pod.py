@@ -1,8 +1,8 @@
 """Preemption for a single pod, by the rules of kube-scheduler.
 
 1. A node is a candidate if the pod could run there without all units of lower priority that have a pod on the node.
-2. On each candidate, units are put back: those whose eviction would violate a budget first, then the most important. A
-   budget's allowance is used up by the units of the node in the order of importance.
+2. On each candidate, units are put back: those that a budget protects first, then the most important. A budget's
+   allowance is used up by the units of the node in the order of importance.
 3. Among the nodes that remain, one is chosen by: the fewest violations; the lowest of the highest priorities; the
    smallest sum of priorities, each raised above zero so that fewer victims of one priority win; the fewest pods; the
    latest start of the oldest victim of the highest priority; then by name.
@@ -151,7 +151,7 @@ def _ranked_rows(snapshot: Snapshot, victims: VictimTable, violates: Flags, rows
     return rows[np.lexsort([key[rows] for key in keys])]
 
 
-# All nodes at once, for a pod whose filters look at resources alone.
+# All nodes at once, for a pod that needs nothing but resources.
 
 
 def victim_table(snapshot: Snapshot, units: Sequence[VictimUnit], columns: Rows) -> VictimTable:

@@ -19,7 +19,7 @@ UNKNOWN_START = "~"
 class PotentialVictim(Struct, frozen=True, eq=False):
     """A unit of lower priority with pods on nodes: their UIDs, and the class and row of each.
 
-    ``is_covered`` marks a unit whose eviction a budget may forbid.
+    ``is_covered`` marks a unit that a budget may protect from eviction.
     """
 
     unit: VictimUnit

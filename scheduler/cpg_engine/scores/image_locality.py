@@ -1,7 +1,7 @@
 """Images that a node has already, as ImageLocality scores them.
 
-One difference: where nodes report different sizes of one image, each counts with its own. kube-scheduler takes the
-size that the first node reported for all of them, so that its scores depend on the order in which nodes came.
+One difference: where nodes report different sizes of one image, each counts with its own. kube-scheduler takes the size
+that the first node reported for all of them, so that its scores depend on the order of the nodes.
 """
 
 import numpy as np

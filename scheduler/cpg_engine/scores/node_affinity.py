@@ -8,7 +8,7 @@ from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
 
 MAX_WEIGHT = 100
-"""The API server lets through weights from 1 to 100; here, whatever else comes is taken for the nearest of 0 to 100."""
+"""The API server allows weights from 1 to 100. Others are reduced to the range from 0 to 100."""
 
 
 def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:

@@ -10,9 +10,9 @@ from cpg_engine.cluster.pod_classes import PodClass
 
 
 def least_allocated(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> Scores:
-    """Prefer the emptier node, on average over CPU and memory; what a node has none of does not count.
+    """Prefer emptier nodes, on average over CPU and memory; a resource that a node does not have is left out.
 
-    A pod that asks for nothing counts as a little, so that such pods spread as well.
+    A pod without requests counts with defaults, so that such pods spread, too.
     """
     total = np.zeros(len(rows), dtype=np.int64)
     counted = np.zeros(len(rows), dtype=np.int64)
@@ -25,9 +25,9 @@ def least_allocated(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int 
 
 
 def balanced(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) -> Scores:
-    """Prefer the node on which the pod brings the use of CPU and memory closer together; 75 where it does neither.
+    """Prefer nodes where the pod brings the usage of CPU and memory closer together; 75 where it does neither.
 
-    A pod that asks for neither is scored alike everywhere, for else all such pods would go to one node.
+    A pod that requests neither is scored alike everywhere, or else all such pods would go to one node.
     """
     needs = ledger.classes.vector_of(pod_class)
     if not (needs[CPU] or needs[MEMORY]):
@@ -40,9 +40,9 @@ def balanced(pod_class: PodClass, ledger: Ledger, rows: Rows, extra: int = 0) ->
 
 
 def _evenness(columns: Sequence[tuple[Amounts, Amounts, int]], pods: int) -> Scores:
-    """Return how evenly what nodes have would be used with so many more pods; where there is one kind only, evenly.
+    """Return how evenly the resources of a node would be used with so many more pods; fully if it has only one of them.
 
-    A column is what is used, what there is, and what a pod needs.
+    A column is what is used, what there is, and what a pod requests.
     """
     (cpu, memory) = (
         np.minimum(used + pods * need, capacity) / np.maximum(capacity, 1) for used, capacity, need in columns

@@ -1,8 +1,7 @@
-"""The scores together: weights, and how what is counted becomes 0 to 100.
+"""All scores together: their weights, and how raw numbers are scaled to 0 to 100.
 
-What depends on the node alone is normalised over the nodes that the static filters leave, not over those that happen
-to have room at the moment: so it is computed once per class, and a node that fills up does not change what the
-others are worth.
+Scores that depend on the node alone are normalized over the nodes that the static filters pass, not over those that
+have room at the moment. So they are computed once per class, and a node that fills up does not change the others'.
 """
 
 from cpg_engine.cluster.axes import Rows, Scores
@@ -14,7 +13,7 @@ from cpg_engine.weights import Weights
 
 
 def static_score(pod_class: PodClass, cluster: NodeColumns, rows: Rows, weights: Weights) -> Scores:
-    """Return the weighted sum of the scores that depend on class and node alone; rows are the feasible ones."""
+    """Return the weighted sum of the scores that depend on class and node alone; the rows are the feasible ones."""
     total = weights.taints * (100 - _scaled(taint_toleration.raw(pod_class, cluster, rows)))
     if pod_class.preferences:
         total += weights.node_affinity * _scaled(node_affinity.raw(pod_class, cluster, rows))
@@ -22,7 +21,7 @@ def static_score(pod_class: PodClass, cluster: NodeColumns, rows: Rows, weights:
 
 
 def dynamic_score(pod_class: PodClass, ledger: Ledger, rows: Rows, *, weights: Weights, extra: int = 0) -> Scores:
-    """Return the weighted sum of the scores that depend on what is used; see ``fit.passes`` for ``extra``."""
+    """Return the weighted sum of the scores that depend on usage; for ``extra`` see ``node_resources.passes``."""
     return weights.least_allocated * node_resources.least_allocated(
         pod_class, ledger, rows, extra
     ) + weights.balanced * node_resources.balanced(pod_class, ledger, rows, extra)

@@ -9,5 +9,5 @@ SOFT = frozenset({"PreferNoSchedule"})
 
 
 def raw(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Scores:
-    """Return how many soft taints each node has that the class does not tolerate: the fewer the better."""
+    """Return how many PreferNoSchedule taints of each node are not tolerated; fewer is better."""
     return cluster.by_taints(rows, lambda taints: len(untolerated_taints(taints, pod_class.tolerations, SOFT)))

@@ -1,8 +1,8 @@
-"""The domains of a label inside a scope, found once for as long as no node comes, goes, or changes its labels.
+"""The domains of a label inside a scope, kept until a node comes, goes or changes its labels.
 
-A scope is a chain of domains, each inside the one before: a rack of a block is the nodes that carry the rack's value
-and the block's, so two racks of one name in two blocks are two domains, while a tree that asks for racks without
-blocks sees one. Nodes without the label are in no domain.
+A scope is a chain of domains, each inside the one before. A rack of a block has the nodes with both the rack's and the
+block's value, so racks of the same name in two blocks are two domains, while a tree that asks for racks without blocks
+sees one. Nodes without the label are in no domain.
 """
 
 import numpy as np
@@ -16,21 +16,21 @@ from cpg_engine.verdicts import Domain
 
 
 class Scope(Struct, frozen=True, eq=False):
-    """Some nodes, and the chain of domains that they are; the whole cluster has an empty chain."""
+    """Some nodes, and the chain of domains that contains them; the whole cluster has an empty chain."""
 
     chain: tuple[Domain, ...]
     rows: Rows
 
 
 class Partition(Struct, frozen=True, eq=False):
-    """A scope cut into domains, by value: their rows one after the other, and where each begins."""
+    """A scope divided into domains, by value: the rows of all domains, one after the other, and where each begins."""
 
     scopes: tuple[Scope, ...]
     rows: Rows
     starts: NDArray[np.intp]
 
     def sums(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum of a number per node over each domain."""
+        """Return the sum over each domain of a number per node."""
         if not self.scopes:
             return np.zeros(0, dtype=np.int64)
         answer: NDArray[np.int64] = np.add.reduceat(numbers[self.rows], self.starts)
@@ -38,10 +38,10 @@ class Partition(Struct, frozen=True, eq=False):
 
 
 class Topology:
-    """The partitions asked for since labels last changed."""
+    """The partitions that were used since labels last changed."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Start without any."""
+        """Start empty."""
         self._ledger = ledger
         self._version = -1
         self._whole = Scope(chain=(), rows=np.zeros(0, dtype=np.intp))

@@ -22,9 +22,9 @@ def placement_scores(
 ) -> NDArray[np.int64]:
     """Score each domain as it would be with the group in it, by kube-scheduler's two placement scores.
 
-    How much of the domain's CPU and memory would be taken, and how many of the group's pods would be placed,
-    relative to the domain that takes most. Exact where all pods are alike, an estimate otherwise: it decides the
-    order in which domains are tried, never whether one is.
+    They are how much of the domain's CPU and memory would be used, and how many of the group's pods would be placed,
+    relative to the domain that takes most. They are exact where all pods are alike, an estimate otherwise, and decide
+    only the order in which domains are tried.
     """
     total = max(sum(number for _, number in wanted), 1)
     share = fits / total

@@ -76,7 +76,7 @@ def test_rollback_undoes_the_reservations_of_all_allocators() -> None:
     ledger.rollback(mark)
     assert ledger.allocators.allocations(found, 0) == expected
     ledger.rollback(0)
-    assert (ledger.volume_allocator.chosen, devices.taken) == ({}, [])
+    assert (ledger.volume_allocator.allocated, devices.taken) == ({}, [])
 
 
 def test_allocations_are_assumed_and_forgotten_by_the_allocator_of_their_type() -> None:
@@ -84,6 +84,6 @@ def test_allocations_are_assumed_and_forgotten_by_the_allocator_of_their_type() 
     ledger, devices = ledger_with_devices()
     chosen: Any = (VolumeAllocation("default/c", "v", "n"), DeviceAllocation("gpu-0"))
     ledger.allocators.assume(chosen)
-    assert (list(ledger.volume_allocator.chosen.values()), devices.taken) == ([chosen[0]], [chosen[1]])
+    assert (list(ledger.volume_allocator.allocated.values()), devices.taken) == ([chosen[0]], [chosen[1]])
     ledger.allocators.forget(iter(chosen))
-    assert (ledger.volume_allocator.chosen, devices.taken) == ({}, [])
+    assert (ledger.volume_allocator.allocated, devices.taken) == ({}, [])

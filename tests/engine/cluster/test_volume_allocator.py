@@ -224,7 +224,7 @@ def test_what_is_assumed_stands_until_it_shows(ledger: Ledger) -> None:
     assert open_to(ledger, "c") == "n1 n2 n3"
     stock(ledger.storage, claim("c", bound_to="v"))
     assert open_to(ledger, "d") == ""
-    assert ledger.volume_allocator.chosen == {}
+    assert ledger.volume_allocator.allocated == {}
 
 
 def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
@@ -234,9 +234,9 @@ def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
     ledger.volume_allocator.forget([choice])
     ledger.volume_allocator.assume([choice])
     ledger.volume_allocator.forget([VolumeAllocation(claim="default/c", volume="w", node="n1")])
-    assert ledger.volume_allocator.chosen == {"default/c": choice}
+    assert ledger.volume_allocator.allocated == {"default/c": choice}
     ledger.volume_allocator.forget([choice])
-    assert ledger.volume_allocator.chosen == {}
+    assert ledger.volume_allocator.allocated == {}
     assert place(ledger, "n1", "d") == "d=v@n1"
 
 
@@ -255,7 +255,7 @@ def test_the_catalogue_overrules_what_is_assumed(ledger: Ledger, news: tuple[sto
     ledger.volume_allocator.assume([VolumeAllocation(claim="default/c", volume="v", node="n1")])
     stock(ledger.storage, *news)
     open_to(ledger, "d")
-    assert ledger.volume_allocator.chosen == {}
+    assert ledger.volume_allocator.allocated == {}
 
 
 def test_what_is_gone_is_assumed_no_longer(ledger: Ledger) -> None:
@@ -266,11 +266,11 @@ def test_what_is_gone_is_assumed_no_longer(ledger: Ledger) -> None:
     ledger.volume_allocator.assume(
         [*there, new, VolumeAllocation("default/x", None, "n1"), VolumeAllocation("default/y", "w", "n1")]
     )
-    assert list(ledger.volume_allocator.chosen.values()) == [*there, new]
+    assert list(ledger.volume_allocator.allocated.values()) == [*there, new]
     ledger.storage.remove_volume("v")
     ledger.storage.remove_claim("default", "d")
     assert open_to(ledger, "e") == "n2"
-    assert list(ledger.volume_allocator.chosen.values()) == [new]
+    assert list(ledger.volume_allocator.allocated.values()) == [new]
     stock(ledger.storage, claim("e", node="n3"))
     assert open_to(ledger, "e") == "n3"
     ledger.storage.remove_class(storage_builders.LOCAL)

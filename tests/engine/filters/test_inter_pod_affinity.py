@@ -247,11 +247,11 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         ledger.put_pod(app(f"db{number}", avoids(term("web"))), "a1")
         assert filtered.pre_filter(ledger.class_of(app("web"))) is not None
-        assert max(len(bonds) for bonds in filtered._bonds.values()) <= 4
+        assert max(len(bonds) for bonds in filtered._term_keys.values()) <= 4
         ledger.remove_pod(f"uid-default-db{number}")
     assert filtered.pre_filter(ledger.class_of(app("web"))) is None
     filtered.pre_filter(ledger.class_of(app("cache")))
-    assert len(filtered._bonds) == 1
+    assert len(filtered._term_keys) == 1
 
 
 def test_labels_that_no_node_has_are_not_looked_at() -> None:

@@ -44,6 +44,6 @@ def test_several_pods_placed_at_once_choose_one_by_one(ledger: Ledger) -> None:
     """A batch of pods that share a claim makes its choice once."""
     pod_class = ledger.class_of(pod("p", volumes=using("c")))
     ledger.place(pod_class, np.array([0, 0, 1]))
-    assert len(ledger.volume_allocator.chosen) == 1
+    assert len(ledger.volume_allocator.allocated) == 1
     ledger.rollback(0)
-    assert ledger.volume_allocator.chosen == {}
+    assert ledger.volume_allocator.allocated == {}

@@ -42,7 +42,7 @@ def decided(snapshot: Snapshot, *pods: Pod, gang: int, key: str | None = None) -
 def state(snapshot: Snapshot) -> tuple[object, ...]:
     """Return what a cycle has to leave as it was."""
     ledger = snapshot.ledger
-    return ledger.used.tolist(), dict(ledger.volume_allocator.chosen), dict(ledger.attachments.users)
+    return ledger.used.tolist(), dict(ledger.volume_allocator.allocated), dict(ledger.attachments.users)
 
 
 def homes(decision: Decision) -> dict[str, str]:

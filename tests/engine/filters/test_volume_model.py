@@ -279,7 +279,7 @@ def state(ledger: Ledger) -> tuple[object, ...]:
     bindings, attachments = ledger.volume_allocator, ledger.attachments
     return (
         ledger.used.tolist(),
-        list(bindings.chosen.items()),
+        list(bindings.allocated.items()),
         set(bindings._taken),
         {shape: pool.free.tolist() for shape, pool in bindings._pools.items()},
         dict(attachments.users),

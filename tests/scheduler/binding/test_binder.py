@@ -493,7 +493,7 @@ async def test_one_volume_that_cannot_be_had_ends_the_order() -> None:
     problem = 'no volume could be made for persistentvolumeclaim "default/y": its events say why'
     uids = frozenset({"uid-default-a", "uid-default-b"})
     assert bench.failure == BindFailure(uids, PreBindFailed("volumes", problem))
-    assert bench.stage.cache.snapshot.ledger.volume_allocator.chosen == {}
+    assert bench.stage.cache.snapshot.ledger.volume_allocator.allocated == {}
 
 
 async def test_a_later_order_of_the_same_root_waits_for_the_volumes_of_the_earlier() -> None:

@@ -119,9 +119,9 @@ def test_an_allocation_lasts_until_the_last_of_its_pods_is_forgotten() -> None:
     stage = assumed()
     allocator = stage.cache.snapshot.ledger.volume_allocator
     stage.cache.forget("uid-default-p")
-    assert allocator.chosen == {"default/x": ALLOCATION}
+    assert allocator.allocated == {"default/x": ALLOCATION}
     stage.delete(stage.pod("q"))
-    assert allocator.chosen == {}
+    assert allocator.allocated == {}
     stage.cache.forget("uid-default-q")
 
 
