@@ -86,7 +86,6 @@ class ProcessContext(Generic[S]):
     probes: ProbeServer = field(default_factory=lambda: ProbeServer({}))
 
 
-Work = Callable[[Connection], Coroutine[Any, Any, None]]
 LeaderWork = Callable[[], Coroutine[Any, Any, None]]
 """The work of the leader."""
 Standby = Callable[[Connection], AbstractAsyncContextManager[LeaderWork]]
@@ -100,18 +99,8 @@ leader_election_master_status{{name="{name}"}} {leads}
 """
 
 
-async def run_process(endpoint: Endpoint, context: ProcessContext[S], work: Work) -> None:
-    """Serve probes, and do the work while leading, until asked to stop; the work itself ends in order."""
-
-    @asynccontextmanager
-    async def no_preparation(connection: Connection) -> AsyncIterator[LeaderWork]:
-        yield lambda: work(connection)
-
-    await run_with_standby(endpoint, context, no_preparation)
-
-
 async def run_with_standby(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
-    """Run like ``run_process``, but prepare on standby for taking the lease.
+    """Serve probes, prepare on standby, and work while leading, until asked to stop.
 
     The preparation may read from the API server; the fence stops its writes.
 
@@ -120,6 +109,13 @@ async def run_with_standby(endpoint: Endpoint, context: ProcessContext[S], stand
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, context.stopping.set)
+    async with serve_probes(context):
+        await run_leading(endpoint, context, standby)
+
+
+@asynccontextmanager
+async def serve_probes(context: ProcessContext[S]) -> AsyncIterator[None]:
+    """Serve probes and metrics while the block runs, if the settings have an address for them."""
     context.probes.add(
         {
             "/healthz": lambda _: ProbeResponse(b"ok\n"),
@@ -130,11 +126,7 @@ async def run_with_standby(endpoint: Endpoint, context: ProcessContext[S], stand
     address = context.settings.address()
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(context.probes.serve(*address)) if address else None
-        if context.settings.leader_elect:
-            await _run_elected(endpoint, context, standby)
-        else:
-            async with Connection(endpoint) as connection, standby(connection) as work:
-                await work()
+        yield
         if serving is not None:
             serving.cancel()
 
@@ -152,8 +144,16 @@ def with_election_metric(context: ProcessContext[S], page: Route) -> Route:
     return answer
 
 
+async def run_leading(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
+    """Work while holding the lease, or at once without leader election. Before that, ``stopping`` ends it."""
+    if context.settings.leader_elect:
+        await _run_elected(endpoint, context, standby)
+        return
+    async with Connection(endpoint) as connection, standby(connection) as work:
+        await work()
+
+
 async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
-    """Work while holding the lease. Before that, the process can end at any moment."""
     settings, log = context.settings, context.log
     async with Connection(endpoint) as lease_connection:
         elector = LeaderElector(

@@ -26,11 +26,18 @@ MAX_FAILURE_SECONDS = 5.0
 class Readiness:
     """The readiness of a replica; it is not ready before the reflectors run."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without reflectors."""
-        self.informers: Informers | None = None
-        self.session_health: SessionHealth | None = None
-        self.elector: LeaderElector | None = None
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        elector: LeaderElector | None = None,
+        informers: Informers | None = None,
+        session_health: SessionHealth | None = None,
+    ) -> None:
+        """Start with the parts that run already."""
+        self.informers = informers
+        self.session_health = session_health
+        self.elector = elector
         self.is_stopping = False
         self._clock = clock
 

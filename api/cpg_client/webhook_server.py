@@ -7,7 +7,7 @@ writes of its two files, leaves the old one in use. The server does not listen b
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -47,7 +47,7 @@ class ServingCertificate:
 async def serve_webhook(
     address: tuple[str, int],
     certificate: ServingCertificate,
-    answer: Callable[[bytes], bytes],
+    answer: Callable[[bytes], Awaitable[bytes]],
     *,
     log: Callable[[str], None],
     timing: Timing = REAL_TIME,
@@ -66,13 +66,13 @@ async def serve_webhook(
 async def _serve(
     address: tuple[str, int],
     certificate: ServingCertificate,
-    answer: Callable[[bytes], bytes],
+    answer: Callable[[bytes], Awaitable[bytes]],
     log: Callable[[str], None],
     timing: Timing,
 ) -> None:
     async def respond(request: web.Request) -> web.Response:
         try:
-            return web.Response(body=answer(await request.read()), content_type="application/json")
+            return web.Response(body=await answer(await request.read()), content_type="application/json")
         except ValueError as error:
             return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
 

@@ -1,4 +1,4 @@
-"""One tree and all that is needed to say what should be written about it."""
+"""Everything that a step reads about one tree."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
@@ -18,30 +18,30 @@ from cpg_operator.writes import StepResult, TreeKey
 
 
 class ReconcileContext(Struct, frozen=True, kw_only=True):
-    """A tree at one moment, with what it takes from its templates, and as it is ``written``.
+    """A tree at one moment: with the fields that it takes from its templates (``tree``), and as ``stored``.
 
-    ``now`` is in seconds of the epoch.
+    ``now`` is in seconds of the epoch, ``timestamp`` the same as the API server writes it.
     """
 
     key: TreeKey
     tree: Tree
-    written: Tree
+    stored: Tree
     kinds: Mapping[type, Resource]
     members: Callable[[GroupKey], Iterable[Pod]]
-    standings: tuple[GroupHealth, ...]
+    health: tuple[GroupHealth, ...]
     surroundings: ValidationContext
     knows_classes: bool
     now: float
-    stamp: str
+    timestamp: str
     partial_after: float
 
     @property
-    def ours(self) -> bool:
-        """Tell whether the groups are of our flavour, whose status has fields for counts and domain."""
+    def is_crd(self) -> bool:
+        """Whether the groups are of our flavour, whose status has fields for counts and domain."""
         return self.key.flavour == CRD
 
     def resource(self, group: Group) -> Resource:
-        """Return where a group is served."""
+        """Return the resource of a group."""
         return self.kinds[type(group)]
 
     def pods(self) -> Iterator[tuple[GroupKey, Pod]]:
@@ -55,10 +55,12 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
 Step: TypeAlias = Callable[[ReconcileContext], StepResult]
 
 
-def build_context(view: ClusterView, key: TreeKey, *, now: float, stamp: str, partial_after: float) -> ReconcileContext:
-    """Set the scene of a tree as it is known now."""
-    written, workloads = view.tree(key), view.workloads[key.flavour]
-    tree = effective_tree(written, workloads)
+def build_context(
+    view: ClusterView, key: TreeKey, *, now: float, timestamp: str, partial_after: float
+) -> ReconcileContext:
+    """Return the context of a tree as the view shows it now."""
+    stored, workloads = view.tree(key), view.workloads(key.flavour)
+    tree = effective_tree(stored, workloads)
 
     def members(group: GroupKey) -> Iterable[Pod]:
         return view.members(key.flavour, group)
@@ -66,13 +68,13 @@ def build_context(view: ClusterView, key: TreeKey, *, now: float, stamp: str, pa
     return ReconcileContext(
         key=key,
         tree=tree,
-        written=written,
+        stored=stored,
         kinds=view.kinds[key.flavour],
         members=members,
-        standings=tree_health(tree, members, view.labels),
+        health=tree_health(tree, members, view.labels),
         surroundings=ValidationContext(workloads=workloads, classes=view.classes),
         knows_classes=view.knows_classes,
         now=now,
-        stamp=stamp,
+        timestamp=timestamp,
         partial_after=partial_after,
     )

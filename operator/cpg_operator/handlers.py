@@ -1,99 +1,154 @@
-"""What Kopf is asked to watch and how it is set up: registration only.
+"""The handlers that Kopf calls. An event goes from here through the view to the work queue, and no further.
 
-The handler takes what is so into the view; what should be done about it is decided by the steps. Only ``on.event`` is
-used: it adds no finalizer and no annotation to anybody's object and writes nothing. ``kopf.index`` is never used: its
-start is quadratic.
+::
+
+    startup   take the lease, read the cluster, register handlers for the kinds that it serves
+    login     share our credentials and certificates with Kopf
+    event     take a group or Workload into the view; trees that may have changed go into the work queue
+    validate  answer the webhook, where there is one
+    probe     report readiness
+    cleanup   send pending writes, give back the lease
+
+Steps, and not handlers, decide what to write: a tree consists of many objects, and a reconcile covers all of them. Only
+``on.event`` is used for objects: it adds no finalizer and no annotation to users' objects. ``kopf.index`` is not used:
+its startup takes quadratic time.
+
+Run it by ``cpg-operator``, or for development by ``kopf run -m cpg_operator.handlers --all-namespaces``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Mapping
 from functools import partial
-from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import kopf
 
-from cpg_api.scheduling.names import GROUP
-from cpg_client.endpoint import Endpoint
+from cpg_api.scheduling.validation import summarize
+from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
-from cpg_client.session_health import SessionHealth
-from cpg_client.shared_session import open_shared_session
-from cpg_operator.kopf_settings import NoDiffBase, NoProgress
+from cpg_operator.admission.server import REFUSED, WebhookServer
+from cpg_operator.kopf_cli import run_from_environment
+from cpg_operator.kopf_settings import configure
+from cpg_operator.operator_run import OperatorRun
 
-Take = Callable[[str, type, str | None, Any], None]
-"""Takes an event: flavour, kind, what has happened (None: found at a listing), and the plain object."""
+Kinds = Mapping[str, Mapping[type, Resource]]
+WATCH_END_SECONDS = 5.0
+"""How long a cancelled watch may take to end."""
+
+WatchedKind = tuple[str, type]
+"""Flavour and kind, the ``param`` of the event handlers."""
 
 
-Knows = Callable[[str, type, Mapping[str, Any]], bool]
-"""Tells by flavour, kind and plain metadata whether this very state is known."""
+async def startup(*, memo: kopf.Memo, settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Take the lease and read the cluster. While another replica leads, Kopf waits here and watches nothing."""
+    if "run" not in memo:
+        memo.run = run_from_environment()
+        memo.registry = kopf.get_default_registry()
+    run: OperatorRun = memo.run
+    configure(settings, scanning=not run.settings.namespaces)
+    await run.start()
+    if run.components is None:  # it has ended already: Kopf cancels this, and must not watch anything before
+        await asyncio.Event().wait()
+        return
+    kinds = run.components.view.kinds
+    watch(memo.registry, kinds)
+    if (address := run.settings.webhook.address()) is not None:
+        settings.admission.server = WebhookServer(address, Path(run.settings.webhook.certificates), run.metrics)
+        validate(memo.registry, kinds)
 
 
-class Endless:
-    """The waits of a request that fails, for which there is no last one: with these, Kopf never gives a watch up.
+async def cleanup(*, memo: kopf.Memo, **_: Any) -> None:
+    """Send pending writes, give back the lease, and end the watches that are left.
 
-    Whatever it gives up ends all of it, the watches that fare well too.
+    After a failure of one watch Kopf would close the session of the others first, and then wait for them for ever: each
+    asks for a new login that never comes.
     """
+    await memo.run.stop()
+    left = {task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=WATCH_END_SECONDS)
 
-    def __iter__(self) -> Iterator[float]:
-        """Begin anew with every request."""
-        return chain((0.5, 1.0, 2.0, 4.0), repeat(5.0))
+
+async def login(*, memo: kopf.Memo, **_: Any) -> kopf.AiohttpSession:
+    """Return a session with our credentials; Kopf asks again when they are refused."""
+    session: kopf.AiohttpSession = memo.run.open_session()
+    return session
 
 
-def registry_of(
-    endpoint: Endpoint,
-    kinds: Mapping[str, Mapping[type, Resource]],
+async def probe(*, memo: kopf.Memo, **_: Any) -> str:
+    """Return in words whether this replica is ready, for ``kopf run --liveness``."""
+    readiness: str = memo.run.readiness()
+    return readiness
+
+
+async def observe(*, event: kopf.RawEvent, memo: kopf.Memo, param: Any = None, **_: Any) -> None:  # noqa: ANN401  # as in Kopf's protocol
+    """Take an event into the view."""
+    memo.run.components.events.take(*param, event)
+
+
+def is_new(watched: WatchedKind, *, event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> bool:
+    """Return whether the view lacks an event; Kopf skips the handler otherwise."""
+    found: bool = memo.run.components.events.is_new(*watched, event)
+    return found
+
+
+async def review(
     *,
-    take: Take,
-    knows: Knows,
-    session_health: SessionHealth | None = None,
-) -> kopf.OperatorRegistry:
-    """Return what Kopf has to watch: every group and Workload of every flavour that is served.
+    memo: kopf.Memo,
+    warnings: list[str],
+    new: kopf.Body | None = None,
+    old: kopf.Body | None = None,
+    param: Any = None,  # noqa: ANN401  # as in Kopf's protocol
+    **_: Any,
+) -> None:
+    """Refuse an object that nothing could make valid, and warn about one that is not valid yet."""
+    found = memo.run.components.reviewer.review(param, new, old)
+    warnings.extend(found.warnings)
+    if found.refusals:
+        raise kopf.AdmissionError(summarize(found.refusals), code=REFUSED)
 
-    What is known is nearly always the answer to a write of ours; two thirds of all events are, and spared the handler.
-    """
-    registry = kopf.OperatorRegistry()
 
-    async def login(**_: object) -> kopf.AiohttpSession:
-        session = open_shared_session(endpoint, session_health=session_health)
-        return kopf.AiohttpSession(
-            server=endpoint.server, default_namespace=endpoint.namespace, aiohttp_session=session
-        )
-
-    async def seen(*, event: kopf.RawEvent, param: Any = None, **_: Any) -> None:  # noqa: ANN401  # Kopf's own signature
-        param(event["type"], event["object"])
-
-    def is_news(flavour: str, kind: type, *, event: kopf.RawEvent, **_: Any) -> bool:  # likewise
-        return event["type"] == "DELETED" or not knows(flavour, kind, event["object"]["metadata"])
-
+def register(registry: kopf.OperatorRegistry) -> None:
+    """Register the handlers that are called whatever the API server serves."""
+    kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(startup)
+    kopf.on.cleanup(registry=registry)(cleanup)
     kopf.on.login(registry=registry)(login)
-    for flavour, there in kinds.items():
-        for kind, one in there.items():
-            watching = kopf.on.event(
-                one.group,
-                one.version,
-                one.plural,
+    kopf.on.probe(registry=registry, id="readiness")(probe)
+
+
+def watch(registry: kopf.OperatorRegistry, kinds: Kinds) -> None:
+    """Register a handler for each kind of each flavour.
+
+    Kopf would warn at every start about kinds that are not served.
+    """
+    for flavour, served in kinds.items():
+        for kind, resource in served.items():
+            kopf.on.event(
+                resource.group,
+                resource.version,
+                resource.plural,
                 registry=registry,
-                id=f"{flavour}-{one.plural}",
-                param=partial(take, flavour, kind),
-                when=partial(is_news, flavour, kind),
-            )
-            watching(seen)
-    return registry
+                id=f"{flavour}-{resource.plural}",
+                param=(flavour, kind),
+                when=partial(is_new, (flavour, kind)),
+            )(observe)
 
 
-def kopf_settings(*, scanning: bool) -> kopf.OperatorSettings:
-    """Return how Kopf works here; ``scanning`` for namespaces takes rights on the whole cluster."""
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # events are told by the door, once, and not per log line
-    settings.scanning.disabled = not scanning
-    settings.peering.standalone = True  # a lease decides who works
-    # Not our finalizer: what Kopf calls its own it takes off every object that none of its handlers wants to keep.
-    settings.persistence.finalizer = f"{GROUP}/unused"
-    settings.persistence.progress_storage = NoProgress()
-    settings.persistence.diffbase_storage = NoDiffBase()
-    settings.networking.error_backoffs = Endless()
-    settings.networking.enforce_retry_after = True
-    settings.watching.server_timeout = 60  # so that a healthy server is heard of every minute, as by our own watches
-    settings.watching.inactivity_timeout = 120
-    settings.queueing.idle_timeout = 10.0  # a worker that waits costs less than one that is made for each event
-    settings.process.ultimate_exiting_timeout = None  # Kopf is a thread of ours, not its own process
-    return settings
+def validate(registry: kopf.OperatorRegistry, kinds: Kinds) -> None:
+    """Register the webhook's handler for each kind of our flavour."""
+    for kind, resource in kinds.get(CRD, {}).items():
+        kopf.on.validate(
+            resource.group,
+            resource.version,
+            resource.plural,
+            registry=registry,
+            id=f"review-{resource.plural}",
+            operations=["CREATE", "UPDATE"],
+            param=kind,
+        )(review)
+
+
+register(kopf.get_default_registry())

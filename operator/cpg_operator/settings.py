@@ -1,4 +1,4 @@
-"""What a person may choose, from the command line and from a file, with a clear word about every mistake."""
+"""Everything that can be set, on the command line or in a file; each mistake is reported by the name of its setting."""
 
 import math
 from collections.abc import Iterator
@@ -10,25 +10,25 @@ from cpg_client.flavours import Api
 from cpg_client.process import LeaderElectionSettings
 from cpg_client.settings import address_problems, common_problems, override, parse_address, read_settings
 
-SHORTEST_VALIDITY = 10.0
-"""Seconds of a certificate of our own: there must be time to serve the next one before it expires."""
+MIN_VALIDITY_SECONDS = 10.0
+"""Of a certificate that we make: there must be time to serve the next one before it expires."""
 
 
 class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the API server may ask about groups and Workloads before it takes them."""
+    """How the API server asks about groups and Workloads before it accepts them."""
 
     listen: str = ""
-    """Where questions are answered, over TLS, as host:port; empty for nowhere."""
+    """Where the webhook is served, over TLS, as host:port; empty for nowhere."""
     certificates: str = ""
-    """The folder with `tls.crt` and `tls.key`, which are read anew whenever they change."""
+    """The folder with `tls.crt` and `tls.key`, which are loaded again whenever they change."""
     secret: str = ""
-    """The Secret, beside the lease, in which the leader keeps a certificate of its own making; empty for none."""
+    """The Secret, in the lease's namespace, in which the leader keeps a certificate that it makes; empty for none."""
     configuration: str = ""
-    """The ValidatingWebhookConfiguration that is told to trust it."""
+    """The ValidatingWebhookConfiguration whose CA bundle is kept up to date."""
     host: str = ""
-    """The name by which the API server asks, which is the certificate's."""
+    """The name under which the API server reaches the webhook, for which the certificate is made."""
     validity: float = 90 * 24 * 3600.0
-    """For how many seconds a certificate is good; it is replaced after two thirds of them."""
+    """How long a certificate is valid, in seconds; it is replaced after two thirds of that time."""
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""
@@ -36,31 +36,31 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Everything that can be set in the file; the command line wins over it. Times are in seconds."""
+    """Everything that can be set in the file; the command line overrides it. Times are in seconds."""
 
     api: Api = "auto"
-    """Which groups are looked after: ours, the built-in ones of Kubernetes, or whatever the cluster serves."""
+    """Which groups are managed: ours, the built-in ones of Kubernetes, or all that the cluster serves."""
     namespaces: tuple[str, ...] = ()
-    """The namespaces to look after; none for all of them."""
+    """The namespaces to manage; none for all of them."""
     leader_elect: bool = True
     """Whether to work only while holding the lease."""
     lease_namespace: str = "kube-system"
-    """Where the lease is."""
+    """The namespace of the lease."""
     lease_name: str = "cpg-operator"
-    """What it is called."""
+    """The name of the lease."""
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     listen: str = "127.0.0.1:10271"
     """Where probes and metrics are served, as host:port; empty for nowhere."""
     writes_in_flight: int = 16
-    """How many requests that change something are under way at once."""
+    """How many writes are in flight at once."""
     quiet: float = 0.25
-    """For how long a tree has to be quiet before it is looked at."""
+    """How long a tree has to be quiet before it is reconciled."""
     longest_delay: float = 1.0
-    """After which a tree is looked at though it is not quiet."""
+    """After this time a tree is reconciled although it is not quiet."""
     sweep_period: float = 300.0
-    """Between two comparisons of what is known with what is there."""
+    """The time between two comparisons of the view with the API server."""
     partial_after: float = 600.0
-    """For how long half a gang may hold nodes where its user wrote ``default``."""
+    """How long a partial tree may hold nodes where its annotation says `default`."""
     webhook: Webhook = field(default_factory=Webhook)
 
     def address(self) -> tuple[str, int] | None:
@@ -69,25 +69,25 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 def load(path: Path | None) -> Settings:
-    """Read a settings file; without one, everything is as by default."""
-    return read_settings(path, Settings, _mistakes)
+    """Read a settings file; without one, return the defaults."""
+    return read_settings(path, Settings, _problems)
 
 
 def merged(settings: Settings, **given: object) -> Settings:
-    """Return the settings with what the command line gives in their place."""
-    return override(settings, _mistakes, **given)
+    """Return the settings with the values of the command line in their place."""
+    return override(settings, _problems, **given)
 
 
-def _mistakes(settings: Settings) -> Iterator[str]:
-    """Yield what types alone do not say."""
+def _problems(settings: Settings) -> Iterator[str]:
+    """Yield the problems that types alone do not exclude."""
     yield from common_problems(settings)
     yield from address_problems("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"
     if settings.webhook.secret and not (settings.webhook.configuration and settings.webhook.host):
         yield "webhook.secret: takes webhook.configuration and webhook.host as well"
-    if not SHORTEST_VALIDITY <= settings.webhook.validity < math.inf:
-        yield f"webhook.validity: must be at least {SHORTEST_VALIDITY:g} seconds"
+    if not MIN_VALIDITY_SECONDS <= settings.webhook.validity < math.inf:
+        yield f"webhook.validity: must be at least {MIN_VALIDITY_SECONDS:g} seconds"
     if settings.writes_in_flight < 1:
         yield "writesInFlight: must be at least 1"
     for name, number in (("quiet", settings.quiet), ("partialAfter", settings.partial_after)):

@@ -1,10 +1,11 @@
-"""The work queue: trees that something has happened to, each due a moment later, so that a burst becomes one look.
+"""The work queue: trees that have changed, each due a moment later, so that a burst is reconciled once.
 
-A tree is due when it has been quiet for ``quiet`` seconds, and at the latest ``longest`` after its first news. News
-that come in streams, as those of pods do, are paced: one look in ``longest`` is enough for all of them. No clock and no
-task in here.
+A tree is due once it has been quiet for ``quiet`` seconds, and at the latest ``longest`` after its first change.
+Changes that come in streams, as those of pods do, are paced: one reconcile per ``longest`` covers all of them.
 """
 
+import asyncio
+import contextlib
 import heapq
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,10 +14,10 @@ K = TypeVar("K")
 
 
 class WorkQueue(Generic[K]):
-    """Keys and when each is due, by the clock that is given."""
+    """Keys, and when each is due by the given clock."""
 
     def __init__(self, clock: Callable[[], float], *, quiet: float, longest: float) -> None:
-        """Start with nothing to do."""
+        """Start empty."""
         self._clock = clock
         self._quiet = quiet
         self._longest = longest
@@ -25,51 +26,61 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._number = 0
         self._popped: dict[K, float] = {}
-        self.woken: Callable[[], None] = lambda: None
-        """Called when something may be due earlier than was thought."""
+        self._sooner = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def mark(self, key: K) -> None:
-        """Note that something has happened to a tree."""
+    def add(self, key: K) -> None:
+        """Note that a tree has changed."""
         now = self._clock()
         first = self._first.setdefault(key, now)
         self._put(key, min(now + self._quiet, first + self._longest))
 
-    def mark_paced(self, key: K) -> None:
-        """Note one of many things that happen to a tree: at once if it was not looked at lately."""
+    def add_paced(self, key: K) -> None:
+        """Note one of many changes of a tree: it is due soon only if it was not reconciled lately."""
         now = self._clock()
         first = self._first.setdefault(key, now)
         paced = self._popped.get(key, float("-inf")) + self._longest
         self._put(key, min(max(now + self._quiet, paced), first + self._longest))
 
-    def mark_in(self, key: K, seconds: float) -> None:
-        """Look at a tree in so many seconds, or earlier if it is due earlier."""
+    def add_after(self, key: K, seconds: float) -> None:
+        """Make a tree due after so many seconds, unless it is due earlier."""
         due = self._clock() + seconds
         if key not in self._due or due < self._due[key]:
             self._put(key, due)
 
     def pop(self) -> K | None:
-        """Return a tree that is due, the longest due first, and forget that it is."""
+        """Remove and return the tree that has been due the longest, or None."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 del self._due[key]
                 self._first.pop(key, None)
-                self._note(key, now)
+                self._remember(key, now)
                 return key
         return None
 
-    def wait(self) -> float | None:
-        """Return for how long nothing is due, or None while nothing ever will be."""
+    def seconds_until_due(self) -> float | None:
+        """Return the time until the first tree is due, or None while the queue is empty."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
 
-    def _note(self, key: K, now: float) -> None:
-        """Remember when a tree was looked at, for as long as that matters."""
+    async def wait(self) -> None:
+        """Return once a tree may be due; other tasks run at least once meanwhile."""
+        self._sooner.clear()
+        seconds = self.seconds_until_due()
+        if seconds == 0.0:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._sooner.wait()
+
+    def _remember(self, key: K, now: float) -> None:
+        """Remember when a tree was popped, for as long as that delays paced changes."""
         self._popped.pop(key, None)
         self._popped[key] = now
         while now - self._popped[oldest := next(iter(self._popped))] > self._longest:
@@ -82,12 +93,12 @@ class WorkQueue(Generic[K]):
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, key))
         if len(self._heap) > 2 * len(self._due):
-            self._sift()
+            self._drop_stale_entries()
         if self._heap[0][2] == key:
-            self.woken()
+            self._sooner.set()
 
-    def _sift(self) -> None:
-        """Drop the entries that no longer count; those far ahead would stay until their time has come."""
+    def _drop_stale_entries(self) -> None:
+        """Rebuild the heap without replaced entries; those far ahead would otherwise stay until their time."""
         live = {key: (due, number, key) for due, number, key in self._heap if self._due.get(key) == due}
         self._heap = list(live.values())
         heapq.heapify(self._heap)

@@ -1,8 +1,8 @@
-"""What the operator may ask to be written: plain values, made by the steps and carried out by the one door."""
+"""What the operator may write: plain values, made by the steps and sent by the writer."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,15 +12,18 @@ from cpg_api.scheduling.forest import GroupKey
 from cpg_client.resources import Resource
 
 MANAGER = "cpg-operator"
-"""The field manager of counts, domains and health, of which each apply sends all."""
+"""The field manager of counts, domains and health. Each apply sends all of them."""
 
-VALIDATION = "cpg-operator-validation"
-"""The field manager of the one condition that scheduler and operator write in turn: never sent empty, hence never
-taken away from under the scheduler."""
+VALIDATION_MANAGER = "cpg-operator-validation"
+"""The field manager of the one condition that scheduler and operator write in turn. It is never sent empty, because
+that would remove the scheduler's condition."""
+
+ObjectPart: TypeAlias = tuple[str, str]
+"""An object, by its UID or, while it has none, by its path and name; and the part of it that a write concerns."""
 
 
 class TreeKey(NamedTuple):
-    """A tree by its flavour and its anchor, as far as that is known: a root may have found its parent since."""
+    """A tree by its flavour and its anchor; the anchor may have found its own parent since."""
 
     flavour: str
     anchor: GroupKey
@@ -31,16 +34,16 @@ class Verb(Enum):
 
     APPLY_STATUS = "apply status"
     MERGE_STATUS = "merge status"
-    """Takes away what others have written: of a manager's own, what it applies no more goes by itself."""
+    """Removes what other managers have written: an apply removes only what its own manager no longer sends."""
     MERGE = "merge"
     CREATE = "create"
     DELETE = "delete"
-    TELL = "tell"
-    """Nothing but an event; the body is not sent, and says what it is about, of which it is told once."""
+    EVENT = "event"
+    """Nothing but an event. The body is not sent: it identifies the occasion, which gets one event."""
 
 
 class EventSpec(Struct, frozen=True):
-    """An event about what is written, told once the write has worked."""
+    """An event about a write, recorded once the write has succeeded."""
 
     reason: str
     note: str
@@ -48,11 +51,11 @@ class EventSpec(Struct, frozen=True):
 
 
 class Write(Struct, frozen=True, kw_only=True):
-    """One write. ``part`` says of what: of two about one part of an object, only the later is sent.
+    """One write to one ``part`` of an object: a later write to the same part replaces it.
 
-    ``target`` is the object as it was seen: its UID always goes along, so that a namesake is safe, and with
-    ``unchanged`` its version too, so that nothing newer is overwritten. With ``again`` the tree is looked at once more
-    after it: something else has waited for it.
+    ``target`` is the object as it was seen. Its UID is always sent, which protects a new object of the same name. With
+    ``unchanged`` its version is sent as well, so that nothing newer is overwritten. With ``requeue`` the tree is
+    reconciled again after it, because another write waits for it.
     """
 
     verb: Verb
@@ -62,58 +65,58 @@ class Write(Struct, frozen=True, kw_only=True):
     body: Mapping[str, Any] = {}
     manager: str = MANAGER
     unchanged: bool = False
-    again: bool = False
-    word: EventSpec | None = None
+    requeue: bool = False
+    event: EventSpec | None = None
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Return the object, by its UID or, while it has none, by its name, and the part of it."""
+    def object_part(self) -> ObjectPart:
+        """Return the object and the part of it that this concerns."""
         return self.target.uid or f"{self.resource.path()} {self.target.key}", self.part
 
     def repeats(self, other: Self) -> bool:
-        """Tell whether another write makes this one idle; of what is only told, the words may differ."""
-        if self.verb is Verb.TELL:
-            return (self.verb, self.place, self.body) == (other.verb, other.place, other.body)
+        """Return whether ``other`` makes this write redundant; the notes of two events may differ."""
+        if self.verb is Verb.EVENT:
+            return (self.verb, self.object_part, self.body) == (other.verb, other.object_part, other.body)
         return self == other
 
 
 class StepResult(Struct, frozen=True):
-    """What a step wants: writes, and to be asked again in so many seconds even if nothing happens."""
+    """What a step returns: writes, and after how many seconds to reconcile again even if nothing happens."""
 
     writes: tuple[Write, ...] = ()
-    again_in: float | None = None
+    requeue_after: float | None = None
 
 
 NOTHING = StepResult()
 
 
-def merge_writes(writes: Iterable[Write], failing: Collection[tuple[str, str]] = ()) -> list[Write]:
-    """Make one of all merges of one object, and let what cannot go with them wait for the next look.
+def merge_writes(writes: Iterable[Write], failing: Collection[ObjectPart] = ()) -> list[Write]:
+    """Combine all merges of one object into one, and leave out what has to wait for the next reconcile.
 
-    The merges' bodies have no field of the first level in common, since each step has its own part of the object; they
-    go as the part of the last. A status that goes over the very version that was seen would be refused after a merge,
-    and one that was made before a change of the spec would name the wrong generation. A merge that is ``failing``, by
-    its place, goes alone, and nothing waits for it: it may be refused for ever. A word alone, which says what other
-    writes do, is not said again meanwhile.
+    The bodies of merges have no top-level field in common, because each step has its own part of the object. A combined
+    merge counts as the part of the last. A status that is sent over the version that was seen would be refused after
+    the merge, and one that was made before a change of the spec would name the wrong generation: both wait. A merge
+    that is ``failing`` goes alone and nothing waits for it, because it may be refused for ever. While something fails,
+    an event that stands alone is not repeated.
     """
     merges: dict[str, Write] = {}
     others = []
     for write in writes:
-        if write.verb is not Verb.MERGE or write.place in failing:
+        if write.verb is not Verb.MERGE or write.object_part in failing:
             others.append(write)
-        elif (first := merges.get(write.place[0])) is None:
-            merges[write.place[0]] = write
+        elif (first := merges.get(write.object_part[0])) is None:
+            merges[write.object_part[0]] = write
         else:
             body, unchanged = {**first.body, **write.body}, first.unchanged or write.unchanged
-            merges[write.place[0]] = replace(write, body=body, unchanged=unchanged)
+            merges[write.object_part[0]] = replace(write, body=body, unchanged=unchanged)
     at_once = []
     for write in others:
-        if write.verb is Verb.TELL and failing:
+        if write.verb is Verb.EVENT and failing:
             continue
-        merge = merges.get(write.place[0])
+        merge = merges.get(write.object_part[0])
         is_status = write.verb in {Verb.APPLY_STATUS, Verb.MERGE_STATUS}
         if merge is not None and is_status and (write.unchanged or "spec" in merge.body):
-            merges[write.place[0]] = replace(merge, again=True)
+            merges[write.object_part[0]] = replace(merge, requeue=True)
         else:
             at_once.append(write)
     return [*merges.values(), *at_once]

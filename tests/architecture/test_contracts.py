@@ -27,6 +27,7 @@ CLIENT = "Inside the client, processes use informers, informers use requests, re
 ENGINE = "Inside the engine, searches use parts and parts use the cluster"
 PREEMPTION = "Inside preemption, the plan uses searches and searches use the simulation"
 GANGS = "Inside gangs, the search uses parts and parts use the needs"
+OPERATOR = "Inside the operator, handlers feed sources, sources the view, and writes leave by one writer"
 FILTERS = "Filters are unaware of each other"
 
 VIOLATIONS = [
@@ -50,6 +51,9 @@ VIOLATIONS = [
     (ENGINE, {"scheduler/cpg_engine/scores/stray.py": "import cpg_engine.filters"}),
     (PREEMPTION, {"scheduler/cpg_engine/preemption/victims.py": "import cpg_engine.preemption.reprieve"}),
     (GANGS, {"scheduler/cpg_engine/gangs/needs.py": "import cpg_engine.gangs.search"}),
+    (OPERATOR, {"operator/cpg_operator/stray.py": "'on no layer'"}),
+    (OPERATOR, {"operator/cpg_operator/view/stray.py": "import cpg_operator.writing.writer"}),
+    (OPERATOR, {"operator/cpg_operator/sources/stray.py": "import cpg_operator.reconcile"}),
     (FILTERS, {"scheduler/cpg_engine/filters/node_resources.py": "import cpg_engine.filters.taint_toleration"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "import time"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "def now():\n    from time import time\n"}),

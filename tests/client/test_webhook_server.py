@@ -29,7 +29,7 @@ async def ask(url: str, authority: Path, body: bytes) -> tuple[int, bytes]:
         return answer.status, await answer.read()
 
 
-def reversed_or_refused(body: bytes) -> bytes:
+async def reversed_or_refused(body: bytes) -> bytes:
     """Return the request reversed; raise for an empty one."""
     if not body:
         raise ValueError("empty")

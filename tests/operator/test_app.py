@@ -1,75 +1,196 @@
-"""When the view is compared with what is there, by virtual time."""
+"""Kopf in the main loop of the process, against an API server: it starts, ends and starts again."""
 
 import asyncio
-from typing import Any, cast
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
+import kopf
 import pytest
-import structlog
 
-from cpg_client.connection import Connection
-from cpg_client.flavours import KINDS
+from cpg_client.endpoint import Endpoint
+from cpg_client.leader_election import LeadershipLostError
 from cpg_client.process import ProcessContext
-from cpg_client.resources import CPG_POD_GROUPS
-from cpg_client.session_health import SessionHealth
+from cpg_client.resources import CPG_POD_GROUPS, CPG_WORKLOADS
 from cpg_client.timing import Timing
+from cpg_lab import probing
+from cpg_lab.ports import LOOPBACK, free_port
 from cpg_operator import app
-from cpg_operator.admission.review import Reviewer
-from cpg_operator.app import Operator
-from cpg_operator.metrics import Facts, Metrics
+from cpg_operator.app import MAX_RESTART_SECONDS, STABLE_SECONDS
+from cpg_operator.metrics import Metrics
 from cpg_operator.settings import Settings
+from cpg_operator.sources import resync
+
+if TYPE_CHECKING:
+    from tests.operator.conftest import FakeApi
+
+SPEC = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+WAIT_SECONDS = 20.0
 
 
-class Time:
-    """Passes only by waiting; at some moments something happens, and at the last one it is over."""
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not holds():  # noqa: ASYNC110  # another thread has no event of asyncio to set
+            await asyncio.sleep(0.02)
 
-    def __init__(self, shell: ProcessContext[Settings], *, end: float) -> None:
-        """Begin at zero."""
-        self.now, self.end = 0.0, end
-        self.happens: dict[float, Any] = {}
-        self._shell = shell
+
+class RunningOperator:
+    """The operator in a task, and its probes."""
+
+    def __init__(self, task: "asyncio.Task[None]", listen: str) -> None:
+        """Take a task that runs."""
+        self.task = task
+        self._url = f"http://{listen}"
+
+    async def get(self, path: str) -> str:
+        """Return the body at a path of the probe server."""
+        return (await asyncio.to_thread(probing.get_plain, self._url + path))[1]
+
+    async def until_shown(self, path: str, text: str) -> None:
+        """Wait until the body at a path contains a text."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while text not in await self.get(path):  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.02)
+
+    async def until_ready(self) -> None:
+        """Wait until it leads and has read the cluster."""
+        await self.until_shown("/readyz", "ok\n")
+
+
+@asynccontextmanager
+async def operating(endpoint: Endpoint, **settings: Any) -> AsyncIterator[RunningOperator]:  # as in a file
+    """Run the operator; it ends on SIGTERM."""
+    listen = f"{LOOPBACK}:{free_port()}"
+    chosen = Settings(listen=listen, quiet=0.01, longest_delay=0.1, **settings)
+    task = asyncio.create_task(app.run(endpoint, chosen))
+    try:
+        yield RunningOperator(task, listen)
+        if not task.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await task
+    finally:
+        task.cancel()
+
+
+def finalizers(api: "FakeApi", name: str) -> list[str]:
+    """Return the finalizers of a PodGroup."""
+    group = api.objects[CPG_POD_GROUPS.path()].get(name, {"metadata": {}})
+    found: list[str] = group["metadata"].get("finalizers", [])
+    return found
+
+
+@pytest.mark.parametrize("elected", [True, False])
+async def test_an_event_becomes_a_write(api: "FakeApi", endpoint: Endpoint, *, elected: bool) -> None:
+    """Through handler, view, work queue, steps and writer; at its end it gives back the lease."""
+    api.create(CPG_POD_GROUPS, "before", SPEC)
+    async with operating(endpoint, leader_elect=elected) as operator:
+        await operator.until_ready()
+        await until(lambda: bool(finalizers(api, "before")))
+        api.create(CPG_POD_GROUPS, "after", SPEC)
+        await until(lambda: bool(finalizers(api, "after")))
+        assert bool(api.holder) is elected
+        page = await operator.get("/metrics")
+        assert "cpg_operator_kopf_restarts_total 0.0" in page
+        assert 'cpg_operator_trees{flavour="crd"' in page
+        api.delete(CPG_POD_GROUPS, "after")
+        await operator.until_shown("/metrics", 'cpg_operator_trees{flavour="crd",state="Pending"} 1.0')
+    assert api.holder == ""
+
+
+async def test_a_standby_watches_nothing_and_ends_on_a_signal(
+    api: "FakeApi", endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kopf waits in its startup handler, and logs nothing at its end; the lease stays with its holder."""
+    api.hold_lease("another")
+    async with operating(endpoint) as operator:
+        await operator.until_shown("/readyz", "standing by: another leads")
+        assert {path for _, path in api.requests if "/leases" not in path} == set()
+    assert api.holder == "another"
+    assert caplog.messages == []
+
+
+async def test_an_error_in_a_watch_starts_kopf_again(api: "FakeApi", endpoint: Endpoint) -> None:
+    """The process stays, counts it, and hears of what follows."""
+    async with operating(endpoint) as operator:
+        await operator.until_ready()
+        api.create(CPG_POD_GROUPS, "before", SPEC)
+        await until(lambda: bool(finalizers(api, "before")))
+        api.send(CPG_POD_GROUPS, {"type": "ERROR", "object": {"kind": "Status", "code": 500, "metadata": {}}})
+        await operator.until_shown("/metrics", "cpg_operator_kopf_restarts_total 1.0")
+        api.create(CPG_POD_GROUPS, "after", SPEC)
+        await until(lambda: bool(finalizers(api, "after")))
+
+
+async def test_a_new_run_begins_when_other_kinds_are_served(
+    api: "FakeApi", endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as Workloads, whose definition is installed last."""
+    monkeypatch.setattr(resync, "SECONDS_UNTIL_FIRST_CHECK", 0.1)
+    del api.served[CPG_WORKLOADS.path()]
+    async with operating(endpoint) as operator:
+        await operator.until_ready()
+        assert ("GET", CPG_WORKLOADS.path()) not in api.requests
+        api.served[CPG_WORKLOADS.path()] = CPG_WORKLOADS
+        await until(lambda: ("GET", CPG_WORKLOADS.path()) in api.requests)
+        await operator.until_ready()
+        assert "cpg_operator_kopf_restarts_total 0.0" in await operator.get("/metrics")
+
+
+async def test_a_lost_lease_ends_the_process(api: "FakeApi", endpoint: Endpoint) -> None:
+    """With an error; its supervisor starts another."""
+
+    async def lose_lease() -> None:
+        async with operating(endpoint) as operator:
+            await operator.until_ready()
+            api.hold_lease("another")
+            await until(operator.task.done)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await lose_lease()
+    assert caught.group_contains(LeadershipLostError)
+
+
+class FakeTiming:
+    """Time that passes only by waiting, until some runs of Kopf are over."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.now = 0.0
+        self.waits: list[float] = []
         self.timing = Timing(sleep=self._sleep, clock=lambda: self.now)
 
     async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
         self.now += seconds
-        for moment in [one for one in self.happens if one <= self.now]:
-            self.happens.pop(moment)()
-        if self.now >= self.end:
-            self._shell.stopping.set()
-            await asyncio.Event().wait()
 
 
-class Swept:
-    """Notes when it was asked to compare, and what Kopf has been heard to do."""
+async def test_the_back_off_of_kopf_doubles(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts again after a run that was long enough; a signal ends the process."""
+    time, runs = FakeTiming(), iter([0.0] * 8 + [STABLE_SECONDS, 0.0])
 
-    def __init__(self, time: Time) -> None:
-        """Begin with nothing."""
-        self.at: list[float] = []
-        self._time = time
-        self.sweeper = self.hearing = self
-        self.session_health = SessionHealth([(CPG_POD_GROUPS, None)], lambda: time.now)
+    async def run_kopf(_: Endpoint, process: ProcessContext[Settings], __: Metrics) -> Exception | None:
+        lasted = next(runs, None)
+        if lasted is None:
+            process.stopping.set()
+            return None
+        time.now += lasted
+        return ValueError("broken")
 
-    async def sweep(self) -> int:
-        """Find one object wrong."""
-        self.at.append(self._time.now)
-        return 1
+    monkeypatch.setattr(app, "run_kopf", run_kopf)
+    await app.run(endpoint, Settings(listen=""), time.timing)
+    assert time.waits == [1, 2, 4, 8, 16, *[MAX_RESTART_SECONDS] * 3, 1, 2]
 
 
-@pytest.mark.parametrize("listed", [False, True])
-async def test_a_sweep_follows_whenever_kopf_has_listed_anew(monkeypatch: pytest.MonkeyPatch, *, listed: bool) -> None:
-    """Within the next look, and once; else only now and again after the first while. What it finds is counted."""
+async def test_a_signal_that_kopf_handles_ends_the_process(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may arrive before our handlers replace Kopf's."""
 
-    async def flavours(*_: object) -> object:
-        return KINDS
+    async def operator(*, memo: kopf.Memo, **_: object) -> None:
+        await memo.run.stop()
 
-    monkeypatch.setattr(app, "served_flavours", flavours)
-    shell = ProcessContext(settings=Settings(leader_elect=False), log=structlog.get_logger(), identity="me")
-    time = Time(shell, end=400)
-    metrics, swept = Metrics(), Swept(time)
-    if listed:
-        time.happens[100.0] = lambda: swept.session_health.record_data(CPG_POD_GROUPS.path(), listed=True)
-    operator = Operator(cast("Connection", None), shell, Reviewer(metrics), metrics, time.timing)
-    await operator._until_other_kinds(cast("Any", KINDS), cast("Any", swept))
-    later = [round(moment) for moment in swept.at if moment > app.SETTLING]
-    assert later == ([108] if listed else [333])
-    page = metrics.page(Facts(states=(), queued=0, unwritten=0, age=0.0)).decode()
-    assert f"cpg_operator_view_behind_total {len(swept.at)}.0" in page
+    monkeypatch.setattr(kopf, "operator", operator)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await app.run(endpoint, Settings(listen=""))

@@ -1,4 +1,4 @@
-"""The command: what it says when it ends, and the code with which it does."""
+"""The command: its exit code, and what it prints at its end."""
 
 import json
 from collections.abc import Coroutine
@@ -21,7 +21,7 @@ current-context: x
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, error: Exception | None) -> int:
-    """Return the code of an operator that ends with this error."""
+    """Return the exit code of an operator that ends with this error."""
 
     def run(*_: object) -> Coroutine[Any, Any, None]:
         async def fail() -> None:
@@ -36,25 +36,25 @@ def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, error: Exception | None
     return __main__.main(["--kubeconfig", str(path)])
 
 
-def test_what_is_nobodys_mistake_is_one_line(
+def test_an_error_of_the_api_server_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However many groups of tasks it came out of."""
+    """However many task groups it passed through."""
     lost = ConnectionFailedError("server", "request", "broken")
     assert ended(monkeypatch, tmp_path, ExceptionGroup("", [ExceptionGroup("", [lost])])) == 1
     assert capsys.readouterr().err == "cpg-operator: server: request: broken\n"
 
 
-def test_a_mistake_of_ours_is_told_in_full(
+def test_an_exception_in_our_code_is_logged_in_full(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a line of the log, for machines and people alike."""
-    assert ended(monkeypatch, tmp_path, ExceptionGroup("", [LookupError("mine")])) == 1
+    """In one line of the log."""
+    assert ended(monkeypatch, tmp_path, ExceptionGroup("", [LookupError("ours")])) == 1
     line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["level"], line["error"]) == ("process failed", "critical", "LookupError('mine')")
+    assert (line["event"], line["level"], line["error"]) == ("process failed", "critical", "LookupError('ours')")
     assert "Traceback" in line["exception"]
 
 
-def test_an_end_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Is code 0."""
+def test_an_operator_that_is_told_to_stop_exits_with_0(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has done its work."""
     assert ended(monkeypatch, tmp_path, None) == 0

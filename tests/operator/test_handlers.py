@@ -1,53 +1,33 @@
-"""What Kopf is asked to do, and above all what it is not."""
+"""Which handlers Kopf gets, and above all which not; what each of them does is shown by ``test_app``."""
 
-from collections.abc import Sized
-from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import kopf
 import pytest
 
-from cpg_api.scheduling.names import FINALIZER
+from cpg_api.admission import Review
 from cpg_client.endpoint import Endpoint
-from cpg_client.flavours import KINDS
-from cpg_operator.handlers import kopf_settings, registry_of
-from cpg_operator.kopf_settings import NoDiffBase, NoProgress
+from cpg_client.flavours import KINDS, NATIVE
+from cpg_client.shared_session import open_shared_session
+from cpg_operator import handlers
+
+REFUSAL = Review(refusals=("it is its own parent", "it is too deep"), warnings=("there is no Workload",))
 
 
-def ignore(*_: object) -> None:
-    """Take nothing."""
+@pytest.fixture
+def registry() -> kopf.OperatorRegistry:
+    """Return a registry with all handlers."""
+    registry = kopf.OperatorRegistry()
+    handlers.register(registry)
+    handlers.watch(registry, KINDS)
+    handlers.validate(registry, KINDS)
+    return registry
 
 
-def unknown(*_: object) -> bool:
-    """Know nothing."""
-    return False
-
-
-def test_what_is_known_is_no_news() -> None:
-    """But for its end."""
-    registry = registry_of(
-        Endpoint(server="http://localhost"), KINDS, take=ignore, knows=lambda *found: found[2] == {"x": 1}
-    )
-    handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
-    assert handler.when is not None
-
-    def is_news(event: str | None, metadata: dict[str, int]) -> bool:
-        filtering: Any = handler.when
-        return bool(filtering(event={"type": event, "object": {"metadata": metadata}}, name="a"))
-
-    assert [is_news(None, {"x": 1}), is_news("MODIFIED", {"x": 1}), is_news("DELETED", {"x": 1})] == [
-        False,
-        False,
-        True,
-    ]
-    assert is_news("MODIFIED", {"x": 2})
-
-
-def test_kopf_watches_and_nothing_else() -> None:
-    """Every kind of every flavour by plain events: nothing that would write, index, or poll."""
-    registry = registry_of(Endpoint(server="http://localhost"), KINDS, take=ignore, knows=unknown)
-    watched = {handler.id for handler in registry._watching.get_all_handlers()}
-    assert watched == {
+def test_objects_are_watched_and_nothing_else(registry: kopf.OperatorRegistry) -> None:
+    """Every kind of every flavour by plain events: no handler that would write, index, or poll."""
+    assert {handler.id for handler in registry._watching.get_all_handlers()} == {
         f"{flavour}-{plural}"
         for flavour in ("crd", "native")
         for plural in ("podgroups", "compositepodgroups", "workloads")
@@ -56,59 +36,46 @@ def test_kopf_watches_and_nothing_else() -> None:
         assert not part.get_all_handlers()
 
 
-async def test_news_are_handed_on_with_their_flavour_and_kind() -> None:
-    """As Kopf calls the handler."""
-    heard: list[tuple[Any, ...]] = []
-    registry = registry_of(
-        Endpoint(server="http://localhost"), KINDS, take=lambda *found: heard.append(found), knows=unknown
-    )
-    handler = next(one for one in registry._watching.get_all_handlers() if one.id == "crd-podgroups")
-    await handler.fn(event={"type": "ADDED", "object": {"spec": {}}}, param=handler.param)  # type: ignore[misc, call-arg]
-    ((flavour, kind, event, plain),) = heard
-    assert (flavour, kind.__name__, event, plain) == ("crd", "PodGroup", "ADDED", {"spec": {}})
+def test_activities_are_those_of_a_life_cycle(registry: kopf.OperatorRegistry) -> None:
+    """Kopf's default registry has the same, for ``kopf run``; handlers of objects are added once kinds are known."""
+    default = kopf.get_default_registry()
+    for one in (registry, default):
+        activities = [str(handler.activity) for handler in one._activities.get_all_handlers()]
+        assert activities[-4:] == ["startup", "cleanup", "authentication", "probe"]
+    assert not default._watching.get_all_handlers()
 
 
-async def test_kopf_asks_as_we_do() -> None:
-    """By a session of our own client's."""
-    registry = registry_of(Endpoint(server="http://localhost", namespace="ns"), {}, take=ignore, knows=unknown)
-    (handler,) = registry._activities.get_all_handlers()
-    found = await handler.fn()  # type: ignore[misc, call-arg]
-    assert isinstance(found, kopf.AiohttpSession)
-    assert (found.server, found.default_namespace) == ("http://localhost", "ns")
-    await found.aiohttp_session.close()
+def test_the_webhook_reviews_our_own_flavour(registry: kopf.OperatorRegistry) -> None:
+    """Where only the native one is served, there is no handler."""
+    found = {handler.id: handler for handler in registry._webhooks.get_all_handlers()}
+    assert found.keys() == {"review-podgroups", "review-compositepodgroups", "review-workloads"}
+    assert {handler.selector.group for handler in found.values() if handler.selector} == {"scheduling.cpg.dev"}
+    other = kopf.OperatorRegistry()
+    handlers.validate(other, {NATIVE: KINDS[NATIVE]})
+    assert not other._webhooks.get_all_handlers()
 
 
-@pytest.mark.parametrize("scanning", [True, False])
-def test_kopf_keeps_to_itself(*, scanning: bool) -> None:
-    """No events, no peering, no annotations, no finalizer of ours; the whole cluster only where we may."""
-    settings = kopf_settings(scanning=scanning)
-    assert settings.scanning.disabled is not scanning
-    assert not settings.posting.enabled
-    assert settings.peering.standalone
-    assert settings.persistence.finalizer != FINALIZER
-    assert isinstance(settings.persistence.diffbase_storage, NoDiffBase)
-    assert isinstance(settings.persistence.progress_storage, NoProgress)
+async def test_a_review_refuses_and_warns() -> None:
+    """With the code that the API server uses for objects that break the rules of their schema."""
+    asked: list[Any] = []
+
+    def review(*request: Any) -> Review:  # as Kopf calls it
+        asked.append(request)
+        return REFUSAL if len(asked) == 1 else Review()
+
+    components = SimpleNamespace(reviewer=SimpleNamespace(review=review))
+    memo, warnings = kopf.Memo(run=SimpleNamespace(components=components)), list[str]()
+    with pytest.raises(kopf.AdmissionError, match="it is its own parent") as caught:
+        await handlers.review(memo=memo, warnings=warnings, new=None, param=int)
+    assert (caught.value.code, warnings) == (422, ["there is no Workload"])
+    await handlers.review(memo=memo, warnings=warnings, new=None, param=int)
+    assert asked == [(int, None, None)] * 2
 
 
-def test_kopf_never_gives_a_request_up() -> None:
-    """It has no number of attempts, every request begins anew, and none waits longer than our own watches do."""
-    backoffs: Any = kopf_settings(scanning=True).networking.error_backoffs
-    assert not isinstance(backoffs, Sized)
-    for _ in range(2):
-        waits = list(islice(backoffs, 1000))
-        assert (waits[0], max(waits), len(waits)) == (0.5, 5.0, 1000)
-
-
-def test_what_kopf_would_remember_is_forgotten() -> None:
-    """Nothing is found, nothing written."""
-    patch = kopf.Patch()
-    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"x": 1}})
-    base, progress = NoDiffBase(), NoProgress()
-    assert base.build(body=body) == {}
-    base.store(body=body, patch=patch, essence={})
-    progress.store(key="k", record={}, body=body, patch=patch)
-    progress.purge(key="k", body=body, patch=patch)
-    progress.touch(body=body, patch=patch, value="v")
-    base.fetch(body=body)
-    progress.fetch(key="k", body=body)
-    assert dict(patch) == {}
+async def test_kopf_shares_our_session_and_readiness() -> None:
+    """It asks for both by its own handlers."""
+    session = kopf.AiohttpSession(server="s", aiohttp_session=open_shared_session(Endpoint(server="http://localhost")))
+    run = SimpleNamespace(open_session=lambda: session, readiness=lambda: "ok")
+    assert await handlers.login(memo=kopf.Memo(run=run)) is session
+    assert await handlers.probe(memo=kopf.Memo(run=run)) == "ok"
+    await session.aiohttp_session.close()

@@ -1,4 +1,4 @@
-"""What may be chosen, and what is said of mistakes."""
+"""The settings, and the messages about mistakes in them."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_without_a_file_everything_is_as_by_default() -> None:
+def test_without_a_file_the_defaults_apply() -> None:
     """All namespaces, both flavours, one leader, probes on loopback."""
     found = load(None)
     assert found == Settings()
@@ -25,8 +25,8 @@ def test_without_a_file_everything_is_as_by_default() -> None:
     assert Settings(listen="[::1]:80").address() == ("::1", 80)
 
 
-def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
-    """An empty file is one, too."""
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
+    """An empty file is valid."""
     path = written(tmp_path, "namespaces: [a, b]\napi: crd\npartialAfter: 60\nleaderElection: {leaseDuration: 30}\n")
     found = merged(load(path), api="native", listen=None)
     assert (found.namespaces, found.api, found.partial_after) == (("a", "b"), "native", 60.0)
@@ -61,13 +61,13 @@ def test_mistakes_are_named(tmp_path: Path, text: str, complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    """It was named, so it was meant."""
+def test_a_missing_file_is_a_mistake(tmp_path: Path) -> None:
+    """The message names it."""
     with pytest.raises(SettingsError, match=r"gone\.yaml"):
         load(tmp_path / "gone.yaml")
 
 
 def test_mistakes_on_the_command_line_are_named() -> None:
-    """As those in the file."""
+    """As mistakes in the file are."""
     with pytest.raises(SettingsError, match="listen: 'nowhere' is not host:port"):
         merged(Settings(), listen="nowhere")

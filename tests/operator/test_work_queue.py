@@ -1,4 +1,6 @@
-"""When a tree is looked at: after a quiet moment, not too late."""
+"""When a tree is due: after a quiet moment, but not too late."""
+
+import asyncio
 
 import pytest
 
@@ -6,7 +8,7 @@ from cpg_operator.work_queue import WorkQueue
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set."""
 
     now = 100.0
 
@@ -22,111 +24,123 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def dirty(clock: Clock) -> WorkQueue[str]:
-    """Return a queue that waits for a quarter of a second of quiet, and for one second at most."""
+def queue(clock: Clock) -> WorkQueue[str]:
+    """Return a queue that waits for a quarter of a second without changes, and for one second at most."""
     return WorkQueue(clock, quiet=0.25, longest=1.0)
 
 
-def drained(dirty: WorkQueue[str]) -> list[str]:
-    """Return all that is due."""
+def pop_all(queue: WorkQueue[str]) -> list[str]:
+    """Return all keys that are due."""
     found = []
-    while (key := dirty.pop()) is not None:
+    while (key := queue.pop()) is not None:
         found.append(key)
     return found
 
 
-def test_nothing_is_due_where_nothing_happened(dirty: WorkQueue[str]) -> None:
-    """And nothing ever will be."""
-    assert (dirty.pop(), dirty.wait(), len(dirty)) == (None, None, 0)
+def test_an_empty_queue_is_never_due(queue: WorkQueue[str]) -> None:
+    """There is no time to wait for."""
+    assert (queue.pop(), queue.seconds_until_due(), len(queue)) == (None, None, 0)
 
 
-def test_a_tree_is_due_when_it_has_been_quiet(dirty: WorkQueue[str], clock: Clock) -> None:
-    """Every piece of news begins the quiet anew."""
-    dirty.mark("a")
+def test_a_tree_is_due_after_a_quiet_moment(queue: WorkQueue[str], clock: Clock) -> None:
+    """Every change restarts the wait."""
+    queue.add("a")
     clock.now += 0.2
-    dirty.mark("a")
+    queue.add("a")
     clock.now += 0.2
-    assert drained(dirty) == []
-    assert dirty.wait() == pytest.approx(0.05)
+    assert pop_all(queue) == []
+    assert queue.seconds_until_due() == pytest.approx(0.05)
     clock.now += 0.06
-    assert drained(dirty) == ["a"]
-    assert drained(dirty) == []
+    assert pop_all(queue) == ["a"]
+    assert pop_all(queue) == []
 
 
-def test_a_tree_that_is_never_quiet_is_looked_at_all_the_same(dirty: WorkQueue[str], clock: Clock) -> None:
-    """Ten thousand pieces of news within ten seconds are ten looks."""
-    looks = 0
+def test_a_tree_that_changes_all_the_time_is_reconciled_once_a_second(queue: WorkQueue[str], clock: Clock) -> None:
+    """Ten thousand changes within ten seconds are ten reconciles."""
+    reconciles = 0
     for _ in range(10_000):
-        dirty.mark("a")
+        queue.add("a")
         clock.now += 0.001
-        looks += len(drained(dirty))
-    assert looks == pytest.approx(10, abs=1)
-    assert len(dirty) <= 1
+        reconciles += len(pop_all(queue))
+    assert reconciles == pytest.approx(10, abs=1)
+    assert len(queue) <= 1
 
 
-def test_a_stream_of_news_is_one_look_a_second_and_its_first_is_not_held_up(
-    dirty: WorkQueue[str], clock: Clock
+def test_paced_changes_are_one_reconcile_a_second_and_the_first_is_not_delayed(
+    queue: WorkQueue[str], clock: Clock
 ) -> None:
-    """Also where there are quiet moments in it; other news are not paced, and nothing is remembered for long."""
-    looks = []
+    """Quiet moments in the stream do not matter; other changes are not paced, and nothing is remembered for long."""
+    reconciles = []
     for step in range(100):
-        dirty.mark_paced("a")
+        queue.add_paced("a")
         clock.now += 0.3
-        looks += [step for _ in drained(dirty)]
-    assert looks[:2] == [0, 4]
-    assert len(looks) == pytest.approx(25, abs=2)
+        reconciles += [step for _ in pop_all(queue)]
+    assert reconciles[:2] == [0, 4]
+    assert len(reconciles) == pytest.approx(25, abs=2)
     clock.now += 1.0
-    drained(dirty)
-    dirty.mark_paced("a")
-    dirty.mark("b")
+    pop_all(queue)
+    queue.add_paced("a")
+    queue.add("b")
     clock.now += 0.25
-    assert drained(dirty) == ["b"]
+    assert pop_all(queue) == ["b"]
     clock.now += 2.0
-    assert drained(dirty) == ["a"]
-    assert list(dirty._popped) == ["a"]
+    assert pop_all(queue) == ["a"]
+    assert list(queue._popped) == ["a"]
 
 
-def test_the_longest_due_comes_first(dirty: WorkQueue[str], clock: Clock) -> None:
-    """Whatever the order of their names."""
+def test_the_key_that_is_due_the_longest_comes_first(queue: WorkQueue[str], clock: Clock) -> None:
+    """The order of names does not matter."""
     for key in "bca":
-        dirty.mark(key)
+        queue.add(key)
         clock.now += 0.01
     clock.now += 1
-    assert drained(dirty) == ["b", "c", "a"]
+    assert pop_all(queue) == ["b", "c", "a"]
 
 
-def test_a_time_of_its_own_is_kept_unless_news_come_earlier(dirty: WorkQueue[str], clock: Clock) -> None:
-    """The earlier of two wishes stands."""
-    dirty.mark_in("a", 60.0)
-    dirty.mark_in("a", 90.0)
-    assert dirty.wait() == pytest.approx(60.0)
-    dirty.mark("a")
+def test_a_delayed_key_is_due_earlier_if_it_changes(queue: WorkQueue[str], clock: Clock) -> None:
+    """The earlier of two times counts."""
+    queue.add_after("a", 60.0)
+    queue.add_after("a", 90.0)
+    assert queue.seconds_until_due() == pytest.approx(60.0)
+    queue.add("a")
     clock.now += 0.25
-    assert drained(dirty) == ["a"]
+    assert pop_all(queue) == ["a"]
     clock.now += 100
-    assert drained(dirty) == []
+    assert pop_all(queue) == []
 
 
-def test_times_far_ahead_that_no_longer_count_are_not_kept(dirty: WorkQueue[str], clock: Clock) -> None:
-    """A tree that is to be released in a day, and looked at each second until then; what is due stays so, in order."""
-    dirty.mark_in("other", 50_000.0)
+def test_replaced_times_far_ahead_are_not_kept(queue: WorkQueue[str], clock: Clock) -> None:
+    """Such as of a tree that is to be released in a day and changes each second; keys that are due keep their order."""
+    queue.add_after("other", 50_000.0)
     for second in range(10_000):
         clock.now += 1.0
-        dirty.mark_paced("a")
+        queue.add_paced("a")
         clock.now += 0.3
-        assert drained(dirty) == ["a"]
-        dirty.mark_in("a", 86_400.0 - second)
-        assert len(dirty._heap) <= 5
+        assert pop_all(queue) == ["a"]
+        queue.add_after("a", 86_400.0 - second)
+        assert len(queue._heap) <= 5
     clock.now += 100_000.0
-    assert drained(dirty) == ["other", "a"]
+    assert pop_all(queue) == ["other", "a"]
 
 
-def test_who_sleeps_is_woken_for_what_is_due_earlier(dirty: WorkQueue[str]) -> None:
-    """And for nothing else."""
-    woken: list[float | None] = []
-    dirty.woken = lambda: woken.append(dirty.wait())
-    dirty.mark_in("late", 50.0)
-    dirty.mark_in("later", 60.0)
-    dirty.mark("now")
-    dirty.mark("now")
-    assert woken == [pytest.approx(50.0), pytest.approx(0.25)]
+@pytest.mark.parametrize(("key", "seconds", "wakes"), [("late", 60.0, False), ("early", 40.0, True)])
+async def test_a_wait_ends_for_a_key_that_is_due_earlier(
+    queue: WorkQueue[str], key: str, seconds: float, *, wakes: bool
+) -> None:
+    """A key that is due later ends no wait."""
+    queue.add_after("first", 50.0)
+    waiting = asyncio.create_task(queue.wait())
+    await asyncio.sleep(0.01)
+    queue.add_after(key, seconds)
+    await asyncio.sleep(0.01)
+    assert waiting.done() == wakes
+    waiting.cancel()
+
+
+async def test_a_wait_ends_at_once_where_a_key_is_due(queue: WorkQueue[str], clock: Clock) -> None:
+    """Another task runs before it ends."""
+    queue.add("a")
+    clock.now += 1.0
+    other = asyncio.create_task(asyncio.sleep(0))
+    await queue.wait()
+    assert not other.done() or queue.pop() == "a"

@@ -25,7 +25,7 @@ from cpg_engine.testing.builders import (
     workload,
 )
 from cpg_operator.context import build_context
-from cpg_operator.testing.fixtures import STAMP, ViewFixture
+from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture
 from cpg_operator.writes import TreeKey
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
@@ -120,17 +120,17 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     there: list[Group], pods: list[Pod], source: Workload | None, classes: Sequence[PriorityClass]
 ) -> None:
     """In the very words; and what the scheduler has said, the operator leaves as it is."""
-    ground, sources = ViewFixture(), (source,) if source is not None else ()
+    fixture, sources = ViewFixture(), (source,) if source is not None else ()
     for made in sources:
-        ground.view.put(CRD, made)
-    ground.put(*there)
-    ground.pods(*pods)
+        fixture.view.put(CRD, made)
+    fixture.put(*there)
+    fixture.add_pods(*pods)
     for one in classes:
-        ground.view.on_class(Added(one.metadata.name, one))
+        fixture.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
-        scene = build_context(ground.view, TreeKey(CRD, root.key), now=0.0, stamp=STAMP, partial_after=600.0)
-        found = check_tree(scene.tree, scene.pods(), scene.surroundings)
+        context = build_context(fixture.view, TreeKey(CRD, root.key), now=0.0, timestamp=TIMESTAMP, partial_after=600.0)
+        found = check_tree(context.tree, context.pods(), context.surroundings)
         message = found.message.partition(": ")[0] if found.members_differ else found.message
         assert (message, found.members_differ) == wrong(refusal)
         if refusal is not None:
-            assert not any(validity_condition(told(node.group, refusal), found) for node in scene.tree.nodes)
+            assert not any(validity_condition(told(node.group, refusal), found) for node in context.tree.nodes)

@@ -8,7 +8,7 @@ from types import ModuleType
 from cpg_api.scheduling import health, names, partial_release
 from cpg_api.scheduling.health import HealthReason
 from cpg_operator.workloads import instantiation
-from cpg_operator.workloads.plan import Reason
+from cpg_operator.workloads.plan import ObstacleReason
 from cpg_scheduler.status import reasons
 from reference.sources import UndocumentedError, docstring, docstrings_of, escaped
 
@@ -109,7 +109,7 @@ CONDITIONS = (
             ("True", Name(instantiation, "COMPLETE")),
             ("False", Name(instantiation, "INCOMPLETE")),
             ("False", Name(instantiation, "REFUSED")),
-            *_all(Reason, "False"),
+            *_all(ObstacleReason, "False"),
         ),
     ),
 )

@@ -1,103 +1,74 @@
-"""The optional webhook's answers: what is wrong with an object is said while its user still looks at the terminal.
+"""The answers of the optional webhook: users read about a mistake while they still look at the terminal.
 
-Judged is by what the operator knows anyway, in the words of the condition ``Invalid``; nobody is asked, so an answer
-takes a millisecond. What is not understood is allowed: a webhook that stands in the way is worse than none. So a
-replica that only stands by, which knows nothing, allows everything.
+An object is judged by the view, in the words of the condition ``Invalid``. No request is made, so an answer takes a
+millisecond. An object that we cannot judge is allowed: a webhook that blocks users is worse than none.
 """
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.admission import Review, review_group, review_workload
-from cpg_api.decoding import decode
-from cpg_api.parsing import Rejected, parse_object
-from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.parsing import Rejected, convert_object
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.validation import ValidationContext, summarize
+from cpg_api.scheduling.validation import ValidationContext
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_operator.metrics import Metrics
 from cpg_operator.view.cluster_view import ClusterView
 
-KINDS: Mapping[str, type[Group | Workload]] = {kind.kind: kind for kind in (PodGroup, CompositePodGroup, Workload)}
-MOST_WARNINGS = 5
-LONGEST_WARNING = 250
-"""Letters: kubectl shows more, but the API server may leave longer ones out."""
-Plain: TypeAlias = dict[str, Any]
+MAX_WARNINGS = 5
+MAX_WARNING_LENGTH = 250
+"""Characters: kubectl shows more, but the API server may drop longer warnings."""
 
-
-class _Kind(msgspec.Struct, frozen=True):
-    kind: str
-
-
-class _Request(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str
-    kind: _Kind
-    object: msgspec.Raw = msgspec.Raw(b"null")
-    old_object: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Question(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str
-    request: _Request
+PlainObject: TypeAlias = Mapping[str, Any] | None
 
 
 class Reviewer:
-    """Answers the API server's questions, by a view while there is one."""
+    """Judges objects of our flavour before the API server accepts them."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        """Know nothing yet, and allow everything."""
-        self.view: ClusterView | None = None
+    def __init__(self, view: ClusterView, metrics: Metrics) -> None:
+        """Judge by this view."""
+        self._view = view
         self._metrics = metrics
         self._log: FilteringBoundLogger = structlog.get_logger()
 
-    def answer(self, body: bytes) -> bytes:
-        """Answer an ``AdmissionReview`` with one; raise ``ValueError`` where it is none."""
-        question = decode(body, _Question)
+    def review(self, kind: type[Group | Workload], new: PlainObject, old: PlainObject) -> Review:
+        """Judge a new object, or one whose spec has changed; warnings are few and short."""
         try:
-            review = self._review(question.request)
-        except Exception:  # noqa: BLE001  # a mistake of ours must not keep anybody from working
-            self._metrics.mistaken()
+            found = self._review(kind, new, old)
+        except Exception:  # noqa: BLE001  # a defect of ours must not block users
+            self._metrics.count_mistake()
             self._log.exception("admission failed")
-            review = Review()
-        response: Plain = {"uid": question.request.uid, "allowed": not review.refusals}
-        if review.refusals:
-            response["status"] = {"code": 422, "reason": "Invalid", "message": summarize(review.refusals)}
-        if review.warnings:
-            response["warnings"] = [_cut(warning) for warning in review.warnings[:MOST_WARNINGS]]
-        answer = {"apiVersion": question.api_version, "kind": "AdmissionReview", "response": response}
-        return msgspec.json.encode(answer)
+            return Review()
+        return Review(refusals=found.refusals, warnings=tuple(_shortened(one) for one in found.warnings[:MAX_WARNINGS]))
 
-    def _review(self, request: _Request) -> Review:
-        """Judge a new object, or one whose spec has changed; what is on its way out is let go."""
-        view, kind = self.view, KINDS.get(request.kind.kind)
-        if view is None or CRD not in view.stores or kind is None:
+    def _review(self, kind: type[Group | Workload], new: PlainObject, old: PlainObject) -> Review:
+        view = self._view
+        found, before = _converted(new, kind), _converted(old, kind)
+        if found is None or found.metadata.deletion_timestamp is not None or CRD not in view.kinds:
             return Review()
-        new, old = _parsed(request.object, kind), _parsed(request.old_object, kind)
-        if new is None or new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
+        if before is not None and before.spec == found.spec:
             return Review()
-        if view.is_unread(new.metadata.namespace):
+        if view.is_unread(found.metadata.namespace):
             return Review()
-        forest = view.stores[CRD].forest
-        around = ValidationContext(workloads=view.workloads[CRD], classes=view.classes)
-        if isinstance(new, Workload):
-            made = view.stores[CRD].groups_of_workload(new.metadata.namespace, new.metadata.name)
-            return review_workload(forest, made, new, around)
-        return review_group(forest, new, around, knows_classes=view.knows_classes)
+        forest = view.groups(CRD).forest
+        surroundings = ValidationContext(workloads=view.workloads(CRD), classes=view.classes)
+        if isinstance(found, Workload):
+            made = view.groups(CRD).groups_of_workload(found.metadata.namespace, found.metadata.name)
+            return review_workload(forest, made, found, surroundings)
+        return review_group(forest, found, surroundings, knows_classes=view.knows_classes)
 
 
-def _parsed(raw: msgspec.Raw, kind: type[Group | Workload]) -> Group | Workload | None:
-    """Return the object, if there is one and it fits; what does not fit is the API server's to refuse."""
-    if bytes(raw) == b"null":
+def _converted(plain: PlainObject, kind: type[Group | Workload]) -> Group | Workload | None:
+    """Return the object, if there is one; the API server refuses what does not fit its type."""
+    if plain is None:
         return None
-    found: Group | Workload | Rejected = parse_object(raw, kind)
+    found: Group | Workload | Rejected = convert_object(dict(plain), kind)
     return None if isinstance(found, Rejected) else found
 
 
-def _cut(warning: str) -> str:
-    return warning if len(warning) <= LONGEST_WARNING else warning[: LONGEST_WARNING - 1] + "…"
+def _shortened(warning: str) -> str:
+    return warning if len(warning) <= MAX_WARNING_LENGTH else warning[: MAX_WARNING_LENGTH - 1] + "…"

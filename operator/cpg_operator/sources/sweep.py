@@ -1,14 +1,13 @@
-"""A LIST of everything that Kopf watches: first of all, and then now and again.
+"""Compares the view with a LIST of everything that Kopf watches: at the start, and regularly after that.
 
-Kopf says what happens but not what has happened while it was not listening: an object deleted between a watch that was
-refused (410) and the list that follows is never heard of again. A sweep compares the view with what is there. The first
-one fills it, so that no tree is judged before all of it is known; Kopf's own listing then brings no news. What is heard
-to have gone while a list is under way stays gone, though the list may have it: Kopf will not say it twice. A list may
-be long, so others get their turn on the loop while it is gone through.
+Kopf never reports a deletion between a refused watch (410) and the LIST that follows it: the sweep finds it. The first
+sweep fills the view, so that no tree is judged on partial data; Kopf's own LIST brings nothing new after that. An
+object whose deletion is reported during a sweep stays deleted although the LIST may have it, because Kopf will not
+report it again. A LIST may be long, so other tasks run while it is processed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import product
 from typing import TypeVar, cast
 
@@ -17,77 +16,75 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
 from cpg_client.resources import Resource
-from cpg_operator.reconcile import SLICE
-from cpg_operator.view.cluster_view import ClusterView, Object
+from cpg_operator.sources.rejections import Rejections
+from cpg_operator.turns import MAX_SECONDS_PER_TURN
+from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.view.tree_index import ManagedObject
 
 T = TypeVar("T")
 
 
 class Sweeper:
-    """Compares the view with what is there."""
+    """Compares the view with the API server."""
 
     def __init__(
-        self,
-        connection: Connection,
-        view: ClusterView,
-        namespaces: Sequence[str],
-        refuse: Callable[[type, Rejected], None],
+        self, connection: Connection, view: ClusterView, *, namespaces: Sequence[str], rejections: Rejections
     ) -> None:
-        """Look into these namespaces, or all; ``refuse`` is told of what does not fit its type."""
+        """Compare nothing yet, and later these namespaces, or all."""
         self._connection = connection
         self._view = view
         self._namespaces: Sequence[str | None] = namespaces or (None,)
-        self._refuse = refuse
+        self._rejections = rejections
 
     async def sweep(self) -> int:
-        """Bring the view to what is there; return how many objects it had wrong.
+        """Bring the view up to date; return for how many objects it was wrong.
 
-        What cannot be listed is left as it is known. A namespace that we may not read is no matter while there is one
-        that we may; any other trouble is raised once the rest has been looked at.
+        What cannot be listed stays as it is known. A namespace that may not be read is ignored while another one may;
+        any other error is raised after the rest has been compared.
         """
-        wrong, refused = 0, dict[str | None, ApiError]()
-        trouble: ApiError | None = None
+        wrong, forbidden = 0, dict[str | None, ApiError]()
+        failure: ApiError | None = None
         for namespace, (flavour, kinds) in product(self._namespaces, self._view.kinds.items()):
             for kind, resource in kinds.items():
                 try:
                     wrong += await self._sweep(flavour, kind, resource, namespace)
-                    self._view.read(namespace, (flavour, kind))
+                    self._view.mark_read(namespace, (flavour, kind))
                 except ApiError as error:
                     if error.is_forbidden:
-                        refused[namespace] = error
+                        forbidden[namespace] = error
                     else:
-                        trouble = error
-        if len(refused) == len(self._namespaces):
-            trouble = next(iter(refused.values()))
-        if trouble is not None:
-            raise trouble
+                        failure = error
+        if len(forbidden) == len(self._namespaces):
+            failure = next(iter(forbidden.values()))
+        if failure is not None:
+            raise failure
         return wrong
 
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:
-        before = self._view.known(flavour, kind)
-        self._view.dropped.clear()
+        known_before = self._view.by_uid(flavour, kind)
+        self._view.track_deletions()
         listing = await list_all(self._connection, resource.path(namespace))
-        there: set[str] = set()
+        listed: set[str] = set()
         wrong = 0
         async for item in self._in_turns(listing.items):
-            found: Object | Rejected = parse_object(item, cast("type[Object]", kind))
+            found: ManagedObject | Rejected = parse_object(item, cast("type[ManagedObject]", kind))
             if isinstance(found, Rejected):
-                self._refuse(kind, found)
+                self._rejections.report(kind, found)
                 continue
-            there.add(found.metadata.uid)
-            if found.metadata.uid not in self._view.dropped:
+            listed.add(found.metadata.uid)
+            if not self._view.was_deleted(found.metadata.uid):
                 wrong += self._view.put(flavour, found)
-        async for uid, known in self._in_turns(before.items()):
-            if uid not in there and namespace in {None, known.metadata.namespace}:
-                wrong += self._view.drop(flavour, known)
+        async for uid, known in self._in_turns(known_before.items()):
+            if uid not in listed and namespace in {None, known.metadata.namespace}:
+                wrong += self._view.remove(flavour, known)
         return wrong
 
-    async def _in_turns(self, found: Iterable[T]) -> AsyncIterator[T]:
-        """Yield each of them, with turns for others on the loop in between."""
+    async def _in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yield each item; other tasks run in between."""
         clock = self._connection.timing.clock
         since = clock()
-        for one in found:
-            yield one
-            if clock() - since >= SLICE:
+        for item in items:
+            yield item
+            if clock() - since >= MAX_SECONDS_PER_TURN:
                 await asyncio.sleep(0)
                 since = clock()

@@ -1,16 +1,16 @@
-"""The steps of looking at one tree: each a pure function from a scene to what it wants written.
+"""The steps of reconciling one tree: each is a pure function from its context to the writes that it needs.
 
-A new step is a function of this shape in a file of its own and a line in ``STEPS``; rules that more than the operator
-may need stand in ``cpg_api``.
+A new step is such a function in a file of its own and a line in ``STEPS``. Rules that not only the operator needs
+belong to ``cpg_api``.
 """
 
 from collections.abc import Sequence
 
 from cpg_operator.context import Step
-from cpg_operator.steps.fields import fill
-from cpg_operator.steps.finalizers import protection
-from cpg_operator.steps.health import report
-from cpg_operator.steps.partial_release import release
-from cpg_operator.steps.validation import judge
+from cpg_operator.steps.fields import fill_fields
+from cpg_operator.steps.finalizers import update_finalizers
+from cpg_operator.steps.health import report_health
+from cpg_operator.steps.partial_release import release_partial
+from cpg_operator.steps.validation import validate
 
-STEPS: Sequence[Step] = (protection, fill, judge, report, release)
+STEPS: Sequence[Step] = (update_finalizers, fill_fields, validate, report_health, release_partial)

@@ -1,7 +1,7 @@
-"""What a group takes from its template and its priority class, where it has left that empty.
+"""Fills in the fields that a group leaves to its template or to its priority class.
 
-Written down once: the API server holds it from then on, and the scheduler does not wait for it. Of our flavour only;
-the built-in API does this in admission, as far as it does.
+They are written once, and the API server keeps them from then on; the scheduler does not wait for that. This concerns
+our flavour only: for the built-in one, admission does it where it is done at all.
 """
 
 from cpg_api.scheduling.templates import fields_to_fill
@@ -9,23 +9,23 @@ from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import NOTHING, StepResult, Verb, Write
 
 
-def fill(scene: ReconcileContext) -> StepResult:
-    """Fill in what every group has left empty; an unknown class is told as invalid, by another step."""
-    if not scene.ours:
+def fill_fields(context: ReconcileContext) -> StepResult:
+    """Fill in what each group has left empty; an unknown class is reported as invalid by another step."""
+    if not context.is_crd:
         return NOTHING
-    workloads = scene.surroundings.workloads
-    classes = scene.surroundings.classes if scene.knows_classes else None
+    workloads = context.surroundings.workloads
+    classes = context.surroundings.classes if context.knows_classes else None
     return StepResult(
         writes=tuple(
             Write(
                 verb=Verb.MERGE,
-                resource=scene.resource(node.group),
+                resource=context.resource(node.group),
                 target=node.group.metadata,
                 part="fields",
                 body={"spec": due},
                 unchanged=True,
             )
-            for node in scene.written.nodes
+            for node in context.stored.nodes
             if (due := fields_to_fill(node.group, workloads, classes))
         )
     )

@@ -1,13 +1,13 @@
-"""The step that gives groups their finalizer, and takes it away when nothing below them is left.
+"""Adds our finalizer to groups, and removes it once nothing below them is left.
 
-**Why not Kopf's own finalizer.** An ``on.delete`` handler would be asked about its own object's events only, and would
-learn by polling that a pod or a child has gone; it notes its tries in annotations of the users' objects; and it adds
-finalizers by a request for each, where ours goes with the priority. Kopf must not know ours at all: it takes
-the finalizer that it calls its own away from every object that none of its handlers wants to keep.
+**Why not Kopf's own finalizer.** An ``on.delete`` handler gets events about its own object only, so it would have to
+poll for the end of pods and children. Kopf records its attempts in annotations of users' objects, and adds finalizers
+by one request each, where ours are sent with the priority. Kopf must not know our finalizer at all: it removes the
+finalizer that it calls its own from every object that none of its handlers wants to keep.
 
-**Why merge patches.** A list is replaced whole, so each write bears the version that it was computed from; what others
-write meanwhile, such as the garbage collector with a finalizer of its own, is seen in the next look, a moment later.
-Server-side apply costs twice as much, and takes the finalizer away when the same manager applies anything else.
+**Why merge patches.** A list is replaced whole, so each write carries the version that it was computed from. What
+others write meanwhile, such as the garbage collector with a finalizer of its own, is seen by the next reconcile.
+Server-side apply costs twice as much, and removes the finalizer when the same manager applies anything else.
 """
 
 from cpg_api.scheduling.forest import TreeNode
@@ -17,27 +17,27 @@ from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import StepResult, Verb, Write
 
 
-def protection(scene: ReconcileContext) -> StepResult:
-    """Say which groups of a tree should get or lose their finalizer."""
+def update_finalizers(context: ReconcileContext) -> StepResult:
+    """Return the writes that add our finalizer to groups of a tree, or remove it."""
     writes = []
-    for node in scene.tree.nodes:
-        due = desired_finalizers(node.group, native=not scene.ours, held=_is_held(scene, node))
+    for node in context.tree.nodes:
+        due = desired_finalizers(node.group, native=not context.is_crd, held=_is_held(context, node))
         if due is not None:
-            writes.append(_write(scene, node, due))
+            writes.append(_write(context, node, due))
     return StepResult(writes=tuple(writes))
 
 
-def _is_held(scene: ReconcileContext, node: TreeNode) -> bool:
-    """Tell whether a group is still needed by what is below it."""
+def _is_held(context: ReconcileContext, node: TreeNode) -> bool:
+    """Return whether something below a group still needs it."""
     if isinstance(node.group, PodGroup):
-        return any(not pod.is_terminal for pod in scene.members(node.key))
-    return is_held_by_children(scene.tree, node)
+        return any(not pod.is_terminal for pod in context.members(node.key))
+    return is_held_by_children(context.tree, node)
 
 
-def _write(scene: ReconcileContext, node: TreeNode, finalizers: tuple[str, ...]) -> Write:
+def _write(context: ReconcileContext, node: TreeNode, finalizers: tuple[str, ...]) -> Write:
     return Write(
         verb=Verb.MERGE,
-        resource=scene.resource(node.group),
+        resource=context.resource(node.group),
         target=node.group.metadata,
         part="finalizers",
         body={"metadata": {"finalizers": list(finalizers)}},

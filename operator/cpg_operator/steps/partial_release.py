@@ -1,4 +1,4 @@
-"""Has half a gang held nodes for longer than the user wants? Then give them back."""
+"""Deletes the pods of a partial tree once it has held nodes for longer than the user wants."""
 
 from cpg_api.conditions import status_since
 from cpg_api.scheduling.forest import Anchor
@@ -10,35 +10,34 @@ from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import NOTHING, EventSpec, StepResult, Verb, Write
 
 
-def release(scene: ReconcileContext) -> StepResult:
-    """Delete the pods that hold nodes, once the time that the user stated has gone by.
+def release_partial(context: ReconcileContext) -> StepResult:
+    """Delete the pods that hold nodes, once the time in the annotation has passed.
 
-    That is told once for each time that the tree has become half a gang, however many looks it takes.
+    Each time the tree becomes partial gets one event, however many reconciles the release takes.
     """
-    if scene.tree.anchor is not Anchor.ROOT or scene.standings[0].reason is not HealthReason.PARTIAL:
+    if context.tree.anchor is not Anchor.ROOT or context.health[0].reason is not HealthReason.PARTIAL:
         return NOTHING
-    root = scene.tree.root
-    after = read_partial_release(root, scene.partial_after).after_seconds
+    root = context.tree.root
+    after = read_partial_release(root, context.partial_after).after_seconds
     since = status_since(root.status.conditions, PARTIAL)
     if after is None or since is None:
         return NOTHING
-    left = since + after - scene.now
+    left = since + after - context.now
     if left > 0:
-        return StepResult(again_in=left)
-    holding = [pod for _, pod in scene.pods() if holds_node(pod)]
-    note = (
-        f"below its minimum for {scene.now - since:.0f} s: {scene.standings[0].message}; deleting {len(holding)} pods"
-    )
-    told = Write(
-        verb=Verb.TELL,
-        resource=scene.resource(root),
+        return StepResult(requeue_after=left)
+    holding = [pod for _, pod in context.pods() if holds_node(pod)]
+    seconds = context.now - since
+    note = f"below its minimum for {seconds:.0f} s: {context.health[0].message}; deleting {len(holding)} pods"
+    event = Write(
+        verb=Verb.EVENT,
+        resource=context.resource(root),
         target=root.metadata,
         part="release",
         body={"since": since},
-        word=EventSpec(reason=EVENT_RELEASED, note=note, warning=True),
+        event=EventSpec(reason=EVENT_RELEASED, note=note, warning=True),
     )
     deletions = (
         Write(verb=Verb.DELETE, resource=PODS, target=pod.metadata, part="release")
         for pod in sorted(holding, key=lambda pod: pod.metadata.key)
     )
-    return StepResult(writes=(told, *deletions))
+    return StepResult(writes=(event, *deletions))

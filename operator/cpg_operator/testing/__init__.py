@@ -1,1 +1,1 @@
-"""What tests of the operator stand on."""
+"""What tests of the operator share."""

@@ -1,4 +1,4 @@
-"""A view without a cluster: groups and pods are put into it, and trees that become dirty are noted."""
+"""A view without a cluster: tests put groups and pods into it, and read which trees are to be reconciled."""
 
 from collections.abc import Iterable
 
@@ -12,50 +12,71 @@ from cpg_client.stores import Added, Deleted
 from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_operator.context import ReconcileContext, build_context
 from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.work_queue import WorkQueue
 from cpg_operator.writes import TreeKey
 
 NOW = 1_000_000.0
-STAMP = "1970-01-12T13:46:40Z"
+TIMESTAMP = "1970-01-12T13:46:40Z"
+
+
+class RecordingQueue(WorkQueue[TreeKey]):
+    """Records each addition."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__(lambda: 0.0, quiet=0.0, longest=0.0)
+        self.added: list[TreeKey] = []
+        self.paced: list[TreeKey] = []
+
+    def add(self, key: TreeKey) -> None:
+        """Record an addition."""
+        self.added.append(key)
+
+    def add_paced(self, key: TreeKey) -> None:
+        """Record a paced addition, which counts as an addition."""
+        self.paced.append(key)
+        self.added.append(key)
 
 
 class ViewFixture:
-    """A view, and short words for what happens in it."""
+    """A view, and short methods to change it."""
 
-    def __init__(self, *namespaces: str) -> None:
+    def __init__(self, *namespaces: str, knows_classes: bool = True) -> None:
         """Start empty, with both flavours served, in these namespaces or in all."""
-        self.marked: list[TreeKey] = []
-        self.view = ClusterView(KINDS, self.marked.append, namespaces=namespaces)
+        self.queue = RecordingQueue()
+        self.view = ClusterView(KINDS, self.queue, namespaces=namespaces, knows_classes=knows_classes)
 
-    def put(self, *groups: Group, flavour: str = CRD) -> None:
-        """Have groups heard of."""
+    def put(self, *groups: Group | Workload, flavour: str = CRD) -> None:
+        """Put groups and Workloads into the view."""
         for group in groups:
             self.view.put(flavour, group)
 
-    def pods(self, *pods: Pod) -> None:
-        """Have pods heard of."""
+    def add_pods(self, *pods: Pod) -> None:
+        """Put pods into the view."""
         for one in pods:
             self.view.on_pod(Added(one.metadata.key, one))
 
-    def gone(self, *pods: Pod) -> None:
-        """Have pods gone."""
+    def remove_pods(self, *pods: Pod) -> None:
+        """Remove pods from the view."""
         for one in pods:
             self.view.on_pod(Deleted(one.metadata.key, one))
 
-    def read(self, namespace: str = "default") -> None:
-        """Have all that is in a namespace known."""
-        self.view.read(namespace, Pod)
+    def mark_read(self, namespace: str = "default") -> None:
+        """Have everything in a namespace read."""
+        self.view.mark_read(namespace, Pod)
         for flavour, kinds in KINDS.items():
             for kind in kinds:
-                self.view.read(namespace, (flavour, kind))
+                self.view.mark_read(namespace, (flavour, kind))
 
-    def scene(self, name: str = "root", *, kind: str = "CompositePodGroup", flavour: str = CRD) -> ReconcileContext:
-        """Set the scene of a tree."""
+    def context(self, name: str = "root", *, kind: str = "CompositePodGroup", flavour: str = CRD) -> ReconcileContext:
+        """Return the context of a tree."""
         key = TreeKey(flavour, GroupKey(kind, "default", name))
-        return build_context(self.view, key, now=NOW, stamp=STAMP, partial_after=600.0)
+        return build_context(self.view, key, now=NOW, timestamp=TIMESTAMP, partial_after=600.0)
 
-    def taken(self) -> set[str]:
-        """Return the names of the anchors marked since this was last asked, without those of Workloads."""
-        found, self.marked[:] = {key.anchor.name for key in self.marked if key.anchor.kind != Workload.kind}, []
+    def take_queued(self) -> set[str]:
+        """Return the names of the anchors added since the last call, without Workloads."""
+        found = {key.anchor.name for key in self.queue.added if key.anchor.kind != Workload.kind}
+        self.queue.added.clear()
         return found
 
 
@@ -69,7 +90,7 @@ def small_tree() -> list[Group]:
 
 
 def members(group: str, count: int, *, node: str = "n1", phase: str = "Running") -> Iterable[Pod]:
-    """Return so many pods of a group."""
+    """Yield so many pods of a group."""
     for number in range(count):
         found = pod(f"{group}-{number}", group=group, node_name=node)
         yield replace(found, status=PodStatus(phase=phase))

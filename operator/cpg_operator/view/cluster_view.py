@@ -1,69 +1,36 @@
-"""The cluster as the operator last heard of it, and which trees each piece of news concerns.
+"""The cluster as the operator last saw it. Every change adds the trees that it concerns to the work queue.
 
-Groups and Workloads come from Kopf and from the sweep, pods, nodes and priority classes from reflectors; each call
-brings the view up to date and marks the trees that may have changed. What is known does not depend on the order of
-arrival, and news that say nothing new mark nothing.
+Groups and Workloads come from Kopf and from the sweep, pods, nodes and priority classes from reflectors. What is known
+does not depend on the order of arrival, and a state that is known already adds nothing to the queue.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
 
-import msgspec
 from msgspec import Raw
 
-from cpg_api.conditions import find_condition, status_since
 from cpg_api.core.node import Node
-from cpg_api.core.pod import Pod, PodSpec, PodStatus
+from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected, parse_object
-from cpg_api.scheduling.compositepodgroup import CompositePodGroupStatus
-from cpg_api.scheduling.forest import Group, GroupKey, Tree, key_of
+from cpg_api.scheduling.forest import GroupKey, Tree, key_of
 from cpg_api.scheduling.groupstore import GroupStore
-from cpg_api.scheduling.health import HEALTHY, Labels
+from cpg_api.scheduling.health import Labels
 from cpg_api.scheduling.membership import membership
-from cpg_api.scheduling.names import FINALIZER, INSTANTIATED, POD_GROUP_LABEL
-from cpg_api.scheduling.partial_release import PARTIAL
-from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
 from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
-from cpg_operator.workloads.plan import is_marked
-from cpg_operator.writes import MANAGER, TreeKey, Verb, Write
+from cpg_operator.view.differences import has_foreign_change, has_unexpected_status, has_user_change, is_newer
+from cpg_operator.view.members import MemberIndex
+from cpg_operator.view.tree_index import ManagedObject, TreeIndex
+from cpg_operator.view.unread import UnreadNamespaces
+from cpg_operator.work_queue import WorkQueue
+from cpg_operator.writes import TreeKey, Write
 
-Object: TypeAlias = Group | Workload
-Status: TypeAlias = PodGroupStatus | CompositePodGroupStatus
 T = TypeVar("T")
-
-
-def slim(pod: Pod) -> Pod:
-    """Keep of a pod what the operator reads; all else may change without our hearing of it."""
-    meta, spec = pod.metadata, pod.spec
-    named = {POD_GROUP_LABEL}
-    return Pod(
-        metadata=ObjectMeta(
-            name=meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            deletion_timestamp=meta.deletion_timestamp,
-            labels={key: value for key, value in meta.labels.items() if key in named},
-            annotations={key: value for key, value in meta.annotations.items() if key in named},
-        ),
-        spec=PodSpec(
-            node_name=spec.node_name,
-            scheduler_name=spec.scheduler_name,
-            scheduling_group=spec.scheduling_group,
-            priority=spec.priority,
-            preemption_policy=spec.preemption_policy,
-        ),
-        status=PodStatus(phase=pod.status.phase),
-    )
-
-
-def labels_of(node: Node) -> Node:
-    """Keep of a node its labels."""
-    return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
 
 
 class ClusterView:
@@ -72,30 +39,26 @@ class ClusterView:
     def __init__(
         self,
         kinds: Mapping[str, Mapping[type, Resource]],
-        mark: Callable[[TreeKey], None],
-        paced: Callable[[TreeKey], None] | None = None,
+        queue: WorkQueue[TreeKey],
+        *,
         namespaces: Iterable[str] = (),
+        knows_classes: bool = True,
     ) -> None:
-        """Start knowing nothing; ``mark`` is told which trees may have changed, ``paced`` those with news of pods.
+        """Start without objects, for these namespaces or for all.
 
-        Without ``namespaces`` it is for all of them.
+        ``knows_classes`` says whether priority classes may be listed at all: otherwise none counts as missing.
         """
         self.kinds = kinds
-        parts = {Pod, *((flavour, kind) for flavour, there in kinds.items() for kind in there)}
-        self._unread: dict[str, set[object]] = {namespace: set(parts) for namespace in namespaces}
-        self.stores = {flavour: GroupStore(flavour) for flavour in kinds}
-        self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in kinds}
+        self.knows_classes = knows_classes
         self.labels: dict[str, Labels] = {}
-        self.knows_classes = True
-        """Whether priority classes can be read at all: who may not see them knows nothing of missing ones."""
-        self.dropped: set[str] = set()
-        """UIDs of what has gone since the last list was asked for, which may still have it."""
-        self._members: dict[tuple[str, str], dict[str, Pod]] = {}
-        self._hosted: dict[str, dict[str, tuple[str, str]]] = {}
-        """The members on each node, by UID, each with its group."""
+        """The labels of each node."""
+        self._queue = queue
+        parts = {Pod, *((flavour, kind) for flavour, served in kinds.items() for kind in served)}
+        self._unread = UnreadNamespaces(namespaces, parts)
+        self._trees = TreeIndex(kinds)
+        self._members = MemberIndex()
         self._classes: dict[str, PriorityClass] = {}
-        self._mark = mark
-        self._paced = paced or mark
+        self._deleted: set[str] = set()
 
     @property
     def classes(self) -> PriorityClasses:
@@ -104,283 +67,161 @@ class ClusterView:
 
     def tree(self, key: TreeKey) -> Tree:
         """Return the tree that has this anchor now, or the one that its anchor has become part of."""
-        return self.stores[key.flavour].forest.tree_of(key.anchor)
+        return self._trees.tree(key)
 
-    def anchored(self, key: TreeKey) -> TreeKey:
-        """Return the key of the tree as it is now."""
-        return TreeKey(key.flavour, self.stores[key.flavour].anchor(key.anchor))
+    def current_key(self, key: TreeKey) -> TreeKey:
+        """Return the key of the tree that has this anchor, or of the one that it has become part of."""
+        return self._trees.current_key(key)
+
+    def groups(self, flavour: str) -> GroupStore:
+        """Return the groups of a flavour."""
+        return self._trees.store(flavour)
+
+    def workloads(self, flavour: str) -> Mapping[tuple[str, str], Workload]:
+        """Return the Workloads of a flavour, by namespace and name."""
+        return self._trees.workloads(flavour)
 
     def members(self, flavour: str, key: GroupKey) -> Iterable[Pod]:
-        """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""
-        if self._flavour(key) != flavour:
+        """Return the pods of a PodGroup, if they belong to the group of this flavour."""
+        if self._trees.flavour_of(key) != flavour:
             return ()
-        return self._members.get((key.namespace, key.name), {}).values()
+        return self._members.pods((key.namespace, key.name))
 
-    def trees(self) -> dict[str, int]:
-        """Return how many trees there are, by flavour."""
-        return {
-            flavour: len({store.anchor(key_of(group)) for group in store}) for flavour, store in self.stores.items()
-        }
+    def count_trees(self) -> dict[str, int]:
+        """Return the number of trees, by flavour."""
+        return self._trees.count()
 
     def is_unread(self, namespace: str) -> bool:
-        """Tell whether a namespace has not been read as a whole yet: its trees would be judged wrongly."""
+        """Return whether a namespace has not been read completely yet."""
         return namespace in self._unread
 
-    def read(self, namespace: str | None, part: object) -> None:
-        """Note that all pods of a namespace are known, or all of a flavour and kind; the last wakes its trees."""
-        missing = self._unread.get(namespace or "")
-        if missing is None:
-            return
-        missing.discard(part)
-        if not missing:
-            del self._unread[namespace or ""]
-            for flavour, store in self.stores.items():
-                here = [key_of(group) for group in store if group.metadata.namespace == namespace]
-                self._mark_all(flavour, {store.anchor(key) for key in here})
-                made = (GroupKey(Workload.kind, *place) for place in self.workloads[flavour] if place[0] == namespace)
-                self._mark_all(flavour, made)
+    def mark_read(self, namespace: str | None, part: object) -> None:
+        """Note that all pods of a namespace are known (``Pod``), or all objects of a flavour and kind."""
+        if namespace is not None and self._unread.mark_read(namespace, part):
+            self._add(self._trees.in_namespace(namespace))
 
-    def known(self, flavour: str, kind: type) -> dict[str, Object]:
-        """Return all objects of a kind, by UID."""
-        if kind is Workload:
-            return {one.metadata.uid: one for one in self.workloads[flavour].values()}
-        return {one.metadata.uid: one for one in self.stores[flavour] if type(one) is kind}
+    # Groups and Workloads.
 
-    # What is heard of groups and Workloads.
+    def by_uid(self, flavour: str, kind: type) -> dict[str, ManagedObject]:
+        """Return all known objects of a kind."""
+        return self._trees.by_uid(flavour, kind)
 
-    def knows(self, flavour: str, kind: type, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether this very state of an object, by its metadata as plain data, is the one that is known.
-
-        A look into two mappings and nothing more, so that another thread may ask.
-        """
-        known = self._known(flavour, kind, metadata.get("namespace", ""), metadata.get("name", ""))
+    def has_version(self, flavour: str, kind: type, metadata: Mapping[str, Any]) -> bool:
+        """Return whether the view has exactly this state of an object, by its metadata as plain data."""
+        known = self._trees.get(flavour, kind, metadata.get("namespace", ""), metadata.get("name", ""))
         return (
             known is not None
             and known.metadata.resource_version == metadata.get("resourceVersion")
             and known.metadata.uid == metadata.get("uid")
         )
 
-    def _known(self, flavour: str, kind: type, namespace: str, name: str) -> Object | None:
-        if kind is Workload:
-            return self.workloads[flavour].get((namespace, name))
-        return self.stores[flavour].forest.groups.get(GroupKey(kind.__name__, namespace, name))
-
-    def put(self, flavour: str, found: Object, *, echo: Write | None = None) -> bool:
-        """Take the state of a group or Workload, unless as new a one is known; tell whether it was news.
-
-        What is the ``echo`` of a write of ours to a group marks nothing, and is no news where only the write is in it.
-        """
-        place = (found.metadata.namespace, found.metadata.name)
-        known = self._known(flavour, type(found), *place)
-        if known is not None and not _is_news(known.metadata, found.metadata):
+    def put(self, flavour: str, found: ManagedObject) -> bool:
+        """Take the state of a group or Workload, unless as new a one is known; return whether it was taken."""
+        known = self._trees.get(flavour, type(found), found.metadata.namespace, found.metadata.name)
+        if known is not None and not is_newer(known.metadata, found.metadata):
             return False
-        if echo is not None and (known is None or known.metadata.uid != found.metadata.uid):
-            return False  # it has gone since: the answer was overtaken by the watch
         if known is not None and known.metadata.uid != found.metadata.uid:
-            self.dropped.add(known.metadata.uid)
-        if isinstance(found, Workload):
-            self.workloads[flavour][place] = found
-            is_more = echo is None or not isinstance(known, Workload) or _asked(known) != _asked(found)
-            if is_more:
-                self._mark_made_from(flavour, place)
-            return is_more
-        if echo is not None and not isinstance(known, Workload | None):
-            self.stores[flavour].put(found)
-            is_more = _without_ours(known) != _without_ours(found)
-            if is_more:  # somebody else's change came with the answer, and the watch will bring nothing newer
-                self._mark(TreeKey(flavour, self.stores[flavour].anchor(key_of(found))))
-                self._mark_source(flavour, found)
-            return is_more or _ours(found.status) != _ours(_expected(known, echo))
-        key = key_of(found)
-        side, was_anchor = self._flavour(key), self._is_anchor(flavour, key)
-        for anchor in self.stores[flavour].put(found):
-            # Who was not there was no tree either, unless others waited below; of that tree this may be the end.
-            if anchor != key or was_anchor or self._is_anchor(flavour, anchor):
-                self._mark(TreeKey(flavour, anchor))
-        self._mark_sides(key, side)
-        self._mark_source(flavour, found)
+            self._deleted.add(known.metadata.uid)
+        self._add(self._trees.put(flavour, found))
         return True
 
-    def answered(self, flavour: str, write: Write, answer: bytes) -> bool:
-        """Take what was answered to a write of ours; tell whether there is more in it than was written.
+    def take_answer(self, flavour: str, write: Write, answer: bytes) -> bool:
+        """Take the answer to a write of ours; return whether there is more in it than was written.
 
-        What does not fit its type is told by the watch.
+        The write itself is no reason to reconcile again. An answer that does not fit its type is reported by the watch.
         """
         kind = self._kind(flavour, write.resource)
         if kind is None:
             return False
-        found: Object | Rejected = parse_object(Raw(answer), cast("type[Object]", kind))
-        return not isinstance(found, Rejected) and self.put(flavour, found, echo=write)
+        found: ManagedObject | Rejected = parse_object(Raw(answer), cast("type[ManagedObject]", kind))
+        if isinstance(found, Rejected):
+            return False
+        known = self._trees.get(flavour, kind, found.metadata.namespace, found.metadata.name)
+        if known is None or known.metadata.uid != found.metadata.uid or not is_newer(known.metadata, found.metadata):
+            return False  # the watch was faster than the answer
+        return self._take_own_write(flavour, known, write, found)
 
-    def missed(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
-        """Forget what a write of ours has not found."""
+    def _take_own_write(self, flavour: str, known: ManagedObject, write: Write, found: ManagedObject) -> bool:
+        if isinstance(found, Workload):
+            if not isinstance(known, Workload) or has_user_change(known, found):
+                self._add(self._trees.put(flavour, found))
+                return True
+            self._trees.replace(flavour, found)
+            return False
+        self._trees.replace(flavour, found)
+        if isinstance(known, Workload):
+            return False
+        if has_foreign_change(known, found):  # it came with the answer, and the watch will bring nothing newer
+            self._add({self.current_key(TreeKey(flavour, key_of(found))), *self._trees.source(flavour, found)})
+            return True
+        return has_unexpected_status(known, write, found)
+
+    def forget_missing(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
+        """Forget an object that a write of ours has not found."""
         kind = self._kind(flavour, resource)
-        known = self._known(flavour, kind, target.namespace, target.name) if kind is not None else None
+        known = self._trees.get(flavour, kind, target.namespace, target.name) if kind is not None else None
         if known is not None and known.metadata.uid == target.uid:
-            self.drop(flavour, known)
+            self.remove(flavour, known)
 
     def _kind(self, flavour: str, resource: Resource) -> type | None:
         return next((kind for kind, one in self.kinds[flavour].items() if one == resource), None)
 
-    def drop(self, flavour: str, found: Object) -> bool:
-        """Forget a group or Workload, but not one that has taken its name since; tell whether it was known."""
-        self.dropped.add(found.metadata.uid)
-        if isinstance(found, Workload):
-            place = (found.metadata.namespace, found.metadata.name)
-            old = self.workloads[flavour].get(place)
-            if old is None or old.metadata.uid != found.metadata.uid:
-                return False
-            del self.workloads[flavour][place]
-            self._mark_made_from(flavour, place)
-            return True
-        key = key_of(found)
-        known = self.stores[flavour].forest.groups.get(key)
+    def remove(self, flavour: str, found: ManagedObject) -> bool:
+        """Forget a group or Workload, but not a later one of its name; return whether it was known."""
+        self._deleted.add(found.metadata.uid)
+        known = self._trees.get(flavour, type(found), found.metadata.namespace, found.metadata.name)
         if known is None or known.metadata.uid != found.metadata.uid:
             return False
-        side = self._flavour(key)
-        before = self.stores[flavour].anchor(key)
-        for anchor in self.stores[flavour].remove(key):
-            if anchor == before or self._is_anchor(flavour, anchor):
-                self._mark(TreeKey(flavour, anchor))
-        self._mark_sides(key, side)
-        self._mark_source(flavour, found)
+        self._add(self._trees.remove(flavour, found))
         return True
 
-    # What the reflectors bring.
+    def track_deletions(self) -> None:
+        """Begin to remember the UIDs of deleted objects: a list that is requested now may still contain them."""
+        self._deleted.clear()
+
+    def was_deleted(self, uid: str) -> bool:
+        """Return whether an object was deleted since ``track_deletions``."""
+        return uid in self._deleted
+
+    # Pods, nodes and priority classes.
 
     def on_pod(self, change: Change[Pod]) -> None:
-        """Take news of a pod."""
-        for pod, there in ((_before(change), False), (_after(change), True)):
+        """Take a change of a pod."""
+        for pod, is_new in ((_before(change), False), (_after(change), True)):
             group = membership(pod).group if pod is not None else None
-            if pod is None or group is None or not self.stores:
+            if pod is None or group is None or not self.kinds:
                 continue
             place = (pod.metadata.namespace, group)
-            if there:
-                self._join(place, pod)
+            if is_new:
+                self._members.add(place, pod)
             else:
-                self._leave(place, pod.metadata.uid)
-            self._paced(self._root_at(GroupKey(PodGroup.kind, *place)))
-
-    def _join(self, place: tuple[str, str], pod: Pod) -> None:
-        self._members.setdefault(place, {})[pod.metadata.uid] = pod
-        if pod.spec.node_name:
-            self._hosted.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = place
-
-    def _leave(self, place: tuple[str, str], uid: str) -> None:
-        pods = self._members.get(place, {})
-        pod = pods.pop(uid, None)
-        if not pods:
-            self._members.pop(place, None)
-        if pod is not None and (host := pod.spec.node_name):
-            hosted = self._hosted[host]
-            del hosted[uid]
-            if not hosted:
-                del self._hosted[host]
+                self._members.remove(place, pod.metadata.uid)
+            self._queue.add_paced(self._trees.tree_of_members(GroupKey(PodGroup.kind, *place)))
 
     def on_node(self, change: Change[Node]) -> None:
-        """Take news of a node's labels: who has pods on it may be in another domain, or in none."""
+        """Take a node's labels: pods on it may be in another domain now, or in none."""
         old, new = _before(change), _after(change)
         if new is not None:
             self.labels[new.metadata.name] = new.metadata.labels
         elif old is not None:
             self.labels.pop(old.metadata.name, None)
-        for named in {found.metadata.name for found in (old, new) if found is not None}:
-            for place in set(self._hosted.get(named, {}).values()):
-                self._mark(self._root_at(GroupKey(PodGroup.kind, *place)))
+        for name in {found.metadata.name for found in (old, new) if found is not None}:
+            groups = self._members.groups_on(name)
+            self._add({self._trees.tree_of_members(GroupKey(PodGroup.kind, *place)) for place in groups})
 
     def on_class(self, change: Change[PriorityClass]) -> None:
-        """Take news of a priority class: of trees that have no number of their own, or name it."""
+        """Take a priority class: it concerns trees without a priority, and those that name it."""
         old, new = _before(change), _after(change)
-        names = {found.metadata.name for found in (old, new) if found is not None}
         if new is not None:
             self._classes[new.metadata.name] = new
         elif old is not None:
             self._classes.pop(old.metadata.name, None)
-        for flavour, store in self.stores.items():
-            asking = (one for one in store if one.spec.priority is None or one.spec.priority_class_name in names)
-            self._mark_all(flavour, {store.anchor(key_of(group)) for group in asking})
+        names = {found.metadata.name for found in (old, new) if found is not None}
+        self._add(self._trees.affected_by_classes(names))
 
-    def _mark_all(self, flavour: str, anchors: Iterable[GroupKey]) -> None:
-        for anchor in anchors:
-            self._mark(TreeKey(flavour, anchor))
-
-    def _is_anchor(self, flavour: str, key: GroupKey) -> bool:
-        """Tell whether a tree has this anchor: a group without a parent, or one that is not there and waited for."""
-        store = self.stores[flavour]
-        return store.anchor(key) == key and (key in store or key in store.forest.children)
-
-    def _mark_sides(self, key: GroupKey, before: str) -> None:
-        """Mark the trees between which pods have changed sides: of groups of one name, one flavour's has them."""
-        now = self._flavour(key)
-        for flavour in {before, now} if before != now else ():
-            if key in self.stores[flavour]:
-                self._mark(TreeKey(flavour, self.stores[flavour].anchor(key)))
-
-    def _mark_source(self, flavour: str, group: Group) -> None:
-        """Mark the Workload that a group names, if it is one that makes its groups anew."""
-        if (ref := group.spec.workload_ref) is None:
-            return
-        place = (group.metadata.namespace, ref.workload_name)
-        workload = self.workloads[flavour].get(place)
-        if workload is not None and is_marked(workload):
-            self._mark(TreeKey(flavour, GroupKey(Workload.kind, *place)))
-
-    def _mark_made_from(self, flavour: str, workload: tuple[str, str]) -> None:
-        """Mark a Workload, and the trees whose groups name it."""
-        self._mark(TreeKey(flavour, GroupKey(Workload.kind, *workload)))
-        store = self.stores[flavour]
-        self._mark_all(flavour, {store.anchor(key) for key in store.groups_of_workload(*workload)})
-
-    def _flavour(self, key: GroupKey) -> str:
-        """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""
-        first, *others = self.stores
-        if others and key not in self.stores[first]:
-            return next((flavour for flavour in others if key in self.stores[flavour]), first)
-        return first
-
-    def _root_at(self, key: GroupKey) -> TreeKey:
-        flavour = self._flavour(key)
-        return TreeKey(flavour, self.stores[flavour].anchor(key))
-
-
-def _is_news(old: ObjectMeta, new: ObjectMeta) -> bool:
-    """Tell whether a state is another and not an older one: the sweep and Kopf do not wait for each other."""
-    if old.uid != new.uid or not (old.resource_version.isdigit() and new.resource_version.isdigit()):
-        return old != new
-    return int(old.resource_version) < int(new.resource_version)
-
-
-def _without_ours(group: Group) -> tuple[object, ...]:
-    """Return what the steps look at in a group, but for what a look would leave as it is: health, counts, finalizer."""
-    meta, conditions = group.metadata, group.status.conditions
-    return (
-        group.spec,
-        (meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references),
-        [name for name in meta.finalizers if name != FINALIZER],
-        [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
-        status_since(conditions, PARTIAL),  # from which the time to release it counts
-    )
-
-
-def _asked(workload: Workload) -> tuple[object, ...]:
-    """Return what the steps look at in a Workload, but for what we say of it ourselves."""
-    meta = workload.metadata
-    annotations = {name: value for name, value in meta.annotations.items() if name != INSTANTIATED}
-    return workload.spec, meta.uid, meta.deletion_timestamp, annotations, meta.labels, meta.owner_references
-
-
-def _ours(status: Status) -> tuple[object, ...]:
-    """Return what a status says of health and counts, the operator's part of it."""
-    groups = status.groups if isinstance(status, CompositePodGroupStatus) else None
-    conditions = [find_condition(status.conditions, kind) for kind in (HEALTHY, PARTIAL)]
-    return status.pods, groups, status.domain, conditions
-
-
-def _expected(known: Group, write: Write) -> Status:
-    """Return a status in which our part is as it should be after a write: each apply sends all of it."""
-    if write.verb is Verb.APPLY_STATUS and write.manager == MANAGER:
-        return msgspec.convert(msgspec.to_builtins(write.body), type(known.status))
-    return known.status
+    def _add(self, keys: Iterable[TreeKey]) -> None:
+        for key in keys:
+            self._queue.add(key)
 
 
 def _before(change: Change[T]) -> T | None:

@@ -1,1 +1,1 @@
-"""Instantiation: the groups of a Workload that asks for them, made and kept as its templates say."""
+"""Instantiation: the groups of a Workload that asks for them, created and kept as its templates say."""

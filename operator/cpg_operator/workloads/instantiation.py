@@ -1,6 +1,7 @@
-"""The step that gives a Workload the groups that it asks for, and says whether it has them.
+"""Creates, resizes and removes the groups of a Workload, and reports whether it has all of them.
 
-It is said in the Workload's condition ``Instantiated``. Built-in Workloads have no status; there an annotation says it.
+The report is the Workload's condition ``Instantiated``. Built-in Workloads have no status: an annotation takes its
+place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,15 +11,16 @@ from cpg_api.manifests import to_manifest
 from cpg_api.meta import Condition
 from cpg_api.problems import truncate
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.forest import Group, GroupKey
+from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
 from cpg_operator.view.cluster_view import ClusterView
-from cpg_operator.workloads.plan import Obstacle, Plan, Reason, is_marked, plan
-from cpg_operator.writes import NOTHING, EventSpec, StepResult, TreeKey, Verb, Write
-from cpg_operator.writing.retries import ObjectPart, PartFailure
+from cpg_operator.view.tree_index import is_instantiated
+from cpg_operator.workloads.plan import GroupPlan, Obstacle, ObstacleReason, plan_groups
+from cpg_operator.writes import NOTHING, EventSpec, ObjectPart, StepResult, TreeKey, Verb, Write
+from cpg_operator.writing.retries import PartFailure
 
 CONDITION = "Instantiated"
 """Whether a Workload that asks for its groups has all of them."""
@@ -27,68 +29,66 @@ COMPLETE = "Instantiated"
 """All of them are there, as the templates say."""
 
 INCOMPLETE = "Incomplete"
-"""They are being made, changed or removed."""
+"""They are being created, changed or removed."""
 
 REFUSED = "Refused"
-"""The API server will not have some of them, or of their changes, by a quota for instance."""
+"""The API server refuses some of them, or some of their changes, because of a quota for instance."""
 
-LOOK_AGAIN = 15.0
-"""Seconds after which an obstacle is looked at again that says nothing to this Workload when it goes, as a stranger."""
+POLLING_SECONDS = 15.0
+"""After this time an obstacle is checked again that may vanish without an event, such as a foreign group."""
 
-TOLD = ": "
-"""Stands between status, reason and message in the annotation."""
+SEPARATOR = ": "
+"""Separates status, reason and message in the annotation."""
 
-MOST_TOLD = 5
-"""Obstacles that are spelled out; the others are counted."""
+MAX_SPELLED_OBSTACLES = 5
+"""Further obstacles are counted only."""
 
-MOST_QUOTED = 1000
-"""Characters of what the API server says to what it refuses."""
-
-
-def workload_key(flavour: str, workload: Workload) -> TreeKey:
-    """Return the key under which a Workload stands in the queue, beside the trees."""
-    return TreeKey(flavour, GroupKey(Workload.kind, workload.metadata.namespace, workload.metadata.name))
+MAX_REFUSAL_LENGTH = 1000
+"""Characters of the API server's message about what it refuses."""
 
 
-def instantiation(
-    view: ClusterView, key: TreeKey, *, stamp: str, troubles: Mapping[ObjectPart, PartFailure]
+def instantiate(
+    view: ClusterView, key: TreeKey, *, timestamp: str, failures: Mapping[ObjectPart, PartFailure]
 ) -> StepResult:
-    """Say what should be written so that a Workload has its groups; nothing of one that is gone or about to go."""
+    """Return the writes that give a Workload its groups; none for one that is deleted or being deleted."""
     place = (key.anchor.namespace, key.anchor.name)
-    workload = view.workloads[key.flavour].get(place)
+    workload = view.workloads(key.flavour).get(place)
     if workload is None or workload.metadata.deletion_timestamp is not None:
         return NOTHING
-    kinds, store, ours = view.kinds[key.flavour], view.stores[key.flavour], key.flavour == CRD
-    if not is_marked(workload):
-        return StepResult(writes=_unmarked(workload, kinds[Workload], ours=ours))
-    found = plan(
+    kinds, store, is_crd = view.kinds[key.flavour], view.groups(key.flavour), key.flavour == CRD
+    report = _Report(workload, kinds[Workload], timestamp=timestamp, is_crd=is_crd)
+    if not is_instantiated(workload):
+        return StepResult(writes=report.withdraw())
+    plan = plan_groups(
         workload,
         store.forest.groups,
         store.groups_of_workload(*place),
         api_version=kinds[Workload].api_version,
-        native=not ours,
+        native=not is_crd,
         served=kinds,
     )
-    writes = (
-        *(_create(group, kinds[type(group)], ours=ours) for group in found.create),
-        *(_resize(group, kinds[type(group)]) for group in found.resize),
+    writes = _group_writes(plan, kinds, is_crd=is_crd)
+    failed = (failures.get(one.object_part) for one in writes)
+    refusal = next((failure.message for failure in failed if failure is not None and failure.message), "")
+    return StepResult(
+        writes=(*writes, *report.update(_condition(workload, plan, refusal))),
+        requeue_after=POLLING_SECONDS if plan.needs_polling else None,
+    )
+
+
+def _group_writes(plan: GroupPlan, kinds: Mapping[type, Resource], *, is_crd: bool) -> tuple[Write, ...]:
+    return (
+        *(_create(group, kinds[type(group)], is_crd=is_crd) for group in plan.create),
+        *(_resize(group, kinds[type(group)]) for group in plan.resize),
         *(
             Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
-            for group in found.remove
+            for group in plan.remove
         ),
-    )
-    refusal = next((trouble.words for one in writes if (trouble := troubles.get(one.place)) and trouble.words), "")
-    return StepResult(
-        writes=(
-            *writes,
-            *_told(workload, kinds[Workload], _condition(workload, found, refusal), ours=ours, stamp=stamp),
-        ),
-        again_in=LOOK_AGAIN if found.is_silent else None,
     )
 
 
-def _create(group: Group, resource: Resource, *, ours: bool) -> Write:
-    body = to_manifest(group, native=not ours) | {"apiVersion": resource.api_version}
+def _create(group: Group, resource: Resource, *, is_crd: bool) -> Write:
+    body = to_manifest(group, native=not is_crd) | {"apiVersion": resource.api_version}
     return Write(verb=Verb.CREATE, resource=resource, target=group.metadata, part="whole", body=body)
 
 
@@ -98,19 +98,19 @@ def _resize(group: Group, resource: Resource) -> Write:
     return Write(verb=Verb.MERGE, resource=resource, target=group.metadata, part="minimum", body=body)
 
 
-def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
-    """Return what is so now: what cannot be done first, then what is still to be done."""
-    status, reason, message = "True", COMPLETE, f"all {found.wanted} groups are there"
-    there = f"{found.wanted - found.missing} of {found.wanted} groups are there"
-    if found.obstacles:
-        status, reason = "False", found.obstacles[0].reason.value
-        message = _spelled(found.obstacles)
-    elif found.create or found.resize or found.remove:
+def _condition(workload: Workload, plan: GroupPlan, refusal: str) -> Condition:
+    """Return the condition: obstacles first, then what is still to be done."""
+    status, reason, message = "True", COMPLETE, f"all {plan.wanted} groups are there"
+    existing = f"{plan.wanted - plan.missing} of {plan.wanted} groups are there"
+    if plan.obstacles:
+        status, reason = "False", plan.obstacles[0].reason.value
+        message = _spelled(plan.obstacles)
+    elif plan.create or plan.resize or plan.remove:
         status, reason = "False", REFUSED if refusal else INCOMPLETE
-        message = f"{there}, {len(found.resize)} to be changed, {len(found.remove)} to be removed"
+        message = f"{existing}, {len(plan.resize)} to be changed, {len(plan.remove)} to be removed"
         if refusal:
-            what = "the others" if found.create else "what is to be changed or removed"
-            message = f"{there}; the API server refuses {what}: {truncate(refusal, MOST_QUOTED)}"
+            what = "the others" if plan.create else "what is to be changed or removed"
+            message = f"{existing}; the API server refuses {what}: {truncate(refusal, MAX_REFUSAL_LENGTH)}"
     return Condition(
         type=CONDITION,
         status=status,
@@ -121,84 +121,98 @@ def _condition(workload: Workload, found: Plan, refusal: str) -> Condition:
 
 
 def _spelled(obstacles: Sequence[Obstacle]) -> str:
-    """Spell the first obstacles out and count the others; of many groups that go none, whose number falls by itself."""
-    going = sum(one.reason is Reason.BEING_DELETED for one in obstacles)
-    words = []
-    if going > MOST_TOLD:
-        words.append(f"more than {MOST_TOLD} groups are on their way out, and are made anew when they have gone")
-        obstacles = [one for one in obstacles if one.reason is not Reason.BEING_DELETED]
-    words += [one.message for one in obstacles[:MOST_TOLD]]
-    more = len(obstacles) - MOST_TOLD
-    return "; ".join([*words, f"and {more} more"] if more > 0 else words)
+    """Return the first obstacles in full and the number of the others.
+
+    Many groups that are being deleted get no number, which would change with each of them.
+    """
+    deleted = sum(one.reason is ObstacleReason.BEING_DELETED for one in obstacles)
+    messages = []
+    if deleted > MAX_SPELLED_OBSTACLES:
+        messages.append(
+            f"more than {MAX_SPELLED_OBSTACLES} groups are being deleted and will be created again afterwards"
+        )
+        obstacles = [one for one in obstacles if one.reason is not ObstacleReason.BEING_DELETED]
+    messages += [one.message for one in obstacles[:MAX_SPELLED_OBSTACLES]]
+    more = len(obstacles) - MAX_SPELLED_OBSTACLES
+    return "; ".join([*messages, f"and {more} more"] if more > 0 else messages)
 
 
-def _told(workload: Workload, resource: Resource, condition: Condition, *, ours: bool, stamp: str) -> tuple[Write, ...]:
-    """Write the condition down where it is news."""
-    said = _said(workload, ours=ours)
-    word = _word(said, condition)
-    if not ours:
-        text = TOLD.join((condition.status, condition.reason, condition.message))
-        return (_annotate(workload, resource, text, word),) if TOLD.join(said) != text else ()
-    merged, changed = set_condition(workload.status.conditions, condition, stamp)
-    conditions = [find_condition(merged, CONDITION)]
-    return (_say(workload, resource, Verb.APPLY_STATUS, conditions, word),) if changed else ()
+class _Report:
+    """The condition of a Workload, or the annotation in its place."""
+
+    def __init__(self, workload: Workload, resource: Resource, *, timestamp: str, is_crd: bool) -> None:
+        self._workload = workload
+        self._resource = resource
+        self._timestamp = timestamp
+        self._is_crd = is_crd
+
+    def update(self, condition: Condition) -> tuple[Write, ...]:
+        """Return the write that reports a condition, if it differs from the last report."""
+        reported = self._reported()
+        event = _event(reported, condition)
+        if not self._is_crd:
+            text = SEPARATOR.join((condition.status, condition.reason, condition.message))
+            return (self._annotate(text, event),) if SEPARATOR.join(reported) != text else ()
+        merged, changed = set_condition(self._workload.status.conditions, condition, self._timestamp)
+        conditions = [find_condition(merged, CONDITION)]
+        return (self._write_conditions(Verb.APPLY_STATUS, conditions, event),) if changed else ()
+
+    def withdraw(self) -> tuple[Write, ...]:
+        """Return the write that removes the report of a Workload that is no longer to be instantiated.
+
+        Its groups stay as they are. A merge removes the condition whichever manager wrote it: an apply might leave it
+        standing, and every later reconcile would record the event again.
+        """
+        event = EventSpec(
+            reason=EVENT_RELEASED, note="no longer instantiated: its groups stay and are no longer updated"
+        )
+        if not self._is_crd:
+            is_reported = INSTANTIATED in self._workload.metadata.annotations
+            return (self._annotate(None, event),) if is_reported else ()
+        conditions = self._workload.status.conditions
+        if find_condition(conditions, CONDITION) is None:
+            return ()
+        left = [one for one in conditions or () if one.type != CONDITION]
+        return (self._write_conditions(Verb.MERGE_STATUS, left, event),)
+
+    def _reported(self) -> list[str]:
+        """Return status, reason and message of the last report; nothing where there was none."""
+        if not self._is_crd:
+            return self._workload.metadata.annotations.get(INSTANTIATED, "").split(SEPARATOR, 2)
+        found = find_condition(self._workload.status.conditions, CONDITION)
+        return [found.status, found.reason, found.message] if found is not None else []
+
+    def _write_conditions(self, verb: Verb, conditions: Sequence[Condition | None], event: EventSpec | None) -> Write:
+        """Return a write of conditions; a merge replaces all of them, so it carries the version that was seen."""
+        return Write(
+            verb=verb,
+            resource=self._resource,
+            target=self._workload.metadata,
+            part="instantiated",
+            body={"conditions": conditions},
+            unchanged=verb is Verb.MERGE_STATUS,
+            event=event,
+        )
+
+    def _annotate(self, text: str | None, event: EventSpec | None) -> Write:
+        return Write(
+            verb=Verb.MERGE,
+            resource=self._resource,
+            target=self._workload.metadata,
+            part="instantiated",
+            body={"metadata": {"annotations": {INSTANTIATED: text}}},
+            event=event,
+        )
 
 
-def _said(workload: Workload, *, ours: bool) -> list[str]:
-    """Return status, reason and message as they were said last; nothing where nothing was."""
-    if not ours:
-        return workload.metadata.annotations.get(INSTANTIATED, "").split(TOLD, 2)
-    found = find_condition(workload.status.conditions, CONDITION)
-    return [found.status, found.reason, found.message] if found is not None else []
+def _event(reported: list[str], condition: Condition) -> EventSpec | None:
+    """Return the event about a condition: one for each reason, however the message changes; none during the work.
 
-
-def _word(said: list[str], condition: Condition) -> EventSpec | None:
-    """Return the event about a condition: one for each reason, however the words change; none while work is under way.
-
-    That all is there is told again where it is another number of groups.
+    A complete set of groups gets another event where its number has changed.
     """
     is_complete = condition.status == "True"
-    if condition.reason == INCOMPLETE or said[1:] == [condition.reason, condition.message]:
+    if condition.reason == INCOMPLETE or reported[1:] == [condition.reason, condition.message]:
         return None
-    if not is_complete and said[1:2] == [condition.reason]:
+    if not is_complete and reported[1:2] == [condition.reason]:
         return None
     return EventSpec(reason=condition.reason, note=condition.message, warning=not is_complete)
-
-
-def _unmarked(workload: Workload, resource: Resource, *, ours: bool) -> tuple[Write, ...]:
-    """Take the condition back where the mark has been taken away: the groups stay as they are, in the user's hands.
-
-    Whoever has written it too: an apply would leave it standing, and have its end told again at each later look.
-    """
-    word = EventSpec(
-        reason=EVENT_RELEASED, note="no longer marked: its groups stay as they are, and nobody keeps them so"
-    )
-    if not ours:
-        is_told = INSTANTIATED in workload.metadata.annotations
-        return (_annotate(workload, resource, None, word),) if is_told else ()
-    if find_condition(workload.status.conditions, CONDITION) is None:
-        return ()
-    left = [one for one in workload.status.conditions or () if one.type != CONDITION]
-    return (_say(workload, resource, Verb.MERGE_STATUS, left, word),)
-
-
-def _say(
-    workload: Workload, resource: Resource, verb: Verb, conditions: Sequence[Condition | None], word: EventSpec | None
-) -> Write:
-    """Write conditions; who merges replaces all of them, and so goes over the very state that was seen."""
-    return Write(
-        verb=verb,
-        resource=resource,
-        target=workload.metadata,
-        part="instantiated",
-        body={"conditions": conditions},
-        unchanged=verb is Verb.MERGE_STATUS,
-        word=word,
-    )
-
-
-def _annotate(workload: Workload, resource: Resource, text: str | None, word: EventSpec | None) -> Write:
-    body = {"metadata": {"annotations": {INSTANTIATED: text}}}
-    return Write(
-        verb=Verb.MERGE, resource=resource, target=workload.metadata, part="instantiated", body=body, word=word
-    )

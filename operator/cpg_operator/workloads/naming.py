@@ -1,10 +1,10 @@
-"""Names of instantiated groups: who writes a pod template must be able to tell them beforehand.
+"""Names of instantiated groups: authors of pod templates have to know them in advance.
 
-A name is made of the Workload, the template, and one number for each level from the root down whose template says how
-many ``replicas`` there are: ``train-workers-1``. It depends on nothing else, so that a group keeps its name whatever
-happens to others. Two cases would break that, and get the head of the name and a hash of the whole of it instead:
-a name too long for a label, by which pods find their group, and a template whose numbered names could be those of
-another template, such as ``a`` beside ``a-0``.
+A name consists of the Workload, the template, and one number for each level from the root whose template has
+``replicas``: ``train-workers-1``. It depends on nothing else, so a group keeps its name whatever happens to others. Two
+cases would break that, and get the head of the name and a hash of all of it instead: a name too long for the label by
+which pods name their group, and a template whose numbered names could be those of another template, such as ``a``
+beside ``a-0``.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _NUMBERS = re.compile(r"(-[0-9]+)+")
 
 
 def group_name(workload: str, template: str, numbers: Iterable[int], *, ambiguous: bool = False) -> str:
-    """Return the name of one group; ``numbers`` say which replica it is on each level that has several."""
+    """Return the name of one group; ``numbers`` are its replica numbers, one for each level that has several."""
     whole = "-".join((workload, template, *map(str, numbers)))
     if len(whole) <= MAX_LABEL and not ambiguous:
         return whole
@@ -28,7 +28,7 @@ def group_name(workload: str, template: str, numbers: Iterable[int], *, ambiguou
 
 
 def ambiguous_templates(names: Collection[str]) -> frozenset[str]:
-    """Return the templates to which appending numbers may give another template's name, whatever the numbers are."""
+    """Return the templates whose name with some numbers appended may be the name of another template."""
     return frozenset(
         name
         for name in names

@@ -1,8 +1,8 @@
-"""From a Workload to the groups that it asks for, and from those to what has to be done. Pure.
+"""Compares the groups that a Workload asks for with those that exist. Pure.
 
-All groups are owned by the Workload alone, and not by the group above: then Kubernetes' garbage collector takes them
-all when the Workload goes, in whatever order and under every policy, and protection gives the order. A group with
-two owners would lose the reference to one of them halfway through a foreground deletion.
+Every group is owned by the Workload alone, not by its parent. So Kubernetes' garbage collector deletes all of them with
+the Workload, in any order and under every policy, and our finalizers give the order. A group with two owners would lose
+the reference to one of them halfway through a foreground deletion.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
-from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
+from cpg_api.scheduling.names import FINALIZER
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
 from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.protection import needs_our_finalizer
@@ -24,38 +24,38 @@ from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTempl
 from cpg_operator.workloads.naming import ambiguous_templates, group_name
 
 MAX_GROUPS = 5000
-"""Of one Workload. Replicas multiply from level to level, and a slip of a digit should not fill a cluster."""
+"""Per Workload: replicas multiply from level to level, and a mistyped digit must not fill a cluster."""
 
 Template = PodGroupTemplate | CompositePodGroupTemplate
 
 
-class Reason(StrEnum):
-    """Why a Workload is not instantiated as it asks."""
+class ObstacleReason(StrEnum):
+    """Why a Workload does not get the groups that it asks for."""
 
     TOO_MANY_GROUPS = "TooManyGroups"
-    """Its replicas multiply to more than 5,000 groups; none is made."""
+    """Its replicas multiply to more than 5,000 groups; none is created."""
     CONFLICT = "Conflict"
-    """A group of that name is there and was not made from this Workload; it is left as it is."""
+    """A group of that name exists and was not created from this Workload; it is left unchanged."""
     BEING_DELETED = "BeingDeleted"
-    """A group is on its way out, and made anew when it has gone."""
+    """A group is being deleted, and is created again afterwards."""
     IMMUTABLE = "Immutable"
-    """The built-in API does not let this minimum be changed."""
+    """The built-in API does not allow changing this minimum."""
     NOT_SERVED = "NotServed"
-    """The API server has not the kind of some of them; these are not made, nor what stands below them."""
+    """The API server does not serve the kind of some groups; neither they nor the groups below them are created."""
 
 
 class Obstacle(Struct, frozen=True, order=True):
-    """Something that keeps one group from being as it should."""
+    """Something that prevents one group from being as its template says."""
 
-    reason: Reason
+    reason: ObstacleReason
     message: str
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What has to be done for a Workload, and what cannot be.
+class GroupPlan(Struct, frozen=True, kw_only=True):
+    """The groups to create, resize and remove for a Workload, and what prevents others.
 
-    Parents are created before their children, and nothing below a group that is in the way or on its way out: a new
-    child would hold the old parent, which could then never make room for the new one.
+    Parents are created before their children, and nothing is created below a group that is a conflict or is being
+    deleted: a new child would hold the old parent, which could then never be replaced.
     """
 
     wanted: int = 0
@@ -64,21 +64,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     resize: tuple[Group, ...] = ()
     remove: tuple[Group, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
-    is_silent: bool = False
-    """Whether an obstacle may go without this Workload's hearing of it: a group that does not name it."""
-
-
-def is_marked(workload: Workload) -> bool:
-    """Tell whether a Workload asks to be instantiated."""
-    return workload.metadata.annotations.get(INSTANTIATE) == "true"
+    needs_polling: bool = False
+    """Whether an obstacle may vanish without an event for this Workload: a group that does not name it."""
 
 
 def owns(workload: Workload, group: Group) -> bool:
-    """Tell whether a group was made from this very Workload by us, and not by somebody under the same name."""
+    """Return whether a group was created from exactly this Workload, and not from another one of its name."""
     return any(owner.controller and owner.uid == workload.metadata.uid for owner in group.metadata.owner_references)
 
 
-def plan(
+def plan_groups(
     workload: Workload,
     groups: Mapping[GroupKey, Group],
     made: Iterable[GroupKey],
@@ -86,18 +81,18 @@ def plan(
     api_version: str,
     native: bool,
     served: Collection[type],
-) -> Plan:
-    """Compare the groups that a Workload asks for with all that are there; ``made`` are those that name it.
+) -> GroupPlan:
+    """Compare the groups that a Workload asks for with all that exist; ``made`` are those that name it.
 
-    Only groups of the kinds that are ``served`` can be made.
+    Only groups of the kinds that are ``served`` can be created.
     """
     made = set(made)
     owned = {key for key in made if owns(workload, groups[key])}
     if (count := count_groups(workload)) > MAX_GROUPS:
-        message = f"its replicas multiply to {count} groups; at most {MAX_GROUPS} are made of one Workload"
-        return Plan(wanted=count, obstacles=(Obstacle(Reason.TOO_MANY_GROUPS, message),))
-    wanted = {key_of(group): group for group in desired(workload, api_version=api_version, native=native)}
-    create, resize, obstacles, is_silent = [], [], list(_unserved(wanted.values(), served)), False
+        message = f"its replicas multiply to {count} groups; at most {MAX_GROUPS} are created for one Workload"
+        return GroupPlan(wanted=count, obstacles=(Obstacle(ObstacleReason.TOO_MANY_GROUPS, message),))
+    wanted = {key_of(group): group for group in desired_groups(workload, api_version=api_version, native=native)}
+    create, resize, obstacles, needs_polling = [], [], list(_unserved(wanted.values(), served)), False
     closed: set[GroupKey | None] = set()
     for key, group in wanted.items():
         there = groups.get(key)
@@ -107,50 +102,53 @@ def plan(
             create.append(group)
         elif (obstacle := _obstacle(key, there, group, owned=key in owned, native=native)) is not None:
             obstacles.append(obstacle)
-            is_silent = is_silent or key not in made
-            if obstacle.reason is not Reason.IMMUTABLE:
+            needs_polling = needs_polling or key not in made
+            if obstacle.reason is not ObstacleReason.IMMUTABLE:
                 closed.add(key)
         elif there.minimum != group.minimum:
             resize.append(_resized(there, group))
     surplus = [groups[key] for key in sorted(owned - wanted.keys())]
-    return Plan(
+    return GroupPlan(
         wanted=len(wanted),
         missing=sum(key not in groups for key in wanted),
         create=tuple(create),
         resize=tuple(resize),
         remove=tuple(group for group in surplus if group.metadata.deletion_timestamp is None),
         obstacles=tuple(sorted(obstacles)),
-        is_silent=is_silent,
+        needs_polling=needs_polling,
     )
 
 
 def _unserved(wanted: Iterable[Group], served: Collection[type]) -> Iterator[Obstacle]:
-    """Yield each kind that is asked for and that the API server has not."""
+    """Yield an obstacle for each kind that is wanted and not served."""
     for kind in {group.kind for group in wanted if type(group) not in served}:
-        yield Obstacle(Reason.NOT_SERVED, f"the API server serves no {kind}s: none is made, nor what stands below them")
+        yield Obstacle(
+            ObstacleReason.NOT_SERVED,
+            f"the API server serves no {kind}s: neither they nor the groups below them are created",
+        )
 
 
 def _obstacle(key: GroupKey, there: Group, wanted: Group, *, owned: bool, native: bool) -> Obstacle | None:
-    """Return what keeps a group that is there from being the one that is wanted."""
+    """Return what prevents an existing group from being the one that is wanted."""
     if not owned and not _is_leftover(there, wanted):
-        message = f"{key} exists and was not made from this Workload; it is left as it is"
-        return Obstacle(Reason.CONFLICT, message)
+        message = f"{key} exists and was not created from this Workload; it is left unchanged"
+        return Obstacle(ObstacleReason.CONFLICT, message)
     if there.metadata.deletion_timestamp is not None:
-        return Obstacle(Reason.BEING_DELETED, f"{key} is being deleted, and is made anew when it has gone")
+        return Obstacle(ObstacleReason.BEING_DELETED, f"{key} is being deleted and will be created again afterwards")
     if not owned:
-        message = f"{key} was made from an earlier Workload of this name, and will go with it"
-        return Obstacle(Reason.BEING_DELETED, message)
+        message = f"{key} was created from an earlier Workload of this name and will be deleted with it"
+        return Obstacle(ObstacleReason.BEING_DELETED, message)
     if native and isinstance(there, CompositePodGroup) and there.minimum != wanted.minimum:
         message = (
             f"{key} has minGroupCount {there.minimum}, its template {wanted.minimum}; {there.kind}s of the built-in "
-            "API cannot change it: delete the group, and it is made anew"
+            "API cannot change it: delete the group and it will be created again"
         )
-        return Obstacle(Reason.IMMUTABLE, message)
+        return Obstacle(ObstacleReason.IMMUTABLE, message)
     return None
 
 
 def _is_leftover(there: Group, wanted: Group) -> bool:
-    """Tell whether a group is owned by an earlier Workload of the same name, so that it is about to be collected."""
+    """Return whether a group is owned by an earlier Workload of the same name, and will be garbage-collected."""
     (owner,) = wanted.metadata.owner_references
     return any(
         one.controller and (one.kind, one.name) == (owner.kind, owner.name) for one in there.metadata.owner_references
@@ -158,12 +156,12 @@ def _is_leftover(there: Group, wanted: Group) -> bool:
 
 
 def _resized(there: Group, wanted: Group) -> Group:
-    """Return the group that is there with the minimum that it should have."""
+    """Return an existing group with the wanted minimum."""
     return replace(there, spec=replace(there.spec, scheduling_policy=wanted.spec.scheduling_policy))
 
 
 def count_groups(workload: Workload) -> int:
-    """Return how many groups a Workload asks for, without making any of them."""
+    """Return how many groups a Workload asks for, without building them."""
     total = 0
     counts: dict[str | None, int] = {None: 1}
     for place in walk_templates(workload):
@@ -172,7 +170,7 @@ def count_groups(workload: Workload) -> int:
     return total
 
 
-def desired(workload: Workload, *, api_version: str, native: bool) -> Iterator[Group]:
+def desired_groups(workload: Workload, *, api_version: str, native: bool) -> Iterator[Group]:
     """Yield the groups that a Workload asks for, parents before children."""
     places = list(walk_templates(workload))
     ambiguous = ambiguous_templates({place.template.name for place in places})
@@ -193,7 +191,7 @@ def _replicas(template: Template) -> int:
 
 
 def _numbered(above: tuple[int, ...], template: Template) -> Iterable[tuple[int, ...]]:
-    """Return the numbers of all replicas of a template below one group; without replicas it adds none."""
+    """Return the replica numbers of a template below one group; a template without replicas adds none."""
     return [above] if template.replicas is None else [(*above, number) for number in range(template.replicas)]
 
 
@@ -210,7 +208,7 @@ def _metadata(workload: Workload, name: str, api_version: str) -> ObjectMeta:
 
 
 def _group(template: Template, metadata: ObjectMeta, parent: str | None, *, native: bool) -> Group:
-    """Copy a template into a group, every field that both of them have, and protect it from the first moment."""
+    """Copy every field that template and group have in common, and add our finalizer from the start."""
     (owner,) = metadata.owner_references
     place: dict[str, Any] = {
         "parent_composite_pod_group_name": parent,

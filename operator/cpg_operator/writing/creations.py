@@ -1,32 +1,32 @@
-"""What was created lately: the view shows it a little later, and until then it is not to be created once more.
+"""What was created lately: the view shows it a little later, and until then it must not be created again.
 
-Unlike other writes, a creation is remembered for a few seconds only. There is no version by which to tell that the view
-has moved on, and what somebody deletes again has to be made anew.
+Unlike other writes, a creation is remembered for a few seconds only. No version says that the view has moved on, and
+what a user deletes has to be created again.
 """
 
 from collections.abc import Callable
 
-SHOWN_WITHIN = 5.0
-"""Seconds within which a view shows what was created; if it is further behind, the API server says so once more."""
+SHOWN_WITHIN_SECONDS = 5.0
+"""Within this time a view shows a created object; if it is further behind, the API server answers that it exists."""
 
 
 class RecentCreations:
-    """When what was created, by its place; no more is kept than was created in the last few seconds."""
+    """When objects were created, by name; no more than were created in the last few seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Start without any."""
         self._clock = clock
         self._at: dict[str, float] = {}
 
-    def note(self, place: str) -> None:
-        """Remember that there is something at a place as of now."""
+    def record(self, name: str) -> None:
+        """Remember that an object of this name exists as of now."""
         now = self._clock()
-        self._at.pop(place, None)
-        self._at[place] = now
-        while now - self._at[oldest := next(iter(self._at))] > SHOWN_WITHIN:
+        self._at.pop(name, None)
+        self._at[name] = now
+        while now - self._at[oldest := next(iter(self._at))] > SHOWN_WITHIN_SECONDS:
             del self._at[oldest]
 
-    def left(self, place: str) -> float:
-        """Return for how many seconds more nothing should be created at a place; 0 where nothing was."""
-        at = self._at.get(place)
-        return 0.0 if at is None else max(0.0, at + SHOWN_WITHIN - self._clock())
+    def seconds_left(self, name: str) -> float:
+        """Return for how long no object of this name should be created; 0 where none was."""
+        at = self._at.get(name)
+        return 0.0 if at is None else max(0.0, at + SHOWN_WITHIN_SECONDS - self._clock())

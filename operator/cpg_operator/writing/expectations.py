@@ -1,13 +1,13 @@
 """What was written last, remembered until the watch shows it: the view is always a little behind.
 
-A write that was sent for the state that is still the one in view would be sent again by every look until the watch
-catches up. So of each part of an object is kept what was sent, and for which version of it; a newer version in view
-ends that, and what is so then speaks for itself. What is created has no version yet: a second try is answered by a
-conflict, and one that was remembered would keep an object from being made anew that somebody has deleted. What is only
-told changes no object: it is the same for every version of it, as long as its body says that it is about the same.
+Without this, every reconcile would repeat a write until the watch catches up. For each part of an object the last body
+is kept with the version that it was made for. A newer version in the view ends that: then the object itself shows what
+is missing. A creation has no version yet: a second one is answered with a conflict, and remembering it would prevent
+creating an object again that a user has deleted. An event changes no object, so it counts for every version, as long as
+its body identifies the same occasion.
 
-Not everybody who goes is heard of, and the answer to a write may be later than the end of what was written. So what was
-sent is remembered for a while only; a view that is behind for longer has it written once more, which changes nothing.
+A deletion may go unheard, and the answer to a write may arrive after the end of its object, so entries expire. If the
+view is behind for longer than that, the write is repeated, which changes nothing.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from cpg_operator.writes import Verb, Write
 
-REMEMBERED = 300.0
-"""Seconds for which it is remembered what was sent to an object."""
+REMEMBERED_SECONDS = 300.0
 
 
 class _Sent(Struct, frozen=True):
@@ -27,7 +26,7 @@ class _Sent(Struct, frozen=True):
 
 
 class Expectations:
-    """Writes that have worked, by object and part; no more than were sent in the last few minutes."""
+    """Writes that have succeeded, by object and part; no more than were sent in the last few minutes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Expect nothing."""
@@ -37,30 +36,30 @@ class Expectations:
     def __len__(self) -> int:
         return len(self._sent)
 
-    def met(self, write: Write) -> bool:
-        """Tell whether this very write was sent already for the state that it is made from."""
-        place, part = write.place
-        at, parts = self._sent.get(place, (0.0, {}))
+    def is_met(self, write: Write) -> bool:
+        """Return whether this write has already been sent for the version that it was made from."""
+        name, part = write.object_part
+        at, parts = self._sent.get(name, (0.0, {}))
         return parts.get(part) == _sent(write) and not self._is_over(at)
 
-    def note(self, write: Write) -> None:
-        """Remember a write that has worked."""
+    def record(self, write: Write) -> None:
+        """Remember a write that has succeeded."""
         if write.verb is Verb.CREATE:
             return
-        place, part = write.place
-        _, parts = self._sent.pop(place, (0.0, {}))
+        name, part = write.object_part
+        _, parts = self._sent.pop(name, (0.0, {}))
         parts[part] = _sent(write)
-        self._sent[place] = (self._clock(), parts)
+        self._sent[name] = (self._clock(), parts)
         while self._is_over(self._sent[oldest := next(iter(self._sent))][0]):
             del self._sent[oldest]
 
     def forget(self, uid: str) -> None:
-        """Drop what was written to an object that is gone."""
+        """Drop what was written to an object that has been deleted."""
         self._sent.pop(uid, None)
 
     def _is_over(self, at: float) -> bool:
-        return self._clock() - at > REMEMBERED
+        return self._clock() - at > REMEMBERED_SECONDS
 
 
 def _sent(write: Write) -> _Sent:
-    return _Sent("" if write.verb is Verb.TELL else write.target.resource_version, write.body)
+    return _Sent("" if write.verb is Verb.EVENT else write.target.resource_version, write.body)

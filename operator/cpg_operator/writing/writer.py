@@ -1,261 +1,202 @@
-"""The one door: every write of the operator goes through here, in order for each object, a bounded number at a time.
+"""The only place that writes: every write is sent from here, in order for each object, a bounded number at a time.
 
-Nothing is retried here. What fails has its tree looked at again, after a wait that doubles or upon news of it, and that
-look writes what is right then. That somebody else has changed the object meanwhile (a conflict), or removed it (not
-found), is no failure but news.
+Nothing is retried here. A failed write has its tree reconciled again, after a back-off or after an event, and that
+reconcile decides what to write then. A conflict or a missing object is no failure: another client was faster.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NoReturn
 
-import msgspec
 import structlog
-from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.decoding import decode
-from cpg_api.meta import ObjectMeta
-from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
-from cpg_client.patching import Event, apply_status, merge, merge_status, record_event
-from cpg_client.resources import Resource
 from cpg_operator.metrics import Metrics
+from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.work_queue import WorkQueue
-from cpg_operator.writes import MANAGER, EventSpec, TreeKey, Verb, Write
-from cpg_operator.writing.creations import SHOWN_WITHIN, RecentCreations
+from cpg_operator.writes import ObjectPart, TreeKey, Verb, Write
+from cpg_operator.writing.creations import SHOWN_WITHIN_SECONDS, RecentCreations
 from cpg_operator.writing.expectations import Expectations
 from cpg_operator.writing.retries import RetryState
+from cpg_operator.writing.sender import Sender, version_of
 
-STIRRED_WAIT = 1.0
-"""Seconds after which a tree is looked at again though not all is written that was to be."""
+PENDING_WRITES_WAIT_SECONDS = 1.0
+"""After this time a tree that waits for the end of its writes is reconciled anyway."""
 
-CONFLICT_WAIT = 0.5
-"""Seconds after which a tree is looked at again whose state was not the newest: the watch will have shown it."""
+CONFLICT_WAIT_SECONDS = 0.5
+"""After this time a tree whose version was outdated is reconciled: the watch has usually shown the newer one."""
 
 
 class Writer:
-    """Carries out writes."""
+    """Sends writes, each object's in order."""
 
     def __init__(
         self,
-        connection: Connection,
-        dirty: WorkQueue[TreeKey],
+        sender: Sender,
         *,
-        instance: str,
+        view: ClusterView,
+        queue: WorkQueue[TreeKey],
+        expectations: Expectations,
+        creations: RecentCreations,
+        retries: RetryState[TreeKey],
         metrics: Metrics,
-        answered: Callable[[str, Write, bytes], bool],
-        missed: Callable[[str, Resource, ObjectMeta], None],
         in_flight: int = 16,
     ) -> None:
-        """Write nothing yet.
-
-        ``answered`` is told the flavour, what was written, and the object as it is then; it says whether to look again.
-        ``missed`` is told of an object that is not there any more.
-        """
-        self._connection = connection
-        self._dirty = dirty
-        self._instance = instance
+        """Send nothing yet, and later at most ``in_flight`` requests at once."""
+        self._sender = sender
+        self._view = view
+        self._queue = queue
+        self._expectations = expectations
+        self._creations = creations
+        self._retries = retries
         self._metrics = metrics
-        self._answered = answered
-        self._missed = missed
         self._log: FilteringBoundLogger = structlog.get_logger()
-        self._expected = Expectations(connection.timing.clock)
-        self._creations = RecentCreations(connection.timing.clock)
-        self.troubles = RetryState[TreeKey]()
-        self._due: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
-        self._due_of: dict[TreeKey, set[tuple[str, str]]] = {}
-        self._flying: dict[tuple[str, str], tuple[TreeKey, Write]] = {}
-        self._stirred: set[TreeKey] = set()
-        self._lanes: list[asyncio.Queue[tuple[str, str]]] = [asyncio.Queue() for _ in range(in_flight)]
+        self._pending: dict[ObjectPart, tuple[TreeKey, Write]] = {}
+        self._pending_of: dict[TreeKey, set[ObjectPart]] = {}
+        self._in_flight: dict[ObjectPart, tuple[TreeKey, Write]] = {}
+        self._requeued: set[TreeKey] = set()
+        """Trees to reconcile once none of their writes is pending or in flight."""
+        self._lanes: list[asyncio.Queue[ObjectPart]] = [asyncio.Queue() for _ in range(in_flight)]
+        """All writes to one object take the same lane, which keeps their order."""
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self._pending)
 
-    def want(self, tree: TreeKey, writes: Collection[Write]) -> None:
-        """Have this written about a tree and nothing else: it is all that a look at it wants.
+    def submit(self, tree: TreeKey, writes: Collection[Write]) -> None:
+        """Replace all pending writes of a tree by these, which are all that a reconcile of it wants.
 
-        What waits from an earlier look and is no longer wanted is not sent. Where it is being sent already the tree is
-        looked at again after it: that look will find it wrong.
+        A write that is already in flight and no longer wanted has the tree reconciled after it, to correct it.
         """
-        self._stirred.discard(tree)
-        self.troubles.only(tree, {write.place for write in writes})
-        wanted = {write.place for write in writes if self._submit(tree, write)}
-        for place in self._due_of.get(tree, set()) - wanted:
-            self._drop(place)
-        for place, (flying_for, _) in self._flying.items():
-            if flying_for == tree and place not in wanted:
-                self._stir(tree)
+        self._requeued.discard(tree)
+        self._retries.keep_only(tree, {write.object_part for write in writes})
+        wanted = {write.object_part for write in writes if self._enqueue(tree, write)}
+        for part in self._pending_of.get(tree, set()) - wanted:
+            self._drop(part)
+        for part, (in_flight_for, _) in self._in_flight.items():
+            if in_flight_for == tree and part not in wanted:
+                self._requeue(tree)
 
-    def _submit(self, tree: TreeKey, write: Write) -> bool:
-        """Have something written unless it is so; tell whether, after what is sent or waits now, it will be."""
-        place = write.place
-        _, flying = self._flying.get(place, (tree, None))
-        if flying is not None and write.repeats(flying):
-            self._drop(place)
+    def _enqueue(self, tree: TreeKey, write: Write) -> bool:
+        """Enqueue a write unless it is redundant; return whether it is pending or in flight now."""
+        part = write.object_part
+        _, in_flight = self._in_flight.get(part, (tree, None))
+        if in_flight is not None and write.repeats(in_flight):
+            self._drop(part)
             return True
-        if self._expected.met(write):
+        if self._expectations.is_met(write):
             return False
-        if write.verb is Verb.CREATE and (left := self._creations.left(place[0])) > 0:
-            self._dirty.mark_in(tree, left)
+        if write.verb is Verb.CREATE and (left := self._creations.seconds_left(part[0])) > 0:
+            self._queue.add_after(tree, left)
             return False
-        replaced = self._drop(place)
-        self._due[place] = (tree, write)
-        self._due_of.setdefault(tree, set()).add(place)
+        replaced = self._drop(part)
+        self._pending[part] = (tree, write)
+        self._pending_of.setdefault(tree, set()).add(part)
         if replaced is None:
-            self._lanes[hash(place[0]) % len(self._lanes)].put_nowait(place)
+            self._lanes[hash(part[0]) % len(self._lanes)].put_nowait(part)
         else:
             self._finish(replaced[0])
         return True
 
-    def _drop(self, place: tuple[str, str]) -> tuple[TreeKey, Write] | None:
-        """Return what waits to be sent to a place, which waits no longer."""
-        found = self._due.pop(place, None)
+    def _drop(self, part: ObjectPart) -> tuple[TreeKey, Write] | None:
+        """Remove and return the pending write to a part."""
+        found = self._pending.pop(part, None)
         if found is not None:
-            places = self._due_of[found[0]]
-            places.remove(place)
-            if not places:
-                del self._due_of[found[0]]
+            parts = self._pending_of[found[0]]
+            parts.remove(part)
+            if not parts:
+                del self._pending_of[found[0]]
         return found
 
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered of an object that is gone."""
-        self._expected.forget(uid)
-
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Send writes until cancelled."""
         async with asyncio.TaskGroup() as workers:
             for lane in self._lanes:
                 workers.create_task(self._work(lane))
 
-    async def drained(self) -> None:
-        """Return once everything that was asked for has been tried."""
+    async def drain(self) -> None:
+        """Return once every pending write has been sent."""
         for lane in self._lanes:
             await lane.join()
 
-    async def _work(self, lane: asyncio.Queue[tuple[str, str]]) -> NoReturn:
+    async def _work(self, lane: asyncio.Queue[ObjectPart]) -> NoReturn:
         while True:
-            place = await lane.get()
-            if (found := self._drop(place)) is not None:
-                self._flying[place] = found
+            part = await lane.get()
+            if (found := self._drop(part)) is not None:
+                self._in_flight[part] = found
                 try:
-                    await self._try(*found)
+                    await self._write(*found)
                 finally:
-                    del self._flying[place]
+                    del self._in_flight[part]
                     self._finish(found[0])
             lane.task_done()
 
     def _finish(self, tree: TreeKey) -> None:
-        """Note that a write has ended; after the last about a tree is it looked at again, where there is a reason."""
-        if tree in self._stirred and tree not in self._due_of and all(one != tree for one, _ in self._flying.values()):
-            self._stirred.remove(tree)
-            self._dirty.mark(tree)
+        """Add a tree to the work queue after the last of its writes, where it is to be reconciled again."""
+        is_last = tree not in self._pending_of and all(one != tree for one, _ in self._in_flight.values())
+        if tree in self._requeued and is_last:
+            self._requeued.remove(tree)
+            self._queue.add(tree)
 
-    def _stir(self, tree: TreeKey) -> None:
-        """Have a tree looked at when all that is to be written about it has been, or after a while."""
-        self._stirred.add(tree)
-        self._dirty.mark_in(tree, STIRRED_WAIT)
+    def _requeue(self, tree: TreeKey) -> None:
+        """Have a tree reconciled once all its writes have been sent, or after a while."""
+        self._requeued.add(tree)
+        self._queue.add_after(tree, PENDING_WRITES_WAIT_SECONDS)
 
-    async def _try(self, tree: TreeKey, write: Write) -> None:
-        """Carry out one write. No mistake of ours ends the task, whether made in the request or about its answer."""
+    async def _write(self, tree: TreeKey, write: Write) -> None:
+        """Send one write; an exception in our own code counts as a failed write and does not end the task."""
         try:
-            result = await self._carry_out(tree, write)
-        except Exception:  # noqa: BLE001  # a mistake about one write must not stop the others
+            result = await self._try(tree, write)
+        except Exception:  # noqa: BLE001  # a defect in one write must not stop the others
             result = "failure"
             self._log.exception("write failed", verb=write.verb.value, object=write.target.key)
-            self._metrics.mistaken()
-            self._failed(tree, write)
-        self._metrics.wrote(write.verb.value, result)
+            self._metrics.count_mistake()
+            self._fail(tree, write)
+        self._metrics.count_write(write.verb.value, result)
 
-    async def _carry_out(self, tree: TreeKey, write: Write) -> str:
-        """Send one write, note its outcome, and return that as the metrics name it."""
+    async def _try(self, tree: TreeKey, write: Write) -> str:
+        """Send one write and record its result; return that result as the metrics name it."""
         try:
-            answer = await self._perform(tree, write)
+            answer = await self._sender.send(write)
         except ApiError as error:
             return self._refused(tree, write, error)
         except ClientError as error:
             self._log.warning("write failed", verb=write.verb.value, object=write.target.key, error=str(error))
-            self._failed(tree, write)
+            self._fail(tree, write)
             return "failure"
-        self._expected.note(write)
-        if write.verb is Verb.MERGE and _version(answer) == write.target.resource_version:
-            self.troubles.note(tree, write.place, "it was taken, and nothing has changed")
-        else:
-            self.troubles.worked(tree, write.place)
-        if write.again:
-            self._stir(tree)
-        if write.verb is Verb.CREATE:
-            self._creations.note(write.place[0])
+        if answer and self._view.take_answer(tree.flavour, write, answer):
+            self._requeue(tree)
+        if write.event is not None:
+            await self._sender.record_event(write, write.event)
+        self._succeed(tree, write, answer)
         return "success"
+
+    def _succeed(self, tree: TreeKey, write: Write, answer: bytes) -> None:
+        self._expectations.record(write)
+        if write.verb is Verb.MERGE and version_of(answer) == write.target.resource_version:
+            self._retries.record(tree, write.object_part, "it was accepted, and nothing has changed")
+        else:
+            self._retries.clear(tree, write.object_part)
+        if write.requeue:
+            self._requeue(tree)
+        if write.verb is Verb.CREATE:
+            self._creations.record(write.object_part[0])
 
     def _refused(self, tree: TreeKey, write: Write, error: ApiError) -> str:
         if error.is_not_found:
-            if f'"{write.target.name}"' in error.message:  # else it is the whole resource that is not served
-                self._missed(tree.flavour, write.resource, write.target)
+            if f'"{write.target.name}"' in error.message:  # otherwise the whole resource is not served
+                self._view.forget_missing(tree.flavour, write.resource, write.target)
             return "gone"
         if error.is_conflict:
-            self._dirty.mark_in(tree, CONFLICT_WAIT)
+            self._queue.add_after(tree, CONFLICT_WAIT_SECONDS)
             return "conflict"
         if error.is_already_exists:
-            self._creations.note(write.place[0])
-            self._dirty.mark_in(tree, SHOWN_WITHIN)
+            self._creations.record(write.object_part[0])
+            self._queue.add_after(tree, SHOWN_WITHIN_SECONDS)
             return "conflict"
         self._log.warning("write refused", verb=write.verb.value, object=write.target.key, error=str(error))
-        self._failed(tree, write, error.message)
+        self._fail(tree, write, error.message)
         return "failure"
 
-    def _failed(self, tree: TreeKey, write: Write, words: str = "") -> None:
-        self._dirty.mark_in(tree, self.troubles.note(tree, write.place, words))
-
-    async def _perform(self, tree: TreeKey, write: Write) -> bytes:
-        """Send one write, and its event after it; return the answer, newer than anything that was heard."""
-        connection, resource, target = self._connection, write.resource, write.target
-        answer = b""
-        match write.verb:
-            case Verb.APPLY_STATUS:
-                answer = await apply_status(
-                    connection, resource, target, status=write.body, manager=write.manager, unchanged=write.unchanged
-                )
-            case Verb.MERGE_STATUS:
-                answer = await merge_status(connection, resource, target, status=write.body, unchanged=write.unchanged)
-            case Verb.MERGE:
-                answer = await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
-            case Verb.CREATE:
-                await connection.post(resource.path(target.namespace or None), write.body)
-            case Verb.DELETE:
-                options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": target.uid}}
-                await connection.delete(resource.path(target.namespace or None, target.name), options)
-            case Verb.TELL:
-                pass
-        if answer and self._answered(tree.flavour, write, answer):
-            self._stir(tree)
-        if write.word is not None:
-            await self._tell(write, write.word)
-        return answer
-
-    async def _tell(self, write: Write, word: EventSpec) -> None:
-        """Tell an event; if that fails, it stays untold: what was written speaks for itself."""
-        event = Event(
-            type="Warning" if word.warning else "Normal",
-            reason=word.reason,
-            action="Reconciling",
-            note=word.note,
-            controller=MANAGER,
-            instance=self._instance,
-        )
-        try:
-            await record_event(self._connection, write.resource, write.target, event)
-        except ClientError as error:
-            self._log.warning("event not told", object=write.target.key, reason=word.reason, error=str(error))
-
-
-class _Bare(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-def _version(answer: bytes) -> str | None:
-    """Return the version of the object that was answered, if it was one."""
-    try:
-        return decode(answer, _Bare).metadata.resource_version or None
-    except msgspec.DecodeError:
-        return None
+    def _fail(self, tree: TreeKey, write: Write, message: str = "") -> None:
+        self._queue.add_after(tree, self._retries.record(tree, write.object_part, message))

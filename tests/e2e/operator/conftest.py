@@ -65,7 +65,7 @@ class Operator:
 
 def _check(pod: PodProcess) -> None:
     """Check that it has made no mistakes, and was refused nothing."""
-    assert "look failed" not in pod.process.output()
+    assert "reconcile failed" not in pod.process.output()
     assert "forbidden: User" not in pod.process.output()
 
 

@@ -11,7 +11,7 @@ from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
 from cpg_client.connection import APPLY_YAML
 from cpg_client.errors import ApiError
 from cpg_client.resources import Resource
-from cpg_operator.writing.retries import FIRST_RETRY
+from cpg_operator.writing.retries import FIRST_RETRY_SECONDS
 
 if TYPE_CHECKING:
     from tests.e2e.operator.conftest import Stage
@@ -90,7 +90,7 @@ async def test_of_groups_that_are_refused_one_is_named_and_told_of_once(stage: "
 
         await stage.until(("Refused", "3"), said)
         before = await stage.get("Workload", "w")
-        await asyncio.sleep(5 * FIRST_RETRY)
+        await asyncio.sleep(5 * FIRST_RETRY_SECONDS)
         after = await stage.get("Workload", "w")
         assert '"w-leaf-1"' in after["status"]["conditions"][0]["message"]
         assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

@@ -1,75 +1,67 @@
-"""What the API server is answered: by what the operator knows, and yes wherever that is not enough."""
+"""The answers of the webhook: it refuses and warns by the view, and allows wherever that is not enough."""
 
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.admission import Review
 from cpg_api.manifests import to_manifest
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import composite, leaf_template, pod_group, workload
-from cpg_operator.admission.review import LONGEST_WARNING, MOST_WARNINGS, Reviewer
-from cpg_operator.metrics import Facts, Metrics
-from cpg_operator.testing.fixtures import ViewFixture
+from cpg_operator.admission.review import MAX_WARNING_LENGTH, MAX_WARNINGS, Reviewer
+from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.testing.fixtures import RecordingQueue, ViewFixture
 from cpg_operator.view.cluster_view import ClusterView
+
+KIND = {kind.__name__: kind for kind in KINDS[CRD]}
+CLOSING = composite("y", parent="x")
 
 
 class Rig:
-    """A gate by a view."""
+    """A reviewer over a view."""
 
-    def __init__(self, *groups: Group | Workload, ground: ViewFixture | None = None) -> None:
-        """Know these."""
-        self.ground = ground or ViewFixture()
-        for group in groups:
-            self.ground.view.put(CRD, group)
+    def __init__(self, *groups: Group | Workload, view: ClusterView | None = None) -> None:
+        """Put these objects into the view."""
         self.metrics = Metrics()
-        self.gate = Reviewer(self.metrics)
-        self.gate.view = self.ground.view
+        self.view = view or ViewFixture().view
+        for group in groups:
+            self.view.put(CRD, group)
+        self._reviewer = Reviewer(self.view, self.metrics)
 
-    def ask(self, new: Any, old: Any = None) -> dict[str, Any]:  # noqa: ANN401  # as JSON is
-        """Return the response to a question about an object."""
-        request = {"uid": "u", "kind": {"kind": new["kind"]}, "object": new, "oldObject": old}
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer: dict[str, Any] = msgspec.json.decode(self.gate.answer(msgspec.json.encode(body)))
-        assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-        response: dict[str, Any] = answer["response"]
-        assert response.pop("uid") == "u"
-        return response
+    def review(self, new: Any, old: Any = None) -> Review:  # noqa: ANN401  # as JSON is
+        """Review an object."""
+        return self._reviewer.review(KIND[new["kind"]], new, old)
 
 
-CLOSING = composite("y", parent="x")
-YES = {"allowed": True}
+def test_an_object_that_nothing_could_make_valid_is_refused() -> None:
+    """With the message of the condition."""
+    found = Rig(composite("x", parent="y")).review(to_manifest(CLOSING))
+    assert found.refusals == ("the parents of CompositePodGroup default/x form a cycle: x -> y -> x",)
 
 
-def test_what_can_never_be_right_is_refused() -> None:
-    """With the words of the condition."""
-    found = Rig(composite("x", parent="y")).ask(to_manifest(CLOSING))
-    assert not found["allowed"]
-    assert found["status"]["code"] == 422
-    assert found["status"]["message"] == "the parents of CompositePodGroup default/x form a cycle: x -> y -> x"
+def test_in_a_namespace_that_has_not_been_read_everything_is_allowed() -> None:
+    """Its objects are not all known."""
+    fixture = ViewFixture("default")
+    rig = Rig(composite("x", parent="y"), view=fixture.view)
+    assert rig.review(to_manifest(CLOSING)) == Review()
+    fixture.mark_read()
+    assert rig.review(to_manifest(CLOSING)).refusals
 
 
-def test_what_is_there_is_not_known_before_it_has_been_read() -> None:
-    """So nothing is refused, and nothing warned of."""
-    rig = Rig(composite("x", parent="y"), ground=ViewFixture("default"))
-    assert rig.ask(to_manifest(CLOSING)) == YES
-    rig.ground.read()
-    assert not rig.ask(to_manifest(CLOSING))["allowed"]
-
-
-def test_what_may_become_right_is_warned_of() -> None:
-    """A few things, none of them too long for the API server."""
+def test_an_object_that_may_become_valid_gets_a_warning() -> None:
+    """A few of them, none too long for the API server."""
     leaves = [replace(leaf_template("t"), name=f"{'long' * 60}-{number}") for number in range(9)]
     groups = [pod_group(f"g{number}", workload="w", template=leaf.name) for number, leaf in enumerate(leaves)]
-    found = Rig(*groups).ask(to_manifest(workload([leaf_template("other")])))
-    assert found["allowed"]
-    assert len(found["warnings"]) == MOST_WARNINGS
-    assert {len(warning) for warning in found["warnings"]} == {LONGEST_WARNING}
-    short = Rig(workload([leaf_template("b")])).ask(to_manifest(pod_group("a", workload="w", template="a")))
-    assert short["warnings"] == ["PodGroup default/a references template a, which Workload default/w does not have"]
+    found = Rig(*groups).review(to_manifest(workload([leaf_template("other")])))
+    assert not found.refusals
+    assert [len(warning) for warning in found.warnings] == [MAX_WARNING_LENGTH] * MAX_WARNINGS
+    short = Rig(workload([leaf_template("b")])).review(to_manifest(pod_group("a", workload="w", template="a")))
+    assert short.warnings == ("PodGroup default/a references template a, which Workload default/w does not have",)
 
 
 @pytest.mark.parametrize(
@@ -82,39 +74,31 @@ def test_what_may_become_right_is_warned_of() -> None:
             ),
             None,
         ),
-        ({"kind": "Pod"}, None),
-        ({"kind": "PodGroup", "spec": 7}, None),
+        ({"kind": PodGroup.kind, "spec": 7}, None),
         ({**to_manifest(CLOSING), "spec": None}, None),
     ],
 )
-def test_nothing_is_said_where_nothing_is_new(new: Any, old: Any) -> None:  # noqa: ANN401  # as JSON is
-    """Nor of what is on its way out, of no kind of ours, or not to be read."""
-    assert Rig(composite("x", parent="y")).ask(new, old) == YES
+def test_an_unchanged_spec_is_not_reviewed(new: Any, old: Any) -> None:  # noqa: ANN401  # as JSON is
+    """Nor an object that is being deleted, or that does not fit its type."""
+    assert Rig(composite("x", parent="y")).review(new, old) == Review()
 
 
-def test_who_knows_nothing_allows_everything() -> None:
-    """A replica that stands by; one that looks after built-in groups alone; and one with a mistake in it."""
+def test_a_deletion_is_not_reviewed() -> None:
+    """It has no new object."""
+    reviewer = Reviewer(ViewFixture().view, Metrics())
+    assert reviewer.review(CompositePodGroup, None, to_manifest(CLOSING)) == Review()
+
+
+def test_where_our_flavour_is_not_served_everything_is_allowed() -> None:
+    """The view has none of its objects."""
+    rig = Rig(view=ClusterView({NATIVE: KINDS[NATIVE]}, RecordingQueue()))
+    assert rig.review(to_manifest(CLOSING)) == Review()
+
+
+def test_an_exception_in_our_code_allows_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted."""
     rig = Rig(composite("x", parent="y"))
-    rig.gate.view = None
-    assert rig.ask(to_manifest(CLOSING)) == YES
-    rig.gate.view = ClusterView({NATIVE: KINDS[NATIVE]}, lambda _: None)
-    assert rig.ask(to_manifest(CLOSING)) == YES
-    rig.gate.view = rig.ground.view
-    del rig.ground.view.stores[CRD].forest
-    assert rig.ask(to_manifest(CLOSING)) == YES
-    facts = Facts(states=(), queued=0, unwritten=0, age=0.0)
-    assert "cpg_operator_mistakes_total 1.0" in rig.metrics.page(facts).decode()
-
-
-def test_a_deep_object_is_reviewed_like_any_other() -> None:
-    """Its deepest levels are cut, so the review sees the rest."""
-    deep = msgspec.Raw(b'{"f:a":' * 5000 + b"{}" + b"}" * 5000)
-    plain = to_manifest(CLOSING)
-    plain["metadata"]["managedFields"] = [{"fieldsV1": deep}]
-    assert not Rig(composite("x", parent="y")).ask(plain)["allowed"]
-
-
-def test_what_is_no_question_is_not_answered() -> None:
-    """Whoever asked hears that it was their mistake."""
-    with pytest.raises(ValueError, match="required field"):
-        Rig().gate.answer(b"{}")
+    monkeypatch.setattr(rig.view, "groups", lambda _: 1 / 0)
+    assert rig.review(to_manifest(CLOSING)) == Review()
+    page = rig.metrics.page(MetricsSnapshot(states=(), queued=0, pending_writes=0, watch_age=0.0)).decode()
+    assert "cpg_operator_mistakes_total 1.0" in page

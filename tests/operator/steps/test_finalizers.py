@@ -1,4 +1,4 @@
-"""The step that adds and removes finalizers, over what the operator knows."""
+"""The step that adds and removes finalizers."""
 
 import pytest
 from msgspec.structs import replace
@@ -10,21 +10,22 @@ from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import composite, metadata, pod, pod_group
 from cpg_operator.context import build_context
-from cpg_operator.steps.finalizers import protection
+from cpg_operator.steps.finalizers import update_finalizers
+from cpg_operator.testing.fixtures import RecordingQueue
 from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.writes import TreeKey, Verb, Write
 
 LATER = "2026-01-01T00:00:01Z"
 
 
-def leaving(group: Group) -> Group:
+def terminating(group: Group) -> Group:
     """Return a protected group that is being deleted."""
     return replace(group, metadata=replace(group.metadata, finalizers=(FINALIZER,), deletion_timestamp=LATER))
 
 
 def writes(*objects: Group | Pod, flavour: str = CRD) -> dict[str, list[str]]:
-    """Return, by group, the finalizers that are asked for in the tree of the first object."""
-    view = ClusterView({flavour: KINDS[flavour]}, lambda _: None)
+    """Return the finalizers that are written to each group in the tree of the first object."""
+    view = ClusterView({flavour: KINDS[flavour]}, RecordingQueue())
     for one in objects:
         if isinstance(one, Pod):
             view.on_pod(Added(one.metadata.key, one))
@@ -32,14 +33,14 @@ def writes(*objects: Group | Pod, flavour: str = CRD) -> dict[str, list[str]]:
             view.put(flavour, one)
     first = objects[0]
     assert not isinstance(first, Pod)
-    key = TreeKey(flavour, view.stores[flavour].anchor(key_of(first)))
-    outcome = protection(build_context(view, key, now=0.0, stamp="", partial_after=1.0))
-    assert all(write.verb is Verb.MERGE and write.unchanged for write in outcome.writes)
-    return {write.target.name: asked(write) for write in outcome.writes}
+    key = view.current_key(TreeKey(flavour, key_of(first)))
+    result = update_finalizers(build_context(view, key, now=0.0, timestamp="", partial_after=1.0))
+    assert all(write.verb is Verb.MERGE and write.unchanged for write in result.writes)
+    return {write.target.name: finalizers(write) for write in result.writes}
 
 
-def asked(write: Write) -> list[str]:
-    """Return the finalizers that a write asks for."""
+def finalizers(write: Write) -> list[str]:
+    """Return the finalizers in a write."""
     found: list[str] = write.body["metadata"]["finalizers"]
     return found
 
@@ -49,8 +50,8 @@ def member(phase: str) -> Pod:
     return replace(pod("p", group="leaf"), status=PodStatus(phase=phase))
 
 
-def test_a_whole_tree_is_protected_at_once() -> None:
-    """Also one whose groups were made while nobody watched."""
+def test_a_whole_tree_gets_its_finalizers_at_once() -> None:
+    """Also a tree that was created while the operator was down."""
     tree = (composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid"))
     assert writes(*tree) == {"root": [FINALIZER], "mid": [FINALIZER], "leaf": [FINALIZER]}
     assert writes(composite("root"), pod_group("leaf", parent="root"), flavour=NATIVE) == {"root": [FINALIZER]}
@@ -60,25 +61,26 @@ def test_a_whole_tree_is_protected_at_once() -> None:
     ("phase", "released"), [("", False), ("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
 )
 def test_a_pod_holds_its_group_until_it_has_ended(phase: str, released: bool) -> None:  # noqa: FBT001
-    """Placed or not; a group without pods is free."""
-    leaf = leaving(pod_group("leaf"))
+    """Whether it was placed or not; a group without pods is released."""
+    leaf = terminating(pod_group("leaf"))
     assert writes(leaf, member(phase)) == ({"leaf": []} if released else {})
     assert writes(leaf) == {"leaf": []}
     assert writes(leaf, pod("stranger", group="other", node_name="n"), pod("alone")) == {"leaf": []}
 
 
-def test_a_member_by_annotation_or_native_field_holds_as_well() -> None:
+def test_a_member_by_annotation_or_native_field_holds_its_group() -> None:
     """Every way to name a group counts."""
     by_field = pod("p", scheduling_group=SchedulingGroup(pod_group_name="leaf"))
     by_annotation = pod("p", meta=replace(metadata("p"), annotations={"scheduling.cpg.dev/pod-group": "leaf"}))
     for one in (by_field, by_annotation):
-        assert writes(leaving(pod_group("leaf")), one) == {}
+        assert writes(terminating(pod_group("leaf")), one) == {}
 
 
-def test_a_tree_goes_from_its_leaves_to_its_root() -> None:
-    """Only what has nothing below it loses its finalizer; the next look finds the next level."""
+def test_a_tree_is_released_from_its_leaves_to_its_root() -> None:
+    """Only a group with nothing below it loses its finalizer; the next reconcile releases the next level."""
     root, mid, leaf = (
-        leaving(one) for one in (composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid"))
+        terminating(one)
+        for one in (composite("root"), composite("mid", parent="root"), pod_group("leaf", parent="mid"))
     )
     assert writes(root, mid, leaf, member("Running")) == {}
     assert writes(root, mid, leaf) == {"leaf": []}
@@ -87,15 +89,15 @@ def test_a_tree_goes_from_its_leaves_to_its_root() -> None:
     assert writes(mid, leaf) == {"leaf": []}
 
 
-def test_a_cycle_that_is_deleted_goes() -> None:
-    """Nothing else would ever free it."""
-    assert writes(*(leaving(composite(one, parent=above)) for one, above in (("a", "b"), ("b", "a")))) == {
+def test_a_deleted_cycle_is_released() -> None:
+    """Otherwise each group would hold the other for ever."""
+    assert writes(*(terminating(composite(one, parent=above)) for one, above in (("a", "b"), ("b", "a")))) == {
         "a": [],
         "b": [],
     }
 
 
-def test_a_native_podgroup_is_kubernetes_own_to_protect() -> None:
-    """But ours goes from it as from all others, if somebody has put it there."""
+def test_a_native_podgroup_gets_no_finalizer_of_ours() -> None:
+    """Kubernetes protects it. A finalizer of ours that a user has added is removed as from all other groups."""
     assert writes(pod_group("leaf"), flavour=NATIVE) == {}
-    assert writes(leaving(pod_group("leaf")), flavour=NATIVE) == {"leaf": []}
+    assert writes(terminating(pod_group("leaf")), flavour=NATIVE) == {"leaf": []}

@@ -1,4 +1,4 @@
-"""What is written about how a tree fares."""
+"""The step that writes counts, domain and health."""
 
 from typing import Any
 
@@ -16,36 +16,38 @@ from cpg_client.flavours import CRD, NATIVE
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import composite, metadata, node, pod_group
 from cpg_operator.context import ReconcileContext
-from cpg_operator.steps.health import report
-from cpg_operator.testing.fixtures import STAMP, ViewFixture, members, small_tree
+from cpg_operator.steps.health import report_health
+from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture, members, small_tree
 from cpg_operator.writes import Verb
 
 
 @pytest.fixture
-def ground() -> ViewFixture:
+def fixture() -> ViewFixture:
     """Return an empty view."""
     return ViewFixture()
 
 
-def written(scene: ReconcileContext) -> dict[str, dict[str, Any]]:
-    """Return what is written about each group, as it goes over the wire."""
-    return {one.target.name: msgspec.json.decode(msgspec.json.encode(one.body)) for one in report(scene).writes}
+def written(context: ReconcileContext) -> dict[str, dict[str, Any]]:
+    """Return the status that is written for each group, as it is sent."""
+    return {
+        one.target.name: msgspec.json.decode(msgspec.json.encode(one.body)) for one in report_health(context).writes
+    }
 
 
 def after(group: Group, body: dict[str, Any]) -> Group:
-    """Return a newer state of a group, with a status as it was written."""
+    """Return a newer version of a group, with the written status."""
     meta = replace(group.metadata, resource_version="2")
     if isinstance(group, PodGroup):
         return replace(group, metadata=meta, status=msgspec.convert(body, PodGroupStatus))
     return replace(group, metadata=meta, status=msgspec.convert(body, CompositePodGroupStatus))
 
 
-def test_counts_health_and_domain_are_written(ground: ViewFixture) -> None:
-    """With zeros spelled out, so that kubectl shows them."""
-    ground.view.on_node(Added("n1", node("n1", labels={"rack": "r1"})))
-    ground.put(composite("root", gang=1, key="rack"), pod_group("a", gang=2, parent="root"))
-    ground.pods(*members("a", 1))
-    assert written(ground.scene())["a"] == {
+def test_counts_health_and_domain_are_written(fixture: ViewFixture) -> None:
+    """Including zeros, so that kubectl shows them."""
+    fixture.view.on_node(Added("n1", node("n1", labels={"rack": "r1"})))
+    fixture.put(composite("root", gang=1, key="rack"), pod_group("a", gang=2, parent="root"))
+    fixture.add_pods(*members("a", 1))
+    assert written(fixture.context())["a"] == {
         "conditions": [
             {
                 "type": "Healthy",
@@ -53,96 +55,96 @@ def test_counts_health_and_domain_are_written(ground: ViewFixture) -> None:
                 "reason": "Partial",
                 "message": "1 of 1 pods running, 1 short",
                 "observedGeneration": 0,
-                "lastTransitionTime": STAMP,
+                "lastTransitionTime": TIMESTAMP,
             }
         ],
         "pods": {"desired": 1, "scheduled": 1, "running": 1},
     }
-    root = written(ground.scene())["root"]
+    root = written(fixture.context())["root"]
     assert (root["groups"], root["domain"]) == ({"desired": 1, "ready": 0}, {"key": "rack", "value": "r1"})
     assert [one["type"] for one in root["conditions"]] == ["Healthy", "Partial"]
 
 
-def test_what_stands_is_not_written_again(ground: ViewFixture) -> None:
-    """A look that finds its own words writes nothing."""
-    ground.put(*small_tree())
-    ground.pods(*members("a", 2))
+def test_a_current_status_is_not_written_again(fixture: ViewFixture) -> None:
+    """A reconcile that finds its own status writes nothing."""
+    fixture.put(*small_tree())
+    fixture.add_pods(*members("a", 2))
     for flavour in (NATIVE, CRD):
-        scene = ground.scene(flavour=flavour)
-        found = written(scene)
-        ground.put(*(after(one.group, found[one.key.name]) for one in scene.tree.nodes), flavour=flavour)
-        assert report(ground.scene(flavour=flavour)).writes == ()
+        context = fixture.context(flavour=flavour)
+        found = written(context)
+        fixture.put(*(after(one.group, found[one.key.name]) for one in context.tree.nodes), flavour=flavour)
+        assert report_health(fixture.context(flavour=flavour)).writes == ()
 
 
 @pytest.mark.parametrize("missing", ["pods", "conditions"])
-def test_what_was_erased_is_written_again(ground: ViewFixture, missing: str) -> None:
-    """Whether a part of it or all."""
+def test_an_erased_status_is_written_again(fixture: ViewFixture, missing: str) -> None:
+    """Whether a part of it is missing or all."""
     group = pod_group("a", gang=1)
-    ground.put(group)
-    found = written(ground.scene("a", kind="PodGroup"))["a"]
+    fixture.put(group)
+    found = written(fixture.context("a", kind="PodGroup"))["a"]
     erased = {key: value for key, value in found.items() if key != missing}
-    ground.put(after(group, erased))
-    assert set(written(ground.scene("a", kind="PodGroup"))) == {"a"}
+    fixture.put(after(group, erased))
+    assert set(written(fixture.context("a", kind="PodGroup"))) == {"a"}
 
 
-def test_the_native_flavour_gets_the_condition_alone(ground: ViewFixture) -> None:
+def test_the_native_flavour_gets_the_condition_alone(fixture: ViewFixture) -> None:
     """Its schema has no fields for counts."""
-    ground.put(*small_tree(), flavour=NATIVE)
-    for body in written(ground.scene(flavour=NATIVE)).values():
+    fixture.put(*small_tree(), flavour=NATIVE)
+    for body in written(fixture.context(flavour=NATIVE)).values():
         assert set(body) == {"conditions"}
 
 
-def test_partial_goes_when_it_is_over(ground: ViewFixture) -> None:
-    """The condition is there while half a gang holds nodes, from when that began, and else not at all."""
-    ground.put(*small_tree())
-    ground.pods(*members("a", 1))
-    first = written(ground.scene())["root"]
+def test_partial_is_removed_when_the_tree_is_not_partial_any_more(fixture: ViewFixture) -> None:
+    """The condition keeps the time at which the tree became partial, and is absent otherwise."""
+    fixture.put(*small_tree())
+    fixture.add_pods(*members("a", 1))
+    first = written(fixture.context())["root"]
     early = [{**one, "lastTransitionTime": "1970-01-01T00:00:00Z"} for one in first["conditions"]]
     root = small_tree()[0]
-    ground.put(after(root, first | {"conditions": early}))
-    assert "root" not in written(ground.scene())
-    ground.gone(*members("a", 1))
-    assert [one["type"] for one in written(ground.scene())["root"]["conditions"]] == ["Healthy"]
+    fixture.put(after(root, first | {"conditions": early}))
+    assert "root" not in written(fixture.context())
+    fixture.remove_pods(*members("a", 1))
+    assert [one["type"] for one in written(fixture.context())["root"]["conditions"]] == ["Healthy"]
 
 
-def test_what_is_not_ours_to_leave_out_is_taken_away(ground: ViewFixture) -> None:
-    """A domain and a condition that others have written, once what we say stands, from the very state that was seen."""
+def test_a_foreign_domain_and_condition_are_removed(fixture: ViewFixture) -> None:
+    """By a merge over the version that was seen, once our own status is current."""
     for flavour, foreign in ((CRD, {"domain": {"key": "rack", "value": "r1"}}), (NATIVE, {})):
         group = pod_group("a", gang=1)
-        ground.put(group, flavour=flavour)
-        found = written(ground.scene("a", kind="PodGroup", flavour=flavour))["a"]
+        fixture.put(group, flavour=flavour)
+        found = written(fixture.context("a", kind="PodGroup", flavour=flavour))["a"]
         healthy, *_ = found["conditions"]
         others = [healthy | {"type": "Other"}, healthy | {"type": "Partial", "status": "True"}]
-        ground.put(after(group, {**found, **foreign, "conditions": [healthy, *others]}), flavour=flavour)
-        (write,) = report(ground.scene("a", kind="PodGroup", flavour=flavour)).writes
+        fixture.put(after(group, {**found, **foreign, "conditions": [healthy, *others]}), flavour=flavour)
+        (write,) = report_health(fixture.context("a", kind="PodGroup", flavour=flavour)).writes
         assert (write.verb, write.unchanged) == (Verb.MERGE_STATUS, True)
         assert set(write.body) == {"conditions", *foreign}
         assert [one.type for one in write.body["conditions"]] == ["Healthy", "Other"]
         assert write.body.get("domain") is None
-        ground.view.drop(flavour, group)
+        fixture.view.remove(flavour, group)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "words"),
-    [(None, "goes on trying"), ("5m", "released after 300 s"), ("soon", "is neither default nor a duration")],
+    ("chosen", "text"),
+    [(None, "keeps trying"), ("5m", "deleted after 300 s"), ("soon", "is neither default nor a duration")],
 )
-def test_partial_says_what_will_become_of_it(ground: ViewFixture, chosen: str | None, words: str) -> None:
-    """By the choice on the root, also where that cannot be read."""
+def test_partial_says_what_will_happen(fixture: ViewFixture, chosen: str | None, text: str) -> None:
+    """As the annotation of the root says, also where that cannot be read."""
     annotations = {RELEASE_ANNOTATION: chosen} if chosen else {}
-    ground.put(pod_group("a", gang=2, meta=replace(metadata("a"), annotations=annotations)))
-    ground.pods(*members("a", 1))
-    (_, partial) = written(ground.scene("a", kind="PodGroup"))["a"]["conditions"]
-    assert words in partial["message"]
+    fixture.put(pod_group("a", gang=2, meta=replace(metadata("a"), annotations=annotations)))
+    fixture.add_pods(*members("a", 1))
+    (_, partial) = written(fixture.context("a", kind="PodGroup"))["a"]["conditions"]
+    assert text in partial["message"]
 
 
-def test_other_conditions_are_left_to_their_writers(ground: ViewFixture) -> None:
-    """Only our own are sent; the time of a status that stays is kept."""
+def test_conditions_of_other_writers_are_not_sent(fixture: ViewFixture) -> None:
+    """The transition time of a status that does not change is kept."""
     group = pod_group("a", gang=2)
     others = (
         Condition(type="DisruptionTarget", status="True", reason="X", last_transition_time="2026-01-01T00:00:00Z"),
         Condition(type="Healthy", status="False", reason="X", last_transition_time="2026-01-01T00:00:00Z"),
     )
     conditions, _ = merge_conditions((), others, "")
-    ground.put(replace(group, status=replace(group.status, conditions=conditions)))
-    (only,) = written(ground.scene("a", kind=PodGroup.kind))["a"]["conditions"]
+    fixture.put(replace(group, status=replace(group.status, conditions=conditions)))
+    (only,) = written(fixture.context("a", kind=PodGroup.kind))["a"]["conditions"]
     assert (only["type"], only["lastTransitionTime"]) == ("Healthy", "2026-01-01T00:00:00Z")

@@ -1,4 +1,4 @@
-"""What is written about a tree's validity, and that it was placed."""
+"""The step that writes whether a tree is invalid, or was placed."""
 
 import pytest
 from msgspec.structs import replace
@@ -8,13 +8,13 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.health import HEALTHY
 from cpg_api.validity import initially_scheduled_type
 from cpg_engine.testing.builders import composite, pod_group
-from cpg_operator.steps.validation import GRACE, _word, judge
-from cpg_operator.testing.fixtures import STAMP, ViewFixture, members, small_tree
-from cpg_operator.writes import NOTHING, VALIDATION, Write
+from cpg_operator.steps.validation import CONFIRMATION_SECONDS, _event, validate
+from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture, members, small_tree
+from cpg_operator.writes import NOTHING, VALIDATION_MANAGER, Write
 
 
 @pytest.fixture
-def ground() -> ViewFixture:
+def fixture() -> ViewFixture:
     """Return an empty view."""
     return ViewFixture()
 
@@ -26,8 +26,8 @@ def condition_of(write: Write) -> Condition:
     return found
 
 
-def said(group: Group, *conditions: tuple[str, str, str, str]) -> Group:
-    """Return a newer state of a group with these conditions: type, status, reason, since."""
+def with_conditions(group: Group, *conditions: tuple[str, str, str, str]) -> Group:
+    """Return a newer version of a group with these conditions: type, status, reason, transition time."""
     found = tuple(
         Condition(type=kind, status=status, reason=reason, message="m", last_transition_time=since)
         for kind, status, reason, since in conditions
@@ -36,87 +36,103 @@ def said(group: Group, *conditions: tuple[str, str, str, str]) -> Group:
     return replace(group, metadata=metadata, status=replace(group.status, conditions=found))
 
 
-def test_a_valid_tree_that_waits_is_left_to_the_scheduler(ground: ViewFixture) -> None:
+def test_a_valid_tree_that_waits_is_left_to_the_scheduler(fixture: ViewFixture) -> None:
     """Nothing is written."""
-    ground.put(*small_tree())
-    assert judge(ground.scene()) == NOTHING
+    fixture.put(*small_tree())
+    assert validate(fixture.context()) == NOTHING
 
 
-def test_every_group_of_an_invalid_tree_says_so(ground: ViewFixture) -> None:
-    """By the manager of its own, over the state that was seen, with one event each."""
-    ground.put(*small_tree(), pod_group("bad", parent="root", workload="v"))
-    writes = judge(ground.scene()).writes
+def test_every_group_of_an_invalid_tree_gets_the_condition(fixture: ViewFixture) -> None:
+    """By the manager of this condition, over the version that was seen, with one event each."""
+    fixture.put(*small_tree(), pod_group("bad", parent="root", workload="v"))
+    writes = validate(fixture.context()).writes
     assert [one.target.name for one in writes] == ["root", "a", "b", "bad"]
     for one in writes:
-        assert (one.manager, one.unchanged, condition_of(one).last_transition_time) == (VALIDATION, True, STAMP)
-        assert one.word is not None
-        assert (one.word.reason, one.word.warning, one.word.note) == ("Invalid", True, condition_of(one).message)
+        assert (one.manager, one.unchanged, condition_of(one).last_transition_time) == (
+            VALIDATION_MANAGER,
+            True,
+            TIMESTAMP,
+        )
+        assert one.event is not None
+        assert (one.event.reason, one.event.warning, one.event.note) == ("Invalid", True, condition_of(one).message)
 
 
-def test_of_one_fault_there_is_one_event() -> None:
-    """However many pods have it, and whichever is named for all of them; another fault is another event."""
+def test_one_fault_gets_one_event() -> None:
+    """However many pods have it, and whichever the message names; another fault gets another event."""
     root = composite("root")
-    words = "Pod default/{} of PodGroup default/a has priority {}, but its tree has 7 (and {} more problem{})"
-    before, after = words.format("a-xyz", 5, 1, ""), words.format("b-uvw", 6, 40, "s")
-    for message, is_told in ((after, False), ("a cycle", True)):
+    pattern = "Pod default/{} of PodGroup default/a has priority {}, but its tree has 7 (and {} more problem{})"
+    before, after = pattern.format("a-xyz", 5, 1, ""), pattern.format("b-uvw", 6, 40, "s")
+    for message, has_event in ((after, False), ("a cycle", True)):
         found = Condition(type=initially_scheduled_type(root), status="False", reason="Invalid", message=before)
-        word = _word(replace(root, status=replace(root.status, conditions=(found,))), replace(found, message=message))
-        assert (word is not None) is is_told
+        event = _event(replace(root, status=replace(root.status, conditions=(found,))), replace(found, message=message))
+        assert (event is not None) is has_event
 
 
-def test_it_is_taken_back_when_the_tree_is_mended(ground: ViewFixture) -> None:
-    """With an event that says what was mended."""
+def test_the_condition_is_withdrawn_when_the_tree_is_corrected(fixture: ViewFixture) -> None:
+    """With an event that repeats what was wrong."""
     root = composite("root")
-    ground.put(said(root, (initially_scheduled_type(root), "False", "Invalid", STAMP)))
-    (write,) = judge(ground.scene()).writes
+    fixture.put(with_conditions(root, (initially_scheduled_type(root), "False", "Invalid", TIMESTAMP)))
+    (write,) = validate(fixture.context()).writes
     assert (condition_of(write).status, condition_of(write).reason) == ("Unknown", "Pending")
-    assert write.word is not None
-    assert (write.word.reason, write.word.note, write.word.warning) == ("Valid", "no longer invalid: m", False)
+    assert write.event is not None
+    assert (write.event.reason, write.event.note, write.event.warning) == ("Valid", "no longer invalid: m", False)
 
 
-def whole(ground: ViewFixture, healthy_since: str | None) -> None:
-    """Make a tree that is whole, whose root may say since when."""
+def put_complete_tree(fixture: ViewFixture, healthy_since: str | None) -> None:
+    """Put a tree into the view whose pods all run, and whose root may be healthy since some time."""
     root, *leaves = small_tree()
-    ground.put(root if healthy_since is None else said(root, (HEALTHY, "True", "MinimumMet", healthy_since)), *leaves)
-    ground.pods(*members("a", 2), *members("b", 2))
+    fixture.put(
+        root if healthy_since is None else with_conditions(root, (HEALTHY, "True", "MinimumMet", healthy_since)),
+        *leaves,
+    )
+    fixture.add_pods(*members("a", 2), *members("b", 2))
 
 
-@pytest.mark.parametrize(("since", "left"), [(None, GRACE), (STAMP, GRACE), ("1970-01-12T13:46:37Z", GRACE - 3)])
-def test_the_scheduler_has_time_to_say_that_a_tree_was_placed(
-    ground: ViewFixture, since: str | None, left: float
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [
+        (None, CONFIRMATION_SECONDS),
+        (TIMESTAMP, CONFIRMATION_SECONDS),
+        ("1970-01-12T13:46:37Z", CONFIRMATION_SECONDS - 3),
+    ],
+)
+def test_the_scheduler_has_time_to_report_that_a_tree_was_placed(
+    fixture: ViewFixture, since: str | None, left: float
 ) -> None:
-    """Counted from when the root was healthy."""
-    whole(ground, since)
-    outcome = judge(ground.scene())
-    assert outcome.writes == ()
-    assert outcome.again_in == pytest.approx(left)
+    """Counted from when the root became healthy."""
+    put_complete_tree(fixture, since)
+    result = validate(fixture.context())
+    assert result.writes == ()
+    assert result.requeue_after == pytest.approx(left)
 
 
-def test_then_it_is_said_for_it(ground: ViewFixture) -> None:
-    """Of all groups whose minimum is met, without an event; a root that is not healthy says nothing of its leaves."""
-    whole(ground, "1970-01-12T13:46:30Z")
-    writes = judge(ground.scene()).writes
+def test_after_that_the_operator_reports_it(fixture: ViewFixture) -> None:
+    """For all groups whose minimum is met, without an event; where the root is not healthy, for none."""
+    put_complete_tree(fixture, "1970-01-12T13:46:30Z")
+    writes = validate(fixture.context()).writes
     assert [one.target.name for one in writes] == ["root", "a", "b"]
-    assert {(condition_of(one).status, condition_of(one).reason, one.word) for one in writes} == {
+    assert {(condition_of(one).status, condition_of(one).reason, one.event) for one in writes} == {
         ("True", "Scheduled", None)
     }
-    ground.gone(*members("b", 2))
-    assert judge(ground.scene()) == NOTHING
+    fixture.remove_pods(*members("b", 2))
+    assert validate(fixture.context()) == NOTHING
 
 
-def test_what_was_said_is_not_said_again(ground: ViewFixture) -> None:
-    """A tree that has run for a month is nothing to write about."""
+def test_a_reported_placement_is_not_reported_again(fixture: ViewFixture) -> None:
+    """A tree that has run for a month causes no write."""
     root, *leaves = small_tree()
-    done = [said(one, (initially_scheduled_type(one), "True", "Scheduled", STAMP)) for one in (root, *leaves)]
-    ground.put(*done)
-    ground.pods(*members("a", 2), *members("b", 2))
-    assert judge(ground.scene()) == NOTHING
+    done = [
+        with_conditions(one, (initially_scheduled_type(one), "True", "Scheduled", TIMESTAMP)) for one in (root, *leaves)
+    ]
+    fixture.put(*done)
+    fixture.add_pods(*members("a", 2), *members("b", 2))
+    assert validate(fixture.context()) == NOTHING
 
 
-def test_a_leaf_that_is_not_placed_is_not_said_to_be(ground: ViewFixture) -> None:
-    """Where the root wants less than all."""
+def test_a_leaf_that_is_not_placed_gets_no_condition(fixture: ViewFixture) -> None:
+    """Where the minimum of the root does not need it."""
     root = composite("root", gang=1)
-    ground.put(said(root, (HEALTHY, "True", "MinimumMet", "1970-01-12T13:46:30Z")))
-    ground.put(*(pod_group(name, gang=2, parent="root") for name in "ab"))
-    ground.pods(*members("a", 2))
-    assert [one.target.name for one in judge(ground.scene()).writes] == ["root", "a"]
+    fixture.put(with_conditions(root, (HEALTHY, "True", "MinimumMet", "1970-01-12T13:46:30Z")))
+    fixture.put(*(pod_group(name, gang=2, parent="root") for name in "ab"))
+    fixture.add_pods(*members("a", 2))
+    assert [one.target.name for one in validate(fixture.context()).writes] == ["root", "a"]

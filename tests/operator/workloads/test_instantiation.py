@@ -1,20 +1,22 @@
-"""What is written for a Workload that asks for its groups."""
+"""The writes for a Workload that asks for its groups."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from cpg_api.meta import Condition
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import inner_template, leaf_template, metadata, pod_group, workload
+from cpg_operator.testing.fixtures import RecordingQueue
 from cpg_operator.view.cluster_view import ClusterView
-from cpg_operator.workloads.instantiation import LOOK_AGAIN, MOST_QUOTED, instantiation, workload_key
-from cpg_operator.workloads.plan import desired
-from cpg_operator.writes import Verb, Write
+from cpg_operator.workloads.instantiation import MAX_REFUSAL_LENGTH, POLLING_SECONDS, instantiate
+from cpg_operator.workloads.plan import desired_groups
+from cpg_operator.writes import ObjectPart, TreeKey, Verb, Write
 from cpg_operator.writing.retries import PartFailure
 
 NOW = "2026-01-01T00:00:05Z"
@@ -22,35 +24,52 @@ LATER = "2026-01-01T00:00:01Z"
 TREE = workload([inner_template("root", [leaf_template("leaf", gang=2)])])
 
 
-def marked(source: Workload, *, told: Condition | None = None, **annotations: str) -> Workload:
-    """Return a Workload that asks for its groups, and what its status says of that."""
+def marked(source: Workload, *, reported: Condition | None = None, **annotations: str) -> Workload:
+    """Return a Workload that asks for its groups, with this condition."""
     meta = replace(source.metadata, annotations={INSTANTIATE: "true", **annotations}, generation=3)
-    return replace(source, metadata=meta, status=WorkloadStatus(conditions=(told,) if told else None))
+    return replace(source, metadata=meta, status=WorkloadStatus(conditions=(reported,) if reported else None))
 
 
 def written(source: Workload, *groups: Group, flavour: str = CRD) -> list[Write]:
-    """Return what is to be written for a Workload where these groups are there."""
-    view = ClusterView({flavour: KINDS[flavour]}, lambda _: None)
+    """Return the writes for a Workload where these groups exist."""
+    view = ClusterView({flavour: KINDS[flavour]}, RecordingQueue())
     view.put(flavour, source)
     for group in groups:
         view.put(flavour, group)
-    return list(instantiation(view, workload_key(flavour, source), stamp=NOW, troubles={}).writes)
+    return writes_of(view, source, flavour=flavour)
+
+
+def key_of_workload(source: Workload, flavour: str = CRD) -> TreeKey:
+    """Return the key of a Workload in the work queue."""
+    return TreeKey(flavour, GroupKey(Workload.kind, source.metadata.namespace, source.metadata.name))
+
+
+def writes_of(
+    view: ClusterView,
+    source: Workload,
+    failures: Mapping[ObjectPart, PartFailure] | None = None,
+    *,
+    flavour: str = CRD,
+) -> list[Write]:
+    """Return the writes for a Workload."""
+    key = key_of_workload(source, flavour)
+    return list(instantiate(view, key, timestamp=NOW, failures=failures or {}).writes)
 
 
 def made(source: Workload, flavour: str = CRD) -> list[Group]:
     """Return the groups of a Workload."""
     version = KINDS[flavour][Workload].api_version
-    return list(desired(source, api_version=version, native=flavour == NATIVE))
+    return list(desired_groups(source, api_version=version, native=flavour == NATIVE))
 
 
-def told(write: Write) -> tuple[str, str, str]:
-    """Return the condition that a write says, in short."""
+def reported(write: Write) -> tuple[str, str, str]:
+    """Return status, reason and message of the written condition."""
     (condition,) = write.body["conditions"]
     return condition.status, condition.reason, condition.message
 
 
-def test_the_groups_are_created_and_the_status_says_how_far_that_is() -> None:
-    """With everything that makes them ours, and no event while work is under way."""
+def test_the_groups_are_created_and_the_status_shows_the_progress() -> None:
+    """With owner and finalizer, and without an event until the work is done."""
     root, leaf, status = written(marked(TREE))
     assert [write.verb for write in (root, leaf, status)] == [Verb.CREATE, Verb.CREATE, Verb.APPLY_STATUS]
     assert leaf.resource is KINDS[CRD][type(pod_group("x"))]
@@ -78,68 +97,71 @@ def test_the_groups_are_created_and_the_status_says_how_far_that_is() -> None:
             "schedulingPolicy": {"gang": {"minCount": 2}},
         },
     }
-    assert told(status) == ("False", "Incomplete", "0 of 2 groups are there, 0 to be changed, 0 to be removed")
-    assert status.word is None
+    assert reported(status) == ("False", "Incomplete", "0 of 2 groups are there, 0 to be changed, 0 to be removed")
+    assert status.event is None
 
 
-def test_what_the_api_server_refuses_is_told() -> None:
-    """A quota, say; with an event, because somebody has to do something."""
-    view = ClusterView({CRD: KINDS[CRD]}, lambda _: None)
+def test_a_refusal_of_the_api_server_is_reported() -> None:
+    """Such as by a quota; with an event, because users have to act."""
+    view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())
     view.put(CRD, marked(TREE))
-    first, second, _ = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
-    troubles = {second.place: PartFailure(9, "later"), first.place: PartFailure(1, "exceeded quota")}
-    *created, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
+    first, second, _ = writes_of(view, TREE)
+    failures = {second.object_part: PartFailure(9, "later"), first.object_part: PartFailure(1, "exceeded quota")}
+    *created, status = writes_of(view, TREE, failures)
     assert created == [first, second]
-    assert told(status)[1:] == ("Refused", "0 of 2 groups are there; the API server refuses the others: exceeded quota")
-    assert status.word is not None
-    assert status.word.warning
-    said = marked(TREE, told=status.body["conditions"][0])
-    view.put(CRD, replace(said, metadata=replace(said.metadata, resource_version="2")))
-    troubles = {second.place: PartFailure(9, "later"), first.place: PartFailure(2, "")}
-    *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
-    assert told(status)[2].endswith("refuses the others: later")
-    assert status.word is None
+    assert reported(status)[1:] == (
+        "Refused",
+        "0 of 2 groups are there; the API server refuses the others: exceeded quota",
+    )
+    assert status.event is not None
+    assert status.event.warning
+    current = marked(TREE, reported=status.body["conditions"][0])
+    view.put(CRD, replace(current, metadata=replace(current.metadata, resource_version="2")))
+    failures = {second.object_part: PartFailure(9, "later"), first.object_part: PartFailure(2, "")}
+    *_, status = writes_of(view, TREE, failures)
+    assert reported(status)[2].endswith("refuses the others: later")
+    assert status.event is None
 
 
-def test_of_a_long_refusal_the_beginning_is_told() -> None:
-    """A webhook may answer with whatever it likes, and the status has to be taken."""
-    view = ClusterView({CRD: KINDS[CRD]}, lambda _: None)
+def test_a_long_refusal_is_shortened() -> None:
+    """A webhook may answer with any text, and the status has to be accepted."""
+    view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())
     view.put(CRD, marked(TREE))
-    first, *_ = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
-    troubles = {first.place: PartFailure(1, "no " * 40_000)}
-    *_, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
-    assert told(status)[2].startswith("0 of 2 groups are there; the API server refuses the others: no no")
-    assert len(told(status)[2]) < MOST_QUOTED + 100
+    first, *_ = writes_of(view, TREE)
+    failures = {first.object_part: PartFailure(1, "no " * 40_000)}
+    *_, status = writes_of(view, TREE, failures)
+    assert reported(status)[2].startswith("0 of 2 groups are there; the API server refuses the others: no no")
+    assert len(reported(status)[2]) < MAX_REFUSAL_LENGTH + 100
 
 
-def test_a_change_that_is_refused_is_told_too() -> None:
-    """The minimum of a template is another, and nobody may change the group."""
-    view = ClusterView({CRD: KINDS[CRD]}, lambda _: None)
+def test_a_refused_change_is_reported() -> None:
+    """Such as a new minimum that a policy does not allow."""
+    view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())
     for group in made(TREE):
         view.put(CRD, group)
     view.put(CRD, marked(workload([inner_template("root", [leaf_template("leaf", gang=3)])])))
-    resize, told_before = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles={}).writes
-    assert told(told_before)[1:] == ("Incomplete", "2 of 2 groups are there, 1 to be changed, 0 to be removed")
-    troubles = {resize.place: PartFailure(1, "no changes")}
-    _, status = instantiation(view, workload_key(CRD, TREE), stamp=NOW, troubles=troubles).writes
-    words = "2 of 2 groups are there; the API server refuses what is to be changed or removed: no changes"
-    assert told(status)[1:] == ("Refused", words)
+    resize, before = writes_of(view, TREE)
+    assert reported(before)[1:] == ("Incomplete", "2 of 2 groups are there, 1 to be changed, 0 to be removed")
+    failures = {resize.object_part: PartFailure(1, "no changes")}
+    _, status = writes_of(view, TREE, failures)
+    message = "2 of 2 groups are there; the API server refuses what is to be changed or removed: no changes"
+    assert reported(status)[1:] == ("Refused", message)
 
 
-def test_that_all_is_there_is_told_once() -> None:
-    """With an event; afterwards there is nothing to write."""
+def test_a_complete_set_of_groups_is_reported_once() -> None:
+    """With an event; after that nothing is written."""
     source = marked(TREE)
     (status,) = written(source, *made(source))
-    assert told(status) == ("True", "Instantiated", "all 2 groups are there")
-    assert status.word is not None
-    assert not status.word.warning
+    assert reported(status) == ("True", "Instantiated", "all 2 groups are there")
+    assert status.event is not None
+    assert not status.event.warning
     (condition,) = status.body["conditions"]
     assert (condition.last_transition_time, condition.observed_generation) == (NOW, 3)
-    assert written(marked(TREE, told=condition), *made(source)) == []
+    assert written(marked(TREE, reported=condition), *made(source)) == []
 
 
-def test_a_new_generation_is_noted_without_another_event() -> None:
-    """The condition says what it was computed from."""
+def test_a_new_generation_is_reported_without_another_event() -> None:
+    """The condition shows which generation it was computed from."""
     said = Condition(
         type="Instantiated",
         status="True",
@@ -148,139 +170,139 @@ def test_a_new_generation_is_noted_without_another_event() -> None:
         observed_generation=2,
         last_transition_time=LATER,
     )
-    source = marked(TREE, told=said)
+    source = marked(TREE, reported=said)
     (status,) = written(source, *made(source))
-    assert status.word is None
+    assert status.event is None
     assert status.body["conditions"][0].last_transition_time == LATER
 
 
-def test_a_minimum_is_changed_where_it_stands() -> None:
+def test_a_minimum_is_changed_in_place() -> None:
     """By a patch of that field alone."""
     before = made(marked(workload([inner_template("root", [leaf_template("leaf", gang=1)], gang=2)])))
     root, leaf, status = written(marked(TREE), *before)
     assert root.body == {"spec": {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}}
     assert leaf.body == {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
-    assert told(status)[2] == "2 of 2 groups are there, 2 to be changed, 0 to be removed"
+    assert reported(status)[2] == "2 of 2 groups are there, 2 to be changed, 0 to be removed"
 
 
 def test_surplus_groups_are_deleted() -> None:
-    """Those that have their finalizer stay until their pods have gone."""
+    """Their finalizer holds them until their pods have ended."""
     two = marked(workload([replace(leaf_template("leaf"), replicas=2)]))
     one = marked(workload([replace(leaf_template("leaf"), replicas=1)]))
     removal, status = written(one, *made(two))
     assert (removal.verb, removal.target.name) == (Verb.DELETE, "w-leaf-1")
-    assert told(status)[2] == "1 of 1 groups are there, 0 to be changed, 1 to be removed"
+    assert reported(status)[2] == "1 of 1 groups are there, 0 to be changed, 1 to be removed"
 
 
-def test_a_conflict_is_told_and_nothing_is_overwritten() -> None:
-    """The first five in words; the rest of the tree is made all the same."""
+def test_a_conflict_is_reported_and_nothing_is_overwritten() -> None:
+    """The first five are spelled out; the other groups of the tree are created."""
     strangers = [pod_group(f"w-leaf-{number}") for number in range(7)]
     *created, status = written(marked(workload([replace(leaf_template("leaf"), replicas=8)])), *strangers)
     assert [write.target.name for write in created] == ["w-leaf-7"]
-    state, reason, message = told(status)
+    state, reason, message = reported(status)
     assert (state, reason) == ("False", "Conflict")
-    assert message.count("was not made from this Workload") == 5
+    assert message.count("was not created from this Workload") == 5
     assert message.endswith("; and 2 more")
-    assert status.word is not None
-    assert status.word.warning
+    assert status.event is not None
+    assert status.event.warning
 
 
-def test_groups_that_go_together_are_told_of_once() -> None:
-    """However many, and whichever goes first: the status names them where they are few, and the event comes once."""
+def test_groups_that_are_deleted_together_get_one_event() -> None:
+    """However many, and in any order; the status names them where they are few."""
     source = marked(workload([replace(leaf_template("leaf"), replicas=40)]))
     there = made(source)
-    leaving = [replace(one, metadata=replace(one.metadata, uid="old", deletion_timestamp=LATER)) for one in there]
-    said, statuses = source, []
+    terminating = [replace(one, metadata=replace(one.metadata, uid="old", deletion_timestamp=LATER)) for one in there]
+    current, statuses = source, []
     for gone in range(41):
-        for status in written(said, *there[:gone], *leaving[gone:]):
+        for status in written(current, *there[:gone], *terminating[gone:]):
             statuses.append(status)
-            said = marked(source, told=status.body["conditions"][0])
-    going = [status for status in statuses if told(status)[1] == "BeingDeleted"]
-    assert told(going[0])[2] == "more than 5 groups are on their way out, and are made anew when they have gone"
-    assert told(going[-1])[2].startswith("PodGroup default/w-leaf-39 is being deleted")
-    assert len(going) == 6
-    assert [status.word.reason for status in statuses if status.word] == ["BeingDeleted", "Instantiated"]
+            current = marked(source, reported=status.body["conditions"][0])
+    deleted = [status for status in statuses if reported(status)[1] == "BeingDeleted"]
+    assert reported(deleted[0])[2] == "more than 5 groups are being deleted and will be created again afterwards"
+    assert reported(deleted[-1])[2].startswith("PodGroup default/w-leaf-39 is being deleted")
+    assert len(deleted) == 6
+    assert [status.event.reason for status in statuses if status.event] == ["BeingDeleted", "Instantiated"]
 
 
-def test_who_is_in_the_way_is_told_beside_those_who_go() -> None:
-    """A stranger does not go by itself."""
+def test_a_conflict_is_reported_beside_groups_that_are_being_deleted() -> None:
+    """A foreign group does not vanish by itself."""
     source = marked(workload([replace(leaf_template("leaf"), replicas=9)]))
     *others, last = made(source)
-    leaving = [replace(one, metadata=replace(one.metadata, deletion_timestamp=LATER)) for one in others]
+    terminating = [replace(one, metadata=replace(one.metadata, deletion_timestamp=LATER)) for one in others]
     stranger = pod_group(last.metadata.name)
-    (status,) = written(source, *leaving, stranger)
-    assert told(status)[1] == "BeingDeleted"
-    assert told(status)[2].endswith(
-        "have gone; PodGroup default/w-leaf-8 exists and was not made from this Workload; it is left as it is"
+    (status,) = written(source, *terminating, stranger)
+    assert reported(status)[1] == "BeingDeleted"
+    assert reported(status)[2].endswith(
+        "afterwards; PodGroup default/w-leaf-8 exists and was not created from this Workload; it is left unchanged"
     )
 
 
-def again_in(source: Workload, *groups: Group, flavour: str = CRD) -> float | None:
-    """Return after how many seconds a Workload is looked at again though nothing is heard."""
-    view = ClusterView({flavour: KINDS[flavour]}, lambda _: None)
+def requeue_after(source: Workload, *groups: Group, flavour: str = CRD) -> float | None:
+    """Return after how many seconds a Workload is reconciled again without an event."""
+    view = ClusterView({flavour: KINDS[flavour]}, RecordingQueue())
     view.put(flavour, source)
     for group in groups:
         view.put(flavour, group)
-    return instantiation(view, workload_key(flavour, source), stamp=NOW, troubles={}).again_in
+    return instantiate(view, key_of_workload(source, flavour), timestamp=NOW, failures={}).requeue_after
 
 
-def test_only_what_says_nothing_when_it_goes_is_asked_after() -> None:
-    """A group that names the Workload is heard of, and so is the Workload itself."""
+def test_only_an_obstacle_that_vanishes_without_an_event_is_polled() -> None:
+    """A group that names the Workload causes an event, and so does the Workload itself."""
     source = marked(TREE)
     root, leaf = made(source)
-    assert again_in(source, root, leaf) is None
+    assert requeue_after(source, root, leaf) is None
     stranger = pod_group("w-leaf")
     unnamed = replace(stranger, spec=replace(stranger.spec, workload_ref=None))
-    assert again_in(source, root, unnamed) == LOOK_AGAIN
+    assert requeue_after(source, root, unnamed) == POLLING_SECONDS
     named = replace(stranger, spec=replace(stranger.spec, workload_ref=leaf.spec.workload_ref))
-    assert again_in(source, root, named) is None
-    leaving = replace(leaf, metadata=replace(leaf.metadata, deletion_timestamp=LATER))
-    assert again_in(source, root, leaving) is None
+    assert requeue_after(source, root, named) is None
+    terminating = replace(leaf, metadata=replace(leaf.metadata, deletion_timestamp=LATER))
+    assert requeue_after(source, root, terminating) is None
     many = replace(inner_template("root", [replace(leaf_template("leaf"), replicas=1000)]), replicas=1000)
-    assert again_in(marked(workload([many]))) is None
+    assert requeue_after(marked(workload([many]))) is None
     wider = marked(workload([inner_template("root", [leaf_template("leaf", gang=2)], gang=2)]))
-    assert again_in(wider, *made(source, NATIVE), flavour=NATIVE) is None
+    assert requeue_after(wider, *made(source, NATIVE), flavour=NATIVE) is None
 
 
-def test_of_a_workload_that_goes_or_is_gone_nothing_is_made() -> None:
-    """The garbage collector has its groups, and creating more would keep them coming."""
+def test_a_deleted_workload_gets_no_groups() -> None:
+    """The garbage collector deletes its groups, and new ones would follow them for ever."""
     source = marked(TREE)
     assert written(replace(source, metadata=replace(source.metadata, deletion_timestamp=LATER))) == []
-    view = ClusterView({CRD: KINDS[CRD]}, lambda _: None)
-    assert instantiation(view, workload_key(CRD, source), stamp=NOW, troubles={}).writes == ()
+    view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())
+    assert writes_of(view, source) == []
 
 
-def test_without_the_mark_nothing_is_done() -> None:
-    """And where it was taken away, the condition goes, whoever has written it too; others and the groups stay."""
+def test_without_the_annotation_nothing_is_done() -> None:
+    """Where it was removed, the condition is removed, whichever manager wrote it; all else stays."""
     assert written(TREE) == []
     said = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
     source = replace(TREE, status=WorkloadStatus(conditions=(said,)))
     (status,) = written(source, *made(TREE))
     assert (status.verb, status.body, status.unchanged) == (Verb.MERGE_STATUS, {"conditions": []}, True)
-    assert status.word is not None
+    assert status.event is not None
     other = replace(said, type="Other")
     source = replace(TREE, status=WorkloadStatus(conditions=(other, said)))
     (status,) = written(source, *made(TREE))
     assert status.body == {"conditions": [other]}
 
 
-def test_a_kind_that_is_not_served_is_told_and_not_written() -> None:
-    """As PodGroups may be served alone; the operator begins anew when that changes."""
+def test_a_kind_that_is_not_served_is_reported() -> None:
+    """PodGroups may be served alone; a new run of the operator begins when that changes."""
     kinds = {kind: resource for kind, resource in KINDS[NATIVE].items() if kind is not CompositePodGroup}
-    view = ClusterView({NATIVE: kinds}, lambda _: None)
+    view = ClusterView({NATIVE: kinds}, RecordingQueue())
     view.put(NATIVE, marked(TREE))
-    (note,) = instantiation(view, workload_key(NATIVE, TREE), stamp=NOW, troubles={}).writes
+    (note,) = writes_of(view, TREE, flavour=NATIVE)
     assert annotation(note).startswith("False: NotServed: the API server serves no CompositePodGroups")
 
 
 def annotation(write: Write) -> Any:  # noqa: ANN401 - text, or None that removes it
-    """Return what a write says in the annotation."""
+    """Return the annotation in a write."""
     assert write.verb is Verb.MERGE
     return write.body["metadata"]["annotations"][INSTANTIATED]
 
 
-def test_a_native_workload_tells_it_in_an_annotation() -> None:
-    """It has no status; its groups are of the versions that the server has, without what is ours alone."""
+def test_a_native_workload_has_an_annotation_for_its_report() -> None:
+    """It has no status; its groups have the API versions that are served, without our own fields."""
     root, leaf, note = written(marked(TREE), flavour=NATIVE)
     assert (root.body["apiVersion"], leaf.body["apiVersion"]) == (
         "scheduling.k8s.io/v1alpha3",
@@ -299,6 +321,6 @@ def test_a_native_workload_tells_it_in_an_annotation() -> None:
 
 
 def test_a_group_without_a_minimum_is_left_alone() -> None:
-    """A basic group has none to follow."""
+    """A basic group has none."""
     source = marked(workload([leaf_template("leaf", gang=None)]))
     assert [write.verb for write in written(source, *made(source))] == [Verb.APPLY_STATUS]

@@ -1,11 +1,11 @@
-"""What was written is not written again until the watch has shown something newer."""
+"""A write is not repeated until the watch has shown a newer version."""
 
 from msgspec.structs import replace
 
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_engine.testing.builders import metadata
 from cpg_operator.writes import Verb, Write
-from cpg_operator.writing.expectations import REMEMBERED, Expectations
+from cpg_operator.writing.expectations import REMEMBERED_SECONDS, Expectations
 
 
 def write(part: str = "health", version: str = "1", **body: int) -> Write:
@@ -14,47 +14,47 @@ def write(part: str = "health", version: str = "1", **body: int) -> Write:
     return Write(verb=Verb.APPLY_STATUS, resource=CPG_POD_GROUPS, target=target, part=part, body=body)
 
 
-def test_a_write_is_met_for_the_state_that_it_was_made_from() -> None:
-    """Not for a newer one, nor with another body, nor of another part."""
+def test_a_write_is_met_for_the_version_that_it_was_made_from() -> None:
+    """It is not met for a newer version, with another body, or for another part."""
     expected = Expectations(lambda: 0.0)
-    assert not expected.met(write(pods=1))
-    expected.note(write(pods=1))
-    assert expected.met(write(pods=1))
-    assert not expected.met(write(pods=2))
-    assert not expected.met(write(version="2", pods=1))
-    assert not expected.met(write("priority", pods=1))
+    assert not expected.is_met(write(pods=1))
+    expected.record(write(pods=1))
+    assert expected.is_met(write(pods=1))
+    assert not expected.is_met(write(pods=2))
+    assert not expected.is_met(write(version="2", pods=1))
+    assert not expected.is_met(write("priority", pods=1))
 
 
-def test_what_is_only_told_is_met_for_every_version() -> None:
-    """As long as it is about the same: other writes change the object meanwhile."""
+def test_an_event_is_met_for_every_version() -> None:
+    """As long as it concerns the same occasion: other writes change the object meanwhile."""
     expected = Expectations(lambda: 0.0)
-    expected.note(replace(write("release", since=5), verb=Verb.TELL))
-    assert expected.met(replace(write("release", version="2", since=5), verb=Verb.TELL))
-    assert not expected.met(replace(write("release", version="2", since=6), verb=Verb.TELL))
+    expected.record(replace(write("release", since=5), verb=Verb.EVENT))
+    assert expected.is_met(replace(write("release", version="2", since=5), verb=Verb.EVENT))
+    assert not expected.is_met(replace(write("release", version="2", since=6), verb=Verb.EVENT))
 
 
-def test_what_is_gone_is_forgotten() -> None:
-    """A process that runs for months must not remember all that ever was."""
+def test_writes_to_a_deleted_object_are_forgotten() -> None:
+    """The memory of a process that runs for months must not grow."""
     expected = Expectations(lambda: 0.0)
-    expected.note(write(pods=1))
+    expected.record(write(pods=1))
     expected.forget(write().target.uid)
     expected.forget("never seen")
-    assert not expected.met(write(pods=1))
+    assert not expected.is_met(write(pods=1))
 
 
-def test_what_nobody_says_is_gone_is_forgotten_after_a_while() -> None:
-    """Pods, what a sweep misses, and what was noted after its end; but not what was written to again meanwhile."""
+def test_writes_are_forgotten_after_a_while() -> None:
+    """Such as those to pods, whose deletion is not reported here; a new write to an object keeps its entry."""
     now = 0.0
     expected = Expectations(lambda: now)
     for number in range(1000):
-        expected.note(replace(write(pods=1), target=metadata(f"gone-{number}")))
-    expected.note(write(pods=1))
-    now = REMEMBERED
-    assert expected.met(write(pods=1))
-    expected.note(write("priority", pods=1))
-    now = REMEMBERED + 1.0
-    expected.note(write("priority", pods=2))
+        expected.record(replace(write(pods=1), target=metadata(f"gone-{number}")))
+    expected.record(write(pods=1))
+    now = REMEMBERED_SECONDS
+    assert expected.is_met(write(pods=1))
+    expected.record(write("priority", pods=1))
+    now = REMEMBERED_SECONDS + 1.0
+    expected.record(write("priority", pods=2))
     assert len(expected) == 1
-    assert expected.met(write(pods=1))
-    now += REMEMBERED + 1.0
-    assert not expected.met(write(pods=1))
+    assert expected.is_met(write(pods=1))
+    now += REMEMBERED_SECONDS + 1.0
+    assert not expected.is_met(write(pods=1))

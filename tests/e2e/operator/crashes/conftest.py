@@ -208,7 +208,7 @@ class Ring:
             await replica.line.close()
         for replica in self.replicas:
             assert "forbidden: User" not in replica.process.output()
-            assert "look failed" not in replica.process.output()
+            assert "reconcile failed" not in replica.process.output()
 
 
 @pytest.fixture(scope="package")

@@ -328,7 +328,7 @@ async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(
     await api.group(PG, "other")
     await api.until("who comes later is protected", lambda: is_protected("other"))
     await asyncio.sleep(2)
-    assert "Kopf has ended" not in operator.log
+    assert "Kopf has failed" not in operator.log
     operator.kill()
     operator.release()
     assert not await is_protected("deep")

@@ -1,0 +1,38 @@
+"""The parts of pods and nodes that the operator reads. Changes of all other parts cause no event."""
+
+from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod, PodSpec, PodStatus
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+
+
+def slim_pod(pod: Pod) -> Pod:
+    """Return a pod with nothing but the fields that the operator reads."""
+    meta, spec = pod.metadata, pod.spec
+    return Pod(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            deletion_timestamp=meta.deletion_timestamp,
+            labels=_membership(meta.labels),
+            annotations=_membership(meta.annotations),
+        ),
+        spec=PodSpec(
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            scheduling_group=spec.scheduling_group,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+        ),
+        status=PodStatus(phase=pod.status.phase),
+    )
+
+
+def _membership(entries: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in entries.items() if key == POD_GROUP_LABEL}
+
+
+def slim_node(node: Node) -> Node:
+    """Return a node with nothing but its labels."""
+    return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
