@@ -1,6 +1,6 @@
-"""Pods that claim devices, which nobody would give them."""
+"""Pods that claim devices, which this scheduler does not allocate."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,19 +8,21 @@ from cpg_api.core.pod import PodResourceClaim
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.scenario_expectations import Expected
 
-Live = Any
+if TYPE_CHECKING:
+    from tests.e2e.scheduler.conftest import LiveCluster
+
 
 pytestmark = pytest.mark.e2e
 
 
-def test_a_gang_that_claims_devices_waits_and_is_told_why(live: Live) -> None:
-    """Bound, it would hang on its nodes for ever; who claims none is placed."""
+def test_a_gang_with_resource_claims_is_unschedulable(live: "LiveCluster") -> None:
+    """If it were bound, its pods would wait on their nodes for ever. Gangs without claims are bound."""
     live.put_node(node("n1", cpu=4))
     claim = PodResourceClaim("gpu", resource_claim_name="shared")
     for name, claims in (("devices", (claim,)), ("plain", None)):
         live.put_group(pod_group(name, gang=2))
         for number in range(2):
             live.put_pod(pod(f"{name}-{number}", group=name, cpu=1, resource_claims=claims))
-    why = "spec.resourceClaims: no devices are allocated by this scheduler"
-    conditions = {"devices": f"False Unschedulable {why}", "devices-*": f"False Unschedulable {why}"}
+    message = "spec.resourceClaims: no devices are allocated by this scheduler"
+    conditions = {"devices": f"False Unschedulable {message}", "devices-*": f"False Unschedulable {message}"}
     assert live.await_expected(Expected(conditions=conditions, bound={"plain": 2})) == []

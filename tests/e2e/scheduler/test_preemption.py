@@ -61,7 +61,7 @@ def put(live: Live, *things: Any) -> None:
 
 def read(live: Live, kind: str, name: str) -> Plain | None:
     """Return an object, or None."""
-    found: Plain | None = live.server.find(live.path(kind, name))
+    found: Plain | None = live.client.find(live.path(kind, name))
     return found
 
 
@@ -90,7 +90,7 @@ def is_going(live: Live, name: str) -> bool:
 def release(live: Live, *names: str) -> None:
     """Let pods go that a finalizer holds."""
     for name in names:
-        live.server.merge(live.path("Pod", name), {"metadata": {"finalizers": None}})
+        live.client.merge(live.path("Pod", name), {"metadata": {"finalizers": None}})
 
 
 def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
@@ -104,7 +104,7 @@ def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
 
 def events(live: Live, reason: str) -> list[Plain]:
     """Return the events with that reason."""
-    return [event for event in live.server.get(live.path("Event"))["items"] if event["reason"] == reason]
+    return [event for event in live.client.get(live.path("Event"))["items"] if event["reason"] == reason]
 
 
 def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:

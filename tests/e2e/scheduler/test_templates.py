@@ -1,4 +1,4 @@
-"""Groups that leave everything to their template, scheduled with no operator anywhere to write anything down."""
+"""The scheduler takes the fields of groups from their templates, while no operator runs."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,12 @@ import yaml
 from cpg_engine.testing.builders import node, pod
 
 if TYPE_CHECKING:
+    from tests.e2e.scheduler.conftest import LiveCluster
+
     from cpg_lab.clusters import Cluster
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 API = "scheduling.cpg.dev/v1alpha3"
-Live = Any
 
 pytestmark = [pytest.mark.e2e, pytest.mark.parametrize("flavour", ["crd"], indirect=True)]
 
@@ -31,44 +32,44 @@ TEMPLATES = {
 }
 
 
-def create(cluster: "Cluster", live: Live, kind: str, name: str, spec: dict[str, Any]) -> None:
-    """Create an object as a user writes it."""
+def create(cluster: "Cluster", live: "LiveCluster", kind: str, name: str, spec: dict[str, Any]) -> None:
+    """Create an object with this spec."""
     body = {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("-n", live.namespace, "create", "-f", "-", input=yaml.safe_dump(body))
 
 
-def bare_tree(cluster: "Cluster", live: Live) -> None:
-    """Create a root over two leaves that say nothing but what they are made from."""
+def create_bare_tree(cluster: "Cluster", live: "LiveCluster") -> None:
+    """Create a root and two leaves that have nothing but a reference to their template."""
     create(cluster, live, "CompositePodGroup", "root", reference("root"))
     for name in ("one", "two"):
         create(cluster, live, "PodGroup", name, reference("leaf") | {"parentCompositePodGroupName": "root"})
 
 
 def reference(template: str) -> dict[str, Any]:
-    """Return a spec that has a reference and nothing else."""
+    """Return a spec that only references a template."""
     return {"workloadRef": {"workloadName": "w", "templateName": template}}
 
 
-def put(live: Live, members: int) -> None:
-    """Create two racks with room for one leaf each, and so many pods for each leaf."""
+def create_nodes_and_pods(live: "LiveCluster", pods_per_leaf: int) -> None:
+    """Create two racks with room for one leaf each, and the pods of both leaves."""
     for number in range(4):
         live.put_node(node(f"n{number}", cpu=1, labels={"rack": f"r{number // 2}"}))
     for group in ("one", "two"):
-        for number in range(members):
+        for number in range(pods_per_leaf):
             live.put_pod(pod(f"{group}-{number}", group=group, cpu=1))
     live.flush()
 
 
-def pods(cluster: "Cluster", live: Live) -> list[dict[str, Any]]:
-    """Return the pods."""
+def pods(cluster: "Cluster", live: "LiveCluster") -> list[dict[str, Any]]:
+    """Return the pods of the namespace."""
     found: list[dict[str, Any]] = msgspec.json.decode(
         cluster.kubectl("-n", live.namespace, "get", "pods", "-o", "json").stdout
     )["items"]
     return found
 
 
-def said(cluster: "Cluster", live: Live) -> set[str]:
-    """Return what pods and groups say of themselves; nothing of those that are silent."""
+def condition_messages(cluster: "Cluster", live: "LiveCluster") -> set[str]:
+    """Return the messages of the scheduling conditions of pods and groups; empty without a condition."""
     text = cluster.kubectl("-n", live.namespace, "get", "pods,podgroups,compositepodgroups", "-o", "json").stdout
     return {
         next((one.get("message", "") for one in item["status"].get("conditions", ()) if "Scheduled" in one["type"]), "")
@@ -76,16 +77,16 @@ def said(cluster: "Cluster", live: Live) -> set[str]:
     }
 
 
-def until(what: str, condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(what: str, condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_SECONDS:g} s: {what}"
         time.sleep(0.1)
 
 
-def placed(cluster: "Cluster", live: Live) -> bool:
-    """Tell whether each leaf has both its pods in a rack of its own."""
+def is_placed(cluster: "Cluster", live: "LiveCluster") -> bool:
+    """Return whether the pods of each leaf are in its own rack."""
     racks: dict[str, set[str]] = {}
     for item in pods(cluster, live):
         name, where = item["metadata"]["name"], item["spec"].get("nodeName", "none")
@@ -93,25 +94,25 @@ def placed(cluster: "Cluster", live: Live) -> bool:
     return sorted(map(sorted, racks.values())) == [["0"], ["1"]]
 
 
-def test_a_tree_of_references_is_placed_as_its_templates_say(cluster: "Cluster", live: Live) -> None:
-    """Minimum and domain are the templates', and nobody has written them into the groups."""
+def test_a_tree_takes_minimum_and_domain_from_its_templates(cluster: "Cluster", live: "LiveCluster") -> None:
+    """The fields are not written into the groups."""
     create(cluster, live, "Workload", "w", TEMPLATES)
-    bare_tree(cluster, live)
-    put(live, 2)
-    until("each leaf is in a rack", lambda: placed(cluster, live))
+    create_bare_tree(cluster, live)
+    create_nodes_and_pods(live, 2)
+    wait_until("each leaf is in a rack", lambda: is_placed(cluster, live))
     spec = msgspec.json.decode(cluster.kubectl("-n", live.namespace, "get", "podgroup", "one", "-o", "json").stdout)
     assert "schedulingPolicy" not in spec["spec"]
 
 
-def test_a_tree_waits_for_its_workload_and_says_so(cluster: "Cluster", live: Live) -> None:
-    """Every pod and group names it; the tree is placed when it comes."""
-    bare_tree(cluster, live)
-    put(live, 2)
-    sentence = f"waiting for Workload {live.namespace}/w with a template root for a CompositePodGroup"
+def test_a_tree_waits_for_its_workload(cluster: "Cluster", live: "LiveCluster") -> None:
+    """The conditions of all pods and groups name the Workload; the tree is placed when it is created."""
+    create_bare_tree(cluster, live)
+    create_nodes_and_pods(live, 2)
+    message = f"waiting for Workload {live.namespace}/w with a template root for a CompositePodGroup"
 
-    def all_say() -> bool:
-        return all(one.startswith(sentence) for one in said(cluster, live))
+    def all_name_the_workload() -> bool:
+        return all(one.startswith(message) for one in condition_messages(cluster, live))
 
-    until("all name the Workload", all_say)
+    wait_until("all conditions name the Workload", all_name_the_workload)
     create(cluster, live, "Workload", "w", TEMPLATES)
-    until("each leaf is in a rack", lambda: placed(cluster, live))
+    wait_until("each leaf is in a rack", lambda: is_placed(cluster, live))
