@@ -23,7 +23,8 @@ from cpg_engine.testing.scenario_forms import Forms
 from cpg_engine.testing.scenarios import Scenario, ScenarioObjects, ScenarioStep, happen
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.verdicts import Finding
-from cpg_scheduler.status.messages import contradiction_message, eviction_message, group_messages
+from cpg_scheduler.status.messages.attempts import contradiction_message, group_messages
+from cpg_scheduler.status.messages.preemption import eviction_message
 
 FOLDER = Path(__file__).parents[1] / "tests" / "scenarios"
 SUGGESTED = 8

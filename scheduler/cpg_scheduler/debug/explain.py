@@ -26,7 +26,8 @@ from cpg_scheduler.preemption.results import is_due
 from cpg_scheduler.queueing.hints import signature_of
 from cpg_scheduler.queueing.places import ACTIVE, BACKOFF, BINDING, POPPED, UNSCHEDULABLE
 from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
-from cpg_scheduler.status.messages import eviction_message, group_messages, pod_messages
+from cpg_scheduler.status.messages.attempts import group_messages, pod_messages
+from cpg_scheduler.status.messages.preemption import eviction_message
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 

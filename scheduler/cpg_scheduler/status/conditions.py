@@ -42,7 +42,9 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.ports import EventSink
 from cpg_scheduler.preemption.victim_condition import EVICTION_MANAGER
-from cpg_scheduler.status.messages import MINIMUM_PLACED, RECOVERED, overcommit_message
+from cpg_scheduler.status.messages.attempts import MINIMUM_PLACED
+from cpg_scheduler.status.messages.nodes import overcommit_message
+from cpg_scheduler.status.messages.preemption import RECOVERED
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 

@@ -21,7 +21,7 @@ from cpg_client.resources import PODS, Resource
 from cpg_engine.preemption.values import EvictionReason
 from cpg_scheduler.preemption.jobs import Preemptor
 from cpg_scheduler.status.conditions import MANAGER
-from cpg_scheduler.status.messages import eviction_message, resumed_eviction_message
+from cpg_scheduler.status.messages.preemption import eviction_message, resumed_eviction_message
 from cpg_scheduler.write_gate import WriteGate
 
 WORKERS = 8

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import Eviction, PreemptionPlan
-from cpg_scheduler.status.messages import eviction_message
+from cpg_scheduler.status.messages.preemption import eviction_message
 
 
 def plan_fields(pods: Mapping[str, Pod], plan: PreemptionPlan) -> dict[str, object]:

@@ -16,15 +16,15 @@ from cpg_scheduler.binding.batch import BindFailure
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.outlook import PreemptionOutlook
-from cpg_scheduler.status.messages import (
-    bind_problem,
+from cpg_scheduler.status.messages.attempts import (
     causes,
     group_messages,
     internal_error_message,
+    invalid_pod_messages,
     pod_messages,
-    preemption_message,
-    refusals,
 )
+from cpg_scheduler.status.messages.binding import bind_problem_text
+from cpg_scheduler.status.messages.preemption import preemption_cause, preemption_message
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_scheduler.units import SchedulableUnit
@@ -80,8 +80,8 @@ def attempt_updates(
     is_contradiction = explanation.finding is Finding.CONTRADICTION
     reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
     preemption = preemption_message(outlook)
-    messages, invalid = pod_messages(explanation, preemption), refusals(explanation)
-    why = causes(explanation, preemption)
+    messages, invalid = pod_messages(explanation, preemption), invalid_pod_messages(explanation)
+    why = causes(explanation, preemption_cause(outlook))
     for uid, group in unplaced.items():
         key = group or explanation.reports[0].key  # of a pod without a group there is one report
         own = invalid.get(uid)
@@ -110,7 +110,7 @@ def bind_updates(
     """
     if failure.problem is None:
         return
-    reason, message, cause = bind_problem(failure.problem)
+    reason, message, cause = bind_problem_text(failure.problem)
     for uid in failure.uids:
         yield PodStatusUpdate(unit.pods[uid], reason, message, cause=cause, while_binding=while_binding)
     group_reason = REASON_SCHEDULER_ERROR if reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE

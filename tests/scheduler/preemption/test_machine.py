@@ -71,7 +71,7 @@ def test_nobody_is_evicted_when_that_is_not_enough() -> None:
     stage = Stage(node("n1", cpu=3), low("mid", priority=500), low("low-0"), low("low-1"), *gang(size=3, minimum=3))
     stage.settle(60)
     assert (stage.evicted, stage.executor.jobs) == ([], {})
-    assert "would not help" in messages(stage)
+    assert "would not make enough room" in messages(stage)
 
 
 def test_nobody_is_evicted_where_others_are_about_to_leave() -> None:

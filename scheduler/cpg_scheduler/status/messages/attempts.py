@@ -1,0 +1,221 @@
+"""Why a unit was not placed, group by group, from the engine's explanation of an attempt.
+
+The message of a pod does not count the members of its group: otherwise each pod that joins a gang of a thousand would
+have a thousand conditions rewritten.
+"""
+
+from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.gangs.unit import POD
+from cpg_engine.verdicts import Contradiction, Explanation, Finding, GroupReport, NextStep, Remedy, Status
+from cpg_scheduler.status.messages.wording import counted, first_problem, listed_reasons, shortened
+
+MINIMUM_PLACED = "its minimum has been placed"
+"""The event of a group that is scheduled; its condition has no message, as upstream."""
+
+
+def group_messages(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str]:
+    """Return the message of each group of a tree; it is empty if the minimum of the group is placed.
+
+    ``preemption`` is what preemption does about it; it follows what is wrong.
+    """
+    return _AttemptText(explanation, preemption, counts_members=True).of_groups()
+
+
+def pod_messages(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str]:
+    """Return the message of the pending pods of each group, or of a single pod; it is never empty."""
+    text = _AttemptText(explanation, preemption, counts_members=False)
+    return {key: message or text.of_pods_beyond_minimum(key) for key, message in text.of_groups().items()}
+
+
+def invalid_pod_messages(explanation: Explanation) -> dict[str, str]:
+    """Return the message of each invalid pod, by UID."""
+    return {
+        pod.uid: shortened(f"invalid pod: {first_problem(pod)}")
+        for report in explanation.reports
+        for pod in report.invalid
+    }
+
+
+def causes(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str]:
+    """Return the cause for each group and its pods, without the numbers and the names of others.
+
+    It stays the same while nodes come and go, and while a thousand members arrive one by one.
+    """
+    return _AttemptText(explanation, preemption, counts_members=False).causes()
+
+
+def contradiction_message(found: Contradiction) -> str:
+    """Return how running members contradict the required topology of their tree."""
+    if not found.domains:
+        return f"a member of {found.group} runs on a node without the label {found.key}"
+    listed = ", ".join(found.domains)
+    return f"members of {found.group} run in {len(found.domains)} domains of {found.key}: {listed}"
+
+
+def internal_error_message(error: Exception) -> str:
+    """Return that an attempt failed in the scheduler's own code."""
+    return f"internal error of the scheduler: {error!r}"
+
+
+class _AttemptText:
+    """The messages about one attempt."""
+
+    def __init__(self, explanation: Explanation, preemption: str, *, counts_members: bool) -> None:
+        self._explanation = explanation
+        self._preemption = f"; {preemption}" if preemption else ""
+        self._reports = {report.key: report for report in explanation.reports}
+        self._counts_members = counts_members
+
+    def of_groups(self) -> dict[GroupKey, str]:
+        explanation = self._explanation
+        if explanation.finding is Finding.PLACED:
+            return {
+                key: "" if _is_placed(report) else shortened(self._failure(report), self._preemption)
+                for key, report in self._reports.items()
+            }
+        next_step = _next_step(explanation.next_step)
+        if explanation.contradiction:
+            message = shortened(contradiction_message(explanation.contradiction), next_step)
+            return dict.fromkeys(self._reports, message)
+        ending = self._preemption + next_step
+        return {key: shortened(self._failure(report), ending) for key, report in self._reports.items()}
+
+    def of_pods_beyond_minimum(self, key: GroupKey) -> str:
+        """Return why pods beyond the minimum of a group were not placed with it."""
+        report = self._reports[key]
+        why = f": {_no_node(report)}" if report.reasons else ""
+        return shortened(f"the minimum of {key} is placed, there is no room for more{why}", self._preemption)
+
+    def causes(self) -> dict[GroupKey, str]:
+        """Return the cause of each group: its own, or that of the ancestor that it failed with.
+
+        The result of the whole tree is no part of it: a gang whose members are still arriving has the same cause before
+        and after a sibling of it is placed.
+        """
+        explanation = self._explanation
+        if explanation.contradiction:
+            return dict.fromkeys(self._reports, contradiction_message(explanation.contradiction))
+        found = ((key, self._to_blame(report)) for key, report in self._reports.items())
+        return {key: f"{self._cause(report)}{self._preemption}" for key, report in found}
+
+    def _cause(self, report: GroupReport) -> str:
+        """Return why a group is below its minimum, or why its other pods are not placed, without numbers."""
+        reasons = report.candidates[0].reasons if report.candidates else report.reasons
+        parts = [report.status.value, "short" if self._lacks_members(report) else ""]
+        parts += [str(pod.problems[0]) for pod in report.invalid[:1]]
+        parts += sorted(reason.text for reason in reasons)
+        parts += [self._cause(self._reports[blocker]) for blocker in report.blockers[:1]]
+        return ", ".join(filter(None, parts))
+
+    def _failure(self, report: GroupReport) -> str:
+        """Return what is wrong with a group, or with the ancestor that it failed with."""
+        to_blame = self._to_blame(report)
+        own = self._own_failure(to_blame)
+        return own if to_blame is report else f"{to_blame.key} cannot be placed: {own}"
+
+    def _to_blame(self, report: GroupReport) -> GroupReport:
+        """Return the report that explains why a group has no place: its own, or that of its failed ancestor."""
+        counts = report.counts
+        failed = counts.unschedulable or counts.unresolvable or report.blockers or self._lacks_members(report)
+        if report.failed_ancestor is None or (failed and report.status is not Status.SUCCESS):
+            return report
+        return self._reports[report.failed_ancestor]
+
+    def _own_failure(self, report: GroupReport) -> str:
+        """Return what is wrong with a group itself, and with the first child that blocks it."""
+        if report.key.kind == POD:
+            return f"invalid pod: {first_problem(report.invalid[0])}" if report.invalid else _no_node(report)
+        parts = [self._shortfall(report)]
+        if report.invalid:
+            parts.append(f"{counted(len(report.invalid), 'invalid pod')}: {first_problem(report.invalid[0])}")
+        if report.candidates and not self._lacks_room(report):
+            parts.append(_no_domain(report))
+        elif not report.candidates and (report.nodes or self._has_no_node(report)):
+            parts.append(_no_node(report))
+        if report.blockers:
+            first = self._reports[report.blockers[0]]
+            parts.append(f"{first.key}: {self._own_failure(first)}")
+        return "; ".join(parts)
+
+    def _shortfall(self, report: GroupReport) -> str:
+        """Return how far a group is from its minimum."""
+        counts = report.counts
+        is_leaf = report.key.kind == PodGroup.kind
+        noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
+        if not self._lacks_members(report):
+            unmet = f"{field} ({counts.minimum}) cannot be satisfied"
+            if self._lacks_room(report):
+                return f"{unmet}: {_no_domain(report)}"
+            return f"{unmet}: room for {counts.scheduled} of {counted(counts.minimum, noun)}"
+        able = " that can be scheduled" if counts.unresolvable else ""
+        if not self._counts_members:
+            return f"waiting for more {noun}s{able}: {field} is {counts.minimum}"
+        existing = counts.scheduled + counts.remaining
+        missing = counted(counts.minimum - existing, f"more {noun}")
+        return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there_are(existing)}"
+
+    def _lacks_members(self, report: GroupReport) -> bool:
+        """Return whether a group has too few members to be attempted, whatever room there is."""
+        counts = report.counts
+        members = counts.scheduled + counts.remaining + counts.unschedulable
+        if self._explanation.finding is not Finding.INADMISSIBLE:
+            members += counts.unresolvable - len(report.invalid)
+        return members < counts.minimum
+
+    def _lacks_room(self, report: GroupReport) -> bool:
+        """Return whether no domain has room for a PodGroup, which says more than how many of its pods were placed."""
+        is_leaf, has_members = report.key.kind == PodGroup.kind, not self._lacks_members(report)
+        return is_leaf and has_members and bool(report.candidates) and report.candidates[0].shortage > 0
+
+    def _has_no_node(self, report: GroupReport) -> bool:
+        """Return whether a group could not be tried on any node."""
+        has_other_cause = report.blockers or report.invalid or self._lacks_members(report)
+        return not has_other_cause and report.counts.unresolvable > 0
+
+
+def _is_placed(report: GroupReport) -> bool:
+    return report.status is Status.SUCCESS and report.failed_ancestor is None
+
+
+def _no_domain(report: GroupReport) -> str:
+    """Return that no domain will do, and how close the closest one is: by its room, if room is what is missing."""
+    closest = report.candidates[0]
+    key, needed = closest.domain.key, closest.fits + closest.shortage
+    if closest.shortage:
+        verdict, details = f"have room for {counted(needed, 'pod')}", [f"{closest.fits} of {needed}"]
+    else:
+        verdict, details = "are available", []
+    details += [listed_reasons(closest.reasons)] if closest.reasons else []
+    distance = f": {', '.join(details)}" if details else ""
+    return f"0/{report.domains} domains of {key} {verdict} ({closest.domain.value} is closest{distance})"
+
+
+def _no_node(report: GroupReport) -> str:
+    """Return that no node will do, in kube-scheduler's words, which autoscalers and users know."""
+    if not report.nodes:
+        return "no nodes available to schedule pods"
+    why = f": {listed_reasons(report.reasons)}" if report.reasons else ""
+    return f"0/{report.nodes} nodes are available{why}"
+
+
+def _there_are(number: int) -> str:
+    return {0: "there is none", 1: "there is 1"}.get(number, f"there are {number}")
+
+
+def _next_step(step: NextStep | None) -> str:
+    """Return what would help, where the message does not imply it."""
+    if step is None or step.group.kind == POD:
+        return ""
+    match step.remedy:
+        case Remedy.MAKE_ROOM if step.domain is not None:
+            return f". Next: make room for {counted(step.count, 'more pod')} in {step.domain.value}"
+        case Remedy.RAISE_BUDGET:
+            return ". Next: raise the scheduler's search budget, or request less"
+        case Remedy.CHANGE_DEMANDS:
+            change = f"change the requests or constraints of {step.group}"
+            return f". Next: add nodes, or {change}; evictions would not help"
+        case Remedy.MOVE_MEMBERS:
+            return ". Next: delete the members outside one of these domains"
+        case _:
+            return ""
