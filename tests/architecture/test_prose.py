@@ -10,16 +10,16 @@ from prose.riddles import Density, total
 
 PER_THOUSAND = 1.0
 """Riddle words that may stand among 1,000 words."""
-OVER_THE_LIMIT = {
+OVER_THE_LIMIT: dict[str, float] = {
     "operator": 6.9,
-    "scheduler/cpg_engine": 6.1,
-    "scheduler/cpg_scheduler": 11.5,
+    "scheduler/cpg_engine": 2.3,
+    "scheduler/cpg_scheduler": 3.6,
     "tests/e2e": 3.2,
-    "tests/engine": 12.3,
-    "tests/operator": 8.6,
-    "tests/properties": 4.3,
-    "tests/scenarios": 4.0,
-    "tests/scheduler": 21.3,
+    "tests/engine": 12.2,
+    "tests/operator": 8.5,
+    "tests/properties": 4.2,
+    "tests/scenarios": 3.9,
+    "tests/scheduler": 13.2,
 }
 """Areas that are over it today, and their own limits: they may only be lowered, and the table is to be empty."""
 

@@ -1,4 +1,4 @@
-"""An testbed: a real API server with nodes, trees of gangs to place, and replicas of the scheduler to end badly."""
+"""A testbed for failures of the scheduler: an API server with nodes, trees of gangs, and scheduler replicas."""
 
 import asyncio
 import contextlib
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 BLOCK, RACK = "topology.cpg.dev/block", "topology.cpg.dev/rack"
 CRASHES = int(os.environ.get("CRASHES", "3"))
-"""How often a leader is killed in each flavour; by ``make crash`` so often that the cluster is full at the end."""
+"""Kills of the leader in each flavour; with those of ``make crash``, the cluster is exactly full at the end."""
 
 RESULTS = os.environ.get("CRASH_RESULTS", "")
-"""The folder for a file with what became of the run, if it is to be kept."""
+"""The folder for a file with the results; empty if the results are not kept."""
 
 TREES_PER_BLOCK = 4
 Plain = dict[str, Any]
@@ -56,7 +56,7 @@ CreateRequest = tuple[str, Plain]
 
 
 def nodes_for(trees: int) -> NodePool:
-    """Return room for so many trees, and no more where these are many."""
+    """Return nodes for this number of trees with 16 CPUs each: blocks of four trees, at least two."""
     return NodePool.parse(f"{max(2, -(-trees // TREES_PER_BLOCK))} blocks x 2 racks x 8 nodes, cpu=4")
 
 
@@ -73,9 +73,9 @@ def _group(resource: Resource, name: str, policy: Plain, parent: str, key: str, 
 
 
 class Testbed:
-    """One namespace of a cluster, and the replicas that were started for it, with the chart's account and settings.
+    """One namespace of a cluster, and the replicas that a test starts, with the chart's account and settings.
 
-    Groups are of the flavour that the cluster's gates are for.
+    The groups have the flavour that the cluster serves.
     """
 
     def __init__(
@@ -97,8 +97,7 @@ class Testbed:
         self.lease = LEASES.path(self.settings["leaseNamespace"], self.settings["leaseName"])
         self._numbers = itertools.count()
 
-    # What to create.
-
+    # Bodies of objects.
     def pod(self, name: str, *, group: str = "", cpu: str = "1", **spec: object) -> CreateRequest:
         """Return a pod."""
         container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
@@ -119,7 +118,7 @@ class Testbed:
         return self.composites.path(self.namespace), _group(self.composites, name, policy, parent, key)
 
     def tree(self, name: str, *, leaves: int = 2, size: int = 8) -> list[CreateRequest]:
-        """Return a tree in one block whose leaves are in one rack each; the pods come last."""
+        """Return a tree that requires one block, with leaves that require one rack each; the pods come last."""
         names = [f"{name}-{number}" for number in range(leaves)]
         return [
             self.composite(name, leaves, key=BLOCK),
@@ -127,10 +126,9 @@ class Testbed:
             *(self.pod(f"{leaf}-{number}", group=leaf) for leaf in names for number in range(size)),
         ]
 
-    # What to do.
-
+    # Actions.
     def start_replica(self, *arguments: str, program: str = "", **settings: object) -> Replica:
-        """Start a replica, by default with a lease that runs out quickly."""
+        """Start a replica, by default with a short lease."""
         chosen = {**self.settings, "leaderElection": SHORT_LEASE, **settings}
         name = f"replica-{next(self._numbers)}"
         found = Replica(self.kubeconfig, self.folder, name, *arguments, settings=chosen, program=program)
@@ -138,17 +136,17 @@ class Testbed:
         return found
 
     async def create(self, *objects: CreateRequest) -> None:
-        """Create objects, each before the next kind, and be sure that they were."""
+        """Create objects in their order, one kind after the other; fail if one cannot be created."""
         for _, batch in itertools.groupby(objects, key=lambda item: item[0]):
             outcome = await create_all(self.connection, batch)
             assert not outcome.failures, outcome.failures[0].error
 
     async def try_to_create(self, *objects: CreateRequest) -> None:
-        """Create what the API server takes of these."""
+        """Create the objects that the API server accepts."""
         await create_all(self.connection, objects)
 
     async def delete(self, resource: Resource, name: str) -> None:
-        """Delete an object at once."""
+        """Delete an object without a grace period."""
         namespace = self.namespace if resource.namespaced else None
         await self.connection.delete(resource.path(namespace, name), {"gracePeriodSeconds": 0})
 
@@ -158,15 +156,15 @@ class Testbed:
         return [msgspec.json.decode(item) for item in (await list_all(self.connection, path)).items]
 
     async def pod_nodes(self) -> dict[str, str]:
-        """Return which pods have which node."""
+        """Return the node of each pod; empty for a pending pod."""
         return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in await self.list_objects(PODS)}
 
     async def bound_count(self) -> int:
-        """Return how many pods have a node."""
+        """Return the number of bound pods."""
         return sum(map(bool, (await self.pod_nodes()).values()))
 
     async def wait_until(self, holds: Callable[[], Any], seconds: float = 20.0, what: str = "") -> None:
-        """Wait until something holds; ``holds`` may be a coroutine function."""
+        """Wait until a condition is true; ``holds`` may be a coroutine function."""
         deadline = time.monotonic() + seconds
         while True:
             found = holds()
@@ -174,13 +172,13 @@ class Testbed:
                 found = await found
             if found:
                 return
-            told = "\n".join(replica.process.tail(5) for replica in self.replicas)
-            assert time.monotonic() < deadline, f"{what or 'it'} did not come within {seconds:g} s:\n{told}"
+            logs = "\n".join(replica.process.tail(5) for replica in self.replicas)
+            assert time.monotonic() < deadline, f"no {what or 'success'} within {seconds:g} s:\n{logs}"
             await asyncio.sleep(0.02)
 
     @contextlib.asynccontextmanager
     async def watch_binds(self) -> AsyncIterator[AsyncIterator[str]]:
-        """Give the names of the pods that get a node from now on, each as soon as the API server says so."""
+        """Return the names of the pods that are bound from now on, as the watch reports them."""
         path = PODS.path(self.namespace)
         before = await list_all(self.connection, path)
         seen = {
@@ -189,7 +187,7 @@ class Testbed:
 
         async def bound(events: AsyncIterator[WatchEvent]) -> AsyncIterator[str]:
             async for event in events:
-                if event.type != "MODIFIED":  # a bookmark has no name
+                if event.type != "MODIFIED":  # bookmarks have no name
                     continue
                 one = msgspec.json.decode(event.object)
                 name = one["metadata"]["name"]
@@ -201,7 +199,7 @@ class Testbed:
             yield bound(events)
 
     async def wait_until_bound(self, number: int, seconds: float = 20.0) -> None:
-        """Wait until so many pods have a node."""
+        """Wait until at least this number of pods are bound."""
 
         async def are_bound() -> bool:
             return await self.bound_count() >= number
@@ -209,12 +207,12 @@ class Testbed:
         await self.wait_until(are_bound, seconds, f"{number} bound pods")
 
     async def wait_for_log(self, replica: Replica, event: str, seconds: float = 20.0) -> Plain:
-        """Wait until the log of a replica has a line about something, and return it."""
+        """Wait for the first line of an event in the log of a replica, and return it."""
         await self.wait_until(lambda: replica.log_lines(event), seconds, event)
         return replica.log_lines(event)[0]
 
     async def condition_messages(self, resource: Resource) -> dict[str, tuple[str, str]]:
-        """Return what the first condition of each object says: its status and its message."""
+        """Return status and message of the scheduling condition of each object that has one."""
         found = {}
         for one in await self.list_objects(resource):
             kinds = [c for c in one.get("status", {}).get("conditions", ()) if "Scheduled" in c["type"]]
@@ -223,36 +221,33 @@ class Testbed:
         return found
 
     async def wait_for_pod_conditions(self, seconds: float = 10.0) -> None:
-        """Wait until every pod that has no node says why."""
+        """Wait until every pending pod has the condition PodScheduled."""
 
-        async def silent() -> set[str]:
-            waiting = {name for name, node in (await self.pod_nodes()).items() if not node}
-            return waiting - (await self.condition_messages(PODS)).keys()
+        async def all_have_conditions() -> bool:
+            pending = {name for name, node in (await self.pod_nodes()).items() if not node}
+            return pending <= (await self.condition_messages(PODS)).keys()
 
-        async def nobody() -> bool:
-            return not await silent()
+        await self.wait_until(all_have_conditions, seconds, "condition on every pending pod")
 
-        await self.wait_until(nobody, seconds, "a word from everybody")
+    async def wait_for_message(self, name: str, text: str, seconds: float = 20.0) -> None:
+        """Wait until the scheduling condition of a pod or group has this text in its message."""
 
-    async def wait_for_message(self, name: str, words: str, seconds: float = 20.0) -> None:
-        """Wait until a pod or a group says something."""
-
-        async def says() -> bool:
-            told: dict[str, tuple[str, str]] = {}
+        async def has_text() -> bool:
+            messages: dict[str, tuple[str, str]] = {}
             for kind in (PODS, self.pod_groups, self.composites):
-                with contextlib.suppress(ApiError):  # a cluster may be without our kinds
-                    told |= await self.condition_messages(kind)
-            return words in told.get(name, ("", ""))[1]
+                with contextlib.suppress(ApiError):  # some clusters do not serve our kinds
+                    messages |= await self.condition_messages(kind)
+            return text in messages.get(name, ("", ""))[1]
 
-        await self.wait_until(says, seconds, f"{words!r} from {name}")
+        await self.wait_until(has_text, seconds, f"{text!r} in the condition of {name}")
 
     async def event_counts(self, reason: str) -> Counter[str]:
-        """Return how many events of a reason there are about each object."""
+        """Return the number of events with a reason for each object."""
         found = await self.list_objects(EVENTS)
         return Counter(one["regarding"]["name"] for one in found if one["reason"] == reason)
 
     async def overcommitted_cpus(self) -> dict[str, int]:
-        """Return by how many CPUs each node is over-committed, over all namespaces."""
+        """Return the CPUs by which nodes are over-committed, with the pods of all namespaces."""
         used: Counter[str] = Counter()
         for one in await self.list_objects(PODS, everywhere=True):
             if one["status"].get("phase") not in {"Succeeded", "Failed"}:
@@ -265,7 +260,7 @@ class Testbed:
         return {name: used[name] - cpu for name, cpu in nodes.items() if used[name] > cpu}
 
     async def violations(self) -> list[str]:
-        """Return what is wrong with the trees: halves, strays, crowded nodes, and groups that do not say so."""
+        """Return pending pods, over-committed nodes, trees outside one domain, and conditions that are not True."""
         labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in await self.list_objects(NODES)}
         found = [f"{name} is over-committed by {cpu}" for name, cpu in (await self.overcommitted_cpus()).items()]
         racks: dict[str, set[str]] = {}
@@ -276,48 +271,49 @@ class Testbed:
                 found.append(f"{name} has no node")
                 continue
             if name.count("-") < 2:
-                continue  # it is in no tree
+                continue  # a pod without a tree
             racks.setdefault(leaf, set()).add(labels[node][RACK])
             blocks.setdefault(leaf.rpartition("-")[0], set()).add(labels[node][BLOCK])
         found += [f"{leaf} is in {sorted(seen)}" for leaf, seen in racks.items() if len(seen) != 1]
         found += [f"{root} is in {sorted(seen)}" for root, seen in blocks.items() if len(seen) != 1]
         for resource in (self.pod_groups, self.composites):
-            said = await self.condition_messages(resource)
-            found += [f"{name} says {status} {why}" for name, (status, why) in said.items() if status != "True"]
+            shown = await self.condition_messages(resource)
+            found += [f"{name} is {status}: {why}" for name, (status, why) in shown.items() if status != "True"]
         return found
 
     async def wait_until_complete(self, seconds: float = 20.0) -> None:
-        """Wait until every tree is whole, where it should be, and says so."""
+        """Wait until every pod is bound inside the domains of its tree, and every group reports success."""
         deadline = time.monotonic() + seconds
-        while complaints := await self.violations():
-            assert time.monotonic() < deadline, complaints
+        while violations := await self.violations():
+            assert time.monotonic() < deadline, violations
             await asyncio.sleep(0.1)
 
     async def compact_etcd(self) -> None:
-        """Make etcd forget all versions but the latest, so that watches cannot be resumed from an earlier one."""
+        """Drop all versions except the latest from etcd, so that no watch can resume from an earlier one."""
         version = (await list_all(self.connection, NAMESPACES.path())).resource_version
         async with Connection(Endpoint(server=self.cluster._control_plane.url("etcd"))) as etcd:
             await etcd.post("/v3/kv/compaction", {"revision": version, "physical": True})
 
     async def clean_up(self) -> None:
-        """End all replicas, and delete what may be in the way of the next test."""
+        """Kill all replicas, and delete the lease, the pods and the groups."""
         for replica in self.replicas:
             if replica.process.is_running:
                 replica.resume()
                 replica.process.kill()
-        refused = [one.process.name for one in self.replicas if "forbidden: User" in one.process.output()]
-        if self._server == self.cluster.processes["apiserver"].pid:  # one that starts refuses all but administrators
-            assert refused == []
-        with contextlib.suppress(ApiError):  # no replica may have wanted it
+        forbidden = [one.process.name for one in self.replicas if "forbidden: User" in one.process.output()]
+        # A starting API server answers 403 to all except administrators, so a restarted one shows nothing.
+        if self._server == self.cluster.processes["apiserver"].pid:
+            assert forbidden == []
+        with contextlib.suppress(ApiError):  # absent if no replica needed it
             await self.connection.delete(self.lease)
         for resource in (PODS, self.pod_groups, self.composites):
-            with contextlib.suppress(ApiError):  # likewise
+            with contextlib.suppress(ApiError):  # some clusters do not serve our kinds
                 await self.connection.delete(resource.path(self.namespace), {"gracePeriodSeconds": 0})
 
 
 @pytest.fixture(scope="session")
 def record() -> Iterator[Plain]:
-    """Return what is kept of a run: a test adds its part as soon as it begins, and how it ended when it has."""
+    """Return the results of the run; a test adds its part when it begins, and the outcome when it ends."""
     measured, parts = result_files.measured_code(), dict[str, Plain]()
     yield parts
     if RESULTS and parts:
@@ -328,14 +324,14 @@ def record() -> Iterator[Plain]:
 
 @pytest.fixture(scope="package")
 def crash_cluster() -> Iterator[Cluster]:
-    """Run a cluster with room for as many trees as are wanted, and no more where these are many."""
+    """Run a cluster with nodes for the trees of all kills."""
     with Cluster(ClusterSpec(nodes=(nodes_for(CRASHES),))) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def release(crash_cluster: Cluster, install: "Installer") -> ChartRelease:
-    """Return the chart in the crash_cluster, with the kinds of its flavour."""
+    """Return the release of the chart in the cluster, with the kinds of its flavour."""
     is_native = crash_cluster.spec.gates == "native"
     api, kinds = ("native", {"install": False}) if is_native else ("crd", {"install": True})
     return install(crash_cluster, {"api": api, "crds": kinds, "operator": {"enabled": False}})
@@ -345,7 +341,7 @@ def release(crash_cluster: Cluster, install: "Installer") -> ChartRelease:
 async def testbed(
     crash_cluster: Cluster, release: ChartRelease, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Testbed]:
-    """Return an testbed of a namespace of its own, without any replica."""
+    """Return a testbed with its own namespace and without replicas."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[:50].strip("-")
     async with Connection.from_kubeconfig(crash_cluster.kubeconfig) as connection:
         await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""Who leads, and who leads no more."""
+"""Leader election of the scheduler: handover, takeover, and the loss of the lease."""
 
 import asyncio
 import time
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 IN_FLIGHT = 4
-FOLLOWED = 15.0
-"""Seconds after which a leader that dies is followed at the latest, as the chart sets the times."""
+MAX_TAKEOVER_SECONDS = 15.0
+"""From the death of the leader to the first bind of the next one, with the times of the chart."""
 
 
-async def test_the_lead_is_handed_over(testbed: "Testbed") -> None:
-    """At once by a leader that ends, after the lease by one that dies; a replica that stands by is ready, too."""
+async def test_a_standby_takes_over_when_the_leader_ends_or_dies(testbed: "Testbed") -> None:
+    """A leader that ends releases its lease, so the standby leads at once; otherwise the lease must expire first.
+
+    A standby is ready, too.
+    """
     first = testbed.start_replica()
     await testbed.wait_for_log(first, "ready")
     second = testbed.start_replica()
@@ -42,8 +45,8 @@ async def test_the_lead_is_handed_over(testbed: "Testbed") -> None:
     await testbed.wait_until_bound(1)
 
 
-async def test_a_leader_that_was_paused_binds_no_more(testbed: "Testbed") -> None:
-    """It wakes up in the middle of a tree, finds that its lease is over, and ends without deciding to bind again."""
+async def test_a_paused_leader_stops_binding_when_its_lease_has_expired(testbed: "Testbed") -> None:
+    """It resumes in the middle of a tree, notices the expired lease, and ends without another bind."""
     paused = testbed.start_replica(bindsInFlight=IN_FLIGHT)
     await testbed.wait_for_log(paused, "ready")
     await testbed.create(*testbed.tree("first"))
@@ -53,22 +56,24 @@ async def test_a_leader_that_was_paused_binds_no_more(testbed: "Testbed") -> Non
         for _ in range(3):
             await anext(binds)
         paused.pause()
-    await asyncio.sleep(2)  # for what was under way, and for the lease to be over
+    await asyncio.sleep(2)  # requests in flight arrive, and the lease expires
     bound = await testbed.bound_count()
     assert 19 <= bound < 48
-    await testbed.connection.patch(testbed.lease, {"spec": {"holderIdentity": "somebody-else"}}, MERGE_PATCH)
+    await testbed.connection.patch(testbed.lease, {"spec": {"holderIdentity": "another-replica"}}, MERGE_PATCH)
     paused.resume()
     assert await asyncio.to_thread(paused.process.wait, 5)
     assert paused.process.exit_code == 1
     assert "the lease" in paused.process.tail(2)
-    # What is on its way to the server when the process is stopped arrives; nothing is sent after it wakes up.
+    # Requests that were in flight at the pause have arrived; the resumed process sends none.
     assert await testbed.bound_count() == bound
     testbed.start_replica()
     await testbed.wait_until_complete()
 
 
-async def test_a_leader_that_dies_is_followed_in_time(testbed: "Testbed", record_property: Callable[..., None]) -> None:
-    """As the chart sets the times, a pod that comes when the leader has just died has its node soon after the lease."""
+async def test_a_standby_binds_soon_after_the_lease_of_a_dead_leader(
+    testbed: "Testbed", record_property: Callable[..., None]
+) -> None:
+    """With the times of the chart, a pod created after the death of the leader is bound within the limit."""
     times = testbed.settings.get("leaderElection", {})
     leader = testbed.start_replica(leaderElection=times)
     await testbed.wait_for_log(leader, "ready")
@@ -77,7 +82,7 @@ async def test_a_leader_that_dies_is_followed_in_time(testbed: "Testbed", record
     leader.process.kill()
     died = time.monotonic()
     await testbed.create(testbed.pod("p"))
-    await testbed.wait_until_bound(1, FOLLOWED)
+    await testbed.wait_until_bound(1, MAX_TAKEOVER_SECONDS)
     taken = time.monotonic() - died
     record_property("seconds from kill to bind", round(taken, 1))
-    assert 5 < taken < FOLLOWED
+    assert 5 < taken < MAX_TAKEOVER_SECONDS

@@ -1,4 +1,4 @@
-"""A scheduler that is stopped for so long that the API server, which lives on, has forgotten what it missed."""
+"""A scheduler that is paused for so long that the API server no longer has the changes since the pause."""
 
 import sys
 from collections.abc import Iterator
@@ -21,45 +21,45 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-class Way:
-    """A way to an API server that can be cut."""
+class BreakableProxy:
+    """A TCP proxy to an API server; a test can close and reopen it."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._ends = f"{LOOPBACK}:{free_port()}", url.removeprefix("https://")
-        self._log = folder / "way.log"
+        self._log = folder / "proxy.log"
         self.url = f"https://{self._ends[0]}"
         self.open()
 
     def open(self) -> None:
-        """Carry connections from now on."""
-        self._process = Process("way", [sys.executable, relay.__file__, *self._ends], log=self._log)
+        """Accept connections."""
+        self._process = Process("proxy", [sys.executable, relay.__file__, *self._ends], log=self._log)
 
-    def cut(self) -> None:
-        """End all connections, and let no others come about."""
+    def close(self) -> None:
+        """Drop all connections, and accept no new ones."""
         self._process.kill()
 
 
 @pytest.fixture(scope="module")
 def crash_cluster() -> Iterator[Cluster]:
-    """Run a cluster whose API server answers watches from etcd; from its own memory it would for a minute or longer."""
+    """Run a cluster without watch cache: the cache would serve old versions for a minute or longer."""
     nodes = NodePool.parse("2 blocks x 2 racks x 8 nodes, cpu=4")
     with Cluster(ClusterSpec(nodes=(nodes,), watch_cache=False)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def way(testbed: "Testbed") -> Iterator[Way]:
-    """Lead the replicas of an testbed over a way that can be cut."""
-    found = Way(testbed.cluster.url, testbed.folder)
-    through = testbed.folder / "through.kubeconfig"
-    through.write_text(testbed.kubeconfig.read_text().replace(testbed.cluster.url, found.url))
-    testbed.kubeconfig = through
-    yield found
-    found.cut()
+def proxy(testbed: "Testbed") -> Iterator[BreakableProxy]:
+    """Connect the replicas of the testbed through a proxy."""
+    proxy = BreakableProxy(testbed.cluster.url, testbed.folder)
+    kubeconfig = testbed.folder / "proxy.kubeconfig"
+    kubeconfig.write_text(testbed.kubeconfig.read_text().replace(testbed.cluster.url, proxy.url))
+    testbed.kubeconfig = kubeconfig
+    yield proxy
+    proxy.close()
 
 
-async def test_what_was_missed_in_a_pause_is_found(testbed: "Testbed", way: Way) -> None:
-    """Its watches have expired: what came is placed, what went is forgotten, and who took a name anew is another."""
+async def test_a_resumed_scheduler_lists_what_it_missed(testbed: "Testbed", proxy: BreakableProxy) -> None:
+    """Its watches have expired. New objects are placed, deleted ones forgotten, and a reused name is a new pod."""
     replica = testbed.start_replica("--no-leader-elect")
     await testbed.wait_for_log(replica, "ready")
     await testbed.create(
@@ -69,7 +69,7 @@ async def test_what_was_missed_in_a_pause_is_found(testbed: "Testbed", way: Way)
     await testbed.wait_for_message("p", "waiting for more pods")
     await testbed.wait_until(lambda: sum(line["binds"] for line in replica.log_lines("bound")) == 16)
     replica.pause()
-    way.cut()
+    proxy.close()
     for name in ("p", "huge", "first-0-7"):
         await testbed.delete(PODS, name)
     await testbed.create(
@@ -78,7 +78,7 @@ async def test_what_was_missed_in_a_pause_is_found(testbed: "Testbed", way: Way)
         *testbed.tree("second"),
     )
     await testbed.compact_etcd()
-    way.open()
+    proxy.open()
     replica.resume()
     await testbed.wait_until_bound(34)
     await testbed.wait_until_complete()

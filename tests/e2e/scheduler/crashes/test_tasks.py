@@ -1,4 +1,4 @@
-"""No task dies in silence: whatever breaks ends the process, with a word about it, and the next one starts afresh."""
+"""An exception in any task ends the process with an error in the log, so that it is restarted."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -18,11 +18,12 @@ from cpg_scheduler.__main__ import main
 def broken(*arguments, **named):
     raise LookupError("broken on purpose")
 
+module.{target}  # fails if the name is unknown
 {asynchronous}
 module.{target} = broken
 sys.exit(main())
 """
-LATER = """
+ASYNC_BROKEN = """
 async def broken(*arguments, **named):
     raise LookupError("broken on purpose")
 """
@@ -33,19 +34,19 @@ BROKEN = {
     "reflector": ("cpg_scheduler.reflectors", "ClusterCache.on_node", False),
     "kinds": ("cpg_scheduler.app", "watch_kinds", True),
     "probes": ("cpg_client.process", "ProbeServer.serve", True),
-    "renewal": ("cpg_client.process", "LeaderElector._keep", True),
+    "renewal": ("cpg_client.process", "LeaderElector._renew_until_lost", True),
     "start": ("cpg_scheduler.reflectors", "served_flavours", True),
 }
 
 
-async def test_whatever_breaks_ends_the_process(testbed: "Testbed") -> None:
-    """With a code that says so, and a line with the trace of where it broke."""
+async def test_an_exception_in_any_task_ends_the_process(testbed: "Testbed") -> None:
+    """The exit code is 1, and one line of the log has the traceback."""
     await testbed.create(*(testbed.pod(name, schedulerName=name) for name in BROKEN))
     replicas = {
         name: testbed.start_replica(
-            program=PROGRAM.format(module=module, target=target, asynchronous=LATER if is_async else ""),
+            program=PROGRAM.format(module=module, target=target, asynchronous=ASYNC_BROKEN if is_async else ""),
             schedulerName=name,
-            leaderElect=name == "renewal",  # there is one lease, and nobody is to wait for it
+            leaderElect=name == "renewal",  # there is one lease, so the other replicas run without it
         )
         for name, (module, target, is_async) in BROKEN.items()
     }

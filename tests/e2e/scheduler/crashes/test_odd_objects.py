@@ -1,4 +1,4 @@
-"""Objects that make no sense, as far as an API server takes them, beside others that do."""
+"""Malformed and extreme objects that the API server accepts do not affect other units."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,7 +6,6 @@ import pytest
 
 from cpg_client.connection import MERGE_PATCH
 from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
-from cpg_lab.replicas import Replica
 
 if TYPE_CHECKING:
     from tests.e2e.scheduler.crashes.conftest import Testbed
@@ -14,9 +13,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 MANY = {f"example.com/label-{number}": f"value-{number}" for number in range(1000)}
-TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"no": "body"}}}
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "absent"}}}
 SPREAD = {"maxSkew": 1, "topologyKey": "there/is-none", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-PODS_OF_RUBBISH: dict[str, dict[str, Any]] = {
+ODD_PODS: dict[str, dict[str, Any]] = {
     "endless": {"cpu": "9E"},
     "tiny": {"cpu": "1n"},
     "nowhere": {"nodeSelector": {"there/is": "none"}},
@@ -30,7 +29,7 @@ PODS_OF_RUBBISH: dict[str, dict[str, Any]] = {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
                     "nodeSelectorTerms": [
                         {"matchExpressions": [{"key": "number", "operator": "Gt", "values": ["123"]}]},
-                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["nobody"]}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["absent"]}]},
                         {},
                     ]
                 }
@@ -42,8 +41,8 @@ PODS_OF_RUBBISH: dict[str, dict[str, Any]] = {
 }
 
 
-async def rubbish(testbed: "Testbed") -> list[str]:
-    """Create all of it; return the pods that the API server has taken."""
+async def create_odd_pods(testbed: "Testbed") -> list[str]:
+    """Create odd pods and groups; return the pending pods that the API server has accepted."""
     await testbed.create(
         testbed.composite("ring-a", 1, parent="ring-b"),
         testbed.composite("ring-b", 1, parent="ring-a"),
@@ -58,12 +57,12 @@ async def rubbish(testbed: "Testbed") -> list[str]:
     labelled["metadata"]["labels"] |= MANY
     labelled["metadata"]["annotations"] = {f"a{number}": "x" * 1000 for number in range(200)}
     await testbed.create((path, labelled))
-    await testbed.try_to_create(*(testbed.pod(name, **spec) for name, spec in PODS_OF_RUBBISH.items()))
+    await testbed.try_to_create(*(testbed.pod(name, **spec) for name, spec in ODD_PODS.items()))
     return [name for name, node in (await testbed.pod_nodes()).items() if not node]
 
 
-async def odd_nodes(testbed: "Testbed") -> None:
-    """Create nodes that nobody can make sense of, and change them; they are the testbed's to remove."""
+async def create_odd_nodes(testbed: "Testbed") -> None:
+    """Create nodes with extreme amounts, taints, labels and images; the test deletes them."""
     statuses: dict[str, dict[str, Any]] = {
         "bare": {},
         "giant": {"allocatable": {"cpu": "9E", "memory": "9E", "pods": "9E"}, "capacity": {"cpu": "9E"}},
@@ -80,17 +79,17 @@ async def odd_nodes(testbed: "Testbed") -> None:
         )
 
 
-async def test_others_are_not_delayed(testbed: "Testbed") -> None:
-    """Whoever makes sense is placed as soon as ever, while the rubbish comes, changes and goes; nobody is silent."""
+async def test_odd_objects_do_not_delay_valid_trees(testbed: "Testbed") -> None:
+    """Valid trees are bound within 5 s while odd objects come, change and go; every pending pod has a condition."""
     replica = testbed.start_replica("--no-leader-elect")
     await testbed.wait_for_log(replica, "ready")
-    waiting = await rubbish(testbed)
+    pending = await create_odd_pods(testbed)
     try:
-        await odd_nodes(testbed)
-        await testbed.create(*testbed.tree("sane"))
+        await create_odd_nodes(testbed)
+        await testbed.create(*testbed.tree("valid"))
         await testbed.wait_until(lambda: any(line["binds"] == 16 for line in replica.log_lines("bound")), 5)
         await testbed.wait_for_pod_conditions()
-        for name in waiting:
+        for name in pending:
             patch = {
                 "metadata": {"labels": {"changed": "yes"}, "annotations": {"scheduling.cpg.dev/pod-group": "?" * 99}}
             }
@@ -102,10 +101,5 @@ async def test_others_are_not_delayed(testbed: "Testbed") -> None:
         for one in await testbed.list_objects(NODES):
             if one["metadata"]["name"].startswith("odd-"):
                 await testbed.delete(NODES, one["metadata"]["name"])
-    sound(replica)
-
-
-def sound(replica: Replica) -> None:
-    """Check that a replica lives, and that nothing of the rubbish made it stumble."""
     assert replica.process.is_running
     assert replica.log_lines("attempt failed") == []

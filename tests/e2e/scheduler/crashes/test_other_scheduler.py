@@ -1,7 +1,7 @@
-"""Kubernetes' own scheduler fills the same nodes at the same time.
+"""kube-scheduler fills the same nodes at the same time.
 
-What neither could have seen in time happens by luck here; that a decision is overtaken for certain, while its pods wait
-for their volumes, is in ``test_volumes.py``.
+Races between the two schedulers are random here. ``test_volumes.py`` has the deterministic case: a pod of another
+scheduler takes the room of a gang that waits for its volumes.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 CPUS = 32
 ROOM = 4
-MOMENT = 1.0
-"""Seconds within which everybody has seen that a node is full."""
+MAX_WATCH_SECONDS = 1.0
+"""From the bind that fills a node until both schedulers have seen it."""
 KINDS: dict[str, Any] = {"api": "crd", "operator": {"enabled": False}}
 NO_KINDS: dict[str, Any] = {"crds": {"install": False}, "operator": {"enabled": False}}
 LEAVES = ("left", "right")
-Seen = dict[str, tuple[float, str]]
-"""When a pod was seen to have a node, and which."""
+BindTimes = dict[str, tuple[float, str]]
+"""For each pod, the time of its bind and its node."""
 
 
 @pytest.fixture(scope="module")
 def crash_cluster() -> Iterator[Cluster]:
-    """Run a cluster with a rival in it."""
+    """Run a cluster with kube-scheduler."""
     nodes = NodePool.parse(f"{CPUS // ROOM} nodes, cpu={ROOM}")
     with Cluster(ClusterSpec(components=("scheduler",), nodes=(nodes,))) as cluster:
         yield cluster
@@ -51,53 +51,53 @@ def crash_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def release(crash_cluster: Cluster, install: "Installer", request: pytest.FixtureRequest) -> "ChartRelease":
-    """Return the chart in the crash_cluster, without our kinds unless they are asked for."""
+    """Return the release of the chart, without our kinds unless a test has them as a parameter."""
     return install(crash_cluster, getattr(request, "param", NO_KINDS))
 
 
-async def test_a_race_that_was_lost_is_told_and_repaired(testbed: "Testbed") -> None:
-    """What neither could have seen in time is said of each node; nothing is added to it, and a kubelet mends it."""
+async def test_an_overcommitted_node_is_reported_until_kubelets_have_rejected_pods(testbed: "Testbed") -> None:
+    """The log, the metric and an event name the node, and no pod is added to it."""
     replica = testbed.start_replica("--no-leader-elect", api="auto")
     await testbed.wait_for_log(replica, "ready")
     ours = [testbed.pod(f"ours-{number}") for number in range(CPUS)]
     theirs = [testbed.pod(f"theirs-{number}", schedulerName="default-scheduler") for number in range(CPUS)]
-    async with seeing(testbed) as seen:
+    async with bind_times(testbed) as seen:
         await asyncio.gather(testbed.create(*ours), testbed.create(*theirs))
         await testbed.wait_until_bound(CPUS)
         await testbed.wait_for_pod_conditions(20)
         await testbed.wait_until(lambda: len(seen) >= CPUS)
-    assert (greedy(seen), late(seen)) == ([], [])
+    assert (overcommitted_by_us(seen), bound_to_full_nodes(seen)) == ([], [])
     node = next(where for name, (_, where) in seen.items() if name.startswith("ours"))
-    await testbed.create(testbed.pod("intruder", cpu=str(ROOM), schedulerName="nobody", nodeName=node))
-    crowded = await testbed.overcommitted_cpus()
-    assert node in crowded
+    await testbed.create(testbed.pod("foreign", cpu=str(ROOM), schedulerName="none", nodeName=node))
+    overcommitted = await testbed.overcommitted_cpus()
+    assert node in overcommitted
 
     def metric() -> float:
         page = replica.get("/metrics")[1]
         return float(page.split("\ncpg_scheduler_overcommitted_nodes ")[1].split()[0])
 
-    await testbed.wait_until(lambda: metric() == len(crowded))
-    assert {line["node"] for line in replica.log_lines("node over-committed")} >= crowded.keys()
+    await testbed.wait_until(lambda: metric() == len(overcommitted))
+    assert {line["node"] for line in replica.log_lines("node over-committed")} >= overcommitted.keys()
     await testbed.create(*(testbed.pod(f"late-{number}") for number in range(4)))
     await testbed.wait_for_message("late-3", "Insufficient cpu")
-    assert await testbed.overcommitted_cpus() == crowded
-    told = {
+    assert await testbed.overcommitted_cpus() == overcommitted
+    reported = {
         one["regarding"]["name"]
         for one in await testbed.list_objects(EVENTS, everywhere=True)
         if one["reason"] == "OverCommitted"
     }
-    assert told >= crowded.keys()
-    for name, cpus in crowded.items():
-        places = await testbed.pod_nodes()
-        for pod in [pod for pod, where in places.items() if where == name and pod != "intruder"][:cpus]:
-            await turn_away(testbed, pod)
+    assert reported >= overcommitted.keys()
+    for name, cpus in overcommitted.items():
+        nodes = await testbed.pod_nodes()
+        for pod in [pod for pod, on in nodes.items() if on == name and pod != "foreign"][:cpus]:
+            await reject(testbed, pod)
     await testbed.wait_until(lambda: metric() == 0)
     assert replica.log_lines("attempt failed") == []
 
 
 @pytest.mark.parametrize("release", [KINDS], indirect=True, ids=["kinds"])
-async def test_a_gang_and_a_tree_end_whole_beside_a_rival(testbed: "Testbed") -> None:
-    """However many of their pods are turned away by kubelets, as long as somebody makes others in their place."""
+async def test_a_gang_and_a_tree_are_completed_beside_kube_scheduler(testbed: "Testbed") -> None:
+    """Kubelets reject pods of over-committed nodes, and a controller replaces them, until all pods have room."""
     replica = testbed.start_replica("--no-leader-elect")
     await testbed.wait_for_log(replica, "ready")
     sizes = {"gang": 8, "left": 4, "right": 4}
@@ -108,21 +108,21 @@ async def test_a_gang_and_a_tree_end_whole_beside_a_rival(testbed: "Testbed") ->
         testbed.group("gang", 8),
         *(testbed.group(name, 4, parent="tree") for name in LEAVES),
     )
-    async with seeing(testbed) as seen:
+    async with bind_times(testbed) as seen:
         await asyncio.gather(testbed.create(*ours), testbed.create(*theirs))
-        await until_calm(testbed, seen)
+        await replace_rejected_pods(testbed, seen)
         node = seen["gang-0"][1]
-        await testbed.create(testbed.pod("intruder", cpu=str(ROOM), schedulerName="nobody", nodeName=node))
-        assert await until_calm(testbed, seen) >= 1
+        await testbed.create(testbed.pod("foreign", cpu=str(ROOM), schedulerName="none", nodeName=node))
+        assert await replace_rejected_pods(testbed, seen) >= 1
     alive = Counter(name.partition("-")[0] for name, where in (await testbed.pod_nodes()).items() if where)
     assert {name: alive[name] for name in sizes} == sizes
     assert (alive["theirs"], replica.log_lines("attempt failed")) == (len(theirs), [])
 
 
 @contextlib.asynccontextmanager
-async def seeing(testbed: "Testbed") -> AsyncIterator[Seen]:
-    """Give who has got which node and when, as the API server tells it, from now on."""
-    path, seen = PODS.path(testbed.namespace), Seen()
+async def bind_times(testbed: "Testbed") -> AsyncIterator[BindTimes]:
+    """Return a mapping that the watch of pods fills from now on."""
+    path, seen = PODS.path(testbed.namespace), BindTimes()
     since = (await list_all(testbed.connection, path)).resource_version
 
     async def follow() -> None:
@@ -141,47 +141,48 @@ async def seeing(testbed: "Testbed") -> AsyncIterator[Seen]:
             await following
 
 
-def greedy(seen: Seen) -> list[str]:
-    """Return the nodes that pods of ours alone are too many for."""
-    held = Counter(node for name, (_, node) in seen.items() if name.startswith("ours"))
-    return [node for node, number in held.items() if number > ROOM]
+def overcommitted_by_us(seen: BindTimes) -> list[str]:
+    """Return the nodes that our pods alone over-commit."""
+    ours = Counter(node for name, (_, node) in seen.items() if name.startswith("ours"))
+    return [node for node, number in ours.items() if number > ROOM]
 
 
-def late(seen: Seen) -> list[str]:
-    """Return the pods of ours that came to a node when everybody had seen that it was full."""
+def bound_to_full_nodes(seen: BindTimes) -> list[str]:
+    """Return our pods that were bound after our scheduler must have seen that the node was full."""
     arrivals: dict[str, list[tuple[float, str]]] = {}
     for name, (when, node) in seen.items():
         arrivals.setdefault(node, []).append((when, name))
     found = []
-    for some in map(sorted, arrivals.values()):
-        found += [name for when, name in some[ROOM:] if name.startswith("ours") and when > some[ROOM - 1][0] + MOMENT]
+    for binds in map(sorted, arrivals.values()):
+        seen_full = binds[ROOM - 1][0] + MAX_WATCH_SECONDS if len(binds) > ROOM else 0
+        found += [name for when, name in binds[ROOM:] if name.startswith("ours") and when > seen_full]
     return found
 
 
-async def until_calm(testbed: "Testbed", seen: Seen) -> int:
-    """Play kubelets and controllers until everybody has room; return how many had to go for that."""
-    deadline, turned = time.monotonic() + 30, 0
-    while complaints := await testbed.violations():
-        assert time.monotonic() < deadline, complaints
-        places = await testbed.pod_nodes()
+async def replace_rejected_pods(testbed: "Testbed", seen: BindTimes) -> int:
+    """Act as kubelets and controllers until no node is over-committed; return the number of rejected pods."""
+    deadline, rejected = time.monotonic() + 30, 0
+    while violations := await testbed.violations():
+        assert time.monotonic() < deadline, violations
+        nodes = await testbed.pod_nodes()
         for node, cpus in (await testbed.overcommitted_cpus()).items():
-            there = [name for name, where in places.items() if where == node and name != "intruder" and name in seen]
+            there = [name for name, on in nodes.items() if on == node and name != "foreign" and name in seen]
             for name in sorted(there, key=lambda name: seen[name])[-cpus:]:
-                await turn_away(testbed, name)
+                await reject(testbed, name)
                 await replace(testbed, name)
-                turned += 1
+                rejected += 1
         await asyncio.sleep(0.1)
-    return turned
+    return rejected
 
 
-async def turn_away(testbed: "Testbed", name: str) -> None:
-    """Refuse a pod that is too many, as a kubelet does."""
+async def reject(testbed: "Testbed", name: str) -> None:
+    """Reject a pod of an over-committed node, as a kubelet does."""
     failed = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"}}
     await testbed.connection.patch(PODS.path(testbed.namespace, name, "status"), failed, MERGE_PATCH)
 
 
 async def replace(testbed: "Testbed", name: str) -> None:
-    """Make another pod in the place of one that failed, as a controller does."""
+    """Replace a failed pod, as a controller does."""
     failed = next(one for one in await testbed.list_objects(PODS) if one["metadata"]["name"] == name)
     group = failed["metadata"].get("labels", {}).get(POD_GROUP_LABEL, "")
     await testbed.delete(PODS, name)
