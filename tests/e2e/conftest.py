@@ -1,4 +1,4 @@
-"""Every process of ours in a cluster runs with the rights and settings of the chart's Deployments."""
+"""Fixtures that run our processes with the rights and settings of the Deployments of the chart."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ ONE_SCHEDULER = {"scheduler": {"replicas": 1}, "operator": {"enabled": False}}
 
 
 class Installer:
-    """Installs the chart into clusters, without its pods and once per cluster."""
+    """Installs the chart into clusters, once per cluster and set of values. Its pods run as processes."""
 
     def __init__(self) -> None:
         """Start without releases."""

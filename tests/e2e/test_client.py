@@ -116,7 +116,7 @@ async def error_of(doing: Any) -> ApiError:  # noqa: ANN401  # any of the writes
 
 
 async def test_changes_lead_to_the_servers_state(connection: Connection, namespace: str) -> None:
-    """While hundreds of pods are created, bound, changed and deleted."""
+    """Hundreds of pods are created, bound, changed and deleted meanwhile."""
     mirror = Mirror(connection, namespace)
     await mirror.create(*(f"first-{number}" for number in range(100)))
     async with Informers(mirror.reflector) as informers:
@@ -139,7 +139,7 @@ async def test_changes_lead_to_the_servers_state(connection: Connection, namespa
 async def test_a_reflector_survives_a_restart_of_the_api_server(
     cluster: Cluster, connection: Connection, namespace: str
 ) -> None:
-    """Even with a compacted history: no change is lost, and a watch from an old version is answered with 410."""
+    """No change is lost even with a compacted history, and a watch from an old version gets the status 410."""
     mirror = Mirror(connection, namespace)
     await mirror.create("before", "gone")
     async with Informers(mirror.reflector) as informers:
@@ -158,7 +158,7 @@ async def test_a_reflector_survives_a_restart_of_the_api_server(
 
 
 async def test_leadership_passes_from_one_process_to_the_next(connection: Connection, namespace: str) -> None:
-    """At once when the leader ends, after the lease duration when it dies, and never to two at a time."""
+    """A standby leads at once when the leader ends, and after the lease duration when it dies; never do two lead."""
     settings = LeaseSettings(lease_duration=3, renew_deadline=2, retry_period=0.4)
     leading: list[str] = []
     times: dict[str, float] = {}
@@ -201,7 +201,7 @@ async def test_leadership_passes_from_one_process_to_the_next(connection: Connec
 
 
 async def test_writes_take_effect_and_are_conditional(connection: Connection, namespace: str) -> None:
-    """Conditions, nominations, bindings and deletions; a pod of the same name with another UID is safe from them."""
+    """Conditions, nominations, binds and deletions change the pod, and never another pod of the same name."""
     path = PODS.path(namespace, "web")
     made = msgspec.json.decode(await connection.post(PODS.path(namespace), body("web")), type=Pod).metadata
     namesake = msgspec.structs.replace(made, uid="00000000-0000-0000-0000-000000000000")
@@ -244,7 +244,7 @@ async def test_writes_take_effect_and_are_conditional(connection: Connection, na
 
 
 async def test_events_are_accepted(connection: Connection, namespace: str) -> None:
-    """With the longest note, about an object with the longest name."""
+    """The API server accepts the longest note about an object with the longest name."""
     target = ObjectMeta(name="x" * 253, namespace=namespace, uid="u-1")
     event = Event(
         type="Warning", reason="FailedScheduling", action="Scheduling", note="ä" * 2000, controller="c/d", instance="i"

@@ -81,7 +81,7 @@ def test_a_process_gets_what_a_container_would(cluster: Cluster, tmp_path: Path)
 
 
 def test_a_pod_that_does_not_become_ready_raises_with_its_log(cluster: Cluster, tmp_path: Path) -> None:
-    """And no process is left."""
+    """No process is left afterwards."""
     deployment = owner("import sys; sys.exit('broken on purpose')")
     running = Deployments(cluster.access, [deployment], folder=tmp_path)
     with pytest.raises(StartError, match="broken on purpose"), running:
@@ -90,7 +90,7 @@ def test_a_pod_that_does_not_become_ready_raises_with_its_log(cluster: Cluster, 
 
 
 def test_a_job_is_run_to_its_end(cluster: Cluster, tmp_path: Path) -> None:
-    """It returns the finished pod, or raises with its log; a missing program is named."""
+    """``run_job`` returns the finished pod, or raises with its log or with the name of a missing program."""
     job = run_job(cluster.access, owner("print('done')", "Job"), folder=tmp_path)
     assert job.process.output() == "done\n"
     with pytest.raises(LabError, match="a bad end"):

@@ -1,4 +1,4 @@
-"""A real API server, our scheduler as a process, and a cluster simulator whose objects are on that API server."""
+"""An API server, our scheduler as a process, and a cluster simulator that keeps its objects on the API server."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ class NominationWatcher:
 
 
 class LiveCluster(ClusterSimulator):
-    """A simulator whose objects are on an API server, where the scheduler places and evicts its pods."""
+    """A simulator that keeps its objects on an API server, where the scheduler binds and evicts pods."""
 
     def __init__(self, cluster: Cluster, client: BlockingClient, flavour: str, namespace: str) -> None:
         """Create the namespace."""
