@@ -55,7 +55,7 @@ def _replay(file: Path, root: str) -> int:
     for number, told in enumerate(replay(file, root), 1):  # noqa: B007 - counted
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     if not number:
-        sys.stderr.write("cpg-scheduler: nobody waits in this dump\n")
+        sys.stderr.write("cpg-scheduler: no pending units in this dump\n")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""What the scheduler knows of the cluster, kept up to date by the watches; nothing here talks to anybody."""
+"""The objects of the cluster, kept up to date by the watches; nothing here sends a request."""

@@ -198,7 +198,7 @@ class Budgets:
 
 
 def _undisrupted(budget: PodDisruptionBudget, cover: _Cover) -> frozenset[str]:
-    """Return the covered pods, without those whose eviction the API server has accepted already."""
+    """Return the covered pods, without those for which the API server has accepted an eviction."""
     disrupted = budget.status.disrupted_pods
     if not disrupted:
         return cover.uids()

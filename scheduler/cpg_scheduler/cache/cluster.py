@@ -8,7 +8,7 @@ events, which the scheduling loop takes before each cycle:
 2. **A unit has changed** when a spec of its groups, its pods as far as scheduling reads them, its Workload or its
    priority class has changed. What the scheduler writes itself is no such change.
 3. **A node is freed** when a pod has left it or has become smaller, or when the node itself has changed. All other
-   changes set ``any_change``, for pods whose constraints depend on other pods.
+   changes set ``any_change``, for pods with constraints on other pods.
 4. **An assumed pod counts as bound** until the watch confirms its node, the pod ends, or its bind has failed.
 5. **Pods of namespaces in which we may not act take room**, but are neither placed nor evicted.
 """
@@ -100,7 +100,7 @@ class ClusterCache:
             self.events.change_node(known.metadata.name)
 
     def on_namespace(self, change: Change[Namespace]) -> None:
-        """Take a change of a namespace, whose labels pods may select by."""
+        """Take a change of a namespace; pods may select by its labels."""
         old, new = old_state(change), new_state(change)
         if new is not None:
             self.snapshot.ledger.put_namespace(new.metadata.name, new.metadata.labels)

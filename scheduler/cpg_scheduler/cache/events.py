@@ -24,7 +24,7 @@ class ClusterEvents(Struct):
     removed_pods: set[str] = field(default_factory=set)
     """Pods, by UID, that no longer take room."""
     terminating_pods: set[str] = field(default_factory=set)
-    """Pods, by UID, whose deletion has begun."""
+    """Pods, by UID, that have begun to terminate."""
 
     @property
     def size(self) -> int:

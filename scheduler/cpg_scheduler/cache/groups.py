@@ -42,7 +42,7 @@ class GroupIndex:
         self._highest_pod_priority: dict[UnitKey, int] = {}
 
     def on_group(self, flavour: str, change: Change[Group]) -> set[UnitKey]:
-        """Take a change of a group; return the units whose pods may belong together in another way now."""
+        """Take a change of a group; return the units in which other pods may belong together now."""
         old, new = old_state(change), new_state(change)
         known = new or old
         if known is None:

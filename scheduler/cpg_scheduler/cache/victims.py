@@ -150,7 +150,7 @@ class Victims:
         self._refresh_stale()
 
     def _refresh_stale(self) -> None:
-        """Compute the groups whose pods or ancestors have changed."""
+        """Compute the groups of which pods or ancestors have changed."""
         stale, self._stale = self._stale, set()
         for group in stale:
             before = max(self._priorities_of.get(group, ()), default=None)

@@ -173,8 +173,7 @@ class AttemptMetrics:
         )
         self._evaluations = Counter(
             "scheduler_placement_evaluations",
-            "Domains that were tried, by whether the group fits; domains whose room is obviously too small are not"
-            " tried.",
+            "Domains that were tried, by whether the group fits; those with obviously too little room are not tried.",
             ("result", "profile"),
             registry=registry,
         )
@@ -262,7 +261,7 @@ class BindMetrics:
         self._binds.labels(result).inc()
 
     def placed(self, kind: str, pods: int, *, seconds: float, age: float) -> None:
-        """Count a unit all of whose binds have worked, by the time that took and the age of the unit."""
+        """Count a unit that is bound as a whole, by the time that took and its age."""
         self._binding.labels(kind).observe(seconds)
         self._placing.labels(kind).observe(age)
         self._sizes.labels(kind).observe(pods)
@@ -311,7 +310,7 @@ class Metrics:
         ).labels(version("kube-cpg"), python_version()).set(1)
         Gauge(
             "cpg_scheduler_overcommitted_nodes",
-            "Nodes with pods of this scheduler whose pods request more than the node has.",
+            "Nodes with pods of this scheduler on which all pods together request more than the node has.",
             registry=registry,
         ).set_function(overcommitted_nodes)
         Gauge(
@@ -352,7 +351,7 @@ class Metrics:
         self._attempts.ended(result, seconds)
 
     def placed(self, kind: str, pods: int, *, seconds: float, created: str | None) -> None:
-        """Count a unit all of whose binds have worked, and the seconds since the decision."""
+        """Count a unit that is bound as a whole, and the seconds since the decision."""
         self._binds.placed(kind, pods, seconds=seconds, age=age_of(created or "", self._wall()))
 
     def held(self, reason: str) -> None:

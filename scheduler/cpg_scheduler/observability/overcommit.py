@@ -22,7 +22,7 @@ from cpg_scheduler.cache.reservations import RESERVATION_PREFIX
 
 
 class OvercommittedNode(Struct, frozen=True):
-    """A node with pods of ours whose pods request more than it has."""
+    """A node with pods of ours on which all pods together request more than it has."""
 
     name: str
     excess: Mapping[str, int]

@@ -6,7 +6,7 @@
 2. **Groups come before pods**; all else about the order of writes is in ``write_queue``.
 3. **An event is about a cause**, not about a number: while a thousand members arrive, or nodes come and go, there is
    one event, and conditions that differ in numbers alone are written every few seconds. The last few causes of each
-   object are remembered, so a unit whose causes alternate is written as seldom.
+   object are remembered, so a unit with alternating causes is written as seldom.
 4. **A pod that is being nominated gets its condition in the same request**, and no other while its plan goes on:
    otherwise each eviction for a gang would rewrite the conditions of all its pods.
 """
@@ -94,7 +94,7 @@ class StatusWriter:
         self._reported: dict[str, ReportedCondition] = {}
         """The conditions that the watch has not shown yet, by UID."""
         self._scheduled_groups: set[str] = set()
-        """The groups, by UID, whose condition is final."""
+        """The groups, by UID, that have their final condition."""
         self._event_causes: dict[str, tuple[str, ...]] = {}
         """The causes that there have been events about, by UID, the last one last."""
         self._with_nomination: dict[str, tuple[ReportedCondition, str]] = {}

@@ -57,7 +57,7 @@ class WriteQueue:
         self._sequence = itertools.count()
         self._due: dict[str, QueuedWrite] = {}
         self._settling: set[str] = set()
-        """The objects whose due write is not in the queue yet."""
+        """The objects with a due write that is not in the queue yet."""
         self._sending: set[str] = set()
         self._failed: dict[str, QueuedWrite] = {}
         """The writes to send again."""

@@ -1,4 +1,4 @@
-"""Everything into one document, and back."""
+"""Dumps: the cache as one document, and back."""
 
 import json
 
@@ -32,18 +32,18 @@ def written(stage: Stage) -> bytes:
     return b"".join(encoded(dump(stage.cache, OPTIONS, stage.queue.positions(), stage.now)))
 
 
-def answers(state: ClusterCache) -> dict[str, object]:
-    """Return what would come of an attempt at every root now."""
+def decisions(cache: ClusterCache) -> dict[str, object]:
+    """Return the result of an attempt at every pending unit."""
     found: dict[str, object] = {}
-    for root in sorted({state.unit_of(one) for one in state.pods.values()}):
-        if queue_key_of(state, root) is None:
+    for unit in sorted({cache.unit_of(one) for one in cache.pods.values()}):
+        if queue_key_of(cache, unit) is None:
             continue
-        attempt = build_unit(state, root)
+        attempt = build_unit(cache, unit)
         if isinstance(attempt, Inadmissible):
-            found[str(root)] = attempt.problem
+            found[str(unit)] = attempt.problem
             continue
-        ignored = state.reservations.ignored_by(root, attempt.priority)
-        found[str(root)] = decide(state.snapshot, attempt.unit, OPTIONS, ignored=ignored)
+        ignored = cache.reservations.ignored_by(unit, attempt.priority)
+        found[str(unit)] = decide(cache.snapshot, attempt.unit, OPTIONS, ignored=ignored)
     return found
 
 
@@ -61,7 +61,7 @@ def test_every_decision_is_the_same_from_the_dump(
     cycles: int,
     confirms: bool,  # noqa: FBT001 - hypothesis passes by name
 ) -> None:
-    """Wherever in its work the scheduler was: pods wait, have failed, are assumed, are bound."""
+    """At any moment: pods are pending, unschedulable, assumed or bound."""
     stage = Stage(composite("tree", gang=2, key="rack"), pod_group("left", gang=2, parent="tree"))
     stage.put(pod_group("right", gang=1, parent="tree"), pod_group("pair", gang=2))
     stage.put(*(node(f"n{place}", cpu=cpu, labels={"rack": "ab"[place % 2]}) for place, cpu in enumerate(cpus)))
@@ -72,16 +72,16 @@ def test_every_decision_is_the_same_from_the_dump(
     if confirms:
         stage.perform()
     again, options, _ = load(written(stage))
-    assert (answers(again), options) == (answers(stage.cache), OPTIONS)
+    assert (decisions(again), options) == (decisions(stage.cache), OPTIONS)
 
 
-def test_the_dump_of_what_was_loaded_is_the_same_document() -> None:
-    """But for the queue, which is not a part of the state."""
+def test_the_dump_of_a_loaded_dump_is_the_same_document() -> None:
+    """Without the queue, which is no part of the cache."""
     stage = everything()
     again, *_ = load(written(stage))
     first, second = json.loads(written(stage)), json.loads(b"".join(encoded(dump(again, OPTIONS))))
     queue = {one["name"]: one["queue"] for one in first.pop("queue")}
-    assert queue == {"assumed": "binding", "waits": "unschedulable"}
+    assert queue == {"assumed": "binding", "pending": "unschedulable"}
     assert second.pop("queue") == []
     for found in (first, second):
         found["pods"].sort(key=lambda one: one["metadata"]["name"])
@@ -92,11 +92,11 @@ def test_the_dump_of_what_was_loaded_is_the_same_document() -> None:
 
 
 def everything() -> Stage:
-    """Return a state with one of everything."""
+    """Return a stage with one object of every kind."""
     stage = Stage(node("n1", cpu=2), pod("assumed", cpu=1))
     stage.cycles()
     stage.put(
-        pod("waits", cpu=9),
+        pod("pending", cpu=9),
         PodDisruptionBudget(metadata=ObjectMeta(name="budget", namespace="default")),
         StorageClass(metadata=ObjectMeta(name="fast")),
         CSINode(metadata=ObjectMeta(name="n1")),
@@ -106,13 +106,13 @@ def everything() -> Stage:
     space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
     stage.cache.on_namespace(Added("default", space))
     stage.cycles()
-    waits = stage.cache.unit_of(stage.pod("waits"))
-    stage.cache.reservations.put(stage.pod("waits"), Reservation("n1", waits, 0))
+    pending = stage.cache.unit_of(stage.pod("pending"))
+    stage.cache.reservations.put(stage.pod("pending"), Reservation("n1", pending, 0))
     return stage
 
 
-def test_a_dump_tells_no_secrets() -> None:
-    """Neither environment nor arguments, annotations, owners, nor what others have written into the status."""
+def test_a_dump_has_no_secrets() -> None:
+    """No environment, arguments, annotations, owners or conditions of other components."""
     raw = {
         "metadata": {"name": "p", "namespace": "default", "uid": "p", "annotations": {"token": "secret"}},
         "spec": {"schedulerName": "cpg-scheduler", "containers": [{"env": [{"value": "secret"}], "args": ["secret"]}]},
@@ -128,22 +128,22 @@ def test_a_dump_tells_no_secrets() -> None:
     assert [field for field in Container.__struct_fields__ if field in {"env", "env_from", "args", "command"}] == []
 
 
-def test_a_large_dump_comes_in_pieces() -> None:
-    """The loop has its turn between them."""
+def test_a_large_dump_is_encoded_in_pieces() -> None:
+    """The loop goes on in between."""
     stage = Stage(*(pod(f"p{number}") for number in range(600)))
     assert max(map(len, encoded(dump(stage.cache, OPTIONS)))) < len(written(stage)) / 2
     assert len(load(written(stage))[0].pods) == 600
 
 
 @pytest.mark.parametrize("data", [b"no", b"{}", b"[" * 5000])
-def test_what_is_no_dump_is_refused(data: bytes) -> None:
-    """In words."""
+def test_a_document_that_is_no_dump_is_refused(data: bytes) -> None:
+    """With what is wrong."""
     with pytest.raises(UnreadableDumpError, match="not a dump"):
         load(data)
 
 
 def test_a_dump_of_another_format_is_refused() -> None:
-    """It might be misread."""
+    """This version would misread it."""
     data = written(Stage()).replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT + 1))
     with pytest.raises(UnreadableDumpError, match=f"format {FORMAT + 1}"):
         load(data)

@@ -1,4 +1,4 @@
-"""A dump decided again, by the command, with no cluster."""
+"""Replay: the command decides again from a dump, without a cluster."""
 
 import json
 from pathlib import Path
@@ -19,15 +19,15 @@ OPTIONS = SearchOptions()
 
 @pytest.fixture
 def stage() -> Stage:
-    """Return trees and pods that fit, do not fit, wait for somebody, or run."""
+    """Return trees and pods that fit, do not fit, wait for a group, or run."""
     stage = Stage(node("n1", cpu=4), composite("tree", gang=1), pod_group("leaf", gang=2, parent="tree"))
     stage.put(pod("a", group="leaf", cpu=3), pod("b", group="leaf", cpu=3), pod("fits", cpu=1))
-    stage.put(pod("orphan", group="nobody"), pod("runs", cpu=1, node_name="n1"), pod("urgent", cpu=4, priority=9))
+    stage.put(pod("orphan", group="missing"), pod("runs", cpu=1, node_name="n1"), pod("urgent", cpu=4, priority=9))
     return stage
 
 
 def dumped(stage: Stage, folder: Path) -> str:
-    """Write the dump of a stage; return where it is."""
+    """Write the dump of a stage; return its path."""
     path = folder / "dump.json"
     found = dump(stage.cache, OPTIONS, stage.queue.positions(), taken=DELETED.timestamp() + stage.now)
     path.write_bytes(b"".join(encoded(found)))
@@ -35,7 +35,7 @@ def dumped(stage: Stage, folder: Path) -> str:
 
 
 def explained(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
-    """Return what the scheduler itself answers."""
+    """Return the scheduler's own explanation."""
     explainer = Explainer(stage.cache, stage.queue, stage.preemption, options=OPTIONS, clock=lambda: stage.now)
     return json.loads(explainer.page(path).body)
 
@@ -46,14 +46,14 @@ def replayed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_all_who_wait_are_explained_as_by_the_scheduler(
+def test_all_pending_units_are_explained_as_by_the_scheduler(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the order of the queue: the most important first; who runs is left out."""
+    """In queue order, so the most important comes first; running pods are left out."""
     lines = replayed(capsys, dumped(stage, tmp_path))
     assert [line["root"] for line in lines] == [
         "Pod default/urgent",
-        "PodGroup default/nobody",
+        "PodGroup default/missing",
         "Pod default/fits",
         "CompositePodGroup default/tree",
     ]
@@ -64,22 +64,22 @@ def test_all_who_wait_are_explained_as_by_the_scheduler(
 
 
 @pytest.mark.parametrize("root", ["default/tree", "default/leaf", "default/b"])
-def test_one_tree_by_whatever_is_part_of_it(
+def test_one_tree_is_explained_by_any_part_of_it(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], root: str
 ) -> None:
-    """Its root, a group or a pod of it: the explanation is that of the root."""
-    told = replayed(capsys, dumped(stage, tmp_path), "--root", root)
-    assert told == [explained(stage, "crd/default/tree")]
+    """Its root, a group or a pod of it."""
+    found = replayed(capsys, dumped(stage, tmp_path), "--root", root)
+    assert found == [explained(stage, "crd/default/tree")]
 
 
-def test_a_plan_under_way_is_under_way_in_the_dump_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who was nominated and told to go stands in the objects, and a victim that takes its time is waited for."""
+def test_an_active_plan_is_active_in_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The objects have the nominations and the conditions of victims, and a terminating victim is waited for."""
     stage = Stage(node("n1", cpu=4), pod("runs", cpu=4, node_name="n1"), pod("urgent", cpu=4, priority=9))
     stage.patient = True
     stage.cycles()
     stage.evict()
-    (told,) = replayed(capsys, dumped(stage, tmp_path))
-    there, here = explained(stage, "pod/default/urgent")["preemption"], told["preemption"]
+    (found,) = replayed(capsys, dumped(stage, tmp_path))
+    there, here = explained(stage, "pod/default/urgent")["preemption"], found["preemption"]
     assert [here[key] for key in ("underWay", "waitsFor", "nominated")] == [
         there[key] for key in ("underWay", "waitsFor", "nominated")
     ]
@@ -87,20 +87,22 @@ def test_a_plan_under_way_is_under_way_in_the_dump_too(tmp_path: Path, capsys: p
 
 
 def test_the_time_of_day_is_that_of_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who was leaving then is counted on, and not taken for somebody who should have ended long ago."""
-    going = pod("going", cpu=4, node_name="n1", priority=9)
-    metadata = replace(going.metadata, deletion_timestamp=DELETED.isoformat())
+    """A pod that terminated then is no overdue one."""
+    terminating = pod("terminating", cpu=4, node_name="n1", priority=9)
+    metadata = replace(terminating.metadata, deletion_timestamp=DELETED.isoformat())
     lesser = pod("lesser", cpu=4, node_name="n2", priority=-9)
-    stage = Stage(node("n1", cpu=4), node("n2", cpu=4), replace(going, metadata=metadata), lesser, pod("w", cpu=4))
-    (told,) = replayed(capsys, dumped(stage, tmp_path))
-    assert told == explained(stage, "pod/default/w")
-    assert (told["preemption"]["outcome"], told["preemption"]["evictions"]) == ("Planned", [])
+    stage = Stage(
+        node("n1", cpu=4), node("n2", cpu=4), replace(terminating, metadata=metadata), lesser, pod("w", cpu=4)
+    )
+    (found,) = replayed(capsys, dumped(stage, tmp_path))
+    assert found == explained(stage, "pod/default/w")
+    assert (found["preemption"]["outcome"], found["preemption"]["evictions"]) == ("Planned", [])
 
 
-def test_nobody_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Then there is no line, and a word to people."""
+def test_a_dump_without_pending_units_prints_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, so the output is empty."""
     assert __main__.main(["--replay", dumped(Stage(node("n1")), tmp_path)]) == 0
-    assert capsys.readouterr() == ("", "cpg-scheduler: nobody waits in this dump\n")
+    assert capsys.readouterr() == ("", "cpg-scheduler: no pending units in this dump\n")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,10 @@ def test_nobody_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ('{"format": 9}', "not a dump of a scheduler: Object missing required field `schedulerName`"),
     ],
 )
-def test_a_file_that_is_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str) -> None:
-    """Is named in one sentence, with what is wrong with it, and the code is 1."""
+def test_a_file_that_is_no_dump_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    """One sentence says what is wrong with it, and the exit code is 1."""
     path = tmp_path / "file"
     if text:
         path.write_text(text, "utf-8")
@@ -133,16 +137,16 @@ def test_a_file_that_is_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("/tree", "'/tree' is not NAMESPACE/NAME"),
     ],
 )
-def test_a_root_that_is_not_there(
+def test_an_unknown_root_is_an_error(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], root: str, says: str
 ) -> None:
-    """Is said, and nothing is printed."""
+    """Nothing is printed."""
     assert __main__.main(["--replay", dumped(stage, tmp_path), "--root", root]) == 1
     assert capsys.readouterr() == ("", f"cpg-scheduler: {says}\n")
 
 
-def test_a_root_without_a_dump(capsys: pytest.CaptureFixture[str]) -> None:
-    """Is a wrong command line: no cluster is asked."""
+def test_a_root_without_a_dump_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """No cluster is asked."""
     with pytest.raises(SystemExit) as ended:
         __main__.main(["--root", "default/tree"])
     assert (ended.value.code, "--replay" in capsys.readouterr().err) == (2, True)

@@ -1,4 +1,4 @@
-"""For how long the loop was held up."""
+"""The lag of the event loop."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from cpg_scheduler.observability.loop_lag import WINDOW_SECONDS, LoopLag
 
 
 class Clock:
-    """A clock that the test may set forward."""
+    """A clock that the test can set forward."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -21,35 +21,35 @@ class Clock:
 
 
 @pytest.fixture
-async def looked() -> AsyncIterator[tuple[Clock, LoopLag]]:
-    """Let stalls be looked for as long as the test lasts."""
+async def measured() -> AsyncIterator[tuple[Clock, LoopLag]]:
+    """Measure the lag for as long as the test lasts."""
     clock = Clock()
-    stalls = LoopLag(clock)
-    work = asyncio.create_task(stalls.run())
+    lag = LoopLag(clock)
+    work = asyncio.create_task(lag.run())
     await asyncio.sleep(0.01)
-    yield clock, stalls
+    yield clock, lag
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await work
 
 
-async def test_the_longest_stall_is_told(looked: tuple[Clock, LoopLag]) -> None:
-    """Whatever shorter ones come after it."""
-    clock, stalls = looked
-    for stall in (3.0, 7.0, 2.0):
-        clock.ahead += stall
+async def test_the_longest_lag_is_reported(measured: tuple[Clock, LoopLag]) -> None:
+    """Also after shorter ones."""
+    clock, lag = measured
+    for seconds in (3.0, 7.0, 2.0):
+        clock.ahead += seconds
         await asyncio.sleep(0.1)
-    assert 7.0 <= stalls.longest() + 0.02 < 8.0
+    assert 7.0 <= lag.longest() + 0.02 < 8.0
 
 
-async def test_a_stall_is_forgotten_after_a_while(looked: tuple[Clock, LoopLag]) -> None:
-    """It is told for a minute at the least, so that whoever asks that often hears of each."""
-    clock, stalls = looked
+async def test_a_lag_is_forgotten_after_two_windows(measured: tuple[Clock, LoopLag]) -> None:
+    """It is reported for at least one, so Prometheus sees every lag."""
+    clock, lag = measured
     clock.ahead += 7.0
     await asyncio.sleep(0.1)
-    stalls._window_began = clock() - WINDOW_SECONDS
+    lag._window_began = clock() - WINDOW_SECONDS
     await asyncio.sleep(0.1)
-    assert stalls.longest() > 6.0
-    stalls._window_began = clock() - WINDOW_SECONDS
+    assert lag.longest() > 6.0
+    lag._window_began = clock() - WINDOW_SECONDS
     await asyncio.sleep(0.1)
-    assert stalls.longest() < 6.0
+    assert lag.longest() < 6.0

@@ -1,4 +1,4 @@
-"""What is counted."""
+"""The metrics of attempts, binds, queues and plans."""
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.preemption.values import Eviction, EvictionReason, PlanOutcome, PreemptionPlan, VictimUnit
@@ -12,12 +12,12 @@ from cpg_scheduler.testing.stage import Stage
 
 
 def lines(metrics: Metrics) -> set[str]:
-    """Return the page without comments."""
+    """Return the samples of the page."""
     return {line for line in metrics.page("").body.decode().splitlines() if not line.startswith("#")}
 
 
 def test_attempts_are_counted_by_result() -> None:
-    """By upstream's names and words, and by how the search ended."""
+    """By kube-scheduler's names, and by the finding of the search."""
     metrics = Metrics("mine", lambda: 2.5, loop_lag=lambda: 0.5)
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
@@ -42,8 +42,8 @@ def test_attempts_are_counted_by_result() -> None:
     } < found
 
 
-def test_a_root_is_counted_from_its_creation_to_its_last_bind() -> None:
-    """By type; a root that does not say when it was created is taken to be new."""
+def test_a_unit_is_timed_from_its_creation_to_its_last_bind() -> None:
+    """By type; without a creation time its age is 0."""
     metrics = Metrics("mine", lambda: 0.0, wall=lambda: 1767225630.0)
     metrics.placed("podgroup", 3, seconds=0.5, created="2026-01-01T00:00:00Z")
     metrics.placed("pod", 1, seconds=0.5, created=None)
@@ -59,8 +59,8 @@ def test_a_root_is_counted_from_its_creation_to_its_last_bind() -> None:
     } < lines(metrics)
 
 
-def test_domains_are_counted_that_trees_choose_from() -> None:
-    """By upstream's names: those there were, and what came of those that were tried."""
+def test_domains_are_counted_as_placements() -> None:
+    """By kube-scheduler's names: the candidates, and the results of those that were tried."""
     stage = Stage(*(node(name, cpu=cpu, labels={"rack": name}) for name, cpu in (("a", 1), ("b", 2), ("c", 2))))
     stage.put(pod_group("g", gang=2, key="rack"), *(pod(name, cpu=1, group="g") for name in "pq"))
     stage.settle()
@@ -71,8 +71,8 @@ def test_domains_are_counted_that_trees_choose_from() -> None:
     } < lines(stage.metrics)
 
 
-def test_what_comes_into_a_queue_is_counted() -> None:
-    """By the event that brought it there."""
+def test_units_that_enter_a_queue_are_counted_by_event() -> None:
+    """And by type."""
     stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
     stage.settle()
     stage.put(node("n2", cpu=2))
@@ -85,8 +85,8 @@ def test_what_comes_into_a_queue_is_counted() -> None:
     } < lines(stage.metrics)
 
 
-def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
-    """As many as wait at its root."""
+def test_the_pending_pods_of_a_tree_enter_a_queue_with_it() -> None:
+    """All of them are counted."""
     metrics = Metrics("mine", lambda: 0.0, pending_pods_of=lambda root: len(root.key.name))
     pending = SchedulingQueue(RequeueBackoff(), metrics.count_incoming)
     pending.activate(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
@@ -97,16 +97,16 @@ def test_the_pods_of_a_tree_come_into_a_queue_with_it() -> None:
     } < lines(metrics)
 
 
-def test_every_metric_is_explained() -> None:
-    """In a sentence, and none of them is labelled by the name of an object."""
+def test_every_metric_has_a_help_text() -> None:
+    """It is a sentence, and no label is the name of an object."""
     for family in Metrics("mine", lambda: 0.0).registry.collect():
         assert family.documentation.endswith("."), family.name
         labels = {label for sample in family.samples for label in sample.labels}
         assert labels <= {"profile", "result", "le", "version", "python"}
 
 
-def test_plans_are_counted_by_upstreams_names() -> None:
-    """Who preempts, how it ended, who had to go and who did not."""
+def test_plans_are_counted_by_kube_schedulers_names() -> None:
+    """By preemptor and result, with their victims and the spared units."""
     metrics = Metrics("mine", lambda: 0.0)
     units = [
         VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")

@@ -16,7 +16,7 @@ from cpg_scheduler.testing.stage import Stage, Thing
 
 
 class WatchedStage:
-    """A stage whose changes are checked, and the over-committed nodes that were found."""
+    """A stage with checked changes, and the over-committed nodes that were found."""
 
     def __init__(self, *things: Thing) -> None:
         self.stage = Stage(*things)

@@ -1,4 +1,4 @@
-"""Who waits, counted when somebody looks."""
+"""Pending pods and units, counted when Prometheus asks."""
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,16 +11,16 @@ from cpg_scheduler.testing.stage import Stage
 
 
 def lines(stage: Stage) -> set[str]:
-    """Return what is counted on a stage half a minute after everything was created."""
+    """Return the metrics of a stage half a minute after its objects were created."""
     registry = CollectorRegistry()
     ages = {"/api/v1/pods": 2.5}
     registry.register(PendingCollector(stage.cache, stage.queue, wall=lambda: 1767225630.0, ages=lambda: ages))
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
 
-def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
-    """Pods one by one, and trees as what is attempted at once."""
-    stage = Stage(node("n1", cpu=1), pod("fits", cpu=1), pod("big", cpu=9), pod("orphan", group="nobody"))
+def test_pods_and_units_are_counted_by_queue_and_reason() -> None:
+    """A tree is one unit."""
+    stage = Stage(node("n1", cpu=1), pod("fits", cpu=1), pod("big", cpu=9), pod("orphan", group="missing"))
     gated = pod("gated", scheduling_gates=(SchedulingGate(name="wait"),))
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9), gated)
     stage.cycles()
@@ -52,16 +52,16 @@ def test_everybody_is_counted_where_they_wait_and_for_what() -> None:
     }
 
 
-def test_an_empty_cluster_has_nobody_waiting() -> None:
-    """Nor anybody who has waited for long."""
+def test_an_empty_cluster_has_no_oldest_pending_pod() -> None:
+    """For no reason."""
     assert not any(line.startswith("cpg_scheduler_oldest_waiting_seconds") for line in lines(Stage()))
 
 
-def test_who_waits_is_as_old_as_its_pods_and_never_if_it_is_gated() -> None:
-    """A member that is made anew is new, however old its tree; who is to wait is not told of as waiting too long."""
+def test_the_oldest_pending_pod_counts_and_not_its_tree() -> None:
+    """A member that is created again is new, however old its tree; gated pods do not count."""
     stage = Stage(node("n1", cpu=1))
-    meta = replace(metadata("anew", **{POD_GROUP_LABEL: "old"}), creation_timestamp="2026-01-01T00:00:20Z")
-    stage.put(pod_group("old", gang=1), pod("anew", meta=meta, cpu=9))
+    meta = replace(metadata("again", **{POD_GROUP_LABEL: "old"}), creation_timestamp="2026-01-01T00:00:20Z")
+    stage.put(pod_group("old", gang=1), pod("again", meta=meta, cpu=9))
     stage.put(pod("gated", scheduling_gates=(SchedulingGate(name="wait"),)))
     stage.cycles()
     assert {line for line in lines(stage) if line.startswith("cpg_scheduler_oldest_waiting_seconds")} == {
@@ -70,26 +70,26 @@ def test_who_waits_is_as_old_as_its_pods_and_never_if_it_is_gated() -> None:
     }
 
 
-def test_a_crowd_is_counted_a_little_at_a_time() -> None:
-    """So that others have their turn in between, and whoever may be bound or gone meanwhile does no harm."""
+def test_many_pods_are_counted_in_slices() -> None:
+    """The loop goes on in between; pods that are bound or deleted meanwhile do no harm."""
     stage = Stage(*(pod(f"p{number}") for number in range(1000)))
     stage.loop._requeuer.take_events(0.0)
-    census = PendingCollector(stage.cache, stage.queue, wall=lambda: 0.0, ages=dict)
-    counting = census.count_in_slices()
-    assert next(counting) == b""
+    collector = PendingCollector(stage.cache, stage.queue, wall=lambda: 0.0, ages=dict)
+    slices = collector.count_in_slices()
+    assert next(slices) == b""
     stage.delete(*(stage.pod(f"p{number}") for number in range(500, 900)))
-    assert 1 < sum(piece == b"" for piece in counting) < 100
-    (pods,) = (family for family in census.collect() if family.name == "scheduler_pending_pods")
+    assert 1 < sum(piece == b"" for piece in slices) < 100
+    (pods,) = (family for family in collector.collect() if family.name == "scheduler_pending_pods")
     assert 600 <= {sample.labels["queue"]: sample.value for sample in pods.samples}["active"] < 1000
 
 
-def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
-    """And not for longer; a clock that was set back counts as time that has passed."""
+def test_a_count_is_good_for_a_few_seconds() -> None:
+    """A clock that was set back ends it too."""
     stage, now = Stage(pod("p")), [1000.0]
-    census = PendingCollector(stage.cache, stage.queue, wall=lambda: now[0], ages=dict)
+    collector = PendingCollector(stage.cache, stage.queue, wall=lambda: now[0], ages=dict)
 
     def active() -> float:
-        (pods,) = (family for family in census.collect() if family.name == "scheduler_pending_pods")
+        (pods,) = (family for family in collector.collect() if family.name == "scheduler_pending_pods")
         return next(sample.value for sample in pods.samples if sample.labels["queue"] == "active")
 
     assert active() == 0
@@ -100,13 +100,13 @@ def test_what_was_counted_is_good_for_who_asks_soon_after() -> None:
         assert active() == expected
 
 
-def test_whose_group_or_its_parent_is_missing_is_incomplete() -> None:
-    """Also where the API server knows no groups; not who waits for a pod, nor who is gated."""
-    stage = Stage(pod_group("child", gang=1, parent="nobody"), pod_group("short", gang=2), pod("s", group="short"))
+def test_a_pod_is_incomplete_if_its_group_or_an_ancestor_is_missing() -> None:
+    """Also where the API server serves no groups; a unit that waits for members and a gated pod are not."""
+    stage = Stage(pod_group("child", gang=1, parent="missing"), pod_group("short", gang=2), pod("s", group="short"))
     stage.put(pod("c", group="child"), pod("gated", group="none", scheduling_gates=(SchedulingGate(name="wait"),)))
     stage.cycles()
     pending = {line for line in lines(stage) if line.startswith("scheduler_pending_pods") and not line.endswith(" 0.0")}
     assert pending == {f'scheduler_pending_pods{{queue="{queue}"}} 1.0' for queue in QUEUES[2:]}
-    alone = Stage(pod("c", group="child"), pod("p"), flavours=())
-    alone.cycles()
-    assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in lines(alone)
+    single = Stage(pod("c", group="child"), pod("p"), flavours=())
+    single.cycles()
+    assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in lines(single)

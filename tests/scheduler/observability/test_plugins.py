@@ -1,4 +1,4 @@
-"""Who waits, by the plugin that would be to blame."""
+"""Unschedulable pods by the kube-scheduler plugin that rejects them."""
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,8 +19,8 @@ def counted(stage: Stage) -> dict[str, float]:
     return {line.split('plugin="')[1].partition('"')[0]: float(line.split()[-1]) for line in found}
 
 
-def test_pods_count_for_every_plugin_that_turned_them_down() -> None:
-    """Alone and in gangs; who was placed, and who is new, does not count."""
+def test_a_pod_counts_for_every_plugin_that_rejects_it() -> None:
+    """Single pods and gangs; placed and new pods do not count."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=9, unschedulable=True), pod("fits", cpu=1), pod("big", cpu=9))
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9))
     stage.cycles()
@@ -29,25 +29,25 @@ def test_pods_count_for_every_plugin_that_turned_them_down() -> None:
     assert counted(stage) == {"NodeResourcesFit": 3.0, "NodeUnschedulable": 3.0}
 
 
-def test_who_is_alike_is_counted_though_only_one_was_tried() -> None:
-    """They share the failure, and so the blame."""
+def test_equivalent_pods_count_though_only_one_was_attempted() -> None:
+    """They share its failure."""
     stage = Stage(node("n1", cpu=1), *(pod(f"p{number}", cpu=9) for number in range(7)))
     stage.cycles()
     assert counted(stage) == {"NodeResourcesFit": 7.0}
 
 
-def test_who_cannot_be_tried_waits_for_the_gang_or_for_a_gate() -> None:
-    """Too few members, no group, or a gate, which alone holds a pod that has one."""
+def test_inadmissible_units_count_for_the_gang_or_for_gates() -> None:
+    """A gated pod counts for its gates alone."""
     gate = (SchedulingGate(name="wait"),)
-    stage = Stage(node("n1"), pod_group("pg", gang=2), pod("a", group="pg"), pod("orphan", group="nobody"))
+    stage = Stage(node("n1"), pod_group("pg", gang=2), pod("a", group="pg"), pod("orphan", group="missing"))
     stage.put(pod("gated", scheduling_gates=gate), pod_group("g", gang=2), pod("c", group="g", scheduling_gates=gate))
     stage.put(pod("d", group="g"))
     stage.cycles()
     assert counted(stage) == {"GangScheduling": 3.0, "SchedulingGates": 2.0}
 
 
-def test_a_domain_without_room_is_blamed_on_what_is_short_in_the_closest() -> None:
-    """Where nothing but the label is missing, on the placement."""
+def test_domains_without_room_count_for_what_is_short_in_the_closest() -> None:
+    """If only the label is missing, for the placement."""
     stage = Stage(node("n1", cpu=1, labels={"rack": "a"}), pod_group("pg", gang=1, key="rack"))
     stage.put(pod("a", group="pg", cpu=9), pod_group("other", gang=1, key="row"), pod("b", group="other", cpu=1))
     stage.cycles()
@@ -56,5 +56,5 @@ def test_a_domain_without_room_is_blamed_on_what_is_short_in_the_closest() -> No
 
 @pytest.mark.parametrize("static", filters.STATIC)
 def test_every_static_filter_has_a_plugin(static: filters.StaticFilter) -> None:
-    """None of them is taken for a matter of domains."""
+    """None of them counts for the placement."""
     assert plugin_of(static.reason) != PLACEMENT

@@ -1,4 +1,4 @@
-"""Requests and watches, as counted."""
+"""The metrics of requests and reflectors."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -6,20 +6,20 @@ from cpg_client.reflector import ReflectorCounts
 from cpg_scheduler.observability.requests import RequestMetrics
 
 
-def lines(traffic: RequestMetrics) -> set[str]:
-    """Return the page without comments."""
+def lines(metrics: RequestMetrics) -> set[str]:
+    """Return the samples of a page."""
     registry = CollectorRegistry()
-    registry.register(traffic)
+    registry.register(metrics)
     return {line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")}
 
 
-def test_requests_are_counted_by_upstreams_names() -> None:
-    """By method and status; durations add up from bucket to bucket, and one that is a bound belongs below it."""
-    traffic = RequestMetrics(dict)
+def test_requests_are_counted_by_the_names_of_client_go() -> None:
+    """By method and status; buckets are cumulative, and a duration that is a bound belongs below it."""
+    metrics = RequestMetrics(dict)
     for status, seconds in ((201, 0.001), (201, 0.005), (429, 0.0051), (0, 99.0)):
-        traffic.on_response("POST", status, seconds)
-    traffic.on_response("GET", 200, 0.5)
-    traffic.on_retry("POST", 429)
+        metrics.on_response("POST", status, seconds)
+    metrics.on_response("GET", 200, 0.5)
+    metrics.on_retry("POST", 429)
     name = "rest_client_request_duration_seconds"
     assert {
         'rest_client_requests_total{code="201",method="POST"} 2.0',
@@ -33,15 +33,15 @@ def test_requests_are_counted_by_upstreams_names() -> None:
         f'{name}_bucket{{le="+Inf",verb="POST"}} 4.0',
         f'{name}_count{{verb="POST"}} 4.0',
         f'{name}_sum{{verb="GET"}} 0.5',
-    } < lines(traffic)
+    } < lines(metrics)
 
 
-def test_what_watches_have_brought_is_counted_by_resource() -> None:
-    """As it is when somebody looks."""
+def test_the_work_of_reflectors_is_counted_by_resource() -> None:
+    """As it is when Prometheus asks."""
     pods = ReflectorCounts(lists=1)
-    traffic = RequestMetrics(lambda: {"/api/v1/pods": pods})
+    metrics = RequestMetrics(lambda: {"/api/v1/pods": pods})
     pods.watches, pods.events, pods.failures = 2, 3, 4
-    assert lines(traffic) == {
+    assert lines(metrics) == {
         f'cpg_scheduler_watch_{name}_total{{resource="/api/v1/pods"}} {number}.0'
         for name, number in (("lists", 1), ("watches", 2), ("events", 3), ("failures", 4))
     }

@@ -100,7 +100,7 @@ class StatusFixture:
         self.writer.write(GroupRecovered(group, lambda: still))
 
     def report_overcommitted(self, name: str) -> None:
-        """Report a node whose pods request a CPU more than it has."""
+        """Report a node on which pods request a CPU more than it has."""
         self.writer.write(OvercommittedNode(name, {"cpu": 1000}, ("default/p",)))
 
     def status_writes(self) -> list[Write]:

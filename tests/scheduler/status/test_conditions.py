@@ -23,7 +23,7 @@ OVERCOMMITTED = (
 
 
 def with_condition(found: Pod, message: str) -> Pod:
-    """Return a pod whose condition says that it is unschedulable."""
+    """Return a pod with the condition that it is unschedulable."""
     condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
     return replace(found, status=PodStatus(conditions=(condition,)))
 

@@ -90,8 +90,8 @@ class _AttemptText:
     def causes(self) -> dict[GroupKey, str]:
         """Return the cause of each group: its own, or that of the ancestor that it failed with.
 
-        The result of the whole tree is no part of it: a gang whose members are still arriving has the same cause before
-        and after a sibling of it is placed.
+        The result of the whole tree is no part of it: a gang with members that are still to come has the same cause
+        before and after a sibling of it is placed.
         """
         explanation = self._explanation
         if explanation.contradiction:
