@@ -137,47 +137,47 @@ def wire(plain: object, kind: type[Any]) -> Any:  # noqa: ANN401 - whatever kind
     return None if isinstance(found, Rejected) else found
 
 
-def survivors(stage: ClusterSimulator) -> None:
+def survivors(simulator: ClusterSimulator) -> None:
     """Ask for two good pods among the absurd ones, and see them placed."""
-    stage.put_node(node("n1", cpu=2, memory="1Gi", labels={"good": "yes"}, taints=(RED,)))
-    stage.put_group(pod_group("good-group", gang=2))
+    simulator.put_node(node("n1", cpu=2, memory="1Gi", labels={"good": "yes"}, taints=(RED,)))
+    simulator.put_group(pod_group("good-group", gang=2))
     for name in ("good-1", "good-2"):
-        stage.put_pod(pod(name, group="good-group", cpu=1, node_selector={"good": "yes"}, tolerations=(BEARS_RED,)))
-    stage.settle()
-    assert [stage.pods[name].spec.node_name for name in ("good-1", "good-2")] == ["n1", "n1"]
+        simulator.put_pod(pod(name, group="good-group", cpu=1, node_selector={"good": "yes"}, tolerations=(BEARS_RED,)))
+    simulator.settle()
+    assert [simulator.pods[name].spec.node_name for name in ("good-1", "good-2")] == ["n1", "n1"]
 
 
 @cases(600)
 @given(st.lists(SPECS, min_size=1, max_size=3))
 def test_absurd_pods(specs: Sequence[dict[str, Any]]) -> None:
     """Whatever a pod asks for, pending or running, other pods are placed."""
-    stage = ClusterSimulator(SearchOptions(detail=True))
-    stage.put_node(node("n0", cpu=4, memory="1Gi"))
+    simulator = ClusterSimulator(SearchOptions(detail=True))
+    simulator.put_node(node("n0", cpu=4, memory="1Gi"))
     for number, spec in enumerate(specs):
         found: Pod | None = wire({"metadata": {"name": f"absurd-{number}", "uid": f"{number}"}, "spec": spec}, Pod)
         if found is not None and found.spec.node_name != "n1":
-            stage.put_pod(found)
-    survivors(stage)
+            simulator.put_pod(found)
+    survivors(simulator)
 
 
 @cases(300)
 @given(NODES)
 def test_absurd_nodes(plain: dict[str, Any]) -> None:
     """Whatever a node says of itself, pods are placed on the others."""
-    stage = ClusterSimulator(SearchOptions(detail=True))
+    simulator = ClusterSimulator(SearchOptions(detail=True))
     found: Node | None = wire(plain, Node)
     if found is not None:
-        stage.put_node(found)
-        stage.put_pod(pod("curious"))
-    survivors(stage)
+        simulator.put_node(found)
+        simulator.put_pod(pod("curious"))
+    survivors(simulator)
 
 
 @cases(300)
 @given(NUMBERS, NUMBERS, CONSTRAINTS, CONSTRAINTS)
 def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: dict[str, Any]) -> None:
     """Whatever a group demands, other groups are placed."""
-    stage = ClusterSimulator(SearchOptions(detail=True))
-    stage.put_node(node("n0", cpu=4))
+    simulator = ClusterSimulator(SearchOptions(detail=True))
+    simulator.put_node(node("n0", cpu=4))
     root = {"schedulingPolicy": {"gang": {"minGroupCount": groups}}, "schedulingConstraints": above}
     leaf = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "schedulingConstraints": below}
     for kind, name, spec in ((CompositePodGroup, "root", root), (PodGroup, "leaf", leaf)):
@@ -187,18 +187,20 @@ def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: 
             {"metadata": {"name": name, "namespace": "default"}, "spec": {**spec, **reference, **parent}}, kind
         )
         if found is not None:
-            stage.put_group(found)
-    stage.put_pod(pod("member", group="leaf"))
-    survivors(stage)
+            simulator.put_group(found)
+    simulator.put_pod(pod("member", group="leaf"))
+    survivors(simulator)
 
 
 @cases(200)
 @given(st.lists(st.sampled_from(["a", "b"]), max_size=4), st.lists(st.sampled_from(["n1", "n2"]), max_size=4))
 def test_the_same_twice(pods: list[str], nodes: list[str]) -> None:
     """Objects that come again, or two with one UID, change nothing for others."""
-    stage = ClusterSimulator(SearchOptions())
+    simulator = ClusterSimulator(SearchOptions())
     for name in nodes:
-        stage.put_node(node(name, taints=(RED, RED)))
+        simulator.put_node(node(name, taints=(RED, RED)))
     for name in pods:
-        stage.put_pod(pod(name, cpu=1, node_name="n2", node_selector={"a": "b"}, tolerations=(BEARS_RED, BEARS_RED)))
-    survivors(stage)
+        simulator.put_pod(
+            pod(name, cpu=1, node_name="n2", node_selector={"a": "b"}, tolerations=(BEARS_RED, BEARS_RED))
+        )
+    survivors(simulator)

@@ -15,10 +15,10 @@ from cpg_engine.testing.strategies import cases, situations
 @given(situations(), st.sampled_from(["zone", "rack", "disk"]))
 def test_a_domain_that_holds_a_tree_passes_the_bound(situation: Situation, key: str) -> None:
     """Where the oracle places the tree on the nodes of one domain, the bound lets the domain pass."""
-    stage = ClusterSimulator.of(situation)
-    roots = [root for root in stage.roots() if root.tree is not None]
+    simulator = ClusterSimulator.of(situation)
+    roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
-    needs, snapshot = Needs(stage.unit(roots[0])), stage.snapshot
+    needs, snapshot = Needs(simulator.unit(roots[0])), simulator.snapshot
     partition = snapshot.topology.partition(snapshot.topology.whole(), key)
     room = {found: partition.sums(snapshot.score_cache.of(kind).slots()) for found, kind in needs.classes.items()}
     passed = could_hold(needs, 0, room, len(partition.scopes))

@@ -16,17 +16,17 @@ UNPROVEN = {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
 BUDGETS = st.sampled_from([0, 3, 100])
 
 
-def root_of(stage: ClusterSimulator) -> RootUnit:
-    """Return the tree on the stage; drop the case where it has nothing to schedule."""
-    roots = [root for root in stage.roots() if root.tree is not None]
+def root_of(simulator: ClusterSimulator) -> RootUnit:
+    """Return the tree on the simulator; drop the case where it has nothing to schedule."""
+    roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
     return roots[0]
 
 
 def decided(situation: Situation, budget: int = 100) -> Decision:
     """Return the decision about the tree of a situation."""
-    stage = ClusterSimulator.of(situation, SearchOptions(budget=budget))
-    return stage.decide(root_of(stage))
+    simulator = ClusterSimulator.of(situation, SearchOptions(budget=budget))
+    return simulator.decide(root_of(simulator))
 
 
 def binds_of(decision: Decision) -> dict[str, str]:
@@ -43,7 +43,7 @@ def test_no_rule_is_broken(situation: Situation, budget: int) -> None:
 
 
 @cases(300)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_no_rule_is_broken_by_pods_that_see_each_other(situation: Situation) -> None:
     """The same holds on the path that places pods one by one."""
     assert violations(situation, binds_of(decided(situation))) == []
@@ -73,11 +73,11 @@ def test_only_what_runs_can_contradict(situation: Situation) -> None:
 @given(situations())
 def test_the_report_agrees_with_the_decision(situation: Situation) -> None:
     """The root succeeds where it is placed and only there; every group is told about, with counts that add up."""
-    stage = ClusterSimulator.of(situation)
-    root = root_of(stage)
-    decision = stage.decide(root)
+    simulator = ClusterSimulator.of(situation)
+    root = root_of(simulator)
+    decision = simulator.decide(root)
     reports = decision.explanation.reports
-    assert [report.key for report in reports] == [node.key for node in stage.unit(root).nodes]
+    assert [report.key for report in reports] == [node.key for node in simulator.unit(root).nodes]
     assert (decision.explanation.finding is Finding.PLACED) == (reports[0].status is Status.SUCCESS)
     for report in reports:
         counts = report.counts
@@ -97,6 +97,6 @@ def test_a_free_node_never_hurts_a_gang_of_one_shape(situation: Situation, label
 @given(situations(), st.booleans())
 def test_rounds_come_to_rest(situation: Situation, budget: bool) -> None:  # noqa: FBT001 - drawn
     """Asked again until nothing more is bound, the engine breaks no rule on the way and ends."""
-    stage = ClusterSimulator.of(situation, SearchOptions(budget=100 if budget else 0))
-    stage.settle()
-    assert stage.broken == []
+    simulator = ClusterSimulator.of(situation, SearchOptions(budget=100 if budget else 0))
+    simulator.settle()
+    assert simulator.broken == []

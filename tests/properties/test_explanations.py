@@ -23,10 +23,10 @@ FILLERS = st.lists(st.sampled_from([0, 1, 2]), min_size=4, max_size=4)
 
 def decided(situation: Situation, options: SearchOptions) -> tuple[Unit, Decision]:
     """Return the tree of a situation as the engine sees it, and what is decided about it."""
-    stage = ClusterSimulator.of(situation, options)
-    roots = [root for root in stage.roots() if root.tree is not None]
+    simulator = ClusterSimulator.of(situation, options)
+    roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
-    return stage.unit(roots[0]), stage.decide(roots[0])
+    return simulator.unit(roots[0]), simulator.decide(roots[0])
 
 
 def filled(situation: Situation, cpus: list[int]) -> Situation:
@@ -115,7 +115,7 @@ def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[in
 
 
 @cases(300)
-@given(situations(social=True), FILLERS)
+@given(situations(dependent=True), FILLERS)
 def test_detail_changes_nothing_but_detail(situation: Situation, cpus: list[int]) -> None:
     """Findings, counts, binds and the next step are the same whether anybody wants to know more."""
     (_, short), (_, long) = (decided(filled(situation, cpus), SearchOptions(detail=detail)) for detail in (False, True))

@@ -14,44 +14,44 @@ from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan, VictimUnit
 from cpg_engine.preemption.victims import importance
 from cpg_engine.testing.oracle import find, free, has_room, violations
 from cpg_engine.testing.preemption_model import chosen
-from cpg_engine.testing.preemption_strategies import PRIORITY, PreemptionSetup, crowds, subsets
+from cpg_engine.testing.preemption_strategies import PRIORITY, PreemptionSetup, preemption_setups, subsets
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases
 from cpg_engine.testing.victim_units import budgets_of, units_of
 from cpg_engine.verdicts import Finding, Status
 
-EITHER = st.one_of(crowds(), crowds(alone=True))
-ANYBODY = st.one_of(crowds(social=True), crowds(social=True, alone=True))
+EITHER = st.one_of(preemption_setups(), preemption_setups(alone=True))
+ANYBODY = st.one_of(preemption_setups(dependent=True), preemption_setups(dependent=True, alone=True))
 
 
-def units(crowd: PreemptionSetup) -> list[VictimUnit]:
+def units(setup: PreemptionSetup) -> list[VictimUnit]:
     """Return all that runs in the units in which it goes."""
-    groups = [*crowd.others, *(found.group for found in crowd.situation.tree.nodes)]
-    return units_of(groups, crowd.situation.pods)
+    groups = [*setup.others, *(found.group for found in setup.situation.tree.nodes)]
+    return units_of(groups, setup.situation.pods)
 
 
-def planned(crowd: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
+def planned(setup: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
     """Return the plan for what waits; drop the case where nothing does."""
-    stage = crowd.stage()
-    root = crowd.root(stage)
+    simulator = setup.simulator()
+    root = setup.root(simulator)
     assume(root is not None)
     assert root is not None
-    some = units(crowd)
+    some = units(setup)
     return plan_preemption(
-        stage.snapshot,
-        stage.unit(root),
+        simulator.snapshot,
+        simulator.unit(root),
         SearchOptions(),
         priority=PRIORITY,
         units=some[::-1] if turned else some,
-        budgets=budgets_of(crowd.budgets, crowd.situation.pods),
+        budgets=budgets_of(setup.budgets, setup.situation.pods),
     )
 
 
-def seated(crowd: PreemptionSetup) -> int:
+def seated(setup: PreemptionSetup) -> int:
     """Return how many pods an ordinary cycle binds."""
-    stage = crowd.stage()
-    root = crowd.root(stage)
-    return len(stage.decide(root).binds) if root else 0
+    simulator = setup.simulator()
+    root = setup.root(simulator)
+    return len(simulator.decide(root).binds) if root else 0
 
 
 def gone(found: PreemptionPlan) -> set[str]:
@@ -59,9 +59,9 @@ def gone(found: PreemptionPlan) -> set[str]:
     return {uid for eviction in found.evictions for uid in eviction.unit.pods}
 
 
-def trace(stage: ClusterSimulator) -> list[bytes]:
+def trace(simulator: ClusterSimulator) -> list[bytes]:
     """Return what a simulation may touch."""
-    ledger = stage.snapshot.ledger
+    ledger = simulator.snapshot.ledger
     return [
         found.tobytes()
         for name, found in sorted(vars(ledger).items())
@@ -71,11 +71,11 @@ def trace(stage: ClusterSimulator) -> list[bytes]:
 
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
-def test_only_lesser_units_go_and_only_whole(crowd: PreemptionSetup) -> None:
+def test_only_lesser_units_go_and_only_whole(setup: PreemptionSetup) -> None:
     """Nobody of equal or higher priority goes, nobody of the tree itself, no unit in part; reasons are given."""
-    found = planned(crowd)
-    known = units(crowd)
-    own = {pod.metadata.uid for place in crowd.situation.below(0) for pod in crowd.situation.members(place)}
+    found = planned(setup)
+    known = units(setup)
+    own = {pod.metadata.uid for place in setup.situation.below(0) for pod in setup.situation.members(place)}
     for eviction in found.evictions:
         assert eviction.unit.priority < PRIORITY
         assert eviction.unit in known
@@ -87,23 +87,23 @@ def test_only_lesser_units_go_and_only_whole(crowd: PreemptionSetup) -> None:
 
 @cases(250)
 @given(st.one_of(EITHER, ANYBODY))
-def test_planning_leaves_no_trace(crowd: PreemptionSetup) -> None:
+def test_planning_leaves_no_trace(setup: PreemptionSetup) -> None:
     """The ledger is bit for bit what it was, and the next decision the same."""
-    stage = crowd.stage()
-    root = crowd.root(stage)
+    simulator = setup.simulator()
+    root = setup.root(simulator)
     assume(root is not None)
     assert root is not None
-    before, decided = trace(stage), stage.decide(root)
-    stage.plan(root)
-    assert before == trace(stage)
-    assert decided == stage.decide(root)
+    before, decided = trace(simulator), simulator.decide(root)
+    simulator.plan(root)
+    assert before == trace(simulator)
+    assert decided == simulator.decide(root)
 
 
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
-def test_the_order_of_things_does_not_matter(crowd: PreemptionSetup) -> None:
+def test_the_order_of_things_does_not_matter(setup: PreemptionSetup) -> None:
     """Nodes, pods, groups and units may come in any order, and twice the same question has the same answer."""
-    there, back, again = planned(crowd), planned(crowd.turned(), turned=True), planned(crowd)
+    there, back, again = planned(setup), planned(setup.reversed(), turned=True), planned(setup)
     assert there == again
     assert [eviction.unit.key for eviction in there.evictions] == [eviction.unit.key for eviction in back.evictions]
     assert [eviction.reason for eviction in there.evictions] == [eviction.reason for eviction in back.evictions]
@@ -112,29 +112,29 @@ def test_the_order_of_things_does_not_matter(crowd: PreemptionSetup) -> None:
 
 @cases(300)
 @given(EITHER)
-def test_what_is_nominated_keeps_to_the_rules(crowd: PreemptionSetup) -> None:
+def test_what_is_nominated_keeps_to_the_rules(setup: PreemptionSetup) -> None:
     """Once the victims have gone, the pods may go where they are nominated to, all of them together."""
-    found = planned(crowd)
+    found = planned(setup)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
-    if not crowd.alone:
-        assert violations(crowd.without(gone(found)).situation, binds) == []
-    left = free(crowd.without(gone(found)).situation)
-    pods = {pod.metadata.uid: pod for pod in crowd.situation.pods}
+    if not setup.alone:
+        assert violations(setup.without(gone(found)).situation, binds) == []
+    left = free(setup.without(gone(found)).situation)
+    pods = {pod.metadata.uid: pod for pod in setup.situation.pods}
     assert all(has_room(pods[uid], left[name]) for uid, name in binds.items())
 
 
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
-def test_the_next_cycle_finds_what_was_planned(crowd: PreemptionSetup) -> None:
+def test_the_next_cycle_finds_what_was_planned(setup: PreemptionSetup) -> None:
     """Once the victims have gone, an ordinary decision places as many pods as were nominated, or more."""
-    found = planned(crowd)
-    assert seated(crowd.without(gone(found))) >= len(found.nominations)
+    found = planned(setup)
+    assert seated(setup.without(gone(found))) >= len(found.nominations)
 
 
-def pinned(crowd: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
-    """Return the crowd with only those waiting who are nominated, each to run on that node or nowhere."""
+def pinned(setup: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
+    """Return the setup with only those waiting who are nominated, each to run on that node or nowhere."""
     pods = []
-    for found in crowd.situation.pods:
+    for found in setup.situation.pods:
         name = binds.get(found.metadata.uid)
         if name is not None:
             pods.append(replace(found, spec=replace(found.spec, node_selector={"name": name})))
@@ -142,36 +142,36 @@ def pinned(crowd: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
             pods.append(found)
     nodes = [
         replace(node, metadata=replace(node.metadata, labels={**node.metadata.labels, "name": node.metadata.name}))
-        for node in crowd.situation.nodes
+        for node in setup.situation.nodes
     ]
-    return replace(crowd, situation=replace(crowd.situation, nodes=tuple(nodes), pods=tuple(pods)))
+    return replace(setup, situation=replace(setup.situation, nodes=tuple(nodes), pods=tuple(pods)))
 
 
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
-def test_nobody_goes_in_vain(crowd: PreemptionSetup) -> None:
+def test_nobody_goes_in_vain(setup: PreemptionSetup) -> None:
     """Put any unit back, and the pods cannot be where they were nominated to, or an ordinary cycle places fewer."""
-    found = planned(crowd)
+    found = planned(setup)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
     for eviction in found.evictions:
-        rest = crowd.without(gone(found).difference(eviction.unit.pods))
+        rest = setup.without(gone(found).difference(eviction.unit.pods))
         assert seated(pinned(rest, binds)) < len(binds) or seated(rest) < len(binds)
 
 
 @cases(250)
-@given(crowds())
-def test_nobody_goes_where_it_does_not_help(crowd: PreemptionSetup) -> None:
+@given(preemption_setups())
+def test_nobody_goes_where_it_does_not_help(setup: PreemptionSetup) -> None:
     """Without a plan nobody goes; and where trying everything would find a place, it is not called hopeless."""
-    stage = crowd.stage()
-    root = crowd.root(stage)
+    simulator = setup.simulator()
+    root = setup.root(simulator)
     assume(root is not None)
     assert root is not None
-    before = stage.decide(root).explanation
+    before = simulator.decide(root).explanation
     assume(before.reports[0].status is not Status.SUCCESS)
     assume(before.finding not in {Finding.INADMISSIBLE, Finding.CONTRADICTION})
-    found = planned(crowd)
-    lesser = {uid for unit in units(crowd) if unit.priority < PRIORITY for uid in unit.pods}
-    possible = find(crowd.without(lesser).situation) is not None
+    found = planned(setup)
+    lesser = {uid for unit in units(setup) if unit.priority < PRIORITY for uid in unit.pods}
+    possible = find(setup.without(lesser).situation) is not None
     if found.outcome is PlanOutcome.PLANNED:
         assert possible
         return
@@ -186,38 +186,38 @@ def test_nobody_goes_where_it_does_not_help(crowd: PreemptionSetup) -> None:
 
 
 @cases(625)
-@given(crowds(alone=True))
-def test_a_pod_alone_is_treated_as_kube_scheduler_does(crowd: PreemptionSetup) -> None:
+@given(preemption_setups(alone=True))
+def test_a_pod_alone_is_treated_as_kube_scheduler_does(setup: PreemptionSetup) -> None:
     """The node and the victims are those of the slow model, rule by rule."""
-    assume(not seated(crowd))
-    found = planned(crowd)
-    (waiting,) = (pod for pod in crowd.situation.pods if pod.metadata.name == crowd.alone)
-    budgets = budgets_of(crowd.budgets, crowd.situation.pods)
-    expected = chosen(crowd.situation, waiting, units(crowd), budgets)
+    assume(not seated(setup))
+    found = planned(setup)
+    (waiting,) = (pod for pod in setup.situation.pods if pod.metadata.name == setup.alone)
+    budgets = budgets_of(setup.budgets, setup.situation.pods)
+    expected = chosen(setup.situation, waiting, units(setup), budgets)
     if expected is None:
         assert found.outcome is not PlanOutcome.PLANNED
     else:
         assert expected == (found.nominations[0].node, frozenset(gone(found)))
 
 
-def harm(crowd: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
+def harm(setup: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
     """Return how many units violate a budget if some go, and the highest priority of those."""
-    allowances = BudgetAllowances(budgets_of(crowd.budgets, crowd.situation.pods))
+    allowances = BudgetAllowances(budgets_of(setup.budgets, setup.situation.pods))
     violated = allowances.violations(sorted(some, key=importance))
     return sum(map(bool, violated)), max(unit.priority for unit in some)
 
 
 @cases(150)
-@given(crowds(depth=2, most_pods=3))
-def test_the_harm_is_the_least_there_is(crowd: PreemptionSetup) -> None:
+@given(preemption_setups(depth=2, most_pods=3))
+def test_the_harm_is_the_least_there_is(setup: PreemptionSetup) -> None:
     """No other set of victims would let the search place as many, with fewer violations or a lower highest priority."""
-    found = planned(crowd)
+    found = planned(setup)
     assume(found.outcome is PlanOutcome.PLANNED and found.evictions)
-    lesser = [unit for unit in units(crowd) if unit.priority < PRIORITY]
+    lesser = [unit for unit in units(setup) if unit.priority < PRIORITY]
     least = min(
-        harm(crowd, some)
+        harm(setup, some)
         for chosen in subsets(len(lesser))
         if (some := [lesser[number] for number in chosen])
-        and seated(crowd.without({uid for unit in some for uid in unit.pods})) >= len(found.nominations)
+        and seated(setup.without({uid for unit in some for uid in unit.pods})) >= len(found.nominations)
     )
-    assert harm(crowd, [eviction.unit for eviction in found.evictions]) == least
+    assert harm(setup, [eviction.unit for eviction in found.evictions]) == least

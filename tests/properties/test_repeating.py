@@ -13,9 +13,9 @@ from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.strategies import cases, situation, situations
 
 
-def root_of(stage: ClusterSimulator) -> RootUnit:
-    """Return the tree on the stage; drop the case where it has nothing to schedule."""
-    roots = [root for root in stage.roots() if root.tree is not None]
+def root_of(simulator: ClusterSimulator) -> RootUnit:
+    """Return the tree on the simulator; drop the case where it has nothing to schedule."""
+    roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
     return roots[0]
 
@@ -35,45 +35,45 @@ def picture(ledger: Ledger) -> dict[str, Any]:
 
 
 @cases(500)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_deciding_leaves_no_trace(situation: Situation) -> None:
     """The ledger is bit for bit what it was, whether the tree was placed or not."""
-    stage = ClusterSimulator.of(situation)
-    root = root_of(stage)
-    stage.unit(root)
-    before = picture(stage.snapshot.ledger)
-    stage.decide(root)
-    assert picture(stage.snapshot.ledger) == before
+    simulator = ClusterSimulator.of(situation)
+    root = root_of(simulator)
+    simulator.unit(root)
+    before = picture(simulator.snapshot.ledger)
+    simulator.decide(root)
+    assert picture(simulator.snapshot.ledger) == before
 
 
 @cases(300)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_what_is_kept_is_what_would_be_counted_anew(situation: Situation) -> None:
     """Answers that follow every placement and every rollback are the same as answers derived afterwards."""
-    stage = ClusterSimulator.of(situation)
-    stage.settle()
-    pod_index = stage.snapshot.ledger.pod_index
+    simulator = ClusterSimulator.of(situation)
+    simulator.settle()
+    pod_index = simulator.snapshot.ledger.pod_index
     for question, answer in pod_index._answers.items():
         assert answer.tolist() == pod_index._counted(question).tolist()
 
 
 @cases(300)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_two_decisions_are_equal(situation: Situation) -> None:
     """The first decision has no influence on the second, in the same world or in one of its own."""
-    stage, other = ClusterSimulator.of(situation), ClusterSimulator.of(situation)
-    root = root_of(stage)
-    first = stage.decide(root)
-    assert first == stage.decide(root)
+    simulator, other = ClusterSimulator.of(situation), ClusterSimulator.of(situation)
+    root = root_of(simulator)
+    first = simulator.decide(root)
+    assert first == simulator.decide(root)
     assert first == other.decide(root)
 
 
 @cases(500)
-@given(situations(social=True), st.randoms(use_true_random=False))
+@given(situations(dependent=True), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(found: Situation, random: Any) -> None:  # noqa: ANN401 - hypothesis's
     """Nodes, groups and pods may come in any order."""
-    stage = ClusterSimulator.of(found)
-    expected = stage.decide(root_of(stage))
+    simulator = ClusterSimulator.of(found)
+    expected = simulator.decide(root_of(simulator))
     nodes, pods = list(found.nodes), list(found.pods)
     groups = [node.group for node in found.tree.nodes]
     random.shuffle(nodes)
@@ -86,10 +86,10 @@ def test_the_order_of_arrival_does_not_matter(found: Situation, random: Any) -> 
 
 
 @cases(300)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
     """A world in which rows were reused and columns have grown decides as a fresh one."""
-    stage, other = ClusterSimulator.of(situation), ClusterSimulator(ClusterSimulator.of(situation).options)
+    simulator, other = ClusterSimulator.of(situation), ClusterSimulator(ClusterSimulator.of(situation).options)
     for found in reversed(situation.nodes):
         other.put_node(replace(found, metadata=replace(found.metadata, name=f"old-{found.metadata.name}")))
     for found in situation.nodes:
@@ -99,5 +99,5 @@ def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
         other.put_group(node.group)
     for pod in situation.pods:
         other.put_pod(pod)
-    root = root_of(stage)
-    assert stage.decide(root) == other.decide(root)
+    root = root_of(simulator)
+    assert simulator.decide(root) == other.decide(root)

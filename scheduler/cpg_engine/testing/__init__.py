@@ -1,1 +1,1 @@
-"""Building blocks for tests of the engine, of the shells, and of whoever embeds either."""
+"""Building blocks for tests of the engine, of the scheduler, and of programs that embed either."""

@@ -34,21 +34,21 @@ BORN = "2026-01-01T00:00:00Z"
 
 
 def metadata(name: str, *, namespace: str = NAMESPACE, created: str = BORN, **labels: str) -> ObjectMeta:
-    """Return metadata whose UID follows from kind-independent names, so that two builds are equal."""
+    """Return metadata with a UID made from namespace and name, so that two builds are equal."""
     return ObjectMeta(
         name=name, namespace=namespace, uid=f"uid-{namespace}-{name}", creation_timestamp=created, labels=labels
     )
 
 
 def leaf_policy(gang: int | None) -> PodGroupSchedulingPolicy:
-    """Return a gang of that minimum, or basic for None."""
+    """Return a gang of that minimum; basic for None."""
     if gang is None:
         return PodGroupSchedulingPolicy(basic=BasicSchedulingPolicy())
     return PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=gang))
 
 
 def inner_policy(gang: int | None) -> CompositePodGroupSchedulingPolicy:
-    """Return a gang of that minimum of groups, or basic for None."""
+    """Return a gang of that minimum of groups; basic for None."""
     if gang is None:
         return CompositePodGroupSchedulingPolicy(basic=BasicSchedulingPolicy())
     return CompositePodGroupSchedulingPolicy(gang=CompositeGangSchedulingPolicy(min_group_count=gang))
@@ -60,7 +60,7 @@ def disruption(*, all_: bool) -> DisruptionMode:
 
 
 def constraints(key: str | None, preferred: str | None = None) -> SchedulingConstraints | None:
-    """Return the constraint to one domain of a node label and the wish for a narrower one, or none of both."""
+    """Return required and preferred topology by node labels, or None without either."""
     if not key and not preferred:
         return None
     return SchedulingConstraints(
@@ -70,7 +70,7 @@ def constraints(key: str | None, preferred: str | None = None) -> SchedulingCons
 
 
 def reference(workload_name: str | None, template: str) -> WorkloadReference | None:
-    """Return the reference to a template, or none."""
+    """Return the reference to a template, or None."""
     return WorkloadReference(workload_name=workload_name, template_name=template) if workload_name else None
 
 
@@ -129,7 +129,7 @@ def composite(
 
 
 def bare(group: Group) -> Group:
-    """Return a group that leaves all to its template."""
+    """Return a group that leaves everything to its template."""
     empty = {"scheduling_policy": None, "disruption_mode": None, "priority": None}
     return replace(group, spec=replace(group.spec, **empty))
 
@@ -175,7 +175,7 @@ def node(
     taints: Sequence[Taint] = (),
     unschedulable: bool = False,
 ) -> Node:
-    """Return a node; it has no memory unless said, so that a test of CPU counts CPU alone."""
+    """Return a node; it has no memory unless given, so that a test of CPU counts CPU alone."""
     offered = {"cpu": cpu, "memory": memory, "pods": pods, **(more or {})}
     return Node(
         metadata=ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=BORN, labels=dict(labels or {})),
@@ -197,7 +197,7 @@ def pod(
 ) -> Pod:
     """Return a pod of the scheduler, in a group by its label; it runs where a node is named, else it is pending.
 
-    Whatever else the spec should have is passed on as it is.
+    All other arguments are fields of the spec.
     """
     requests: ResourceList = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
     spec.setdefault("containers", (Container(name="main", resources=ResourceRequirements(requests=requests or None)),))

@@ -1,11 +1,11 @@
-"""How much work something is, whatever machine it is done on."""
+"""How much work a function does, on any machine."""
 
 from collections.abc import Callable
 from cProfile import Profile
 
 
 def count_calls(work: Callable[[], object]) -> int:
-    """Return how many functions are called in some work: a measure of it that does not depend on the machine."""
+    """Return how many functions some work calls, which does not depend on the machine."""
     profile = Profile()
     profile.enable()
     try:

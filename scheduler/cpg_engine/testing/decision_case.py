@@ -1,4 +1,4 @@
-"""One decision about one tree, in the short forms of scenario files: for tests that look closely at it."""
+"""One decision about one tree, in the short forms of scenario files, for tests that check it in detail."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -53,7 +53,7 @@ class NamedDecision(Struct, frozen=True):
 
 
 class DecisionCase:
-    """Nodes, one tree, and pods that wait or run; no pod is left where a decision has put it."""
+    """Nodes, one tree, and pods that wait or run; a decision leaves the pods where they are."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class DecisionCase:
         self.unit: Unit = tree_unit(tree, by_key, self.snapshot.ledger)
 
     def decide(self, options: SearchOptions | None = None, *, ignored: Iterable[str] = ()) -> NamedDecision:
-        """Decide about the tree; raise ``AssertionError`` where that leaves a trace in the ledger."""
+        """Decide about the tree; raise ``AssertionError`` if that leaves a trace in the ledger."""
         before = self.trace()
         decision = decide(self.snapshot, self.unit, options or SearchOptions(), ignored=ignored)
         if self.trace() != before:
@@ -85,7 +85,7 @@ class DecisionCase:
         return NamedDecision(decision)
 
     def trace(self) -> list[object]:
-        """Return what a simulation may touch."""
+        """Return everything that a simulation may change."""
         ledger = self.snapshot.ledger
         arrays = (found for name, found in sorted(vars(ledger).items()) if name != "changed_at")
         return [ledger.mark(), *(found.tobytes() for found in arrays if isinstance(found, np.ndarray))]

@@ -1,6 +1,6 @@
-"""The slow, obvious model of pods that see each other: for one pod and one node, plain loops over everybody else.
+"""The slow, obvious model of filters that depend on other pods: for one pod and one node, plain loops over all others.
 
-Nothing here is shared with the engine; selectors are read as they stand in the objects. They have to be valid.
+It shares nothing with the engine and reads selectors as they stand in the objects, which have to be valid.
 """
 
 import math
@@ -22,7 +22,7 @@ Labels = Mapping[str, str]
 class PlacedPods(Struct, frozen=True):
     """Nodes, the pods on them, each with its node, and the labels of namespaces.
 
-    Pods whose UID begins with ``nominated/`` may never come.
+    Pods with a UID that begins with ``nominated/`` may never come.
     """
 
     nodes: tuple[Node, ...]
@@ -30,11 +30,11 @@ class PlacedPods(Struct, frozen=True):
     namespaces: Mapping[str, Labels]
 
     def if_all_come(self) -> "PlacedPods":
-        """Return what it is once all pods that are nominated have come."""
+        """Return the same with all nominated pods running."""
         return replace(self, pods=tuple((_come(pod), home) for pod, home in self.pods))
 
     def if_none_comes(self) -> "PlacedPods":
-        """Return what it is if no pod that is nominated comes."""
+        """Return the same without the nominated pods."""
         return replace(self, pods=tuple((pod, home) for pod, home in self.pods if _come(pod) is pod))
 
 
@@ -44,7 +44,7 @@ def _come(pod: Pod) -> Pod:
 
 
 def chosen(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Tell whether a selector selects these labels."""
+    """Return whether a selector selects these labels."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
@@ -61,9 +61,9 @@ def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
 # Host ports.
 
 
-def ports_free(hood: PlacedPods, pod: Pod, node: Node) -> bool:
-    """Tell whether no pod on the node has a port that this one wants."""
-    taken = [port for other, home in hood.pods if home is node for port in _ports(other)]
+def ports_free(placed: PlacedPods, pod: Pod, node: Node) -> bool:
+    """Return whether no pod on the node has a port that conflicts with those of this pod."""
+    taken = [port for other, home in placed.pods if home is node for port in _ports(other)]
     return not any(_clash(port, other) for port in _ports(pod) for other in taken)
 
 
@@ -79,66 +79,67 @@ def _clash(one: ContainerPort, other: ContainerPort) -> bool:
     return same and (len(addresses) == 1 or "0.0.0.0" in addresses)  # noqa: S104 - nothing is bound here
 
 
-# Affinity to pods.
+# Pod affinity.
 
 
-def affinity_fault(hood: PlacedPods, pod: Pod, node: Node) -> str | None:
-    """Return which rule keeps the pod off the node: ``needs``, ``avoids`` or ``avoided``."""
-    if not all(_finds_what_it_needs(case, pod, node) for case in (hood.if_all_come(), hood.if_none_comes())):
-        return "needs"
-    near = [(other, home) for other, home in hood.pods]
-    for other, home in near:
-        if any(_meant(hood, term, pod, other) and _together(term.topology_key, node, home) for term in _avoids(pod)):
-            return "avoids"
-    for other, home in near:
-        if any(_meant(hood, term, other, pod) and _together(term.topology_key, node, home) for term in _avoids(other)):
-            return "avoided"
+def affinity_rejection(placed: PlacedPods, pod: Pod, node: Node) -> str | None:
+    """Return the rule that rejects the node: ``required``, ``anti`` or ``existing``."""
+    if not all(_satisfies_required(case, pod, node) for case in (placed.if_all_come(), placed.if_none_comes())):
+        return "required"
+    for other, home in placed.pods:
+        terms = (term for term in _required_anti(pod) if _selects(placed, term, pod, other))
+        if any(_share_domain(term.topology_key, node, home) for term in terms):
+            return "anti"
+    for other, home in placed.pods:
+        terms = (term for term in _required_anti(other) if _selects(placed, term, other, pod))
+        if any(_share_domain(term.topology_key, node, home) for term in terms):
+            return "existing"
     return None
 
 
-def _finds_what_it_needs(hood: PlacedPods, pod: Pod, node: Node) -> bool:
-    terms = _needs(pod)
+def _satisfies_required(placed: PlacedPods, pod: Pod, node: Node) -> bool:
+    terms = _required(pod)
     if not terms:
         return True
     if any(term.topology_key not in node.metadata.labels for term in terms):
         return False
-    wanted = [home for other, home in hood.pods if all(_meant(hood, term, pod, other) for term in terms)]
-    if all(any(_together(term.topology_key, node, home) for home in wanted) for term in terms):
+    wanted = [home for other, home in placed.pods if all(_selects(placed, term, pod, other) for term in terms)]
+    if all(any(_share_domain(term.topology_key, node, home) for home in wanted) for term in terms):
         return True
-    lonely = not any(term.topology_key in home.metadata.labels for term in terms for home in wanted)
-    return lonely and all(_meant(hood, term, pod, pod) for term in terms)
+    is_first = not any(term.topology_key in home.metadata.labels for term in terms for home in wanted)
+    return is_first and all(_selects(placed, term, pod, pod) for term in terms)
 
 
-def affection(hood: PlacedPods, pod: Pod, node: Node, hard_weight: int = 1) -> int:
-    """Return how much the pod and those around the node like each other."""
+def preference_sum(placed: PlacedPods, pod: Pod, node: Node, hard_weight: int = 1) -> int:
+    """Return the sum of the preferences between the pod and the pods around the node."""
     total = 0
-    for other, home in hood.pods:
-        for weight, term in _likes(pod):
-            total += weight * (_meant(hood, term, pod, other) and _together(term.topology_key, node, home))
-        for weight, term in (*_likes(other), *((hard_weight, term) for term in _needs(other))):
-            total += weight * (_meant(hood, term, other, pod) and _together(term.topology_key, node, home))
+    for other, home in placed.pods:
+        for weight, term in _preferred(pod):
+            total += weight * (_selects(placed, term, pod, other) and _share_domain(term.topology_key, node, home))
+        for weight, term in (*_preferred(other), *((hard_weight, term) for term in _required(other))):
+            total += weight * (_selects(placed, term, other, pod) and _share_domain(term.topology_key, node, home))
     return total
 
 
-def affection_scores(hood: PlacedPods, pod: Pod, nodes: Sequence[Node], hard_weight: int = 1) -> list[int]:
-    """Return the score of each node, 0 for the least liked and 100 for the most."""
-    raw = [affection(hood, pod, node, hard_weight) for node in nodes]
+def preference_scores(placed: PlacedPods, pod: Pod, nodes: Sequence[Node], hard_weight: int = 1) -> list[int]:
+    """Return the score of each node, from 0 for the lowest sum of preferences to 100 for the highest."""
+    raw = [preference_sum(placed, pod, node, hard_weight) for node in nodes]
     span = max(raw, default=0) - min(raw, default=0)
     return [int(100 * ((number - min(raw)) / span)) if span else 0 for number in raw]
 
 
-def _together(key: str, node: Node, other: Node) -> bool:
+def _share_domain(key: str, node: Node, other: Node) -> bool:
     return key in node.metadata.labels and node.metadata.labels[key] == other.metadata.labels.get(key)
 
 
-def _meant(hood: PlacedPods, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-    """Tell whether a term of the owner means the other pod."""
+def _selects(placed: PlacedPods, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
+    """Return whether a term of the owner selects the other pod."""
     namespace = other.metadata.namespace
     if term.namespaces is None and term.namespace_selector is None:
         near = namespace == owner.metadata.namespace
     else:
         near = namespace in (term.namespaces or ()) or chosen(
-            term.namespace_selector, hood.namespaces.get(namespace, {})
+            term.namespace_selector, placed.namespaces.get(namespace, {})
         )
     mine, theirs = owner.metadata.labels, other.metadata.labels
     return (
@@ -149,17 +150,17 @@ def _meant(hood: PlacedPods, term: PodAffinityTerm, owner: Pod, other: Pod) -> b
     )
 
 
-def _needs(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+def _required(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     return (affinity.required_during_scheduling_ignored_during_execution if affinity else None) or ()
 
 
-def _avoids(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+def _required_anti(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
     return (affinity.required_during_scheduling_ignored_during_execution if affinity else None) or ()
 
 
-def _likes(pod: Pod) -> Iterator[tuple[int, PodAffinityTerm]]:
+def _preferred(pod: Pod) -> Iterator[tuple[int, PodAffinityTerm]]:
     if pod.spec.affinity:
         yield from _weighted(pod.spec.affinity.pod_affinity, 1)
         yield from _weighted(pod.spec.affinity.pod_anti_affinity, -1)
@@ -173,14 +174,14 @@ def _weighted(affinity: PodAffinity | None, sign: int) -> Iterator[tuple[int, Po
 # Spreading.
 
 
-def spread_fault(hood: PlacedPods, pod: Pod, node: Node) -> str | None:
-    """Return what keeps the pod off the node: ``unlabelled`` or ``uneven``."""
+def spread_rejection(placed: PlacedPods, pod: Pod, node: Node) -> str | None:
+    """Return what rejects the node: ``unlabelled`` or ``uneven``."""
     constraints = _constraints(pod, "DoNotSchedule")
     for constraint in constraints:
         if constraint.topology_key not in node.metadata.labels:
             return "unlabelled"
-        numbers = _numbers(hood, pod, constraint, constraints)
-        lasting = _numbers(hood.if_none_comes(), pod, constraint, constraints)
+        numbers = _numbers(placed, pod, constraint, constraints)
+        lasting = _numbers(placed.if_none_comes(), pod, constraint, constraints)
         least = min(lasting.values()) if len(lasting) >= (constraint.min_domains or 1) else 0
         here = numbers.get(node.metadata.labels[constraint.topology_key], 0)
         if here + _counts(constraint, pod, pod.metadata.labels) - least > constraint.max_skew:
@@ -188,25 +189,25 @@ def spread_fault(hood: PlacedPods, pod: Pod, node: Node) -> str | None:
     return None
 
 
-def spread_scores(hood: PlacedPods, pod: Pod, nodes: Sequence[Node]) -> list[int]:
+def spread_scores(placed: PlacedPods, pod: Pod, nodes: Sequence[Node]) -> list[int]:
     """Return the score of each node, all of which are candidates: the emptier its domains, the higher."""
     constraints = _constraints(pod, "ScheduleAnyway")
     scored = [node for node in nodes if all(found.topology_key in node.metadata.labels for found in constraints)]
-    raw = {node.metadata.name: math.floor(sum(_crowds(hood, pod, node, scored)) + 0.5) for node in scored}
+    raw = {node.metadata.name: math.floor(sum(_fullness(placed, pod, node, scored)) + 0.5) for node in scored}
     most, least = max(raw.values(), default=0), min(raw.values(), default=0)
     worth = {name: 100 * (most + least - number) // most if most else 100 for name, number in raw.items()}
     return [worth.get(node.metadata.name, 0) for node in nodes]
 
 
-def _crowds(hood: PlacedPods, pod: Pod, node: Node, scored: Sequence[Node]) -> Iterator[float]:
+def _fullness(placed: PlacedPods, pod: Pod, node: Node, scored: Sequence[Node]) -> Iterator[float]:
     constraints = _constraints(pod, "ScheduleAnyway")
     for constraint in constraints:
         key = constraint.topology_key
         if key == "kubernetes.io/hostname":
-            number = sum(home is node and _seen(constraint, pod, other) for other, home in hood.pods)
+            number = sum(home is node and _counts_pod(constraint, pod, other) for other, home in placed.pods)
             size = len(scored)
         else:
-            number = _numbers(hood, pod, constraint, constraints).get(node.metadata.labels[key], 0)
+            number = _numbers(placed, pod, constraint, constraints).get(node.metadata.labels[key], 0)
             size = len({found.metadata.labels[key] for found in scored})
         yield number * math.log(size + 2) + constraint.max_skew - 1
 
@@ -216,33 +217,33 @@ def _constraints(pod: Pod, action: str) -> list[TopologySpreadConstraint]:
 
 
 def _numbers(
-    hood: PlacedPods, pod: Pod, constraint: TopologySpreadConstraint, all_: Sequence[TopologySpreadConstraint]
+    placed: PlacedPods, pod: Pod, constraint: TopologySpreadConstraint, all_: Sequence[TopologySpreadConstraint]
 ) -> dict[str, int]:
-    """Return how many pods count in each domain that has a node the pod may look at."""
+    """Return how many pods count in each domain that has a node the constraint counts."""
     found: dict[str, int] = {}
-    for node in hood.nodes:
+    for node in placed.nodes:
         labels = node.metadata.labels
-        if all(other.topology_key in labels for other in all_) and _looks_at(constraint, pod, node):
-            here = sum(home is node and _seen(constraint, pod, other) for other, home in hood.pods)
+        if all(other.topology_key in labels for other in all_) and _counts_node(constraint, pod, node):
+            here = sum(home is node and _counts_pod(constraint, pod, other) for other, home in placed.pods)
             value = labels[constraint.topology_key]
             found[value] = found.get(value, 0) + here
     return found
 
 
-def _looks_at(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
+def _counts_node(constraint: TopologySpreadConstraint, pod: Pod, node: Node) -> bool:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     suits = LabelMatcher.exact(pod.spec.node_selector).matches(node.metadata.labels) and (
         terms is None or NodeMatcher.compile(terms).matches(node.metadata.labels, node.metadata.name)
     )
-    bears = first_untolerated_taint(node.spec.taints, pod.spec.tolerations) is None
+    tolerates = first_untolerated_taint(node.spec.taints, pod.spec.tolerations) is None
     return (suits or constraint.node_affinity_policy == "Ignore") and (
-        bears or constraint.node_taints_policy != "Honor"
+        tolerates or constraint.node_taints_policy != "Honor"
     )
 
 
-def _seen(constraint: TopologySpreadConstraint, pod: Pod, other: Pod) -> bool:
-    """Tell whether another pod counts; under an empty selector, odd as it is, nobody does."""
+def _counts_pod(constraint: TopologySpreadConstraint, pod: Pod, other: Pod) -> bool:
+    """Return whether another pod counts; under an empty selector none does, as in kube-scheduler."""
     selector = constraint.label_selector
     empty = selector is not None and not selector.match_labels and not selector.match_expressions
     if empty and not any(key in pod.metadata.labels for key in constraint.match_label_keys or ()):

@@ -1,6 +1,6 @@
-"""Hypothesis strategies for small neighbourhoods: nodes, pods on them that see each other, and a newcomer.
+"""Hypothesis strategies for filters that depend on other pods: nodes, pods on them, and an incoming pod.
 
-Labels, keys and ports come from few values each, so that what is generated meets and clashes.
+Labels, keys and ports come from few values each, so that what is generated matches and conflicts.
 """
 
 from typing import TypeVar
@@ -139,13 +139,13 @@ def _some(draw: st.DrawFn, strategy: st.SearchStrategy[Drawn], most: int) -> tup
 
 @st.composite
 def with_ports(draw: st.DrawFn) -> PodSpec:
-    """Return the spec of a pod with host ports here and there."""
+    """Return the spec of a pod that may have host ports."""
     return PodSpec(containers=_some(draw, CONTAINERS, 2) or None, init_containers=_some(draw, CONTAINERS, 1) or None)
 
 
 @st.composite
 def with_affinity(draw: st.DrawFn) -> PodSpec:
-    """Return the spec of a pod with affinities to others, or without any."""
+    """Return the spec of a pod that may have affinity to other pods."""
     if draw(RARELY):
         return PodSpec()
     return PodSpec(affinity=Affinity(pod_affinity=_affinity(draw), pod_anti_affinity=_affinity(draw)))
@@ -161,7 +161,7 @@ def _affinity(draw: st.DrawFn) -> PodAffinity | None:
 
 @st.composite
 def with_spread(draw: st.DrawFn) -> PodSpec:
-    """Return the spec of a pod with spread constraints, or without any, that may be picky about nodes."""
+    """Return the spec of a pod that may have spread constraints, and may be restricted to some nodes."""
     picky = draw(NUMBERS[6])
     return PodSpec(
         affinity=Affinity(node_affinity=ON_SSD) if picky == 1 else None,
@@ -172,39 +172,39 @@ def with_spread(draw: st.DrawFn) -> PodSpec:
 
 
 class FilterCase(Struct, frozen=True):
-    """A neighbourhood, and somebody who would move in."""
+    """Placed pods and an incoming pod."""
 
-    hood: PlacedPods
+    placed: PlacedPods
     newcomer: Pod
 
     def settled(self) -> tuple[Ledger, PodClass, Rows]:
-        """Return a ledger of it all, every other pod being only tried; the newcomer's class, and the nodes' rows."""
+        """Return a ledger with every second pod placed by simulation, the incoming pod's class, and all rows."""
         ledger = Ledger()
-        for name, labels in self.hood.namespaces.items():
+        for name, labels in self.placed.namespaces.items():
             ledger.put_namespace(name, dict(labels))
-        for found in self.hood.nodes:
+        for found in self.placed.nodes:
             ledger.put_node(found)
-        for pod in (self.newcomer, *(pod for pod, _ in self.hood.pods)):
-            ledger.class_of(pod)  # so that every label is asked for before the first pod is tried
+        for pod in (self.newcomer, *(pod for pod, _ in self.placed.pods)):
+            ledger.class_of(pod)  # so that every label is asked for before the first pod is placed
         row_of = ledger.cluster.row_of
-        for index, (pod, home) in enumerate(self.hood.pods):
+        for index, (pod, home) in enumerate(self.placed.pods):
             if index % 2:
                 ledger.place(ledger.class_of(pod), np.array((row_of[home.metadata.name],), dtype=np.intp))
             else:
                 ledger.put_pod(pod, home.metadata.name)
-        rows = np.array([row_of[found.metadata.name] for found in self.hood.nodes], dtype=np.intp)
+        rows = np.array([row_of[found.metadata.name] for found in self.placed.nodes], dtype=np.intp)
         return ledger, ledger.class_of(self.newcomer), rows
 
 
 @st.composite
-def scenes(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec]) -> FilterCase:
+def filter_cases(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec]) -> FilterCase:
     """Return up to four nodes and six pods, some only nominated, one more pod, and namespaces, one without labels."""
     nodes = tuple(_node(draw, f"n{number}") for number in range(draw(NUMBERS[3]) + 1))
     home = HOMES[len(nodes)]
     names = [f"p{number}" for number in range(draw(NUMBERS[6]))]
     pods = [(_pod(draw, specs, name, uid=draw(UIDS) + name), nodes[draw(home)]) for name in names]
-    hood = PlacedPods(nodes=nodes, pods=tuple(pods), namespaces=NAMESPACES)
-    return FilterCase(hood=hood, newcomer=_pod(draw, specs, "new", uid="uid-new", doomed=False))
+    placed = PlacedPods(nodes=nodes, pods=tuple(pods), namespaces=NAMESPACES)
+    return FilterCase(placed=placed, newcomer=_pod(draw, specs, "new", uid="uid-new", doomed=False))
 
 
 def _node(draw: st.DrawFn, name: str) -> Node:
@@ -213,7 +213,7 @@ def _node(draw: st.DrawFn, name: str) -> Node:
 
 
 def _pod(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec], name: str, *, uid: str, doomed: bool = True) -> Pod:
-    """Return a pod, perhaps one that is being deleted, in one of four namespaces, of which one is known to nobody."""
+    """Return a pod, perhaps terminating, in one of four namespaces, one of them unknown to the cluster."""
     deleted = "2026-01-01T00:00:00Z" if doomed and draw(RARELY) else None
     metadata = ObjectMeta(
         name=name, namespace=draw(WHERE), uid=uid, labels=draw(POD_LABELS), deletion_timestamp=deleted

@@ -1,8 +1,8 @@
-"""The slow, obvious model: what a decision must keep to, and, by trying everything, whether there is one at all.
+"""The oracle: a slow, obvious model of the rules for a decision, and of whether there is a placement at all.
 
-Nothing here is shared with the engine: objects in, plain loops over them. It knows resources, node selectors and
-required node affinity, taints, required domains and where members run already. It does not know pods that see each
-other or volumes, so on these it may be too lenient, never too strict.
+It shares nothing with the engine: objects in, plain loops over them. It models resources, node selectors and required
+node affinity, taints, required topology, and running members. It does not model volumes, nor filters that depend on
+other pods; on these it may be too lenient, never too strict.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ Assignment = Mapping[str, str]
 
 
 class Situation(Struct, frozen=True):
-    """A cluster and one tree, as they are before a decision; pods that name a node run there."""
+    """A cluster and one tree before a decision; pods that name a node run there."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
@@ -50,7 +50,7 @@ class Situation(Struct, frozen=True):
             yield from self.below(child)
 
     def required(self, place: int) -> str | None:
-        """Return the label whose value all pods below a group must share."""
+        """Return the label that all pods below a group must share a value of."""
         constraints = self.tree.nodes[place].group.spec.scheduling_constraints
         return constraints.topology[0].key if constraints and constraints.topology else None
 
@@ -61,7 +61,7 @@ def _group_of(pod: Pod) -> GroupKey | None:
 
 
 def requests(pod: Pod) -> Counter[str]:
-    """Return what the containers of a pod ask for; init containers and overhead are not looked at."""
+    """Return what the containers of a pod request; init containers and overhead are ignored."""
     total = Counter({"pods": 1})
     for container in pod.spec.containers or ():
         total.update(_amounts(container.resources.requests))
@@ -69,7 +69,7 @@ def requests(pod: Pod) -> Counter[str]:
 
 
 def _amounts(quantities: ResourceList | None) -> Counter[str]:
-    """Return what is an amount; what is none counts as nothing."""
+    """Return the amounts; malformed ones count as zero."""
     found: Counter[str] = Counter()
     for name, quantity in (quantities or {}).items():
         with suppress(QuantityError):
@@ -87,7 +87,7 @@ def free(situation: Situation) -> dict[str, Counter[str]]:
 
 
 def suits(pod: Pod, node: Node) -> bool:
-    """Tell whether the pod may run on the node, room aside."""
+    """Return whether the pod may run on the node, apart from room."""
     taints = (*(node.spec.taints or ()), *([CORDON] if node.spec.unschedulable else []))
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
@@ -100,11 +100,11 @@ def suits(pod: Pod, node: Node) -> bool:
 
 
 def has_room(pod: Pod, left: Mapping[str, int]) -> bool:
-    """Tell whether what is left is enough for the pod; what it does not ask for is not looked at."""
+    """Return whether what is left is enough for the pod; resources that it does not request are ignored."""
     return all(left.get(name, 0) >= number for name, number in requests(pod).items() if number)
 
 
-# Judging an assignment.
+# Checking an assignment.
 
 
 def violations(situation: Situation, binds: Assignment) -> list[str]:
@@ -117,8 +117,8 @@ def violations(situation: Situation, binds: Assignment) -> list[str]:
     return [
         *_overfull(situation, {uid: pods[uid] for uid in binds}, binds),
         *_unsuitable(situation, {uid: pods[uid] for uid in binds}, binds),
-        *_scattered(situation, binds),
-        *_halves(situation, binds),
+        *_outside_one_domain(situation, binds),
+        *_below_minimum(situation, binds),
     ]
 
 
@@ -142,7 +142,7 @@ def _unsuitable(situation: Situation, pods: Mapping[str, Pod], binds: Assignment
             yield f"{uid} may not run on {name}"
 
 
-def _scattered(situation: Situation, binds: Assignment) -> Iterator[str]:
+def _outside_one_domain(situation: Situation, binds: Assignment) -> Iterator[str]:
     for place, node in enumerate(situation.tree.nodes):
         uids = {pod.metadata.uid for leaf in situation.below(place) for pod in situation.members(leaf)}
         new = [name for uid, name in binds.items() if uid in uids]
@@ -151,16 +151,16 @@ def _scattered(situation: Situation, binds: Assignment) -> Iterator[str]:
 
 
 def _values(situation: Situation, place: int, new: Iterable[str]) -> set[str | None]:
-    """Return the values of a group's label where its members are or will be; None stands for its absence."""
+    """Return the values of a group's label where its members are or will be; None stands for a missing label."""
     key = situation.required(place)
     labels = {node.metadata.name: node.metadata.labels for node in situation.nodes}
     if key is None:
         return set()
-    values = {labels[name].get(key) for name in (*new, *homes(situation, place)) if name in labels}
+    values = {labels[name].get(key) for name in (*new, *member_nodes(situation, place)) if name in labels}
     return values | {"", None} if None in values else values
 
 
-def homes(situation: Situation, place: int) -> list[str]:
+def member_nodes(situation: Situation, place: int) -> list[str]:
     """Return the nodes on which members below a group run."""
     return [
         pod.spec.node_name
@@ -171,12 +171,12 @@ def homes(situation: Situation, place: int) -> list[str]:
 
 
 def contradicts(situation: Situation) -> bool:
-    """Tell whether what runs already breaks the rule of one domain."""
+    """Return whether running members already violate a required topology."""
     return any(len(_values(situation, place, ())) > 1 for place in range(len(situation.tree.nodes)))
 
 
-def _halves(situation: Situation, binds: Assignment) -> Iterator[str]:
-    """Name the groups that would be given something, yet less than their minimum."""
+def _below_minimum(situation: Situation, binds: Assignment) -> Iterator[str]:
+    """Yield the groups that would get pods placed, but fewer than their minimum."""
     for place, node in enumerate(situation.tree.nodes):
         touched = any(pod.metadata.uid in binds for leaf in situation.below(place) for pod in situation.members(leaf))
         if touched and not _succeeds(situation, place, binds):
@@ -187,11 +187,11 @@ def _succeeds(situation: Situation, place: int, binds: Assignment) -> bool:
     node = situation.tree.nodes[place]
     if isinstance(node.group, PodGroup):
         placed = sum(pod.metadata.uid in binds for pod in situation.members(place))
-        return _settled(situation, place) + placed >= node.group.minimum
+        return _scheduled(situation, place) + placed >= node.group.minimum
     return sum(_succeeds(situation, child, binds) for child in node.children) >= node.group.minimum
 
 
-def _settled(situation: Situation, place: int) -> int:
+def _scheduled(situation: Situation, place: int) -> int:
     return sum(
         bool(pod.spec.node_name and not pod.is_terminal) or pod.status.phase == "Succeeded"
         for pod in situation.members(place)
@@ -206,11 +206,11 @@ def _pending(situation: Situation, place: int) -> list[Pod]:
 
 
 def find(situation: Situation) -> dict[str, str] | None:
-    """Return some way to place the minimum of the tree, or None where there is none."""
+    """Return some placement of the tree's minimum, or None where there is none."""
     for leaves in _choices(situation, 0):
         picks = [list(_picks(situation, leaf)) for leaf in leaves]
         for chosen in product(*picks):
-            binds = _seated(situation, list(chain.from_iterable(chosen)), {}, free(situation))
+            binds = _assigned(situation, list(chain.from_iterable(chosen)), {}, free(situation))
             if binds is not None:
                 return binds
     return None
@@ -228,9 +228,9 @@ def _choices(situation: Situation, place: int) -> Iterator[list[int]]:
 
 
 def _picks(situation: Situation, leaf: int) -> Iterator[tuple[Pod, ...]]:
-    """Yield the ways to pick a PodGroup's minimum among its pods; one of several that are alike is enough."""
+    """Yield the ways to pick a PodGroup's minimum among its pods; of several identical picks one is enough."""
     group = situation.tree.nodes[leaf].group
-    needed = max(group.minimum - _settled(situation, leaf), 0)
+    needed = max(group.minimum - _scheduled(situation, leaf), 0)
     pods = sorted(_pending(situation, leaf), key=_shape)
     seen = set()
     for picked in combinations(pods, needed):
@@ -244,19 +244,19 @@ def _shape(pod: Pod) -> bytes:
     return msgspec.json.encode(pod.spec)
 
 
-def _seated(
+def _assigned(
     situation: Situation, pods: Sequence[Pod], binds: dict[str, str], left: dict[str, Counter[str]]
 ) -> dict[str, str] | None:
-    """Seat the pods one after the other, trying every node for each."""
+    """Assign the pods one after the other, trying every node for each."""
     if not pods:
         return binds
     first, *rest = pods
     for node in situation.nodes:
         name = node.metadata.name
         tried = {**binds, first.metadata.uid: name}
-        if suits(first, node) and has_room(first, left[name]) and not any(_scattered(situation, tried)):
+        if suits(first, node) and has_room(first, left[name]) and not any(_outside_one_domain(situation, tried)):
             left[name].subtract(requests(first))
-            found = _seated(situation, rest, tried, left)
+            found = _assigned(situation, rest, tried, left)
             if found is not None:
                 return found
             left[name].update(requests(first))

@@ -1,4 +1,4 @@
-"""A cluster in which somebody waits and others run, in the short forms of scenario files."""
+"""A cluster with a pending preemptor and running victims, in the short forms of scenario files."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,11 +17,11 @@ from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.victim_units import budgets_of, units_of
 
 PRIORITY = 100
-"""Of whoever names none."""
+"""The priority of the preemptor, and of everything that names none."""
 
 
 class PreemptionCase:
-    """Objects on a stage, and what the steps of a plan make of the root called ``high``."""
+    """Objects in a simulator, and the steps of a plan for the root called ``high``."""
 
     def __init__(
         self,
@@ -47,25 +47,25 @@ class PreemptionCase:
 
     @property
     def root(self) -> RootUnit:
-        """Return what waits."""
+        """Return the preemptor."""
         return next(root for root in self.simulator.roots() if root.name == "high")
 
     @property
     def unit(self) -> Unit:
-        """Return it as the engine sees it."""
+        """Return the preemptor as a unit."""
         return self.simulator.unit(self.root)
 
     def simulation(self) -> Simulation:
-        """Return tries for what waits."""
+        """Return a simulation for the preemptor."""
         return Simulation(self.simulator.snapshot, self.unit, self.simulator.options)
 
     def potential_victims(self) -> list[PotentialVictim]:
-        """Return who may go, the most important first."""
+        """Return the potential victims, the most important first."""
         units = units_of(self.simulator.groups.values(), self.simulator.pods.values())
         return potential_victims(self.simulator.snapshot.ledger, units, PRIORITY)
 
     def problem(self, goal: int) -> PreemptionProblem:
-        """Return the case in which so many pods are to have a place."""
+        """Return the problem with a goal of so many placed pods."""
         return PreemptionProblem(
             simulation=self.simulation(),
             needs=Needs(self.unit),
@@ -80,5 +80,5 @@ class PreemptionCase:
 
 
 def names(some: Iterable[PotentialVictim]) -> list[str]:
-    """Return the names of units."""
+    """Return the names of the units."""
     return [found.unit.key.name for found in some]

@@ -1,6 +1,6 @@
-"""Preemption for a single pod as kube-scheduler has it, the slow way: node by node, pod by pod, with plain objects.
+"""The slow, obvious model of kube-scheduler's preemption for a single pod: node by node, pod by pod.
 
-Nothing here is shared with the engine. It knows what the oracle knows: resources, selectors and taints.
+It shares nothing with the engine, and models what the oracle models: resources, selectors and taints.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ ORDER = ("CompositePodGroup", "PodGroup", "Pod")
 
 
 class NodeChoice(NamedTuple):
-    """A node, those who have to go from it, and by what it is compared: the less, the better; last the later start."""
+    """A node, its victims, and the keys that it is compared by: a lower rank is better, then a later start."""
 
     node: str
     victims: frozenset[str]
@@ -26,7 +26,7 @@ class NodeChoice(NamedTuple):
 def chosen(
     situation: Situation, pod: Pod, units: Sequence[VictimUnit], budgets: Sequence[DisruptionBudget]
 ) -> tuple[str, frozenset[str]] | None:
-    """Return the node for a pod, and the UIDs of all who have to go for it, or None where no node can be cleared."""
+    """Return the node for a pod and the UIDs of all victims, or None where no node can be freed."""
     choices = [
         found
         for node in situation.nodes
@@ -41,7 +41,7 @@ def chosen(
 
 
 def _lesser(situation: Situation, pod: Pod, node: Node, units: Iterable[VictimUnit]) -> list[VictimUnit]:
-    """Return the units that may go for the pod and have one on the node, the most important first."""
+    """Return the units of lower priority with a pod on the node, the most important first."""
     there = {found.metadata.uid for found in situation.pods if found.spec.node_name == node.metadata.name}
     lesser = [unit for unit in units if unit.priority < (pod.spec.priority or 0) and there & set(unit.pods)]
     return sorted(
@@ -53,7 +53,7 @@ def _lesser(situation: Situation, pod: Pod, node: Node, units: Iterable[VictimUn
 def _cleared(
     situation: Situation, pod: Pod, node: Node, units: Sequence[VictimUnit], budgets: Iterable[DisruptionBudget]
 ) -> NodeChoice | None:
-    """Return who has to go from a node, or None where not even all of them would be enough."""
+    """Return the victims on a node, or None where evicting all units there is not enough."""
     left = free(situation)[node.metadata.name]
     for unit in units:
         for one in _at(situation, node, unit):
@@ -85,7 +85,7 @@ def _cleared(
 
 
 def _violators(units: Iterable[VictimUnit], budgets: Iterable[DisruptionBudget]) -> Iterator[VictimUnit]:
-    """Yield the units that would violate a budget where all of them went, the most important first."""
+    """Yield the units that violate a budget where all of them are evicted, the most important first."""
     left = {budget.name: budget.allowed for budget in budgets}
     for unit in units:
         for budget in budgets:

@@ -1,4 +1,4 @@
-"""What a scenario may expect, held against what there is."""
+"""What a scenario may expect, compared with what the engine decided."""
 
 from collections.abc import Iterator
 from fnmatch import filter as matching
@@ -16,7 +16,7 @@ from cpg_engine.verdicts import GroupReport
 
 
 class Expected(Struct, frozen=True, forbid_unknown_fields=True):
-    """Expectations by what they are about; see ``cpg_engine.testing.scenarios``."""
+    """Expectations by subject; see ``cpg_engine.testing.scenarios``."""
 
     bound: dict[str, int | Literal["all"]] = {}
     nodes: dict[str, str | tuple[str, ...]] = {}
@@ -37,31 +37,31 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
     conditions: dict[str, str] = {}
 
 
-def unmet(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+def unmet(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     """Yield a sentence for every expectation that is not met."""
-    yield from _places(expected, stage)
-    yield from _told(expected, stage)
-    yield from _reported(expected, dict(_reports(stage)))
+    yield from _places(expected, simulator)
+    yield from _decided(expected, simulator)
+    yield from _reported(expected, dict(_reports(simulator)))
     for name, text in expected.held.items():
-        if text not in stage.held.get(name, ""):
-            yield f"held: {name}: {text!r} is not in {stage.held.get(name)!r}"
+        if text not in simulator.held.get(name, ""):
+            yield f"held: {name}: {text!r} is not in {simulator.held.get(name)!r}"
     for name, text in expected.refused.items():
-        if name not in stage.refused or text not in stage.refused[name]:
-            yield f"refused: {name}: {text!r} is not in {stage.refused.get(name)!r}"
-    yield from _evicted(expected, stage)
-    yield from _said(expected, stage)
+        if name not in simulator.refused or text not in simulator.refused[name]:
+            yield f"refused: {name}: {text!r} is not in {simulator.refused.get(name)!r}"
+    yield from _evicted(expected, simulator)
+    yield from _said(expected, simulator)
 
 
-def _said(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
-    """Compare conditions as far as there is anybody who writes them; the names must be right in any case."""
-    names = {*stage.pods, *(key.name for key in stage.groups)}
+def _said(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
+    """Compare conditions where a scheduler writes them; the names must be right in any case."""
+    names = {*simulator.pods, *(key.name for key in simulator.groups)}
     for pattern, wanted in expected.conditions.items():
         meant = sorted(matching(names, pattern))
         if not meant:
             yield f"conditions: {pattern}: nobody is called that"
         for name in meant:
-            if stage.said is not None and not _says(wanted, stage.said.get(name, "")):
-                yield f"conditions: {name}: expected {wanted!r}, found {stage.said.get(name)!r}"
+            if simulator.said is not None and not _says(wanted, simulator.said.get(name, "")):
+                yield f"conditions: {name}: expected {wanted!r}, found {simulator.said.get(name)!r}"
 
 
 def _says(wanted: str, found: str) -> bool:
@@ -75,79 +75,79 @@ def _parted(text: str) -> list[str]:
     return [*text.split(" ", 2), "", "", ""][:3]
 
 
-def _evicted(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
-    if expected.victims is not None and set(expected.victims) != stage.evicted.keys():
-        yield f"victims: expected {sorted(expected.victims)}, found {sorted(stage.evicted)}"
+def _evicted(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
+    if expected.victims is not None and set(expected.victims) != simulator.evicted.keys():
+        yield f"victims: expected {sorted(expected.victims)}, found {sorted(simulator.evicted)}"
     if expected.nominated is not None:
-        wanted = {pod.metadata.name for name in expected.nominated for pod in _pods(stage, name)}
-        if wanted != stage.nominated:
-            yield f"nominated: expected {sorted(wanted)}, found {sorted(stage.nominated)}"
+        wanted = {pod.metadata.name for name in expected.nominated for pod in _pods(simulator, name)}
+        if wanted != simulator.nominated:
+            yield f"nominated: expected {sorted(wanted)}, found {sorted(simulator.nominated)}"
     for name, outcome in expected.plan.items():
-        found = str(stage.plans[name].outcome) if name in stage.plans else "no plan"
+        found = str(simulator.plans[name].outcome) if name in simulator.plans else "no plan"
         if found != outcome:
             yield f"plan: {name}: expected {outcome}, found {found}"
     for name, text in expected.because.items():
-        if text not in stage.evicted.get(name, ""):
-            yield f"because: {name}: {text!r} is not in {stage.evicted.get(name)!r}"
+        if text not in simulator.evicted.get(name, ""):
+            yield f"because: {name}: {text!r} is not in {simulator.evicted.get(name)!r}"
 
 
-def _places(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+def _places(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     for name, count in expected.bound.items():
-        pods = _pods(stage, name)
+        pods = _pods(simulator, name)
         bound = sum(bool(pod.spec.node_name) for pod in pods)
         if bound != (len(pods) if count == "all" else count) or not pods:
             yield f"bound: {name}: expected {count}, found {bound} of {len(pods)}"
     for name, where in expected.nodes.items():
         allowed = (where,) if isinstance(where, str) else where
-        found = (stage.pods[name].spec.node_name or "none") if name in stage.pods else "no such pod"
+        found = (simulator.pods[name].spec.node_name or "none") if name in simulator.pods else "no such pod"
         if found not in allowed:
             yield f"nodes: {name}: expected {' or '.join(allowed)}, found {found}"
     for name, key in expected.together.items():
-        values = {_label(stage, pod, key) for pod in _pods(stage, name) if pod.spec.node_name}
+        values = {_label(simulator, pod, key) for pod in _pods(simulator, name) if pod.spec.node_name}
         if len(values) != 1 or None in values:
             yield f"together: {name}: expected one value of {key}, found {sorted(map(str, values))}"
 
 
-def _label(stage: ClusterSimulator, pod: Pod, key: str) -> str | None:
-    node = stage.nodes.get(pod.spec.node_name)
+def _label(simulator: ClusterSimulator, pod: Pod, key: str) -> str | None:
+    node = simulator.nodes.get(pod.spec.node_name)
     return node.metadata.labels.get(key) if node else None
 
 
-def _pods(stage: ClusterSimulator, name: str) -> list[Pod]:
+def _pods(simulator: ClusterSimulator, name: str) -> list[Pod]:
     """Return the pods of a group, of all groups below it, or of that name."""
-    forest = Forest.of(stage.groups.values())
+    forest = Forest.of(simulator.groups.values())
     groups: set[str] = set()
-    waiting = [key for key in stage.groups if key.name == name]
+    waiting = [key for key in simulator.groups if key.name == name]
     while waiting:
         key = waiting.pop()
         waiting.extend(forest.children.get(key, ()))
         if key.kind == PodGroup.kind:
             groups.add(key.name)
-    return [pod for pod in stage.pods.values() if pod.metadata.name == name or membership(pod).group in groups]
+    return [pod for pod in simulator.pods.values() if pod.metadata.name == name or membership(pod).group in groups]
 
 
-def _told(expected: Expected, stage: ClusterSimulator) -> Iterator[str]:
+def _decided(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     for name, finding in expected.finding.items():
-        decision = stage.decisions.get(name)
+        decision = simulator.decisions.get(name)
         found = str(decision.explanation.finding) if decision else "no decision"
         if found != finding:
             yield f"finding: {name}: expected {finding}, found {found}"
     for name, text in expected.detail.items():
-        decision = stage.decisions.get(name)
+        decision = simulator.decisions.get(name)
         contradiction = decision.explanation.contradiction if decision else None
         detail = contradiction_text(contradiction) if contradiction else "no contradiction"
         if text not in detail:
             yield f"detail: {name}: {text!r} is not in {detail!r}"
 
 
-def _reports(stage: ClusterSimulator) -> Iterator[tuple[str, GroupReport]]:
-    for decision in stage.decisions.values():
+def _reports(simulator: ClusterSimulator) -> Iterator[tuple[str, GroupReport]]:
+    for decision in simulator.decisions.values():
         for report in decision.explanation.reports:
             yield report.key.name, report
 
 
 def _reported(expected: Expected, reports: dict[str, GroupReport]) -> Iterator[str]:
-    """Compare what is expected of a group with what was reported of it, in the words of the scenario."""
+    """Compare what is expected of a group with its report, in the words of the scenario."""
     for kind, name, wanted in _wanted(expected):
         if name not in reports:
             yield f"{kind}: {name}: it was not decided about"
@@ -186,7 +186,7 @@ def _words(kind: str, report: GroupReport) -> list[str]:
 
 
 def _matches(kind: str, text: str, word: str) -> bool:
-    """Tell whether it is the word; of a reason, the number and a part of the text are enough."""
+    """Return whether it is the word; for a reason, the number and a part of the text are enough."""
     if kind != "reasons":
         return text == word
     (number, part), (nodes, reason) = text.split(" ", 1), word.split(" ", 1)

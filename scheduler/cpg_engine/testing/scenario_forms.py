@@ -1,7 +1,7 @@
 """The short forms of scenario files, and the objects that they stand for.
 
-Everything is read by msgspec into the structs below, which refuse what they do not know: a typing error in a scenario
-never passes for an expectation that was met.
+Everything is decoded by msgspec into the structs below, which reject unknown fields: a typing error in a scenario never
+passes for an expectation that was met.
 """
 
 import re
@@ -27,7 +27,7 @@ _SPEC_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(P
 
 
 class ScenarioError(ValueError):
-    """A scenario says something that makes no sense."""
+    """A scenario is malformed."""
 
 
 class NodeForm(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,9 +43,9 @@ class NodeForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group: basic without ``gang``, a CompositePodGroup with ``children``, be there any or not.
+    """A group: basic without ``gang``; with ``children``, even if empty, a CompositePodGroup.
 
-    With ``whole`` its pods are evicted together or not at all; ``preemption`` is its policy.
+    With ``whole`` its pods are evicted together or not at all; ``preemption`` is its preemption policy.
     """
 
     gang: int | None = None
@@ -61,14 +61,14 @@ class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BudgetForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A PodDisruptionBudget: how many of the pods with all of the labels may be disrupted at present."""
+    """A PodDisruptionBudget: how many of the pods with all of the labels may be disrupted now."""
 
     labels: dict[str, str]
     allowed: int = 0
 
 
 class PodForm(Struct, frozen=True):
-    """What a pod's long form may have beside fields of its spec."""
+    """What a pod's long form may have beside the fields of its spec."""
 
     pod: str
     memory: str | None = None
@@ -84,10 +84,10 @@ _OWN_FIELDS = frozenset(field.name for field in msgspec.structs.fields(PodForm))
 
 
 class Forms:
-    """Reads forms in the order of the text; what stands later is younger, by a second each."""
+    """Reads forms in the order of the text; each object is created a second after the one before."""
 
     def __init__(self, priority: int) -> None:
-        """Start at the beginning of time; the priority is that of whatever names none."""
+        """Start at second zero; ``priority`` is that of everything that names none."""
         self._priority = priority
         self._second = 0
         self._numbers: Counter[str] = Counter()

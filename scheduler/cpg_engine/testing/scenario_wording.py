@@ -1,4 +1,4 @@
-"""The sentences of the scheduler's messages that scenarios compare, for engines that play them without a scheduler."""
+"""The sentences of the scheduler's messages that scenarios compare, for playing them without a scheduler."""
 
 from cpg_api.quantity import format_quantity
 from cpg_engine.preemption.values import EvictionReason
@@ -8,7 +8,7 @@ _AMOUNTS = {"cpu": "{} CPU", "memory": "{} of memory", "ephemeral-storage": "{} 
 
 
 def eviction_text(reason: EvictionReason) -> str:
-    """Return why a pod is evicted, as the scheduler tells its owner."""
+    """Return why a pod is evicted, in the words of the scheduler's event."""
     where = f" ({reason.domain.key} {reason.domain.value})" if reason.domain else ""
     if reason.resource:
         amount = format_quantity(reason.resource, reason.amount)

@@ -99,7 +99,7 @@ class ScenarioObjects(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScenarioStep(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something happens, and the engine is asked again."""
+    """A change, after which the engine decides again."""
 
     about: str = ""
     create: ScenarioObjects = ScenarioObjects()
@@ -126,70 +126,70 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Result(Struct, frozen=True):
-    """What was expected in vain, and what there was in the end."""
+    """The expectations that were not met, and the simulator in its last state."""
 
     complaints: tuple[str, ...]
-    stage: ClusterSimulator
+    simulator: ClusterSimulator
 
 
 def play(plain: Mapping[str, Any]) -> Result:
-    """Play a scenario; raise ``ScenarioError`` for one that makes no sense."""
+    """Play a scenario; raise ``ScenarioError`` if it is malformed."""
     try:
         scenario = msgspec.convert(plain, Scenario)
     except msgspec.ValidationError as error:
         raise ScenarioError(str(error)) from error
-    stage = ClusterSimulator(SearchOptions(budget=scenario.budget, detail=True))
+    simulator = ClusterSimulator(SearchOptions(budget=scenario.budget, detail=True))
     forms = Forms(scenario.priority)
     at_first = ScenarioStep(
         create=ScenarioObjects(scenario.nodes, scenario.groups, scenario.pods, scenario.budgets), expect=scenario.expect
     )
     complaints: list[str] = []
     for number, step in enumerate((at_first, *scenario.steps)):
-        complaints.extend(f"step {number}: {complaint}" for complaint in _played(step, stage, forms))
-    return Result(complaints=tuple(complaints), stage=stage)
+        complaints.extend(f"step {number}: {complaint}" for complaint in _played(step, simulator, forms))
+    return Result(complaints=tuple(complaints), simulator=simulator)
 
 
-def _played(step: ScenarioStep, stage: ClusterSimulator, forms: Forms) -> Iterator[str]:
-    happen(step, stage, forms)
+def _played(step: ScenarioStep, simulator: ClusterSimulator, forms: Forms) -> Iterator[str]:
+    happen(step, simulator, forms)
     if step.schedule != "not":
-        stage.settle(once=step.schedule == "once")
-    yield from stage.broken
-    yield from unmet(step.expect, stage)
+        simulator.settle(once=step.schedule == "once")
+    yield from simulator.broken
+    yield from unmet(step.expect, simulator)
 
 
-def happen(step: ScenarioStep, stage: ClusterSimulator, forms: Forms) -> None:
-    """Bring about on a stage what a step says happens."""
-    _create(step.create, stage, forms)
+def happen(step: ScenarioStep, simulator: ClusterSimulator, forms: Forms) -> None:
+    """Perform on a simulator what a step says."""
+    _create(step.create, simulator, forms)
     for name in step.delete:
-        if not stage.delete(name):
+        if not simulator.delete(name):
             raise ScenarioError(f"there is no {name} to delete")
     for name, minimum in step.minimum.items():
-        _demand(stage, name, minimum)
+        _demand(simulator, name, minimum)
     for name, phase in step.finish.items():
-        if name not in stage.pods:
+        if name not in simulator.pods:
             raise ScenarioError(f"there is no {name} to finish")
-        pod = stage.pods[name]
-        stage.put_pod(replace(pod, status=replace(pod.status, phase=phase)))
+        pod = simulator.pods[name]
+        simulator.put_pod(replace(pod, status=replace(pod.status, phase=phase)))
 
 
-def _create(created: ScenarioObjects, stage: ClusterSimulator, forms: Forms) -> None:
+def _create(created: ScenarioObjects, simulator: ClusterSimulator, forms: Forms) -> None:
     for node_form in created.nodes:
         for node in forms.nodes(node_form):
-            stage.put_node(node)
+            simulator.put_node(node)
     for group in forms.groups(created.groups):
-        stage.put_group(group)
+        simulator.put_group(group)
     for pod_form in created.pods:
         for pod in forms.pods(pod_form):
-            stage.put_pod(pod)
+            simulator.put_pod(pod)
     for name, budget in created.budgets.items():
-        stage.put_budget(name, budget)
+        simulator.put_budget(name, budget)
 
 
-def _demand(stage: ClusterSimulator, name: str, minimum: int) -> None:
+def _demand(simulator: ClusterSimulator, name: str, minimum: int) -> None:
     """Change the minimum of the groups of a name."""
-    groups = [group for key, group in stage.groups.items() if key.name == name]
+    groups = [group for key, group in simulator.groups.items() if key.name == name]
     if not groups:
         raise ScenarioError(f"there is no group {name} to change")
     for group in groups:
         policy = leaf_policy(minimum) if isinstance(group, PodGroup) else inner_policy(minimum)
-        stage.put_group(replace(group, spec=replace(group.spec, scheduling_policy=policy)))
+        simulator.put_group(replace(group, spec=replace(group.spec, scheduling_policy=policy)))

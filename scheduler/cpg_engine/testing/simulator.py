@@ -1,7 +1,7 @@
-"""A stage for the engine: objects come and go, and a queue as simple as can be has it decide about one after the other.
+"""A simulated cluster for the engine: objects come and go, and a trivial queue has the engine decide about each root.
 
-The queue is no model of a scheduler's: it knows no backoff and no events, only the total order. What a real one keeps
-from being decided is held here, too: trees without their top, with a gated pod, or invalid.
+The queue has no backoff and no events, only the total order. Trees that a scheduler would hold back are held back here,
+too: those without their root, with a gated pod, or invalid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,11 +29,11 @@ from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.scenario_wording import eviction_text
 from cpg_engine.testing.victim_units import budgets_of, never_preempts, units_of
 
-NOBODY = ValidationContext(workloads={}, classes=PriorityClasses({}))
+NO_SURROUNDINGS = ValidationContext(workloads={}, classes=PriorityClasses({}))
 
 
 class RootUnit(Struct, frozen=True):
-    """Something that is decided about as a whole: a tree, or a pod of its own."""
+    """What is decided about as a whole: a tree, or a pod of its own."""
 
     name: str
     order: tuple[int, str, str]
@@ -42,9 +42,9 @@ class RootUnit(Struct, frozen=True):
 
 
 class ClusterSimulator:
-    """Objects, the engine's world that mirrors them, and what the engine has decided last about each root.
+    """Objects, the snapshot that mirrors them, and the last decision about each root.
 
-    Where nobody of a root was placed, it is planned who has to go for it; they go at once, and it is told why.
+    Where no pod of a root can be placed, preemption is planned; the victims are deleted at once, with their reason.
     """
 
     def __init__(self, options: SearchOptions) -> None:
@@ -57,26 +57,26 @@ class ClusterSimulator:
         self.budgets: dict[str, BudgetForm] = {}
         self.evicted: dict[str, str] = {}
         self.nominated: set[str] = set()
-        """Whose room was kept while victims went."""
+        """The pods with reserved room after their victims were deleted."""
         self.plans: dict[str, PreemptionPlan] = {}
         self.decisions: dict[str, Decision] = {}
         self.held: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.broken: list[str] = []
         self.said: dict[str, str] | None = None
-        """Status, reason and message of everybody's condition, by name; None where nobody writes any, as here."""
+        """Status, reason and message of each object's condition, by name; None where no scheduler writes them."""
 
     @classmethod
     def of(cls, situation: Situation, options: SearchOptions | None = None) -> "ClusterSimulator":
-        """Set the stage with what the model looks at."""
-        stage = cls(options or SearchOptions())
+        """Return a simulator with the objects of a situation."""
+        simulator = cls(options or SearchOptions())
         for node in situation.nodes:
-            stage.put_node(node)
+            simulator.put_node(node)
         for found in situation.tree.nodes:
-            stage.put_group(found.group)
+            simulator.put_group(found.group)
         for pod in situation.pods:
-            stage.put_pod(pod)
-        return stage
+            simulator.put_pod(pod)
+        return simulator
 
     # Objects.
 
@@ -90,7 +90,7 @@ class ClusterSimulator:
         self.groups[key_of(group)] = group
 
     def put_pod(self, pod: Pod) -> None:
-        """Add a pod or change it; what runs somewhere and makes no sense is not counted."""
+        """Add a pod or change it; a running pod with malformed requests is not counted."""
         self.pods[pod.metadata.name] = pod
         if not pod.spec.node_name or pod.is_terminal:
             self.snapshot.ledger.remove_pod(pod.metadata.uid)
@@ -105,7 +105,7 @@ class ClusterSimulator:
         self.budgets[name] = budget
 
     def delete(self, name: str) -> bool:
-        """Delete whatever bears the name; return whether there was anything."""
+        """Delete all objects of a name; return whether there were any."""
         keys = [key for key in self.groups if key.name == name]
         for key in keys:
             del self.groups[key]
@@ -119,7 +119,7 @@ class ClusterSimulator:
     # Deciding.
 
     def settle(self, *, once: bool = False) -> None:
-        """Decide about every root in order, again and again until nothing is bound any more."""
+        """Decide about every root in order, again and again until nothing is bound or evicted."""
         for told in (self.decisions, self.broken, self.plans, self.evicted, self.nominated):
             told.clear()
         while True:
@@ -129,17 +129,17 @@ class ClusterSimulator:
                 return
 
     def roots(self) -> list[RootUnit]:
-        """Return what can be decided about, in order; note why the rest is held."""
+        """Return what can be decided about, in order; record why the rest is held."""
         self.held.clear()
         found = [root for root in (*self._trees(), *self._single()) if not self._holds(root)]
         return sorted(found, key=lambda root: root.order)
 
     def situation(self, tree: Tree) -> Situation:
-        """Return what the model looks at."""
+        """Return the situation as the oracle models it."""
         return Situation(nodes=tuple(self.nodes.values()), pods=tuple(self.pods.values()), tree=tree)
 
     def unit(self, root: RootUnit) -> Unit:
-        """Return what the engine looks at."""
+        """Return the unit as the engine sees it."""
         if root.tree is None:
             return pod_unit(root.pods[0], self.snapshot.ledger)
         return tree_unit(
@@ -150,7 +150,7 @@ class ClusterSimulator:
         by_group = self._by_group()
         for tree in Forest.of(self.groups.values()).trees():
             pods = [(node.key, pod) for node in tree.nodes for pod in by_group.pop(node.key, ())]
-            problems = validate(tree, NOBODY) or validate_members(tree, pods, NOBODY)
+            problems = validate(tree, NO_SURROUNDINGS) or validate_members(tree, pods, NO_SURROUNDINGS)
             if tree.anchor is Anchor.MISSING:
                 self.held[tree.anchor_key.name] = "missing"
             elif problems:
@@ -172,7 +172,7 @@ class ClusterSimulator:
                 yield RootUnit(name=name, order=order, tree=None, pods=(pod,))
 
     def _holds(self, root: RootUnit) -> bool:
-        """Tell whether there is nothing to decide, or a gate in the way."""
+        """Return whether there is nothing to decide, or a gate holds it."""
         waiting = [pod for pod in root.pods if _is_pending(pod)]
         if any(pod.spec.scheduling_gates for pod in waiting):
             self.held[root.name] = "gated"
@@ -187,11 +187,11 @@ class ClusterSimulator:
         return found
 
     def decide(self, root: RootUnit) -> Decision:
-        """Decide about one root, and do nothing about it."""
+        """Decide about one root without performing it."""
         return decide(self.snapshot, self.unit(root), self.options)
 
     def _decide(self, root: RootUnit) -> int:
-        """Decide about one root and do what was decided; hold the decision against the rules."""
+        """Decide about one root and perform the decision; check it against the oracle's rules."""
         unit = self.unit(root)
         for refused in (refused for node in unit.nodes for refused in node.invalid):
             name = next(pod.metadata.name for pod in root.pods if pod.metadata.uid == refused.uid)
@@ -206,7 +206,7 @@ class ClusterSimulator:
         return len(binds)
 
     def plan(self, root: RootUnit) -> PreemptionPlan:
-        """Plan who has to go for a root, and evict nobody."""
+        """Plan preemption for a root without evicting anything."""
         priority = (root.tree.root if root.tree else root.pods[0]).spec.priority or 0
         return plan_preemption(
             self.snapshot,
@@ -218,7 +218,7 @@ class ClusterSimulator:
         )
 
     def _preempt(self, root: RootUnit) -> int:
-        """Evict who has to go for a root of which nobody could be placed; return how many pods that is."""
+        """Evict the victims for a root with no placed pods; return how many pods that is."""
         if never_preempts(root.pods) or not any(_is_pending(self.pods[pod.metadata.name]) for pod in root.pods):
             return 0
         found = self.plans[root.name] = self.plan(root)

@@ -1,4 +1,4 @@
-"""Storage with good defaults: claims, volumes, storage classes, and what CSI drivers say of nodes."""
+"""Storage objects with good defaults: claims, volumes, storage classes, and what CSI drivers say of nodes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +41,7 @@ Stored = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 
 
 def stock(storage: StorageCatalog, *objects: Stored) -> StorageCatalog:
-    """Put objects into a catalogue, whatever they are."""
+    """Put objects of any kind into a catalog."""
     for found in objects:
         match found:
             case PersistentVolumeClaim():

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for small clusters with a tree in them: small enough for the oracle to try everything.
+"""Hypothesis strategies for small clusters with a tree, small enough for the oracle to try everything.
 
-Names, labels and sizes come from few values each, so that what is generated meets, competes and ties. The parts stand
-as constants, since making a strategy costs more than drawing from it.
+Names, labels and sizes come from few values each, so that what is generated competes and ties. The parts are constants,
+since making a strategy costs more than drawing from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_engine.testing.oracle import Situation
 
 USUAL = 100
-"""What a profile's ``max_examples`` is where nobody asked for a longer run."""
+"""``max_examples`` of the default profile."""
 
 RED = Taint(key="team", value="red", effect="NoSchedule")
 BEARS_RED = Toleration(key="team", operator="Equal", value="red")
 
-EVERYBODY = LabelSelector(match_expressions=())
-AWAY = PodAffinityTerm(label_selector=EVERYBODY, topology_key="rack")
+ALL_PODS = LabelSelector(match_expressions=())
+AWAY = PodAffinityTerm(label_selector=ALL_PODS, topology_key="rack")
 NEAR_WEB = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "web"}), topology_key="zone")
-SPREAD = TopologySpreadConstraint(topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=EVERYBODY)
+SPREAD = TopologySpreadConstraint(topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=ALL_PODS)
 
 LABELS = st.sampled_from(
     [
@@ -48,7 +48,7 @@ SHAPES = st.sampled_from(
         for cpu in (1, 1, 2, None)
     ]
 )
-SOCIAL: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+DEPENDENT_SPECS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {},
         {"containers": (Container(ports=(ContainerPort(host_port=80),)),)},
@@ -66,7 +66,7 @@ SOCIAL: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     ]
 )
 WEB = st.sampled_from([{}, {}, {"app": "web"}])
-"""Labels of those who are social: some are whom others need."""
+"""Labels of pods that depend on other pods; some are selected by others."""
 SIZES = st.sampled_from([(cpu, memory) for memory in ("2Gi", "4Gi", None) for cpu in range(5)])
 PODS = st.sampled_from([110, 3, 1])
 MOODS = st.sampled_from([*[""] * 7, "tainted", "tainted", "cordoned"])
@@ -81,7 +81,7 @@ INNER_GANGS = {number: st.sampled_from([None, *range(1, number + 1)]) for number
 
 
 def cases(number: int) -> settings:
-    """Return the settings for a number of cases: always the same ones, unless a profile asks for more than usual."""
+    """Return settings for a number of cases: always the same ones, unless a profile asks for more than usual."""
     scale = max(settings().max_examples // USUAL, 1)
     return settings(max_examples=number * scale, derandomize=scale == 1, deadline=None, database=None)
 
@@ -132,10 +132,11 @@ def situation(nodes: Sequence[Node], groups: Sequence[Group], pods: Sequence[Pod
 
 
 @st.composite
-def situations(draw: st.DrawFn, *, alike: bool = False, social: bool = False, most_pods: int = 8) -> Situation:
+def situations(draw: st.DrawFn, *, alike: bool = False, dependent: bool = False, most_pods: int = 8) -> Situation:
     """Return a cluster and a tree with some pods, a few of which run already.
 
-    ``alike`` makes one gang of one shape; ``social`` makes pods that see each other, of which the oracle knows nothing.
+    ``alike`` makes one gang of identical pods; ``dependent`` makes pods that depend on other pods, which the oracle
+    does not model.
     """
     cluster = draw(clusters())
     groups = draw(trees(1 if alike else 3))
@@ -143,8 +144,10 @@ def situations(draw: st.DrawFn, *, alike: bool = False, social: bool = False, mo
     names = [(leaf, f"{leaf}-p{number}") for leaf in leaves for number in range(draw(SOME))][:most_pods]
     shape = draw(SHAPES) if alike else None
     members = [_member(draw, name, leaf, shape) for leaf, name in names]
-    if social:
-        members = [labelled(replace(found, spec=replace(found.spec, **draw(SOCIAL))), draw(WEB)) for found in members]
+    if dependent:
+        members = [
+            labelled(replace(found, spec=replace(found.spec, **draw(DEPENDENT_SPECS))), draw(WEB)) for found in members
+        ]
     strangers = [_shaped(draw(SHAPES), pod(f"other{number}", node_name=f"n{number}")) for number in range(draw(FEW))]
     return situation(cluster, groups, (*members, *strangers))
 
@@ -155,11 +158,11 @@ def labelled(found: Pod, labels: Mapping[str, str]) -> Pod:
 
 
 def _member(draw: st.DrawFn, name: str, leaf: str, shape: PodSpec | None) -> Pod:
-    """Return a member that is pending, or runs on a node, which may have gone."""
+    """Return a member that is pending, or runs on a node, which may be gone."""
     node_name = f"n{draw(NODES)}" if draw(RUNS) else ""
     return _shaped(shape or draw(SHAPES), pod(name, group=leaf, node_name=node_name))
 
 
 def _shaped(shape: PodSpec, found: Pod) -> Pod:
-    """Return the pod in that shape, pending or running as it was."""
+    """Return the pod with that spec, pending or running as before."""
     return replace(found, spec=replace(shape, node_name=found.spec.node_name))

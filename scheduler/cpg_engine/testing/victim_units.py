@@ -1,4 +1,4 @@
-"""What runs, in the units in which it is evicted, and the budgets that cover it; the slow and obvious way."""
+"""Running pods in the units in which they are evicted, and the budgets that cover them; the slow and obvious way."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from cpg_engine.testing.scenario_forms import BudgetForm
 
 
 def units_of(groups: Iterable[Group], pods: Iterable[Pod]) -> list[VictimUnit]:
-    """Return all that runs: by the highest ancestor that goes as a whole, else pod by pod."""
+    """Return all running pods: by the highest ancestor that is evicted as a whole, else pod by pod."""
     by_key = {key_of(group): group for group in groups}
     members: dict[tuple[GroupKey, int], list[Pod]] = {}
     for pod in pods:
@@ -44,7 +44,7 @@ def _unit_of(pod: Pod, groups: Mapping[GroupKey, Group]) -> tuple[GroupKey, int]
 
 
 def budgets_of(forms: Mapping[str, BudgetForm], pods: Iterable[Pod]) -> list[DisruptionBudget]:
-    """Return what the budgets allow, each with the pods that it covers."""
+    """Return the budgets, each with the pods that it covers."""
     found = list(pods)
     return [
         DisruptionBudget(
@@ -57,5 +57,5 @@ def budgets_of(forms: Mapping[str, BudgetForm], pods: Iterable[Pod]) -> list[Dis
 
 
 def never_preempts(pods: Iterable[Pod]) -> bool:
-    """Tell whether pods are not to preempt anybody."""
+    """Return whether pods may not preempt."""
     return any(pod.spec.preemption_policy == "Never" for pod in pods)

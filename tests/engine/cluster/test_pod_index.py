@@ -20,7 +20,7 @@ from cpg_engine.cluster.pod_classes import NOMINATED, PodClass
 from cpg_engine.cluster.pod_index import PodIndex
 from cpg_engine.filters.registry import dynamic_filters
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity, with_ports, with_spread
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
@@ -242,13 +242,13 @@ def state(ledger: Ledger) -> tuple[Any, ...]:
     return answers, rows, carriers, found.nominated, ledger.used.tolist(), ledger.scored.tolist()
 
 
-@given(scenes(st.one_of(with_ports(), with_affinity(), with_spread())), st.data())
+@given(filter_cases(st.one_of(with_ports(), with_affinity(), with_spread())), st.data())
 @cases(150)
-def test_rollback_restores_everything(scene: FilterCase, data: st.DataObject) -> None:
+def test_rollback_restores_everything(case: FilterCase, data: st.DataObject) -> None:
     """After any sequence of trials and ways back, every count is bit for bit what it was."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     filters = dynamic_filters(ledger, Weights())
-    classes = [newcomer, *(ledger.class_of(pod) for pod, _ in scene.hood.pods)]
+    classes = [newcomer, *(ledger.class_of(pod) for pod, _ in case.placed.pods)]
     for view in [view for pod_class in classes for found in filters if (view := found.pre_filter(pod_class))]:
         view.passes(rows)
         view.score(rows)
@@ -266,11 +266,11 @@ def test_rollback_restores_everything(scene: FilterCase, data: st.DataObject) ->
     assert state(ledger) == marks[0][1]
 
 
-@given(scenes(st.one_of(with_affinity(), with_spread())))
+@given(filter_cases(st.one_of(with_affinity(), with_spread())))
 @cases(150)
-def test_what_is_kept_up_to_date_is_what_would_be_derived(scene: FilterCase) -> None:
+def test_what_is_kept_up_to_date_is_what_would_be_derived(case: FilterCase) -> None:
     """Answers that followed the pods equal answers derived from scratch."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.pre_filter(newcomer))]
     for view in views:
         view.passes(rows)

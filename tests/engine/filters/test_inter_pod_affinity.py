@@ -22,13 +22,13 @@ from cpg_engine.filters.inter_pod_affinity import (
 from cpg_engine.filters.inter_pod_affinity import InterPodAffinity as Filter
 from cpg_engine.testing.builders import metadata, node, pod
 from cpg_engine.testing.call_counts import count_calls
-from cpg_engine.testing.filter_model import affection_scores, affinity_fault
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity
+from cpg_engine.testing.filter_model import affinity_rejection, preference_scores
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "nowhere": None}
-FAULTS = {AFFINITY_REASON: "needs", ANTI_AFFINITY_REASON: "avoids", EXISTING_ANTI_AFFINITY_REASON: "avoided"}
+FAULTS = {AFFINITY_REASON: "required", ANTI_AFFINITY_REASON: "anti", EXISTING_ANTI_AFFINITY_REASON: "existing"}
 
 
 def term(app: str, key: str = "zone") -> PodAffinityTerm:
@@ -312,11 +312,11 @@ def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
     assert work(400) <= 2.1 * work(200)
 
 
-@given(scenes(with_affinity()))
+@given(filter_cases(with_affinity()))
 @cases(400)
-def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
+def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     view = Filter(ledger, Weights(pod_affinity=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)
     score = None
@@ -324,8 +324,8 @@ def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
         for reason, out in [(reason, ~held) for reason, held in view.checks(rows)]:
             faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
         assert view.passes(rows).tolist() == [fault is None for fault in faults]
-        assert view.could_ever_pass(rows).tolist() == [fault != "needs" for fault in faults]
+        assert view.could_ever_pass(rows).tolist() == [fault != "required" for fault in faults]
         score = view.score(rows)
-    assert [affinity_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
-    expected = affection_scores(scene.hood, scene.newcomer, scene.hood.nodes)
+    assert [affinity_rejection(case.placed, case.newcomer, home) for home in case.placed.nodes] == faults
+    expected = preference_scores(case.placed, case.newcomer, case.placed.nodes)
     assert expected == ([0] * len(rows) if score is None else score.tolist())

@@ -12,7 +12,7 @@ from cpg_engine.filters.registry import PreFilterState
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.call_counts import count_calls
 from cpg_engine.testing.filter_model import ports_free
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_ports
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_ports
 from cpg_engine.testing.strategies import cases
 
 
@@ -116,11 +116,11 @@ def test_who_takes_a_port_is_known() -> None:
     assert (pod_index.taking([("TCP", 80)]), pod_index._taking) == ({}, {})
 
 
-@given(scenes(with_ports()))
+@given(filter_cases(with_ports()))
 @cases(300)
-def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
+def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer that a loop over its pods gives."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     view = NodePorts(ledger).pre_filter(newcomer)
     passed = [True] * len(rows) if view is None else view.passes(rows).tolist()
-    assert [ports_free(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == passed
+    assert [ports_free(case.placed, case.newcomer, home) for home in case.placed.nodes] == passed

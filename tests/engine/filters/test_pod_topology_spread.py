@@ -22,8 +22,8 @@ from cpg_engine.filters.pod_topology_spread import (
     PodTopologySpreadState,
 )
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.filter_model import PlacedPods, spread_fault, spread_scores
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_spread
+from cpg_engine.testing.filter_model import PlacedPods, spread_rejection, spread_scores
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_spread
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
@@ -181,11 +181,11 @@ def test_hard_constraints_do_not_score() -> None:
     assert PodTopologySpread(ledger, Weights()).pre_filter(ledger.class_of(web("new"))) is None
 
 
-@given(scenes(with_spread()))
+@given(filter_cases(with_spread()))
 @cases(400)
-def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
+def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)
     score = None
@@ -194,35 +194,35 @@ def test_it_agrees_with_the_obvious_model(scene: FilterCase) -> None:
             faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
         assert view.passes(rows).tolist() == [fault is None for fault in faults]
         score = view.score(rows)
-    assert [spread_fault(scene.hood, scene.newcomer, home) for home in scene.hood.nodes] == faults
+    assert [spread_rejection(case.placed, case.newcomer, home) for home in case.placed.nodes] == faults
     if score is not None:
-        assert spread_scores(scene.hood, scene.newcomer, scene.hood.nodes) == score.tolist()
+        assert spread_scores(case.placed, case.newcomer, case.placed.nodes) == score.tolist()
 
 
-@given(scenes(with_spread()))
+@given(filter_cases(with_spread()))
 @cases(400)
-def test_what_passes_does_so_whoever_comes(scene: FilterCase) -> None:
+def test_what_passes_does_so_whoever_comes(case: FilterCase) -> None:
     """Whether all that are nominated come or none, as the obvious model has it."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     view = PodTopologySpread(ledger, Weights()).pre_filter(newcomer)
     passes = [True] * len(rows) if view is None else view.passes(rows)
-    for home in (home for home, seat in zip(scene.hood.nodes, passes, strict=True) if seat):
-        assert spread_fault(scene.hood.if_all_come(), scene.newcomer, home) is None
-        assert spread_fault(scene.hood.if_none_comes(), scene.newcomer, home) is None
+    for home in (home for home, seat in zip(case.placed.nodes, passes, strict=True) if seat):
+        assert spread_rejection(case.placed.if_all_come(), case.newcomer, home) is None
+        assert spread_rejection(case.placed.if_none_comes(), case.newcomer, home) is None
 
 
 def test_hosts_count_as_the_model_says() -> None:
     """A host is a domain of its own: the example that the search for one may miss."""
     nodes = tuple(node(name, labels={HOSTNAME: name}) for name in ("n1", "n2", "n3"))
-    crowd = tuple((web(f"w{number}"), nodes[place]) for number, place in enumerate((0, 0, 1)))
+    setup = tuple((web(f"w{number}"), nodes[place]) for number, place in enumerate((0, 0, 1)))
     newcomer = web("new", constraint(HOSTNAME, soft=True))
     ledger = Ledger()
     for host in nodes:
         ledger.put_node(host)
-    for other, home in crowd:
+    for other, home in setup:
         ledger.put_pod(other, home.metadata.name)
     view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(newcomer))
     assert view is not None
     scores = view.score(np.array([ledger.cluster.row_of[host.metadata.name] for host in nodes]))
     assert scores is not None
-    assert scores.tolist() == spread_scores(PlacedPods(nodes, crowd, {}), newcomer, nodes) == [0, 33, 100]
+    assert scores.tolist() == spread_scores(PlacedPods(nodes, setup, {}), newcomer, nodes) == [0, 33, 100]

@@ -9,7 +9,7 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.filters import node_affinity, node_name, node_unschedulable, taint_toleration
 from cpg_engine.filters.registry import STATIC, dynamic_filters, statically_feasible, storage_checks
 from cpg_engine.testing.builders import node, pod
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity, with_ports, with_spread
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
@@ -51,10 +51,10 @@ def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
 
 
 @cases(400)
-@given(scenes(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
-def test_a_pod_may_stay_where_it_could_come_anew(scene: FilterCase, mates: list[int]) -> None:
+@given(filter_cases(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
+def test_a_pod_may_stay_where_it_could_come_anew(case: FilterCase, mates: list[int]) -> None:
     """Whoever else of its kind is there: asked of a pod in place, every filter says what it says before it comes."""
-    ledger, newcomer, rows = scene.settled()
+    ledger, newcomer, rows = case.settled()
     for mate in mates:
         ledger.place(newcomer, rows[[mate % len(rows)]])
     for found in dynamic_filters(ledger, Weights()):

@@ -19,7 +19,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import PlanOutcome
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
-from cpg_engine.testing.filter_model import PlacedPods, affinity_fault
+from cpg_engine.testing.filter_model import PlacedPods, affinity_rejection
 from cpg_engine.testing.preemption_case import PreemptionCase
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, labelled
@@ -230,27 +230,27 @@ def person(name: str, app: str, near: str, **more: Any) -> Pod:
 
 
 def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> ClusterSimulator:
-    """Return a stage of all that."""
-    stage = ClusterSimulator(SearchOptions())
+    """Return a simulator of all that."""
+    simulator = ClusterSimulator(SearchOptions())
     for place in nodes:
-        stage.put_node(place)
+        simulator.put_node(place)
     for group in groups:
-        stage.put_group(group)
+        simulator.put_group(group)
     for found in pods:
-        stage.put_pod(found)
-    return stage
+        simulator.put_pod(found)
+    return simulator
 
 
 def comers(pods: Iterable[Pod], place: Node) -> set[str]:
     """Return who can come to a node at all, if everybody comes who can, one after the other."""
-    hood = PlacedPods(nodes=(place,), pods=(), namespaces={})
+    placed = PlacedPods(nodes=(place,), pods=(), namespaces={})
     waiting = sorted(pods, key=lambda found: not found.spec.node_name)
     while True:
-        new = next((one for one in waiting if one.spec.node_name or not affinity_fault(hood, one, place)), None)
+        new = next((one for one in waiting if one.spec.node_name or not affinity_rejection(placed, one, place)), None)
         if new is None:
-            return {found.metadata.name for found, _ in hood.pods}
+            return {found.metadata.name for found, _ in placed.pods}
         waiting.remove(new)
-        hood = replace(hood, pods=(*hood.pods, (new, place)))
+        placed = replace(placed, pods=(*placed.pods, (new, place)))
 
 
 @given(PEOPLE, RUNNING, st.integers(1, 3))
@@ -263,9 +263,9 @@ def test_in_one_domain_everybody_is_placed_who_can_be(people: list[tuple[str, st
     names = [f"g{number}" for number in range(leaves)]
     parent = "root" if leaves > 1 else None
     groups = [*([composite("root")] if parent else []), *(pod_group(name, parent=parent) for name in names)]
-    stage = staged([place], groups, pods)
-    stage.settle(once=leaves == 1)
-    assert {name for name, found in stage.pods.items() if found.spec.node_name} == comers(pods, place)
+    simulator = staged([place], groups, pods)
+    simulator.settle(once=leaves == 1)
+    assert {name for name, found in simulator.pods.items() if found.spec.node_name} == comers(pods, place)
 
 
 @given(PEOPLE, RUNNING)
@@ -277,15 +277,15 @@ def test_what_is_called_hopeless_is(people: list[tuple[str, str]], there: str) -
     needed = [person("there", there, "", node_name="n2", priority=9)] if there else []
     nodes = [node(f"n{n}", cpu=9, labels={"zone": "ab"[n % 2]}) for n in range(3)]
     groups = [pod_group("g", gang=len(members), priority=9)]
-    stage = staged(nodes, groups, [*members, *full, *needed])
-    (root,) = stage.roots()
-    report = stage.decide(root).explanation.reports[0]
+    simulator = staged(nodes, groups, [*members, *full, *needed])
+    (root,) = simulator.roots()
+    report = simulator.decide(root).explanation.reports[0]
     assume(report.status is not Status.SUCCESS)
     empty = staged(nodes, groups, [*members, *needed])
     placed = empty.decide(empty.roots()[0]).binds
     if report.status is Status.UNRESOLVABLE:
         assert not placed
-    assert bool(placed) == (stage.plan(root).outcome is PlanOutcome.PLANNED)
+    assert bool(placed) == (simulator.plan(root).outcome is PlanOutcome.PLANNED)
 
 
 NUMBERS = st.integers(0, 4)

@@ -16,43 +16,43 @@ from cpg_engine.gangs.placement import depends_on_other_pods, place_pods
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import metadata, node, pod
-from cpg_engine.testing.filter_model import PlacedPods, affinity_fault, ports_free, spread_fault
-from cpg_engine.testing.filter_strategies import FilterCase, scenes, with_affinity, with_ports, with_spread
+from cpg_engine.testing.filter_model import PlacedPods, affinity_rejection, ports_free, spread_rejection
+from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
 
 Model = Callable[[PlacedPods, Pod, Node], bool]
 
 
-def world_of(scene: FilterCase) -> Snapshot:
+def world_of(case: FilterCase) -> Snapshot:
     """Return a world with everybody settled but the newcomer; only its class knows of that one."""
     snapshot = new_snapshot()
-    for name, labels in scene.hood.namespaces.items():
+    for name, labels in case.placed.namespaces.items():
         snapshot.ledger.put_namespace(name, dict(labels))
-    for found in scene.hood.nodes:
+    for found in case.placed.nodes:
         snapshot.ledger.put_node(found)
-    for neighbour, home in scene.hood.pods:
+    for neighbour, home in case.placed.pods:
         snapshot.ledger.put_pod(neighbour, home.metadata.name)
     return snapshot
 
 
-def check_in_turn(scene: FilterCase, count: int, fits: Model) -> None:
+def check_in_turn(case: FilterCase, count: int, fits: Model) -> None:
     """Place a few pods that are alike, and compare each step with the model; there is room enough for all of them."""
-    snapshot = world_of(scene)
-    pods = [pod(f"new{number}", meta=replace(scene.newcomer.metadata, uid=f"{number}")) for number in range(count)]
-    pods = [replace(found, spec=scene.newcomer.spec) for found in pods]
+    snapshot = world_of(case)
+    pods = [pod(f"new{number}", meta=replace(case.newcomer.metadata, uid=f"{number}")) for number in range(count)]
+    pods = [replace(found, spec=case.newcomer.spec) for found in pods]
     members = [PendingPod(uid=found.metadata.uid, pod_class=snapshot.ledger.class_of(found)) for found in pods]
-    allowed = [found for found in scene.hood.nodes if not found.spec.taints or scene.newcomer.spec.tolerations]
-    allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(scene.newcomer)]
-    placed = place_pods(snapshot, snapshot.ledger.cluster.everything(), members, count)
-    hood = scene.hood
-    for member, row in placed.assigned:
-        home = next(found for found in hood.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
+    allowed = [found for found in case.placed.nodes if not found.spec.taints or case.newcomer.spec.tolerations]
+    allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(case.newcomer)]
+    group = place_pods(snapshot, snapshot.ledger.cluster.everything(), members, count)
+    placed = case.placed
+    for member, row in group.assigned:
+        home = next(found for found in placed.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
         newcomer = pods[int(member.uid)]
         assert home in allowed
-        assert fits(hood, newcomer, home)
-        hood = replace(hood, pods=(*hood.pods, (newcomer, home)))
-    if placed.unplaced:
-        assert not any(fits(hood, scene.newcomer, home) for home in allowed)
+        assert fits(placed, newcomer, home)
+        placed = replace(placed, pods=(*placed.pods, (newcomer, home)))
+    if group.unplaced:
+        assert not any(fits(placed, case.newcomer, home) for home in allowed)
 
 
 def picky(found: Pod) -> bool:
@@ -60,25 +60,25 @@ def picky(found: Pod) -> bool:
     return bool(found.spec.node_selector or (found.spec.affinity and found.spec.affinity.node_affinity))
 
 
-@given(scenes(with_ports()), st.integers(1, 4))
+@given(filter_cases(with_ports()), st.integers(1, 4))
 @cases(100)
-def test_ports_are_taken_one_by_one(scene: FilterCase, count: int) -> None:
+def test_ports_are_taken_one_by_one(case: FilterCase, count: int) -> None:
     """Every pod finds free ports in what those before it have left, as long as there are any."""
-    check_in_turn(scene, count, ports_free)
+    check_in_turn(case, count, ports_free)
 
 
-@given(scenes(with_affinity()), st.integers(1, 4))
+@given(filter_cases(with_affinity()), st.integers(1, 4))
 @cases(200)
-def test_affinity_looks_at_pods_just_placed(scene: FilterCase, count: int) -> None:
+def test_affinity_looks_at_pods_just_placed(case: FilterCase, count: int) -> None:
     """The terms of a gang's first pods hold for its last, in both directions."""
-    check_in_turn(scene, count, lambda hood, one, home: affinity_fault(hood, one, home) is None)
+    check_in_turn(case, count, lambda placed, one, home: affinity_rejection(placed, one, home) is None)
 
 
-@given(scenes(with_spread()), st.integers(1, 4))
+@given(filter_cases(with_spread()), st.integers(1, 4))
 @cases(200)
-def test_spreading_looks_at_pods_just_placed(scene: FilterCase, count: int) -> None:
+def test_spreading_looks_at_pods_just_placed(case: FilterCase, count: int) -> None:
     """No step of a gang makes its domains more uneven than they may be."""
-    check_in_turn(scene, count, lambda hood, one, home: spread_fault(hood, one, home) is None)
+    check_in_turn(case, count, lambda placed, one, home: spread_rejection(placed, one, home) is None)
 
 
 def test_whom_nobody_means_is_placed_as_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:

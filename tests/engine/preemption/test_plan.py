@@ -64,13 +64,13 @@ def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
 def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
     """Where nobody else helps: the minimum finds a place there, and one more nowhere."""
     case = PreemptionCase(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
-    stage = case.simulator
+    simulator = case.simulator
     going = ["uid-default-low-1", "uid-default-low-2"]
 
     def planned(*ignored: str) -> PreemptionPlan:
         found = case.unit
         return plan_preemption(
-            stage.snapshot, found, stage.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+            simulator.snapshot, found, simulator.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
         )
 
     found = planned(*going)

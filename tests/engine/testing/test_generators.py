@@ -4,23 +4,23 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from cpg_engine.testing.oracle import Situation
-from cpg_engine.testing.preemption_strategies import PreemptionSetup, crowds, subsets
+from cpg_engine.testing.preemption_strategies import PreemptionSetup, preemption_setups, subsets
 from cpg_engine.testing.strategies import cases, situations
 
 
 @cases(40)
-@given(st.one_of(crowds(), crowds(alone=True), crowds(social=True)))
-def test_a_crowd_is_the_same_from_either_end(crowd: PreemptionSetup) -> None:
+@given(st.one_of(preemption_setups(), preemption_setups(alone=True), preemption_setups(dependent=True)))
+def test_a_crowd_is_the_same_from_either_end(setup: PreemptionSetup) -> None:
     """It has what waits and what runs, can be told the other way round, and deciding about it moves nobody."""
-    assert crowd.turned().turned() == crowd
-    everybody = {pod.metadata.uid for pod in crowd.situation.pods}
-    assert crowd.without(()) == crowd
-    assert crowd.without(everybody).situation.pods == ()
-    stage = crowd.stage()
-    before = dict(stage.pods)
-    if (root := crowd.root(stage)) is not None:
-        stage.decide(root)
-    assert stage.pods == before
+    assert setup.reversed().reversed() == setup
+    everybody = {pod.metadata.uid for pod in setup.situation.pods}
+    assert setup.without(()) == setup
+    assert setup.without(everybody).situation.pods == ()
+    simulator = setup.simulator()
+    before = dict(simulator.pods)
+    if (root := setup.root(simulator)) is not None:
+        simulator.decide(root)
+    assert simulator.pods == before
     assert {pod.metadata.uid for pod in before.values()} == everybody
 
 
@@ -34,7 +34,7 @@ def test_who_is_alike_asks_for_the_same(situation: Situation) -> None:
 
 
 @cases(20)
-@given(situations(social=True))
+@given(situations(dependent=True))
 def test_who_is_social_is_a_member(situation: Situation) -> None:
     """Strangers look out for nobody: the oracle of the plain predicates still knows what they take."""
     members = {pod.metadata.uid for place in situation.below(0) for pod in situation.members(place)}

@@ -105,8 +105,8 @@ def test_what_is_no_amount_counts_as_nothing() -> None:
 
 
 def test_the_stage_takes_a_decision_to_the_oracle() -> None:
-    """What a stage plays is held against the rules."""
-    stage = ClusterSimulator.of(TWO)
-    stage.settle()
-    assert stage.broken == []
-    assert [found.spec.node_name for found in stage.pods.values()] == ["a", "a"]
+    """What a simulator plays is held against the rules."""
+    simulator = ClusterSimulator.of(TWO)
+    simulator.settle()
+    assert simulator.broken == []
+    assert [found.spec.node_name for found in simulator.pods.values()] == ["a", "a"]

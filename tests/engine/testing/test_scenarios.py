@@ -63,13 +63,13 @@ def test_who_was_evicted_is_told() -> None:
 )
 def test_a_condition_is_its_status_its_reason_and_a_part_of_its_message(wanted: str, complaints: int) -> None:
     """All whom the pattern means are compared; a message that is not expected is a complaint, and so is silence."""
-    stage = play(BASE).stage
+    simulator = play(BASE).simulator
     expected = Expected(conditions={"pg1-*": wanted})
-    assert list(unmet(expected, stage)) == []
-    stage.said = dict.fromkeys(("pg1-1", "pg1-2"), "False Unschedulable there is no room")
-    assert len(list(unmet(expected, stage))) == complaints
-    stage.said = {"pg1-1": "True Scheduled"}
-    assert len(list(unmet(Expected(conditions={"pg1-1": "True Scheduled", "pg1-2": "True Scheduled"}), stage))) == 1
+    assert list(unmet(expected, simulator)) == []
+    simulator.said = dict.fromkeys(("pg1-1", "pg1-2"), "False Unschedulable there is no room")
+    assert len(list(unmet(expected, simulator))) == complaints
+    simulator.said = {"pg1-1": "True Scheduled"}
+    assert len(list(unmet(Expected(conditions={"pg1-1": "True Scheduled", "pg1-2": "True Scheduled"}), simulator))) == 1
 
 
 def test_a_pod_is_on_no_node_that_is_gone() -> None:
@@ -114,7 +114,7 @@ def test_nonsense_is_refused(plain: dict[str, Any], complaint: str) -> None:
 def test_nodes_come_in_numbers() -> None:
     """A count makes nodes of one kind; a node may leave out its CPU, and have all that a node may have."""
     form = {"node": "n rack=r1", "count": 2, "memory": "1Gi", "pods": 3, "more": {"gpu": 1}, "taints": ["a:NoSchedule"]}
-    nodes = play({"about": "Nodes.", "nodes": [form, "m 2"]}).stage.nodes
+    nodes = play({"about": "Nodes.", "nodes": [form, "m 2"]}).simulator.nodes
     assert list(nodes) == ["n-1", "n-2", "m"]
     assert nodes["n-1"].status.allocatable == {"memory": "1Gi", "pods": 3, "gpu": 1}
     assert nodes["m"].status.allocatable == {"cpu": "2", "pods": 110}
@@ -122,7 +122,7 @@ def test_nodes_come_in_numbers() -> None:
 
 def test_pods_have_names_of_their_own() -> None:
     """Names follow from the group or the prefix, and numbers go on from one form to the next."""
-    pods = play({"about": "Pods.", "pods": ["2x1@g", "1@g", "a=2x1", "b=1", "1"]}).stage.pods
+    pods = play({"about": "Pods.", "pods": ["2x1@g", "1@g", "a=2x1", "b=1", "1"]}).simulator.pods
     assert list(pods) == ["g-1", "g-2", "g-3", "a-1", "a-2", "b", "pod-1"]
 
 
@@ -137,4 +137,4 @@ def test_a_minimum_may_change_at_any_level() -> None:
     }
     result = play(plain)
     assert result.complaints == ()
-    assert result.stage.decisions["root"].explanation.finding is Finding.PLACED
+    assert result.simulator.decisions["root"].explanation.finding is Finding.PLACED
