@@ -8,7 +8,7 @@ wrote stands, even if the label has changed since. A term that comes from a file
 
 Malformed parts are left out and reported as problems of the pod, so a running pod still counts. kube-scheduler's
 default spread constraints for pods without any (``List`` and ``System`` defaulting) are left out on purpose: they would
-make the pods of every Service depend on other pods, which is slow. Users who want them write them into the pods.
+make the pods of every Service depend on other pods, which is slow. Users can write them into the pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -58,7 +58,7 @@ def _said(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     for pattern, wanted in expected.conditions.items():
         meant = sorted(matching(names, pattern))
         if not meant:
-            yield f"conditions: {pattern}: nobody is called that"
+            yield f"conditions: {pattern}: nothing has that name"
         for name in meant:
             if simulator.said is not None and not _says(wanted, simulator.said.get(name, "")):
                 yield f"conditions: {name}: expected {wanted!r}, found {simulator.said.get(name)!r}"

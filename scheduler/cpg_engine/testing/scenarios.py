@@ -1,19 +1,19 @@
-"""Scenarios: a cluster and its objects, what happens to them, and what the engine makes of it, as plain data.
+"""Scenarios as plain data: a cluster and its objects, changes to them, and what the engine has to decide.
 
 A scenario is a mapping, as YAML gives it::
 
     about: one sentence that says what holds
-    defect: what is still wrong   # a scenario that is known to fail, until it does not
+    defect: what is still wrong   # marks a scenario that is known to fail
     budget: 100                   # of the search; the default is the engine's
     priority: 0                   # of every group and pod that names none
-    nodes: [...]                  # what is there at first
+    nodes: [...]                  # the objects at first
     groups: {...}
     pods: [...]
     budgets: {...}
     expect: {...}                 # after everything has been scheduled
-    steps: [...]                  # what happens then
+    steps: [...]                  # further changes
 
-Nodes, in short ``NAME CPU LABEL=VALUE ...``; with anything else in a mapping whose ``node`` is the short form::
+Nodes, in short ``NAME CPU LABEL=VALUE ...``; with anything else in a mapping that has the short form as ``node``::
 
     - n1 4 zone=z1 rack=r1
     - {node: n2 4, count: 3, memory: 8Gi, pods: 32, more: {example.com/gpu: 8}, taints: ["key=value:NoSchedule"],
@@ -26,30 +26,30 @@ Groups, as trees; one with ``children`` is a CompositePodGroup, one without ``ga
     low: {gang: 2, whole: true}   # evicted as a whole, or not at all
 
 Pods, in short ``NAME=COUNTxCPU@GROUP on NODE``, where only the CPU is never left out; one on a node runs there without
-having been scheduled. Unnamed pods are ``pg1-1``, ``pg1-2``, ... or ``pod-1``. With more in a mapping whose ``pod`` is
-the short form; what is not listed here is a field of the pod's spec, as the API has it::
+having been scheduled. Unnamed pods are ``pg1-1``, ``pg1-2``, ... or ``pod-1``. With more in a mapping, ``pod`` is
+the short form; everything not listed here is a field of the pod's spec, as the API has it::
 
     - 3x1@pg1
     - blocker=2 on n1
     - {pod: 1@pg1, memory: 1Gi, more: {example.com/gpu: 1}, labels: {app: a}, priority: 5, phase: Succeeded,
        gates: [example.com/wait], created: 7, nodeSelector: {rack: r1}, tolerations: [...], affinity: {...}}
 
-Budgets, by name, and how many of the pods with these labels may be disrupted at present::
+Budgets, by name, and how many of the pods with these labels may be disrupted now::
 
     web: {labels: {app: web}, allowed: 1}
 
-What stands later is younger, by a second each, unless ``created`` says otherwise. A step does, in this order::
+Each object is created a second after the one before, unless ``created`` says otherwise. A step does, in this order::
 
-    - create: {nodes: [...], groups: {...}, pods: [...], budgets: {...}}    # what is there by that name is changed
-      delete: [p1, pg1, n1]                                 # whatever bears the name
+    - create: {nodes: [...], groups: {...}, pods: [...], budgets: {...}}    # an object of that name is changed
+      delete: [p1, pg1, n1]                                 # all objects of the name
       minimum: {pg1: 4}
       finish: {p1: Succeeded}
-      schedule: until-settled | once | not                  # until-settled unless said
+      schedule: until-settled | once | not                  # default: until-settled
       expect: {...}
 
-Roots are decided in order of priority, creation and name; trees that miss their top or a group, have a gated pod or
-are invalid are held. Every decision is held against the oracle's rules. Where nobody of a root could be placed, those
-go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An expectation names what it is about::
+Roots are decided in order of priority, creation and name. Trees without their root or a group, with a gated pod, or
+invalid, are held. Every decision is checked against the oracle's rules. If no pod of a root could be placed, the victims
+of its plan are evicted, unless its pods have ``preemptionPolicy: Never``. An expectation names its subject::
 
     bound: {pg1: 3, root: all, blocker: 0}  # how many pods of a group, or below it, have a node; or of pods by name
     nodes: {p1: n1, p2: [n1, n2], p3: none} # where a pod is
@@ -62,16 +62,16 @@ go whom the engine names, unless its pods have ``preemptionPolicy: Never``. An e
     candidates: {pg1: [rack=r1 2/3]}        # how many of how many fit into a domain
     blockers: {root: [pg1]}                 # all that kept a group below its minimum
     held: {root: gated}                     # missing, gated, or invalid: Cycle
-    refused: {p1: requests}                 # pods that nobody could schedule, and a part of the problem
+    refused: {p1: requests}                 # pods that can never be scheduled, and a part of the problem
     victims: [low-1, low-2]                 # these pods, and no others, were evicted in this step
     nominated: [pg1]                        # the pods of these, and no others, had their room kept for them
     plan: {pg1: NotEnough}                  # of the root's last plan in this step
     because: {low-1: needs its 2 CPU on n1} # why a pod was evicted, and a part of the text
     conditions: {pg1: True Scheduled, "pg2*": False Unschedulable room for 2 of 3}   # see below
 
-The last is status, reason and a part of the message of the condition that tells whether a pod or group was scheduled;
-where no part is named, the message is empty. A pattern means all pods and groups of such names. The engine alone writes
-no conditions: they are compared where the scenario is played on an API server.
+The last is status, reason and a part of the message of the scheduling condition of a pod or group; without a part, the
+message is empty. A pattern stands for all pods and groups of matching names. The engine writes no conditions: they are
+compared when the scenario is played on an API server.
 """
 
 from collections.abc import Iterator, Mapping

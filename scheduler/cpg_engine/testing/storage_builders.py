@@ -139,7 +139,7 @@ def storage_class(
     mode: str = WAIT_FOR_FIRST_CONSUMER,
     at: Sequence[Mapping[str, Sequence[str]]] | None = None,
 ) -> StorageClass:
-    """Return a storage class whose claims are bound late, and which makes no volumes unless a driver is named."""
+    """Return a storage class that waits for the first consumer; it provisions no volumes unless a driver is named."""
     terms = (
         TopologySelectorTerm(
             match_label_expressions=tuple(
