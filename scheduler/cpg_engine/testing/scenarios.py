@@ -48,8 +48,8 @@ Each object is created a second after the one before, unless ``created`` says ot
       expect: {...}
 
 Roots are decided in order of priority, creation and name. Trees without their root or a group, with a gated pod, or
-invalid, are held. Every decision is checked against the oracle's rules. If no pod of a root could be placed, the victims
-of its plan are evicted, unless its pods have ``preemptionPolicy: Never``. An expectation names its subject::
+invalid, are held. Every decision is checked against the oracle's rules. If no pod of a root could be placed, the
+victims of its plan are evicted, unless its pods have ``preemptionPolicy: Never``. An expectation names its subject::
 
     bound: {pg1: 3, root: all, blocker: 0}  # how many pods of a group, or below it, have a node; or of pods by name
     nodes: {p1: n1, p2: [n1, n2], p3: none} # where a pod is
