@@ -10,9 +10,7 @@ import datetime as dt
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
-from itertools import chain
 from typing import Any, NoReturn
 
 import structlog
@@ -24,15 +22,12 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.informers import Informers
-from cpg_client.probe_server import ProbeResponse
 from cpg_client.process import (
-    METRICS_CONTENT_TYPE,
     LeaderWork,
     ProcessContext,
     process_identity,
     run_until,
     run_with_standby,
-    with_election_metric,
 )
 from cpg_client.stores import Change, Deleted, Modified
 from cpg_engine.snapshot import new_snapshot
@@ -40,15 +35,10 @@ from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
-from cpg_scheduler.debug.dump import Dumper
-from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.observability.loop_lag import LoopLag
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
-from cpg_scheduler.observability.pending import PendingCollector
-from cpg_scheduler.observability.plugins import PluginsCollector
-from cpg_scheduler.observability.requests import RequestMetrics
+from cpg_scheduler.pages import add_pages, build_metrics
 from cpg_scheduler.preemption.executor import EvictionExecutor
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
@@ -56,8 +46,8 @@ from cpg_scheduler.reflectors import ReflectedCluster, discover, reflectors, wat
 from cpg_scheduler.settings import Settings
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.status.write_queue import WriteQueue
-from cpg_scheduler.units import pending_pods
 from cpg_scheduler.write_gate import WriteGate
 
 MAX_SECONDS_TO_DRAIN = 10.0
@@ -210,18 +200,12 @@ def _wire(
     options = settings.options()
     inbox, gate = EventInbox(), WriteGate()
     overcommit = OvercommitWatch(cache, log)
-    metrics = _metrics(connection, shell, cache, overcommit, tasks)
+    metrics = build_metrics(connection, shell, cache, overcommit, tasks)
     queue = SchedulingQueue(settings.backoff, metrics.count_incoming)
     events = EventWriter(connection, instance=shell.identity, gate=gate)
-    status = StatusWriter(
-        connection,
-        cluster.current,
-        cache=cache,
-        queue=WriteQueue(gate, log=log),
-        events=events,
-        now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        instance=shell.identity,
-    )
+    preemption = _preemption(shell, cache, metrics)
+    trees = TreeStatus(cache, preemption.awaits, options)
+    status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
     binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics)
     executor = EvictionExecutor(
         connection,
@@ -236,7 +220,6 @@ def _wire(
         log=log,
         in_flight=settings.binds_in_flight,
     )
-    preemption = _preemption(shell, cache, metrics)
     loop = SchedulingLoop(
         cache,
         queue,
@@ -244,6 +227,7 @@ def _wire(
         binder=binder,
         executor=executor,
         preemption=preemption,
+        trees=trees,
         status=status,
         events=events,
         metrics=metrics,
@@ -251,7 +235,7 @@ def _wire(
         clock=time.monotonic,
         log=log,
     )
-    _add_pages(shell, cache, queue, preemption, metrics)
+    add_pages(shell, cache, queue, preemption, metrics)
     return _Parts(
         queue=queue,
         inbox=inbox,
@@ -261,6 +245,28 @@ def _wire(
         events=events,
         loop=loop,
         overcommit=overcommit,
+    )
+
+
+def _status_writer(
+    connection: Connection,
+    shell: ProcessContext[Settings],
+    cluster: ReflectedCluster,
+    trees: TreeStatus,
+    *,
+    events: EventWriter,
+    gate: WriteGate,
+) -> StatusWriter:
+    """Return the status writer, which waits for binds and evictions."""
+    return StatusWriter(
+        connection,
+        cluster.current,
+        cache=cluster.cache,
+        has_recovered=trees.has_recovered,
+        queue=WriteQueue(gate, log=shell.log),
+        events=events,
+        now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        instance=shell.identity,
     )
 
 
@@ -300,53 +306,3 @@ def _binder(
         log=shell.log,
         in_flight=settings.binds_in_flight,
     )
-
-
-def _metrics(
-    connection: Connection,
-    shell: ProcessContext[Settings],
-    cache: ClusterCache,
-    overcommit: OvercommitWatch,
-    tasks: asyncio.TaskGroup,
-) -> Metrics:
-    """Return the metrics, with those of the loop's lag and of the connection's requests."""
-    readiness, lag = shell.readiness, LoopLag(time.monotonic)
-    tasks.create_task(lag.run(), name="loop lag")
-    metrics = Metrics(
-        shell.settings.scheduler_name,
-        readiness.age,
-        loop_lag=lag.longest,
-        overcommitted_nodes=overcommit.count,
-        pending_pods_of=lambda root: len(pending_pods(cache, root)),
-    )
-    requests = RequestMetrics(lambda: readiness.informers.counts() if readiness.informers is not None else {})
-    connection.observer = requests
-    metrics.registry.register(requests)
-    return metrics
-
-
-def _add_pages(
-    shell: ProcessContext[Settings],
-    cache: ClusterCache,
-    queue: SchedulingQueue,
-    preemption: PreemptionMachine,
-    metrics: Metrics,
-) -> None:
-    """Serve metrics, explanations and dumps."""
-    options, clock = shell.settings.options(), time.monotonic
-    pending = PendingCollector(cache, queue, wall=time.time, ages=shell.readiness.ages)
-    metrics.registry.register(pending)
-    metrics.registry.register(PluginsCollector(cache, queue, shell.settings.scheduler_name))
-    shell.probes.add(
-        {
-            "/metrics": with_election_metric(shell, partial(_metrics_page, metrics, pending)),
-            "/debug/explain/": Explainer(cache, queue, preemption, options=options, clock=clock).page,
-            "/debug/dump": Dumper(cache, queue, options, clock=clock).page,
-        }
-    )
-
-
-def _metrics_page(metrics: Metrics, pending: PendingCollector, rest: str) -> ProbeResponse:
-    """Return the page of metrics; pending pods are counted first, in slices."""
-    page = (metrics.page(rest).body for _ in range(1))
-    return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(pending.count_in_slices(), page))

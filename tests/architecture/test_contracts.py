@@ -28,6 +28,7 @@ ENGINE = "Inside the engine, searches use parts and parts use the cluster"
 PREEMPTION = "Inside preemption, the plan uses searches and searches use the simulation"
 GANGS = "Inside gangs, the search uses parts and parts use the needs"
 OPERATOR = "Inside the operator, handlers feed sources, sources the view, and writes leave by one writer"
+SCHEDULER = "Inside the scheduler, the loop uses components, components use the cache, and none calls back"
 FILTERS = "Filters are unaware of each other"
 
 VIOLATIONS = [
@@ -54,6 +55,9 @@ VIOLATIONS = [
     (OPERATOR, {"operator/cpg_operator/stray.py": "'on no layer'"}),
     (OPERATOR, {"operator/cpg_operator/view/stray.py": "import cpg_operator.writing.writer"}),
     (OPERATOR, {"operator/cpg_operator/sources/stray.py": "import cpg_operator.reconcile"}),
+    (SCHEDULER, {"scheduler/cpg_scheduler/stray.py": "'on no layer'"}),
+    (SCHEDULER, {"scheduler/cpg_scheduler/binding/binder.py": "import cpg_scheduler.cycle"}),
+    (SCHEDULER, {"scheduler/cpg_scheduler/preemption/machine.py": "import cpg_scheduler.status.messages"}),
     (FILTERS, {"scheduler/cpg_engine/filters/node_resources.py": "import cpg_engine.filters.taint_toleration"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "import time"}),
     (PURITY, {"scheduler/cpg_engine/stray.py": "def now():\n    from time import time\n"}),

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from cpg_api.conditions import find_condition, set_condition, truncate_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
-from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import (
     COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
     DISRUPTION_TARGET,
@@ -39,6 +39,7 @@ from cpg_client.errors import ApiError
 from cpg_client.patching import Event, apply_status, record_event, set_pod_status
 from cpg_client.resources import NODES, PODS, Resource
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.ports import EventSink
 from cpg_scheduler.preemption.victim_condition import EVICTION_MANAGER
@@ -78,15 +79,21 @@ class StatusWriter:
         current: Callable[[Group], tuple[Group, Resource] | None],
         *,
         cache: ClusterCache,
+        has_recovered: Callable[[UnitKey, GroupKey], bool],
         queue: WriteQueue,
         events: EventSink,
         now: Callable[[], str],
         instance: str,
     ) -> None:
-        """Write nothing yet; ``current`` returns the present state of a group and its resource, None if it is gone."""
+        """Write nothing yet.
+
+        ``current`` returns the present state of a group and its resource, or None if it is gone; ``has_recovered``
+        returns whether a group of a unit still has its minimum again after an eviction.
+        """
         self._connection = connection
         self._current = current
         self._cache = cache
+        self._has_recovered = has_recovered
         self._queue = queue
         self._events = events
         self._now = now
@@ -107,8 +114,8 @@ class StatusWriter:
                 self._put_pod(update)
             case GroupStatusUpdate():
                 self._put_group(update)
-            case GroupRecovered(group=group, still=still):
-                self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, still))
+            case GroupRecovered(group=group, unit=unit):
+                self._put(f"recovered {group.metadata.uid}", lambda: self._write_recovered(group, unit))
             case OvercommittedNode(name=name):
                 self._put(f"node {name}", lambda: self._record_overcommit(update))
 
@@ -251,9 +258,9 @@ class StatusWriter:
         await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         await self._record(resource, group.metadata, reported, cause)
 
-    async def _write_recovered(self, group: Group, still: Callable[[], bool]) -> None:
+    async def _write_recovered(self, group: Group, unit: UnitKey) -> None:
         known = self._current(group)
-        if known is None or not still():
+        if known is None or not self._has_recovered(unit, key_of(group)):
             return
         group, resource = known
         condition = Condition(

@@ -1,110 +1,164 @@
-"""What is to be said about a tree in which nobody waits.
+"""The status of whole trees: what the present state of a tree says about its groups, whatever was reported before.
 
-The outcome of an attempt is told when its binds have worked. That is not enough: the process may die between the last
-bind and the report, a bind of unknown outcome may have worked, and members that were waited for may be deleted. So what
-the groups say is compared with what is so whenever something of their tree has changed, and once for every tree after a
-start. It costs nothing for trees that were placed, whose groups say so for ever. Groups that were evicted as a whole
-are looked at until they have their minimum again, and then say that it is over.
+The result of an attempt is reported when its binds have worked. That is not enough: the process may die between the
+last bind and the report, a bind without an answer may have worked, and members that were waited for may be deleted. So
+the status of a tree without pending pods is resynced whenever something of it changes, and once for every tree after a
+start. It costs nothing for trees that are placed, because their condition is final. Groups that were evicted as a
+whole are resynced until they have their minimum again.
 
-Of a tree that other schedulers place, only the last is ours to say: we may have evicted it.
+A tree of another scheduler gets no conditions, except that we take back the eviction of its groups.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.cycle import decide
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.verdicts import Finding
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.queueing.hints import FailedAttempt
 from cpg_scheduler.status.conditions import condition_of
+from cpg_scheduler.status.updates import (
+    GroupRecovered,
+    GroupStatusUpdate,
+    StatusUpdate,
+    attempt_updates,
+    inadmissible_groups,
+)
 from cpg_scheduler.units import SchedulableUnit, build_unit, members_of, queue_key_of
 
-OURS = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
+REASONS_OF_FAILURES = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
 
 
-def standing_of(state: ClusterCache, root: UnitKey) -> SchedulableUnit | Inadmissible | None:
-    """Return what an attempt would say of a tree, or None where there is nothing new to say.
+class TreeStatus:
+    """Status updates that follow from the present state of trees."""
 
-    That is so while somebody waits or is being bound, of whom others will speak, and where nobody has come yet.
-    """
-    if root.flavour == SINGLE_POD or queue_key_of(state, root) is not None:
-        return None
-    tree = state.stores[root.flavour].forest.tree_of(root.key)
-    groups = [node.group for node in tree.nodes]
-    members = [pod for group in groups for pod in _members(state, root, group)]
-    if not any(map(_is_open, groups)) or any(pod.metadata.uid in state.assumed for pod in members):
-        return None
-    if not (members or any(map(_is_told, groups))):
-        return None
-    return build_unit(state, root)
+    def __init__(self, cache: ClusterCache, awaits: Callable[[Pod], bool], options: SearchOptions) -> None:
+        """Read trees from the cache; ``awaits`` returns whether a preemption waits for a pod to end."""
+        self._cache = cache
+        self._awaits = awaits
+        self._options = options
 
+    def resync(self, key: UnitKey) -> list[StatusUpdate]:
+        """Return the updates for a tree without pending pods."""
+        if self._is_foreign(key):
+            return self.recovered(key)
+        unit = self._settled_unit(key)
+        if isinstance(unit, Inadmissible):
+            return list(inadmissible_groups(unit))
+        if unit is None:
+            return []
+        explanation = decide(self._cache.snapshot, unit.unit, self._options).explanation
+        placed = self.placed(key) if explanation.finding is Finding.PLACED else []
+        return [*attempt_updates(unit, explanation, {}), *placed]
 
-def is_theirs(state: ClusterCache, root: UnitKey) -> bool:
-    """Tell whether a tree has pods, apart from those that end or have ended, and none of them names us."""
-    if root.flavour == SINGLE_POD:
-        return False
-    groups = (node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes)
-    members = (pod for group in groups for pod in _members(state, root, group))
-    names = (pod.spec.scheduler_name for pod in members if not (pod.is_terminal or pod.is_terminating))
-    first = next(names, state.scheduler_name)
-    return first != state.scheduler_name and state.scheduler_name not in names
+    def shared(self, key: UnitKey, failure: FailedAttempt) -> list[StatusUpdate]:
+        """Return the updates for a unit that shares the failure of an equivalent one."""
+        unit = build_unit(self._cache, key)
+        explanation = failure.explained_for(unit.unit) if isinstance(unit, SchedulableUnit) else None
+        if isinstance(unit, Inadmissible) or explanation is None:
+            return []
+        unplaced = {uid: self._cache.group_of(pod) for uid, pod in unit.pods.items()}
+        return list(attempt_updates(unit, explanation, unplaced, outlook=failure.outlook))
 
+    def placed(self, key: UnitKey) -> list[StatusUpdate]:
+        """Return the updates for the groups whose minimum is bound, as they are now."""
+        groups = self.placed_groups(key).values()
+        return [*(GroupStatusUpdate(group, scheduled=True) for group in groups), *self.recovered(key)]
 
-def bound_of(state: ClusterCache, root: UnitKey, unsure: Container[str]) -> dict[GroupKey, Group]:
-    """Return the groups of a tree whose minimum has its nodes: of pods at a leaf, of such child groups above.
+    def placed_groups(self, key: UnitKey) -> dict[GroupKey, Group]:
+        """Return the groups whose minimum has nodes: of pods in a PodGroup, of such child groups above.
 
-    A pod that is assumed to be bound does not count while its bind is ``unsure``, by UID.
-    """
-    if root.flavour == SINGLE_POD:
-        return {}
-    nodes = state.stores[root.flavour].forest.tree_of(root.key).nodes
-    found: dict[GroupKey, Group] = {}
-    for node in reversed(nodes):
-        if isinstance(node.group, PodGroup):
-            settled = members_of(state, root.flavour, node.key).scheduled
-            have = sum(not ((uid := pod.metadata.uid) in state.assumed and uid in unsure) for pod in settled)
-        else:
-            have = sum(nodes[child].key in found for child in node.children)
-        if have >= max(node.group.minimum, 1):
-            found[node.key] = node.group
-    return dict(reversed(found.items()))
+        An assumed pod does not count while its bind is in flight.
+        """
+        if key.flavour == SINGLE_POD:
+            return {}
+        nodes = self._cache.stores[key.flavour].forest.tree_of(key.key).nodes
+        found: dict[GroupKey, Group] = {}
+        for node in reversed(nodes):
+            if isinstance(node.group, PodGroup):
+                scheduled = members_of(self._cache, key.flavour, node.key).scheduled
+                have = sum(not self._is_uncertain(pod.metadata.uid) for pod in scheduled)
+            else:
+                have = sum(nodes[child].key in found for child in node.children)
+            if have >= max(node.group.minimum, 1):
+                found[node.key] = node.group
+        return dict(reversed(found.items()))
 
+    def recovered(self, key: UnitKey) -> list[StatusUpdate]:
+        """Return the updates for the groups that were evicted as a whole and have their minimum again."""
+        return [GroupRecovered(group, key) for group in self._recovered_groups(key)]
 
-def recovered(state: ClusterCache, root: UnitKey, is_going: Callable[[Pod], bool]) -> list[Group]:
-    """Return the groups that say that they go as a whole when nobody of the tree is on the way out any more.
+    def has_recovered(self, key: UnitKey, group: GroupKey) -> bool:
+        """Return whether a group of a tree was evicted as a whole and has its minimum again."""
+        return group in map(key_of, self._recovered_groups(key))
 
-    What somebody else has said of a tree of others is theirs to take back.
-    """
-    if root.flavour == SINGLE_POD:
-        return []
-    groups = [node.group for node in state.stores[root.flavour].forest.tree_of(root.key).nodes]
-    found = [group for group in groups if is_disrupted(group)]
-    if found and is_theirs(state, root):
-        found = [group for group in found if _is_evicted_by_us(state, group)]
-    members = (pod for group in groups for pod in _members(state, root, group))
-    return [] if not found or any(is_disrupted(pod) or is_going(pod) for pod in members) else found
+    def _recovered_groups(self, key: UnitKey) -> list[Group]:
+        """Return the groups whose condition says that they are evicted, although no pod of the tree is any more.
 
+        In a foreign tree, that is our condition only if the message names us.
+        """
+        groups = self._groups(key)
+        found = [group for group in groups if is_disrupted(group)]
+        if found and self._is_foreign(key):
+            found = [group for group in found if self._is_evicted_by_us(group)]
+        if not found or any(is_disrupted(pod) or self._awaits(pod) for pod in self._members(key, groups)):
+            return []
+        placed = self.placed_groups(key)
+        return [group for group in found if key_of(group) in placed]
 
-def _members(state: ClusterCache, root: UnitKey, group: Group) -> Iterable[Pod]:
-    return state.members(root.flavour, key_of(group))
+    def _settled_unit(self, key: UnitKey) -> SchedulableUnit | Inadmissible | None:
+        """Return the unit of a tree whose groups may say something outdated, or None.
 
+        Trees with pending or assumed pods are reported by their attempts, and an empty tree has its first condition.
+        """
+        if key.flavour == SINGLE_POD or queue_key_of(self._cache, key) is not None:
+            return None
+        groups = self._groups(key)
+        members = list(self._members(key, groups))
+        if not any(map(_is_open, groups)) or any(pod.metadata.uid in self._cache.assumed for pod in members):
+            return None
+        if not (members or any(map(_says_failure, groups))):
+            return None
+        return build_unit(self._cache, key)
 
-def _is_evicted_by_us(state: ClusterCache, group: Group) -> bool:
-    said = find_condition(group.status.conditions, DISRUPTION_TARGET)
-    return said is not None and said.message.startswith(f"{state.scheduler_name}: ")
+    def _is_foreign(self, key: UnitKey) -> bool:
+        """Return whether a tree has living pods, and none of them names our scheduler."""
+        members = self._members(key, self._groups(key))
+        names = (pod.spec.scheduler_name for pod in members if not (pod.is_terminal or pod.is_terminating))
+        ours = self._cache.scheduler_name
+        return next(names, ours) != ours and ours not in names
+
+    def _groups(self, key: UnitKey) -> list[Group]:
+        if key.flavour == SINGLE_POD:
+            return []
+        return [node.group for node in self._cache.stores[key.flavour].forest.tree_of(key.key).nodes]
+
+    def _members(self, key: UnitKey, groups: Iterable[Group]) -> Iterable[Pod]:
+        return (pod for group in groups for pod in self._cache.members(key.flavour, key_of(group)))
+
+    def _is_uncertain(self, uid: str) -> bool:
+        return uid in self._cache.assumed and uid in self._cache.binds_in_flight
+
+    def _is_evicted_by_us(self, group: Group) -> bool:
+        condition = find_condition(group.status.conditions, DISRUPTION_TARGET)
+        return condition is not None and condition.message.startswith(f"{self._cache.scheduler_name}: ")
 
 
 def _is_open(group: Group) -> bool:
-    """Tell whether a group does not say for ever that it was placed, or says that it is leaving."""
-    shown = condition_of(group)
-    return shown is None or shown.status != "True" or is_disrupted(group)
+    """Return whether the conditions of a group are not final."""
+    condition = condition_of(group)
+    return condition is None or condition.status != "True" or is_disrupted(group)
 
 
-def _is_told(group: Group) -> bool:
-    """Tell whether a group says what a scheduler has found."""
-    shown = condition_of(group)
-    return shown is not None and shown.reason in OURS
+def _says_failure(group: Group) -> bool:
+    """Return whether the condition of a group says what a scheduler has found."""
+    condition = condition_of(group)
+    return condition is not None and condition.reason in REASONS_OF_FAILURES

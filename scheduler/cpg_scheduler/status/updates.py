@@ -4,7 +4,7 @@ An update names its cause beside its message. The message has the numbers of thi
 they change.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_engine.verdicts import Explanation, Finding
 from cpg_scheduler.binding.batch import BindFailure
 from cpg_scheduler.inadmissible import Inadmissible
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.outlook import PreemptionOutlook
 from cpg_scheduler.status.messages.attempts import (
@@ -56,10 +57,10 @@ class GroupStatusUpdate(Struct, frozen=True):
 
 
 class GroupRecovered(Struct, frozen=True):
-    """A group that was evicted as a whole has its minimum again, if it ``still`` has when that is written."""
+    """A group of a unit was evicted as a whole and has its minimum again; checked once more before it is written."""
 
     group: Group
-    still: Callable[[], bool]
+    unit: UnitKey
 
 
 StatusUpdate: TypeAlias = PodStatusUpdate | GroupStatusUpdate | GroupRecovered | OvercommittedNode

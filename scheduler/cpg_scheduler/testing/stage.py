@@ -5,7 +5,7 @@ confirmed by the watch, and what is written into a status comes back as a change
 """
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias, cast
 
 import structlog
@@ -41,18 +41,11 @@ from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import Metrics
 from cpg_scheduler.preemption.jobs import (
-    CancelJob,
-    ClearNominations,
-    EndJob,
     EvictionJob,
     EvictUnit,
-    ExecutorInstruction,
-    Nominate,
     PlanPrepared,
     PodRefused,
     PreparationStopped,
-    RetractEvictions,
-    StartJob,
     UnitEvicted,
     Victim,
 )
@@ -62,7 +55,8 @@ from cpg_scheduler.queueing.policy import RequeueBackoff
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
-from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
+from cpg_scheduler.status.resync import TreeStatus
+from cpg_scheduler.testing.fakes import FakeBinder, FakeEventWriter, FakeExecutor, FakeStatusWriter
 
 Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
@@ -70,112 +64,6 @@ TOLD = "2026-01-01T12:00:00Z"
 DENIED = BindRefused("default/p", 0, "n1", "denied")
 DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 """When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
-
-
-class FakeBinder:
-    """A binder that keeps its batches; the stage performs them."""
-
-    def __init__(self) -> None:
-        """Begin with nothing to do."""
-        self.batches: list[BindBatch] = []
-
-    def start(self, batch: BindBatch) -> None:
-        """Keep a batch."""
-        self.batches.append(batch)
-
-
-class FakeEventWriter:
-    """An event writer that keeps which pods were bound."""
-
-    def __init__(self) -> None:
-        """Begin with nothing written."""
-        self.bound: list[tuple[str, str]] = []
-
-    def placed(self, pod: Pod, node: str) -> None:
-        """Keep a pod and its node."""
-        self.bound.append((pod.metadata.name, node))
-
-
-class FakeStatusWriter:
-    """A reporter that notes what was said last and for which cause, and how often something was said."""
-
-    def __init__(self) -> None:
-        """Begin with nothing said."""
-        self.pods: dict[str, tuple[str, str]] = {}
-        self.groups: dict[str, tuple[bool, str, str]] = {}
-        self.causes: dict[str, set[str]] = {}
-        """For which causes something was said of each."""
-        self.back: list[str] = []
-        """The groups of which it was said that they have their minimum again after they were evicted."""
-        self.count = 0
-        self.written: Callable[[Pod, str, str], None] = lambda *_: None
-
-    def write(self, update: StatusUpdate) -> None:
-        """Keep an update."""
-        match update:
-            case PodStatusUpdate(pod=pod):
-                self._keep_cause(pod.metadata.name, update.cause or update.message)
-                said = update.reason, update.message
-                if self.pods.get(pod.metadata.name) != said:
-                    self.count += 1
-                    self.pods[pod.metadata.name] = said
-                    self.written(pod, *said)
-            case GroupStatusUpdate(group=group):
-                self._keep_cause(group.metadata.name, update.cause or update.message)
-                state = update.scheduled, update.reason, update.message
-                if self.groups.get(group.metadata.name) != state:
-                    self.count += 1
-                    self.groups[group.metadata.name] = state
-            case GroupRecovered(group=group):
-                if update.still():
-                    self.back.append(group.metadata.name)
-
-    def _keep_cause(self, name: str, cause: str) -> None:
-        self.causes.setdefault(name, set()).add(cause)
-
-
-class FakeExecutor:
-    """An executor that keeps its instructions; the stage performs them."""
-
-    def __init__(self) -> None:
-        """Begin with nothing to do."""
-        self.jobs: dict[int, EvictionJob] = {}
-        """The jobs that have not ended, by id."""
-        self.preparing: list[EvictionJob] = []
-        self.cancelled: set[int] = set()
-        self.failed: set[int] = set()
-        """The jobs that have ended without having worked."""
-        self.units: list[EvictUnit] = []
-        self.nominated: list[Nominate] = []
-        self.cleared: list[Pod] = []
-        self.retracted: list[Pod] = []
-        self.retracted_groups: list[Group] = []
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether there is nothing to perform."""
-        return not (self.preparing or self.units or self.nominated or self.cleared or self.retracted)
-
-    def perform(self, instruction: ExecutorInstruction) -> None:
-        """Keep an instruction."""
-        match instruction:
-            case StartJob(job):
-                self.jobs[job.id] = job
-                self.preparing += [] if job.is_resumed else [job]
-            case EvictUnit():
-                self.units.append(instruction)
-            case CancelJob():
-                self.cancelled.add(instruction.job_id)
-            case EndJob():
-                del self.jobs[instruction.job_id]
-                self.failed |= set() if instruction.has_worked else {instruction.job_id}
-            case Nominate():
-                self.nominated.append(instruction)
-            case ClearNominations():
-                self.cleared += instruction.pods
-            case RetractEvictions():
-                self.retracted += instruction.pods
-                self.retracted_groups += instruction.groups
 
 
 class Stage:
@@ -194,12 +82,10 @@ class Stage:
         self.metrics = Metrics(SCHEDULER_NAME, lambda: 0.0)
         self.queue = SchedulingQueue(RequeueBackoff(), self.metrics.count_incoming)
         self.inbox = EventInbox()
-        self.binder, self.executor, self.status = FakeBinder(), FakeExecutor(), FakeStatusWriter()
-        self.events = FakeEventWriter()
+        self.binder, self.executor, self.events = FakeBinder(), FakeExecutor(), FakeEventWriter()
         self.evicted: list[str] = []
         self.patient = False
         """Whether victims that are told to go take their time, until the test has them end."""
-        self.status.written = self._condition
         self.log = structlog.testing.CapturingLogger()
         self.preemption = PreemptionMachine(
             self.cache,
@@ -210,6 +96,8 @@ class Stage:
             wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
+        self.trees = TreeStatus(self.cache, self.preemption.awaits, SearchOptions(detail=True, candidates=1))
+        self.status = FakeStatusWriter(self.trees.has_recovered, self._condition)
         self.loop = SchedulingLoop(
             self.cache,
             self.queue,
@@ -217,6 +105,7 @@ class Stage:
             binder=cast("Binder", self.binder),
             executor=self.executor,
             preemption=self.preemption,
+            trees=self.trees,
             status=cast("StatusWriter", self.status),
             events=cast("EventWriter", self.events),
             metrics=self.metrics,

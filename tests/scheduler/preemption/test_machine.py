@@ -543,13 +543,13 @@ def test_a_group_that_went_as_a_whole_says_when_it_is_back() -> None:
     stage.settle()
     stage.put(group)
     stage.settle()
-    assert (sorted(stage.evicted), stage.status.back) == (["old-0", "old-1"], [])
+    assert (sorted(stage.evicted), stage.status.recovered) == (["old-0", "old-1"], [])
     stage.put(node("n2", cpu=2), pod("new-0", group="whole", cpu=1, priority=10))
     stage.settle(60)
     stage.delete(stage.pod("old-0"))
     stage.put(pod("new-1", group="whole", cpu=1, priority=10))
     stage.settle(60)
-    assert stage.status.back == []
+    assert stage.status.recovered == []
     stage.delete(stage.pod("old-1"))
     stage.settle(60)
-    assert stage.status.back == ["whole"]
+    assert stage.status.recovered == ["whole"]

@@ -11,13 +11,14 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodCondition, PodStatus
-from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
 from cpg_engine.testing.builders import pod
 from cpg_scheduler.cache.assumed import BindsInFlight
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate
@@ -55,10 +56,12 @@ class StatusFixture:
             settle_seconds=settle_seconds,
         )
         cache = SimpleNamespace(pods=self.pods, binds_in_flight=self.binds_in_flight, scheduler_name="cpg-scheduler")
+        self.evicted_again: set[GroupKey] = set()
         self.writer = StatusWriter(
             cast("Connection", self.wire),
             self._current,
             cache=cast("ClusterCache", cache),
+            has_recovered=lambda _, group: group not in self.evicted_again,
             queue=self.queue,
             events=self,
             now=lambda: NOW,
@@ -97,7 +100,9 @@ class StatusFixture:
 
     def report_recovered(self, group: Group, *, still: bool = True) -> None:
         """Report that an evicted group has its minimum again."""
-        self.writer.write(GroupRecovered(group, lambda: still))
+        if not still:
+            self.evicted_again.add(key_of(group))
+        self.writer.write(GroupRecovered(group, UnitKey("crd", key_of(group))))
 
     def report_overcommitted(self, name: str) -> None:
         """Report a node on which pods request a CPU more than it has."""

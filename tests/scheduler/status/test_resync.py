@@ -7,7 +7,6 @@ from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_scheduler.status.resync import standing_of
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 PLACED = (True, "", "")
@@ -137,10 +136,10 @@ def test_a_group_of_others_that_we_have_evicted_says_when_it_is_back(evictor: st
     stage.put(*(theirs(member(f"t{number}", "whole")) for number in range(2)))
     for number in range(2):
         stage.settle()
-        assert stage.status.back == []
+        assert stage.status.recovered == []
         stage.put(bound(stage.pod(f"t{number}")))
     stage.settle()
-    assert (stage.status.back, stage.status.groups) == (back, {})
+    assert (stage.status.recovered, stage.status.groups) == (back, {})
 
 
 def test_who_waits_is_spoken_of_by_others() -> None:
@@ -148,5 +147,5 @@ def test_who_waits_is_spoken_of_by_others() -> None:
     stage = Stage(node("n1", cpu="1"), pod_group("pg", gang=2), member("p"), member("q"), pod("alone", cpu="9"))
     roots = {stage.cache.unit_of(stage.pod(name)) for name in ("p", "alone")}
     assert len(roots) == 2
-    assert [standing_of(stage.cache, root) for root in roots] == [None, None]
+    assert [stage.trees.resync(root) for root in roots] == [[], []]
     assert CRD in {root.flavour for root in roots}

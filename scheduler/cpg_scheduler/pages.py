@@ -1,0 +1,73 @@
+"""The pages that the process serves: metrics, explanations and dumps."""
+
+import asyncio
+import time
+from functools import partial
+from itertools import chain
+
+from cpg_client.connection import Connection
+from cpg_client.probe_server import ProbeResponse
+from cpg_client.process import METRICS_CONTENT_TYPE, ProcessContext, with_election_metric
+from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.debug.dump import Dumper
+from cpg_scheduler.debug.explain import Explainer
+from cpg_scheduler.observability.loop_lag import LoopLag
+from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.overcommit import OvercommitWatch
+from cpg_scheduler.observability.pending import PendingCollector
+from cpg_scheduler.observability.plugins import PluginsCollector
+from cpg_scheduler.observability.requests import RequestMetrics
+from cpg_scheduler.preemption.machine import PreemptionMachine
+from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
+from cpg_scheduler.settings import Settings
+from cpg_scheduler.units import pending_pods
+
+
+def build_metrics(
+    connection: Connection,
+    shell: ProcessContext[Settings],
+    cache: ClusterCache,
+    overcommit: OvercommitWatch,
+    tasks: asyncio.TaskGroup,
+) -> Metrics:
+    """Return the metrics, with those of the loop's lag and of the connection's requests."""
+    readiness, lag = shell.readiness, LoopLag(time.monotonic)
+    tasks.create_task(lag.run(), name="loop lag")
+    metrics = Metrics(
+        shell.settings.scheduler_name,
+        readiness.age,
+        loop_lag=lag.longest,
+        overcommitted_nodes=overcommit.count,
+        pending_pods_of=lambda root: len(pending_pods(cache, root)),
+    )
+    requests = RequestMetrics(lambda: readiness.informers.counts() if readiness.informers is not None else {})
+    connection.observer = requests
+    metrics.registry.register(requests)
+    return metrics
+
+
+def add_pages(
+    shell: ProcessContext[Settings],
+    cache: ClusterCache,
+    queue: SchedulingQueue,
+    preemption: PreemptionMachine,
+    metrics: Metrics,
+) -> None:
+    """Serve metrics, explanations and dumps."""
+    options, clock = shell.settings.options(), time.monotonic
+    pending = PendingCollector(cache, queue, wall=time.time, ages=shell.readiness.ages)
+    metrics.registry.register(pending)
+    metrics.registry.register(PluginsCollector(cache, queue, shell.settings.scheduler_name))
+    shell.probes.add(
+        {
+            "/metrics": with_election_metric(shell, partial(_metrics_page, metrics, pending)),
+            "/debug/explain/": Explainer(cache, queue, preemption, options=options, clock=clock).page,
+            "/debug/dump": Dumper(cache, queue, options, clock=clock).page,
+        }
+    )
+
+
+def _metrics_page(metrics: Metrics, pending: PendingCollector, rest: str) -> ProbeResponse:
+    """Return the page of metrics; pending pods are counted first, in slices."""
+    page = (metrics.page(rest).body for _ in range(1))
+    return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(pending.count_in_slices(), page))
