@@ -33,8 +33,8 @@ from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.assumed import AssumedPods, BindsInFlight
 from cpg_scheduler.cache.budgets import Budgets
 from cpg_scheduler.cache.events import ClusterEvents, EventCollector
-from cpg_scheduler.cache.groups import GroupIndex
-from cpg_scheduler.cache.pods import PodIndex
+from cpg_scheduler.cache.groups import GroupCache
+from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.cache.relevance import new_state, node_change_matters, old_state, pod_change_matters
 from cpg_scheduler.cache.reservations import Reservation, Reservations
 from cpg_scheduler.cache.storage import StorageCache
@@ -57,8 +57,8 @@ class ClusterCache:
         self.namespaces = frozenset(namespaces)
         self.events = EventCollector()
         served = tuple(flavours)
-        self._pods = PodIndex(groups_served=bool(served))
-        self._groups = GroupIndex(served, self._pods, self.events)
+        self._pods = PodCache(groups_served=bool(served))
+        self._groups = GroupCache(served, self._pods, self.events)
         self.pods, self.stores, self.workloads = self._pods.by_uid, self._groups.stores, self._groups.workloads
         self.priority_classes = self._groups.priority_classes
         self.budgets = Budgets()

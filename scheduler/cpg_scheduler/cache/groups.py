@@ -13,7 +13,7 @@ from cpg_api.scheduling.templates import effective_group, known_priority, resolv
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Change
 from cpg_scheduler.cache.events import EventCollector
-from cpg_scheduler.cache.pods import PodIndex
+from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.cache.relevance import new_state, old_state, uses_priority_class
 from cpg_scheduler.keys import UnitKey
 
@@ -25,13 +25,13 @@ class Lineage(Struct, frozen=True):
     priority: int = 0
 
 
-class GroupIndex:
+class GroupCache:
     """Finds the unit of a group, its ancestors and its priority.
 
     Each ``on_...`` method brings the index up to date and notes the units that the change concerns.
     """
 
-    def __init__(self, flavours: Iterable[str], pods: PodIndex, events: EventCollector) -> None:
+    def __init__(self, flavours: Iterable[str], pods: PodCache, events: EventCollector) -> None:
         """Start without groups."""
         self._pods = pods
         self._events = events
@@ -95,7 +95,7 @@ class GroupIndex:
             self._change_units_of(flavour, map(key_of, store))
 
     def forget_pod_priorities(self) -> None:
-        """Look at the priorities of pods anew: a pod or a group has changed."""
+        """Compute the priorities of pods again: a pod or a group has changed."""
         self._highest_pod_priority.clear()
 
     def members(self, flavour: str, group: GroupKey) -> Iterable[Pod]:

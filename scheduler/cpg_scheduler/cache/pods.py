@@ -8,7 +8,7 @@ from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 
 
-class PodIndex:
+class PodCache:
     """All pods, those of other schedulers included."""
 
     def __init__(self, *, groups_served: bool) -> None:

@@ -20,7 +20,7 @@ from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.keys import UnitKey
 
 RESERVATION_PREFIX = NOMINATED
-"""Begins the UID of a reservation; it tells the engine that the pod may never come."""
+"""Begins the UID of a reservation; the engine knows by it that the pod may never come."""
 
 
 class Reservation(Struct, frozen=True):

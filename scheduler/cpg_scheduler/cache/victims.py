@@ -20,8 +20,8 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.events import EventCollector
-from cpg_scheduler.cache.groups import GroupIndex
-from cpg_scheduler.cache.pods import PodIndex
+from cpg_scheduler.cache.groups import GroupCache
+from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.keys import UnitKey
 
 
@@ -35,7 +35,7 @@ class _Part(Struct, frozen=True):
 class Victims:
     """The running pods by victim unit, and the terminating ones."""
 
-    def __init__(self, ledger: Ledger, pods: PodIndex, groups: GroupIndex, events: EventCollector) -> None:
+    def __init__(self, ledger: Ledger, pods: PodCache, groups: GroupCache, events: EventCollector) -> None:
         """Start without pods; a node is noted as freed where the priority of a unit has fallen."""
         self._ledger = ledger
         self._pods = pods

@@ -58,7 +58,7 @@ class GroupsOfFlavour(Struct, frozen=True, rename="camel"):
     workloads: Sequence[Workload] = ()
 
 
-class QueuedUnit(Struct, frozen=True, rename="camel", omit_defaults=True):
+class DumpedUnit(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The position of a unit in the scheduling queue."""
 
     flavour: str
@@ -97,7 +97,7 @@ class Dump(Struct, frozen=True, rename="camel"):
     pods: Sequence[Pod]
     assumed: Sequence[Bind]
     nominations: Sequence[DumpedReservation]
-    queue: Sequence[QueuedUnit]
+    queue: Sequence[DumpedUnit]
     scope: tuple[str, ...] = ()
     """The namespaces in which the scheduler may act; none for all."""
     taken: float = 0.0
@@ -255,7 +255,7 @@ def _trimmed(found: Any) -> Any:  # noqa: ANN401 - any object of a dump
             return replace(found, metadata=_trimmed_meta(found.metadata), status=status)
         case PodGroup() | CompositePodGroup():
             return replace(found, metadata=_trimmed_meta(found.metadata), status=type(found.status)())
-        case Bind() | DumpedReservation() | QueuedUnit():
+        case Bind() | DumpedReservation() | DumpedUnit():
             return found
         case _:
             return replace(found, metadata=_trimmed_meta(found.metadata))
@@ -283,9 +283,9 @@ def _unbound(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=""))
 
 
-def _queued_unit(position: QueuePosition, now: float) -> QueuedUnit:
+def _queued_unit(position: QueuePosition, now: float) -> DumpedUnit:
     flavour, key = position.queue_key.unit
-    return QueuedUnit(
+    return DumpedUnit(
         flavour=flavour,
         kind=key.kind,
         namespace=key.namespace,

@@ -20,30 +20,17 @@ from cpg_client.probe_server import ProbeResponse
 from cpg_client.process import METRICS_CONTENT_TYPE
 from cpg_engine.decisions import PlacementCounts
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.observability.buckets import COUNTS, LONG_SECONDS, SECONDS
+from cpg_scheduler.observability.preemption_metrics import PreemptionMetrics
 
-BUCKETS = tuple(0.001 * 2**power for power in range(15))
 RESULTS = {
     Finding.PLACED: "scheduled",
     Finding.CONTRADICTION: "error",
 }
-BINDS = ("success", "error", "gone")
-"""The results of a bind."""
-
-
+BIND_RESULTS = ("success", "error", "gone")
 NO_PLACEMENTS = PlacementCounts()
-LONG = tuple(0.01 * 4**power for power in range(12))
-"""Seconds, from ten milliseconds to half a day."""
-
-COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-STATUSES = {
-    PlanOutcome.PLANNED: "Success",
-    PlanOutcome.NO_VICTIMS: "UnschedulableAndUnresolvable",
-    PlanOutcome.NOT_ENOUGH: "Unschedulable",
-    PlanOutcome.NOT_HELPFUL: "UnschedulableAndUnresolvable",
-}
 
 
 def age_of(created: str, now: float) -> float:
@@ -52,85 +39,6 @@ def age_of(created: str, now: float) -> float:
         return max(now - dt.datetime.fromisoformat(created).timestamp(), 0.0)
     except ValueError:
         return 0.0
-
-
-class PreemptionMetrics:
-    """Metrics of plans and evictions; a preemptor is a pod, podgroup or compositepodgroup."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Count from zero."""
-        self._single_attempts = Counter(
-            "scheduler_preemption_attempts", "Plans made for single pods.", registry=registry
-        )
-        self._single_victims = Histogram(
-            "scheduler_preemption_victims",
-            "Pods evicted by a plan for a single pod.",
-            buckets=COUNTS,
-            registry=registry,
-        )
-        self._attempts = Counter(
-            "scheduler_workload_preemption_attempts",
-            "Plans made for trees of groups, by result.",
-            ("result",),
-            registry=registry,
-        )
-        self._victims = Histogram(
-            "scheduler_workload_preemption_victims",
-            "Pods evicted by a plan for a tree of groups.",
-            buckets=COUNTS,
-            registry=registry,
-        )
-        self._disruptions = Histogram(
-            "scheduler_preemption_workload_disruptions",
-            "Victim units of a plan: single pods, and groups that are evicted as a whole.",
-            ("preemptor",),
-            buckets=COUNTS,
-            registry=registry,
-        )
-        self._evaluation = Histogram(
-            "scheduler_preemption_evaluation_duration_seconds",
-            "Time to make a plan; a tree of groups counts as a podgroup, as in kube-scheduler.",
-            ("preemptor", "result"),
-            buckets=BUCKETS,
-            registry=registry,
-        )
-        self._execution = Histogram(
-            "scheduler_preemption_execution_duration_seconds",
-            "Time to carry out a plan, until its last request.",
-            ("preemptor", "result"),
-            buckets=BUCKETS,
-            registry=registry,
-        )
-        self._violations = Counter(
-            "scheduler_preemption_pdb_violations",
-            "Victim units evicted in violation of a PodDisruptionBudget.",
-            ("preemptor",),
-            registry=registry,
-        )
-        self._reprieved = Counter(
-            "cpg_scheduler_preemption_reprieved",
-            "Victim units that plans considered and spared.",
-            registry=registry,
-        )
-
-    def planned(self, preemptor: str, plan: PreemptionPlan, seconds: float) -> None:
-        """Count a plan."""
-        result, is_single = STATUSES[plan.outcome], preemptor == "pod"
-        if is_single:
-            self._single_attempts.inc()
-        else:
-            self._attempts.labels(result).inc()
-        self._evaluation.labels("pod" if is_single else "podgroup", result).observe(seconds)
-        if plan.outcome is PlanOutcome.PLANNED:
-            victims = self._single_victims if is_single else self._victims
-            victims.observe(sum(len(eviction.unit.pods) for eviction in plan.evictions))
-            self._disruptions.labels(preemptor).observe(len(plan.evictions))
-            self._violations.labels(preemptor).inc(sum(bool(eviction.violates) for eviction in plan.evictions))
-            self._reprieved.inc(max(plan.considered - len(plan.evictions), 0))
-
-    def executed(self, preemptor: str, seconds: float, *, worked: bool) -> None:
-        """Count a plan that was carried out, or dropped before its end."""
-        self._execution.labels(preemptor, "success" if worked else "error").observe(seconds)
 
 
 class AttemptMetrics:
@@ -149,14 +57,14 @@ class AttemptMetrics:
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Time of the engine to decide about a unit.",
             ("result", "profile"),
-            buckets=BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self._whole_seconds = Histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Time of a whole attempt at a unit: decision, preemption and status, without binding.",
             ("result", "profile"),
-            buckets=BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self._pods = Counter(
@@ -232,20 +140,20 @@ class BindMetrics:
             registry=registry,
         )
         # A counter that starts with its first increment hides that increment from rate().
-        for result in BINDS:
+        for result in BIND_RESULTS:
             self._binds.labels(result)
         self._placing = Histogram(
             "cpg_scheduler_tree_placement_duration_seconds",
             "Time from the creation of a unit to the last bind of the attempt that placed it.",
             ("type",),
-            buckets=LONG,
+            buckets=LONG_SECONDS,
             registry=registry,
         )
         self._binding = Histogram(
             "cpg_scheduler_tree_bind_duration_seconds",
             "Time from a decision until the API server has confirmed all its binds.",
             ("type",),
-            buckets=BUCKETS,
+            buckets=SECONDS,
             registry=registry,
         )
         self._sizes = Histogram(
