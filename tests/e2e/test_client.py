@@ -158,7 +158,7 @@ async def test_a_reflector_survives_a_restart_of_the_api_server(
 
 
 async def test_leadership_passes_from_one_process_to_the_next(connection: Connection, namespace: str) -> None:
-    """A standby leads at once when the leader ends, and after the lease duration when it dies; two never lead at once."""
+    """A standby leads at once when the leader ends, otherwise after the lease duration; two never lead together."""
     settings = LeaseSettings(lease_duration=3, renew_deadline=2, retry_period=0.4)
     leading: list[str] = []
     times: dict[str, float] = {}
