@@ -280,4 +280,4 @@ class EvictionExecutor:
                 await write
             except ClientError as error:
                 if not is_harmless(error):
-                    self._log.warning("report failed", about=target.key, error=str(error))
+                    self._log.warning("status write failed", about=target.key, error=str(error))
