@@ -427,7 +427,8 @@ async def test_a_condition_of_a_group_that_cannot_be_written_stops_nothing() -> 
     runner = JobRunner()
     runner.wire.error = lambda write: FORBIDDEN if "podgroups" in write.path else None
     await runner.run()
-    assert (runner.deleted(), [call.kwargs["event"] for call in runner.log.calls]) == (["v0", "v1"], ["status write failed"])
+    assert runner.deleted() == ["v0", "v1"]
+    assert [call.kwargs["event"] for call in runner.log.calls] == ["status write failed"]
 
 
 async def test_the_duration_of_a_job_is_measured() -> None:
