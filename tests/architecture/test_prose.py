@@ -11,15 +11,14 @@ from prose.riddles import Density, total
 PER_THOUSAND = 1.0
 """Riddle words that may stand among 1,000 words."""
 OVER_THE_LIMIT: dict[str, float] = {
-    "operator": 6.9,
-    "scheduler/cpg_engine": 2.3,
-    "scheduler/cpg_scheduler": 3.6,
-    "tests/e2e": 3.2,
+    "operator": 3.7,
+    "scheduler/cpg_scheduler": 2.2,
+    "tests/e2e": 1.5,
     "tests/engine": 12.2,
-    "tests/operator": 8.5,
+    "tests/operator": 4.8,
     "tests/properties": 4.2,
-    "tests/scenarios": 3.9,
-    "tests/scheduler": 13.2,
+    "tests/scenarios": 3.8,
+    "tests/scheduler": 10.0,
 }
 """Areas that are over it today, and their own limits: they may only be lowered, and the table is to be empty."""
 

@@ -24,10 +24,10 @@ P95_LINES_PER_MODULE = 350
 MAX_METHODS_PER_CLASS = 25
 
 # How many offenders are known. The numbers may only be lowered; all are to be zero, and then to go.
-LONG_ON_AVERAGE = {"scheduler/cpg_scheduler", "tests", "bench"}
-LONG_MODULES = {"scheduler/cpg_scheduler": 2, "tests": 6}
-LARGE_CLASSES = {"scheduler/cpg_scheduler": 4}
-SHARED_NAMES = 6
+LONG_ON_AVERAGE: set[str] = {"bench"}
+LONG_MODULES: dict[str, int] = {"tests": 5}
+LARGE_CLASSES: dict[str, int] = {}
+SHARED_NAMES = 3
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
