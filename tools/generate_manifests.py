@@ -65,7 +65,7 @@ def main() -> int:
 def schema() -> str:
     """Return the schema of the values with the current settings."""
     found: dict[str, Any] = json.loads(SCHEMA.read_text("utf-8"))
-    kinds = {"scheduler": cpg_scheduler.settings.Settings, "operator": cpg_operator.settings.Settings}
+    kinds = {"scheduler": cpg_scheduler.settings.SchedulerSettings, "operator": cpg_operator.settings.Settings}
     tops, parts = msgspec.json.schema_components(
         kinds.values(), ref_template="#/definitions/settings/definitions/{name}"
     )

@@ -44,41 +44,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, ClientError, ReplayError) as problem:
         sys.stderr.write(f"cpg-scheduler: {problem}\n")
         return 1
-    except Exception as error:  # noqa: BLE001 - whatever it is
+    except Exception as error:  # noqa: BLE001 - the process ends
         return report_fatal("cpg-scheduler", error)
     return 0
 
 
 def _replay(file: Path, root: str) -> int:
-    """Print what becomes of whoever waits in a dump, a line of JSON for each."""
+    """Print the explanation of each pending unit of a dump, one line of JSON each."""
     number = 0
-    for number, told in enumerate(replay(file, root), 1):  # noqa: B007 - counted
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+    for number, explanation in enumerate(replay(file, root), 1):  # noqa: B007 - counted
+        sys.stdout.write(msgspec.json.encode(explanation).decode() + "\n")
     if not number:
         sys.stderr.write("cpg-scheduler: no pending units in this dump\n")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cpg-scheduler", description="Places trees of gangs of pods, whole or not.")
+    parser = argparse.ArgumentParser(prog="cpg-scheduler", description="Schedules trees of gangs, each as a whole.")
     parser.add_argument("--kubeconfig", type=Path, help="the cluster; by default as kubectl, or the pod's own account")
-    parser.add_argument("--config", type=Path, help="a YAML file with settings; the options here win over it")
-    parser.add_argument("--scheduler-name", help="the schedulerName of the pods to place (cpg-scheduler)")
+    parser.add_argument("--config", type=Path, help="a YAML file with settings; options override it")
+    parser.add_argument("--scheduler-name", help="the schedulerName of the pods to schedule (cpg-scheduler)")
     parser.add_argument("--api", choices=get_args(Api), help="which groups to read: ours, the built-in ones, or both")
-    parser.add_argument("--namespace", action="append", help="whose pods to place; may be repeated; default: all")
+    parser.add_argument("--namespace", action="append", help="a namespace to schedule; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
     parser.add_argument("--listen", help="host:port of probes, metrics and explanations; empty for none")
     parser.add_argument(
         "--replay",
         type=Path,
         metavar="FILE",
-        help="decide about all who wait in a dump of /debug/dump, without a cluster, print why, and end",
+        help="explain the pending units of a dump of /debug/dump, without a cluster, and exit",
     )
     parser.add_argument(
         "--root", default="", metavar="NAMESPACE/NAME", help="with --replay: only the tree of this group or pod"
     )
     parser.add_argument("--version", action="version", version=f"cpg-scheduler {version('kube-cpg')}")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="what is logged at least (info)")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="the lowest logged level (info)")
     return parser
 
 

@@ -43,7 +43,7 @@ from cpg_scheduler.preemption.executor import EvictionExecutor
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.reflectors import ReflectedCluster, discover, reflectors, watch_kinds
-from cpg_scheduler.settings import Settings
+from cpg_scheduler.settings import SchedulerSettings
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import TreeStatus
@@ -85,7 +85,7 @@ class _Parts:
         self.inbox.wake()
 
 
-async def run(endpoint: Endpoint, settings: Settings) -> None:
+async def run(endpoint: Endpoint, settings: SchedulerSettings) -> None:
     """Schedule until the process is told to end, or until something fails that must not."""
     shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
     shell.log.info("starting", version=version("kube-cpg"))
@@ -93,7 +93,7 @@ async def run(endpoint: Endpoint, settings: Settings) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _standing_by(connection: Connection, shell: ProcessContext[Settings]) -> AsyncIterator[LeaderWork]:
+async def _standing_by(connection: Connection, shell: ProcessContext[SchedulerSettings]) -> AsyncIterator[LeaderWork]:
     """Reflect the cluster for as long as the block runs; give what is to be done when this replica leads."""
     reflected = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks, Informers() as informers:
@@ -106,7 +106,7 @@ async def _standing_by(connection: Connection, shell: ProcessContext[Settings]) 
 
 async def _reflect(
     connection: Connection,
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     informers: Informers,
     reflected: asyncio.Future[ReflectedCluster],
 ) -> None:
@@ -123,7 +123,7 @@ async def _reflect(
 
 async def _lead(
     connection: Connection,
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     informers: Informers,
     reflected: asyncio.Future[ReflectedCluster],
 ) -> None:
@@ -151,7 +151,7 @@ async def _lead(
 
 
 async def _run(
-    parts: _Parts, shell: ProcessContext[Settings], cluster: ReflectedCluster, tasks: asyncio.TaskGroup
+    parts: _Parts, shell: ProcessContext[SchedulerSettings], cluster: ReflectedCluster, tasks: asyncio.TaskGroup
 ) -> None:
     """Start everything, and return when the process is told to end."""
     cluster.cache.report_all()
@@ -193,7 +193,10 @@ async def _done(future: asyncio.Future[Any]) -> None:
 
 
 def _wire(
-    connection: Connection, shell: ProcessContext[Settings], cluster: ReflectedCluster, tasks: asyncio.TaskGroup
+    connection: Connection,
+    shell: ProcessContext[SchedulerSettings],
+    cluster: ReflectedCluster,
+    tasks: asyncio.TaskGroup,
 ) -> _Parts:
     """Return the parts, none of which runs yet; from here on the probes answer with them."""
     settings, log, cache = shell.settings, shell.log, cluster.cache
@@ -250,7 +253,7 @@ def _wire(
 
 def _status_writer(
     connection: Connection,
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     cluster: ReflectedCluster,
     trees: TreeStatus,
     *,
@@ -270,7 +273,7 @@ def _status_writer(
     )
 
 
-def _preemption(shell: ProcessContext[Settings], cache: ClusterCache, metrics: Metrics) -> PreemptionMachine:
+def _preemption(shell: ProcessContext[SchedulerSettings], cache: ClusterCache, metrics: Metrics) -> PreemptionMachine:
     """Return the preemption machine, which has as many units in flight as there may be requests."""
     return PreemptionMachine(
         cache,
@@ -285,7 +288,7 @@ def _preemption(shell: ProcessContext[Settings], cache: ClusterCache, metrics: M
 
 def _binder(
     connection: Connection,
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     cache: ClusterCache,
     tasks: asyncio.TaskGroup,
     *,

@@ -19,13 +19,13 @@ from cpg_scheduler.observability.plugins import PluginsCollector
 from cpg_scheduler.observability.requests import RequestMetrics
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
-from cpg_scheduler.settings import Settings
+from cpg_scheduler.settings import SchedulerSettings
 from cpg_scheduler.units import pending_pods
 
 
 def build_metrics(
     connection: Connection,
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     cache: ClusterCache,
     overcommit: OvercommitWatch,
     tasks: asyncio.TaskGroup,
@@ -47,7 +47,7 @@ def build_metrics(
 
 
 def add_pages(
-    shell: ProcessContext[Settings],
+    shell: ProcessContext[SchedulerSettings],
     cache: ClusterCache,
     queue: SchedulingQueue,
     preemption: PreemptionMachine,

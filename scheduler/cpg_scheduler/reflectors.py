@@ -30,7 +30,7 @@ from cpg_client.retrying import WatchBackoff
 from cpg_client.stores import Change, Rejection, keep_whole
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import trimmed
-from cpg_scheduler.settings import Settings
+from cpg_scheduler.settings import SchedulerSettings
 
 SECONDS_BETWEEN_DISCOVERIES = 60.0
 MAX_EVENTS_ON_STANDBY = 10_000
@@ -90,7 +90,7 @@ class ReflectedCluster:
         return found[1] if found is not None else None
 
 
-async def discover(connection: Connection, settings: Settings, log: FilteringBoundLogger) -> Kinds:
+async def discover(connection: Connection, settings: SchedulerSettings, log: FilteringBoundLogger) -> Kinds:
     """Return the kinds that are served, as soon as the API server answers."""
     backoff, failures = WatchBackoff(), 0
     while True:
@@ -105,7 +105,7 @@ async def discover(connection: Connection, settings: Settings, log: FilteringBou
             await asyncio.sleep(wait)
 
 
-async def watch_kinds(connection: Connection, settings: Settings, kinds: Kinds) -> None:
+async def watch_kinds(connection: Connection, settings: SchedulerSettings, kinds: Kinds) -> None:
     """Raise when other kinds are served: reflectors are chosen once, so the process has to start afresh."""
     known = sorted(f"{one.api_version} {one.kind}" for served in kinds.values() for one in served.values())
     while True:

@@ -1,4 +1,4 @@
-"""What a person may choose, from the command line and from a file, with a clear word about every mistake."""
+"""Everything that can be set, on the command line or in a file; each mistake is reported by the name of its setting."""
 
 import math
 from collections.abc import Iterator
@@ -16,42 +16,41 @@ from cpg_engine.weights import Weights
 from cpg_scheduler.queueing.policy import RequeueBackoff
 
 
-class Search(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How hard to look for a place."""
+class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The effort of the search."""
 
     budget: int = 100
-    """How many other ways are tried per tree before the search ends with `OutOfBudget`; what is placed at the first try
-    costs none of it."""
+    """How many alternatives are tried per tree before the search ends with `OutOfBudget`; the first try is free."""
 
 
-class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Everything that can be set in the file; the command line wins over it."""
+class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Everything that can be set in the file; the command line overrides it. Times are in seconds."""
 
     scheduler_name: str = SCHEDULER_NAME
-    """The schedulerName of the pods to place; all others are only counted."""
+    """The schedulerName of the pods to schedule; other pods only take room."""
     api: Api = "auto"
-    """Which groups are read: ours, the built-in ones of Kubernetes, or whatever the cluster serves."""
+    """Which groups are read: ours, the built-in ones of Kubernetes, or all that the cluster serves."""
     namespaces: tuple[str, ...] = ()
-    """Whose pods are placed, or evicted for others; none for those of all. What takes room is counted everywhere."""
+    """The namespaces in which pods are scheduled and evicted; none for all. Pods of all namespaces take room."""
     leader_elect: bool = True
     """Whether to work only while holding the lease."""
     lease_namespace: str = "kube-system"
-    """Where the lease is."""
+    """The namespace of the lease."""
     lease_name: str = "cpg-scheduler"
-    """What it is called; schedulers of different names need leases of different names."""
+    """The name of the lease; schedulers with different names need leases with different names."""
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
     binds_in_flight: int = 64
-    """Each is a connection, whose handshake costs as much as six binds; an API server far away may want more."""
+    """How many binds are in flight at once, each on a connection; a distant API server may need more."""
     volume_bind_timeout: float = 600.0
-    """Seconds that the volumes of pods are given to be made and bound, before the pods are decided about anew."""
+    """How long a batch of binds waits for its volumes before its unit is scheduled again."""
     listen: str = "127.0.0.1:10270"
     """Where probes, metrics and explanations are served, as host:port; empty for nowhere."""
     backoff: RequeueBackoff = field(default_factory=RequeueBackoff)
-    search: Search = field(default_factory=Search)
+    search: SearchSettings = field(default_factory=SearchSettings)
     weights: Weights = field(default_factory=Weights)
 
     def options(self) -> SearchOptions:
-        """Return what the engine is told; sentences name one domain, so no others are looked at."""
+        """Return the options of the engine; messages name one candidate domain, so no others are examined."""
         return SearchOptions(weights=self.weights, budget=self.search.budget, detail=True, candidates=1)
 
     def address(self) -> tuple[str, int] | None:
@@ -59,18 +58,18 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         return parse_address(self.listen)
 
 
-def load(path: Path | None) -> Settings:
-    """Read a settings file; without one, everything is as by default."""
-    return read_settings(path, Settings, _mistakes)
+def load(path: Path | None) -> SchedulerSettings:
+    """Read a settings file; without one, return the defaults."""
+    return read_settings(path, SchedulerSettings, _problems)
 
 
-def merged(settings: Settings, **given: object) -> Settings:
-    """Return the settings with what the command line gives in their place."""
-    return override(settings, _mistakes, **given)
+def merged(settings: SchedulerSettings, **given: object) -> SchedulerSettings:
+    """Return the settings with the values of the command line in their place."""
+    return override(settings, _problems, **given)
 
 
-def _mistakes(settings: Settings) -> Iterator[str]:
-    """Yield what types alone do not say."""
+def _problems(settings: SchedulerSettings) -> Iterator[str]:
+    """Yield the problems that the types do not catch."""
     yield from common_problems(settings)
     if settings.binds_in_flight < 1:
         yield "bindsInFlight: must be at least 1"

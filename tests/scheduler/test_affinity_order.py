@@ -10,7 +10,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_scheduler.testing.rivals import low
+from cpg_scheduler.testing.preemption_setup import low
 from cpg_scheduler.testing.stage import Stage
 
 AFFINITY_RULES = "didn't match pod affinity rules"
@@ -53,7 +53,7 @@ def test_lesser_pods_make_room_for_both(name: str) -> None:
     """Nobody of the kind is there yet, but one will be: both are nominated, and bound once the victims have gone."""
     group = pod_group("pg", gang=2, priority=100)
     stage = Stage(*nodes(), *full(), group, member(name, affinity=near("web")), member("web", "web"))
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     assert {stage.pod(found).status.nominated_node_name for found in (name, "web")} == {"a1", "a2"}
     assert "preempting 2 victims" in stage.status.pods[name][1]

@@ -16,8 +16,8 @@ from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app, reflectors
 from cpg_scheduler.reflectors import ReflectedCluster
-from cpg_scheduler.settings import Settings
-from cpg_scheduler.testing.wire import Wire
+from cpg_scheduler.settings import SchedulerSettings
+from cpg_scheduler.testing.fake_connection import FakeConnection
 
 
 class Watch:
@@ -38,13 +38,13 @@ class House:
     """A scheduler without an API server: what its reflectors would bring is told by hand."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.wire = Wire()
-        self.shell = ProcessContext(settings=Settings(), log=structlog.get_logger(), identity="me")
+        self.api = FakeConnection()
+        self.shell = ProcessContext(settings=SchedulerSettings(), log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
         self.watch = Watch()
         patch.setattr(app, "discover", self._discover)
         patch.setattr(app, "reflectors", self._reflectors)
-        self.block = app._standing_by(cast("Connection", self.wire), self.shell)
+        self.block = app._standing_by(cast("Connection", self.api), self.shell)
 
     async def learnt(self) -> None:
         """Wait until the reflectors run."""
@@ -70,7 +70,7 @@ class House:
     async def sent(self) -> list[str]:
         """Return where something was written to, after a while."""
         await asyncio.sleep(0.1)
-        return sorted(write.path for write in self.wire.writes if "events" not in write.path)
+        return sorted(write.path for write in self.api.writes if "events" not in write.path)
 
 
 async def test_who_stands_by_knows_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ async def test_who_stands_by_knows_all_and_writes_nothing(monkeypatch: pytest.Mo
         house.shell.stopping.set()
         async with asyncio.timeout(5):
             await leading
-    told = [write.body for write in house.wire.writes if "/events" in write.path]
+    told = [write.body for write in house.api.writes if "/events" in write.path]
     assert ("n1", "OverCommitted") in [(one["regarding"]["name"], one["reason"]) for one in told]
 
 
@@ -133,7 +133,7 @@ async def test_who_stood_by_through_an_outage_catches_up_first(monkeypatch: pyte
         async with asyncio.timeout(5):
             while not await house.sent():
                 pass
-        assert [write.body["target"]["name"] for write in house.wire.writes if "binding" in write.path] == ["n2"]
+        assert [write.body["target"]["name"] for write in house.api.writes if "binding" in write.path] == ["n2"]
         house.shell.stopping.set()
         await leading
 
@@ -149,4 +149,4 @@ async def test_the_end_may_come_before_anything_is_known(monkeypatch: pytest.Mon
     monkeypatch.setattr(app, "discover", never)
     async with house.block as work:
         await work()
-    assert (house.cluster, house.wire.writes) == (None, [])
+    assert (house.cluster, house.api.writes) == (None, [])

@@ -40,9 +40,9 @@ def gang(name: str, *, size: int = 2, minimum: int = 2, cpu: int = 1, created: s
 def test_a_gang_is_placed_and_told_so_when_it_is_bound() -> None:
     """Not before: a bind may fail."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     assert (len(stage.binder.batches), stage.status.groups) == (1, {})
-    stage.perform()
+    stage.complete_binds()
     assert stage.status.groups == {"pg": (True, "", "")}
     assert (stage.bound(), len(stage.queue)) == ({"pg-0": "n1", "pg-1": "n1"}, 0)
 
@@ -207,8 +207,8 @@ def test_binds_that_always_fail_back_off() -> None:
     stage = Stage(node("n1"), *gang("pg"))
     for _ in range(100):
         stage.now += 1.0
-        stage.cycles()
-        stage.refuse()
+        stage.run_passes()
+        stage.fail_binds()
     assert 5 < len(attempts(stage)) < 15
     assert stage.bound() == {}
     stage.settle(60)
@@ -219,13 +219,13 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
     """The rest goes beside what is there."""
     stage = Stage(*(node(f"{rack}{number}", cpu=1, labels={"rack": rack}) for rack in "ab" for number in range(2)))
     stage.put(pod_group("pg", gang=2, key="rack"), *(pod(f"p{number}", cpu=1, group="pg") for number in range(2)))
-    stage.cycles()
+    stage.run_passes()
     batch = stage.binder.batches.pop()
     (works, where), (fails, _) = batch.nodes.items()
     bound = stage.pod(batch.pods[works].metadata.name)
     stage.put(replace(bound, spec=replace(bound.spec, node_name=where)))
     stage.cache.forget(fails)
-    stage.end(batch, BindFailed(batch, BindFailure(frozenset({fails}))))
+    stage.end_batch(batch, BindFailed(batch, BindFailure(frozenset({fails}))))
     stage.settle(60)
     assert {name[0] for name in stage.bound().values()} == {where[0]}
     assert stage.status.groups["pg"][0]
@@ -234,10 +234,10 @@ def test_a_tree_that_was_bound_in_part_is_completed() -> None:
 def test_a_bind_is_in_flight_until_its_batch_ends() -> None:
     """It may still fail, so a condition about it may be true as long, and no longer."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     uid = stage.pod("pg-0").metadata.uid
     assert uid in stage.cache.binds_in_flight
-    stage.refuse()
+    stage.fail_binds()
     assert uid not in stage.cache.binds_in_flight
 
 
@@ -251,8 +251,8 @@ def test_a_gang_that_has_its_minimum_says_so_though_one_more_is_refused() -> Non
     stage = Stage(node("n1"), *gang("pg", size=3))
     for _ in range(3):
         stage.now += 60
-        stage.cycles()
-        stage.perform(refused={"pg-2"})
+        stage.run_passes()
+        stage.complete_binds(refused={"pg-2"})
         assert stage.status.groups == {"pg": PLACED}
     assert stage.status.pods == {"pg-2": REFUSED[1:]}
 
@@ -264,9 +264,9 @@ def test_each_group_of_a_tree_is_told_of_the_binds_that_it_lacks(minimum: int, r
     for name, cpu in (("one", 1), ("two", 1), ("big", 99)):
         stage.put(pod_group(name, gang=2, parent="root"))
         stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
-    stage.cycles()
+    stage.run_passes()
     big = stage.status.groups["big"]
-    stage.perform(refused={"two-1"})
+    stage.complete_binds(refused={"two-1"})
     assert stage.status.groups == {"root": root, "one": PLACED, "two": REFUSED, "big": big}
     assert "room for 0 of 2 pods" in big[2]
     stage.settle(60)
@@ -276,14 +276,14 @@ def test_each_group_of_a_tree_is_told_of_the_binds_that_it_lacks(minimum: int, r
 def test_binds_that_are_under_way_make_no_minimum() -> None:
     """A member that came late is bound before the others, and these are refused."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     first = stage.binder.batches.pop()
     stage.put(pod("late", group="pg", cpu=1))
-    stage.cycles()
-    stage.perform()
+    stage.run_passes()
+    stage.complete_binds()
     assert (stage.bound(), stage.status.groups) == ({"late": "n1"}, {})
     stage.binder.batches.append(first)
-    stage.perform(refused={"pg-0", "pg-1"})
+    stage.complete_binds(refused={"pg-0", "pg-1"})
     assert stage.status.groups == {"pg": REFUSED}
     stage.settle(60)
     assert stage.status.groups == {"pg": PLACED}
@@ -292,9 +292,9 @@ def test_binds_that_are_under_way_make_no_minimum() -> None:
 def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None:
     """Neither in the queue nor on the node."""
     stage = Stage(node("n1", cpu=1), pod("p", cpu=1))
-    stage.cycles()
+    stage.run_passes()
     stage.delete(stage.pod("p"))
-    stage.refuse()
+    stage.fail_binds()
     stage.settle(60)
     assert len(stage.queue) == 0
     stage.put(pod("q", cpu=1))
@@ -305,10 +305,10 @@ def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind() -> None
 def test_a_member_that_comes_while_its_gang_is_bound_is_placed_with_it() -> None:
     """The end of the binds does not make it forgotten."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod("late", group="pg", cpu=1))
     stage.loop._requeuer.take_events(stage.now)
-    stage.perform()
+    stage.complete_binds()
     stage.settle()
     assert sorted(stage.bound()) == ["late", "pg-0", "pg-1"]
 
@@ -364,7 +364,7 @@ def test_a_crowd_that_cannot_be_placed_delays_nobody() -> None:
     for place in range(4):
         stage.delete(stage.pod(f"runs{place}"))
     stage.put(*gang("pg", cpu=2))
-    stage.cycles()
+    stage.run_passes()
     assert attempts(stage)[before:] == [("PodGroup default/pg", "Placed")]
 
 
@@ -458,13 +458,13 @@ async def test_news_that_help_nobody_are_gathered(monkeypatch: pytest.MonkeyPatc
 async def test_a_sleep_lasts_no_longer_than_the_first_backoff() -> None:
     """Whoever waits is attempted in time."""
     stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
-    stage.cycles()
+    stage.run_passes()
     stage.put(node("n1", cpu=2))
-    stage.cycles()
+    stage.run_passes()
     stage.now = 1.24
     await stage.loop._sleep()
     stage.now = 1.3
-    assert stage.cycles() == 1
+    assert stage.run_passes() == 1
     assert len(stage.binder.batches) == 1
 
 
@@ -511,7 +511,7 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
     stage.settle()
     assert 'persistentvolumeclaim "x" not found' in stage.status.pods["p"][1]
     stage.put(claim("x"))
-    stage.cycles()
+    stage.run_passes()
     (batch,) = stage.binder.batches
     allocation = VolumeAllocation("default/x", "pv", "n1")
     assert batch.allocations == {"uid-default-p": (allocation,)}
@@ -521,14 +521,14 @@ def test_a_pod_whose_claim_is_missing_says_so_and_goes_when_it_comes() -> None:
 def test_what_stands_in_the_way_of_a_bind_is_told() -> None:
     """Of the pods concerned, by its own reason, and of the groups, by one that the API knows."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     (batch,) = stage.binder.batches
     pending = PreBindPending("volumes", ("claim x",))
     stage.report(BindDelayed(batch, BindFailure(frozenset(batch.nodes), pending)))
     said = "waiting for claim x to be bound"
     assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", said))
     assert stage.status.groups == {"pg": (False, "Unschedulable", said)}
-    stage.refuse(DENIED)
+    stage.fail_binds(DENIED)
     assert stage.status.pods["pg-0"] == REFUSED[1:]
     assert stage.status.groups == {"pg": REFUSED}
 
@@ -536,9 +536,9 @@ def test_what_stands_in_the_way_of_a_bind_is_told() -> None:
 def test_an_order_that_was_outdated_is_attempted_again_at_once() -> None:
     """Nobody is to blame, so nobody backs off or is told anything."""
     stage = Stage(node("n1"), *gang("pg"))
-    stage.cycles()
+    stage.run_passes()
     stage.put(node("n1", unschedulable=True), node("n2"))
-    stage.refuse(is_outdated=True)
+    stage.fail_binds(is_outdated=True)
     assert stage.status.pods == {}
     stage.settle()
     assert stage.bound() == {"pg-0": "n2", "pg-1": "n2"}

@@ -1,4 +1,4 @@
-"""The command: what it says, and the code with which it ends."""
+"""The command: what it writes, and its exit code."""
 
 import json
 import socket
@@ -23,30 +23,30 @@ current-context: x
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> str:
-    """Return a kubeconfig that leads nowhere."""
+    """Return a kubeconfig of a server that does not answer."""
     path = tmp_path / "kubeconfig"
     path.write_text(KUBECONFIG, encoding="utf-8")
     return str(path)
 
 
-def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every option, with its meaning, and code 0."""
+def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 0."""
     with pytest.raises(SystemExit) as ended:
         __main__.main(["--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert all(word in said for word in ("--kubeconfig", "--config", "--api", "--leader-elect", "--listen", "lease"))
+    output = capsys.readouterr().out
+    assert all(word in output for word in ("--kubeconfig", "--config", "--api", "--leader-elect", "--listen", "lease"))
 
 
-def test_an_option_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """The code of a wrong command line."""
+def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 2."""
     with pytest.raises(SystemExit) as ended:
         __main__.main(["--no-such-option"])
     assert (ended.value.code, "--no-such-option" in capsys.readouterr().err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("schedulerNmae: mine\n", "schedulerNmae"),
         ("leaderElection: {leaseDuration: 2, renewDeadline: 3}\n", "leaderElection: lease settings must keep"),
@@ -55,39 +55,41 @@ def test_an_option_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
         ("listen: localhost:99999\n", "listen"),
     ],
 )
-def test_a_bad_settings_file(
-    kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+def test_an_invalid_settings_file_is_reported_with_its_problem(
+    kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
-    """Is named, with the mistake; nothing is started."""
+    """Nothing is started."""
     path = tmp_path / "bad.yaml"
     path.write_text(text, encoding="utf-8")
     assert __main__.main(["--kubeconfig", kubeconfig, "--config", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert says in said
-    assert str(path) in said
+    output = capsys.readouterr().err
+    assert message in output
+    assert str(path) in output
 
 
 @pytest.mark.parametrize("option", [("--listen", "nowhere"), ("--scheduler-name", "")])
-def test_a_bad_option(kubeconfig: str, capsys: pytest.CaptureFixture[str], option: tuple[str, str]) -> None:
-    """The command line is checked as the file is."""
+def test_an_invalid_option_value_is_reported(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+) -> None:
+    """Options are checked like the settings of a file."""
     assert __main__.main(["--kubeconfig", kubeconfig, *option]) == 1
-    assert "must" in (said := capsys.readouterr().err) or "is not" in said
+    assert "must" in (output := capsys.readouterr().err) or "is not" in output
 
 
 @pytest.mark.parametrize("text", ["", "clusters: 7", "apiVersion: v1\nkind: Config\n"])
-def test_a_bad_kubeconfig(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    """Is named, whether it is not there, no kubeconfig, or empty."""
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """It is missing, no kubeconfig, or empty."""
     path = tmp_path / "bad-kubeconfig"
     if text:
         path.write_text(text, encoding="utf-8")
     assert __main__.main(["--kubeconfig", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("cpg-scheduler: ")
-    assert str(path) in said
+    output = capsys.readouterr().err
+    assert output.startswith("cpg-scheduler: ")
+    assert str(path) in output
 
 
-def test_a_port_that_is_taken(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ends the process, although the API server is still waited for: nobody could probe it."""
+def test_a_port_in_use_ends_the_process(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though the API server is not reached yet: without its port, the process could not be probed."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert __main__.main(["--kubeconfig", kubeconfig, "--listen", address, "--no-leader-elect"]) == 1
@@ -95,44 +97,44 @@ def test_a_port_that_is_taken(kubeconfig: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [
         (ConnectionFailedError("server", "request", "broken"), "cpg-scheduler: server: request: broken\n"),
         (ExceptionGroup("", [ExceptionGroup("", [OSError("no socket")])]), "cpg-scheduler: no socket\n"),
     ],
 )
-def test_what_is_nobodys_mistake_is_one_line(
+def test_an_error_of_the_environment_is_one_line(
     kubeconfig: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception,
-    says: str,
+    message: str,
 ) -> None:
-    """However deep it was."""
-    monkeypatch.setattr(app, "run", failing(error))
+    """Also from deep inside a group of exceptions."""
+    monkeypatch.setattr(app, "run", run_returning(error))
     assert __main__.main(["--kubeconfig", kubeconfig]) == 1
-    assert capsys.readouterr().err == says
+    assert capsys.readouterr().err == message
 
 
-def test_a_mistake_of_ours_is_told_in_full(
+def test_a_defect_is_logged_with_its_traceback(
     kubeconfig: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a line of the log, for machines and people alike."""
-    monkeypatch.setattr(app, "run", failing(ExceptionGroup("", [LookupError("mine")])))
+    """In one line of JSON."""
+    monkeypatch.setattr(app, "run", run_returning(ExceptionGroup("", [LookupError("mine")])))
     assert __main__.main(["--kubeconfig", kubeconfig]) == 1
     line = json.loads(capsys.readouterr().err)
     assert (line["event"], line["level"], line["error"]) == ("process failed", "critical", "LookupError('mine')")
     assert "Traceback" in line["exception"]
 
 
-def test_an_end_in_order(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is code 0."""
-    monkeypatch.setattr(app, "run", failing(None))
+def test_a_process_that_was_told_to_end_exits_with_0(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has ended in order."""
+    monkeypatch.setattr(app, "run", run_returning(None))
     assert __main__.main(["--kubeconfig", kubeconfig]) == 0
 
 
-def failing(error: Exception | None) -> Any:  # noqa: ANN401 - in place of a function
-    """Return what ends at once, with an error if there is one."""
+def run_returning(error: Exception | None) -> Any:  # noqa: ANN401 - in place of a function
+    """Return a coroutine function that ends at once, with an error if there is one."""
 
     def run(*_: object) -> Coroutine[Any, Any, None]:
         async def fail() -> None:

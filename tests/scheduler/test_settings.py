@@ -1,4 +1,4 @@
-"""What may be set, and what is said about mistakes."""
+"""The settings, and the messages about invalid ones."""
 
 from pathlib import Path
 
@@ -6,23 +6,23 @@ import pytest
 
 from cpg_client.settings import SettingsError
 from cpg_scheduler.queueing.policy import RequeueBackoff
-from cpg_scheduler.settings import Settings, load, merged
+from cpg_scheduler.settings import SchedulerSettings, load, merged
 
 
 def written(folder: Path, text: str) -> Path:
-    """Return a file with that text."""
+    """Write a settings file."""
     path = folder / "settings.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_everything_has_a_default(tmp_path: Path) -> None:
-    """Without a file, and with an empty one."""
-    assert load(None) == load(written(tmp_path, "")) == load(written(tmp_path, "# nothing\n")) == Settings()
+    """They hold without a file and with an empty one."""
+    assert load(None) == load(written(tmp_path, "")) == load(written(tmp_path, "# nothing\n")) == SchedulerSettings()
 
 
-def test_what_is_set_is_used(tmp_path: Path) -> None:
-    """In the names of the API: camel case, nested where it belongs together."""
+def test_settings_of_a_file_override_the_defaults(tmp_path: Path) -> None:
+    """Their names are in camel case."""
     path = written(tmp_path, "schedulerName: mine\napi: crd\nbackoff: {most: 3.5}\nsearch: {budget: 7}\n")
     found = load(path)
     assert (found.scheduler_name, found.api, found.backoff) == ("mine", "crd", RequeueBackoff(most=3.5))
@@ -30,7 +30,7 @@ def test_what_is_set_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "messages"),
     [
         ("schedulerNmae: mine\n", ["schedulerNmae"]),
         ("api: both\n", ["api"]),
@@ -45,16 +45,16 @@ def test_what_is_set_is_used(tmp_path: Path) -> None:
         ("- a list\n", ["settings.yaml"]),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, says: list[str]) -> None:
-    """In one error, with the file, and all that is wrong."""
+def test_an_invalid_file_is_reported_with_all_its_problems(tmp_path: Path, text: str, messages: list[str]) -> None:
+    """In one error that names the file."""
     with pytest.raises(SettingsError) as caught:
         load(written(tmp_path, text))
-    assert all(word in str(caught.value) for word in says)
+    assert all(word in str(caught.value) for word in messages)
     assert "settings.yaml" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    """It was asked for by name."""
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+    """The defaults do not replace a file that was named."""
     with pytest.raises(SettingsError, match="absent"):
         load(tmp_path / "absent.yaml")
 
@@ -64,17 +64,17 @@ def test_a_file_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
     [("", None), ("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:80", ("::1", 80)), (":80", ("", 80))],
 )
 def test_an_address_is_a_host_and_a_port(listen: str, expected: tuple[str, int] | None) -> None:
-    """Or nothing."""
-    assert Settings(listen=listen).address() == expected
+    """An empty one serves nothing."""
+    assert SchedulerSettings(listen=listen).address() == expected
 
 
-def test_the_command_line_wins() -> None:
-    """Where it says anything."""
-    found = merged(Settings(api="crd"), api=None, scheduler_name="mine", leader_elect=False)
+def test_options_override_the_file() -> None:
+    """Options that are not given do not."""
+    found = merged(SchedulerSettings(api="crd"), api=None, scheduler_name="mine", leader_elect=False)
     assert (found.api, found.scheduler_name, found.leader_elect) == ("crd", "mine", False)
 
 
-def test_the_lease_has_times() -> None:
-    """Who leads gives up before another may begin."""
-    lease = Settings().leader_election.lease_settings()
+def test_a_leader_gives_up_before_its_lease_ends() -> None:
+    """So two replicas never lead at once."""
+    lease = SchedulerSettings().leader_election.lease_settings()
     assert lease.renew_deadline < lease.lease_duration

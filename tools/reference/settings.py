@@ -7,7 +7,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, inspect
 
 from cpg_operator.settings import Settings as OperatorSettings
-from cpg_scheduler.settings import Settings as SchedulerSettings
+from cpg_scheduler.settings import SchedulerSettings
 from reference.sources import docstring, docstrings_of, escaped
 
 HEADER = """\

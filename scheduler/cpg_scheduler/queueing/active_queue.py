@@ -30,7 +30,7 @@ class Rank(NamedTuple):
     queue_key: QueueKey
 
 
-class QueuedUnit:
+class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
     __slots__ = ("bind_failures", "peers", "queue_key", "requeued_by", "state", "turn")
@@ -56,7 +56,7 @@ class QueuedUnit:
 class ActiveQueue:
     """Two heaps, with entries that are left behind when a unit changes; these are skipped."""
 
-    def __init__(self, units: Mapping[UnitKey, QueuedUnit]) -> None:
+    def __init__(self, units: Mapping[UnitKey, QueueEntry]) -> None:
         """Start empty; ``units`` are all units of the scheduling queue."""
         self._units = units
         self._fresh: list[Rank] = []
@@ -66,14 +66,14 @@ class ActiveQueue:
         self.turn = 0
         """How many units have been popped."""
 
-    def push(self, unit: QueuedUnit) -> None:
+    def push(self, unit: QueueEntry) -> None:
         """Activate a unit."""
         unit.state = ACTIVE
         if unit.requeued_by:
             unit.turn = self.turn
         heapq.heappush(self._requeued if unit.requeued_by else self._fresh, unit.rank)
 
-    def pop(self) -> QueuedUnit | None:
+    def pop(self) -> QueueEntry | None:
         """Remove and return the next unit; this is its turn."""
         fresh, requeued = self._top(self._fresh, is_requeued=False), self._top(self._requeued, is_requeued=True)
         if requeued is None:
@@ -88,7 +88,7 @@ class ActiveQueue:
         unit.state, unit.turn = POPPED, self.turn
         return unit
 
-    def note_failure(self, unit: QueuedUnit) -> None:
+    def note_failure(self, unit: QueueEntry) -> None:
         """Note that a unit was attempted and not placed; a requeued one lets a fresh one go first again."""
         if unit.requeued_by:
             self._requeued_go_first = False

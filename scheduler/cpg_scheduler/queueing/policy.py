@@ -9,12 +9,12 @@ MAX_STALE_ENTRIES = 64
 
 
 class RequeueBackoff(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How long a unit waits after a failure: longer each time, and longer for large groups."""
+    """How long a unit waits after a failed attempt: longer each time, and longer for large groups."""
 
     first: float = 1.0
-    """After the first failure; it doubles with each further one."""
+    """Seconds after the first failure; they double with each further one."""
     most: float = 10.0
-    """Where doubling ends."""
+    """The limit of doubling, in seconds."""
     per_doubling: float = 0.25
     """The share that is added for each doubling of the number of pods."""
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.keys import QueueKey, UnitKey
-from cpg_scheduler.queueing.active_queue import ActiveQueue, QueuedUnit, Rank
+from cpg_scheduler.queueing.active_queue import ActiveQueue, QueueEntry, Rank
 from cpg_scheduler.queueing.equivalence import REPRESENTED, ClassTimers, EquivalenceClass
 from cpg_scheduler.queueing.hint_index import HintIndex
 from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
@@ -66,7 +66,7 @@ class SchedulingQueue:
         """Start empty; ``on_enter`` is called with the name of a place, the event and the unit that enters it."""
         self._backoff = backoff
         self._on_enter = on_enter
-        self._units: dict[UnitKey, QueuedUnit] = {}
+        self._units: dict[UnitKey, QueueEntry] = {}
         self._active = ActiveQueue(self._units)
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._hints = HintIndex()
@@ -103,7 +103,7 @@ class SchedulingQueue:
         """Activate a unit because something of its own has changed."""
         unit = self._units.get(queue_key.unit)
         if unit is None:
-            unit = self._units[queue_key.unit] = QueuedUnit(queue_key, self._active.turn)
+            unit = self._units[queue_key.unit] = QueueEntry(queue_key, self._active.turn)
         elif unit.state == ACTIVE and unit.queue_key == queue_key and not unit.requeued_by:
             return
         if unit.peers is not None:
@@ -218,7 +218,7 @@ class SchedulingQueue:
         key = queue_key.unit
         unit = self._units.get(key)
         if unit is None:
-            unit = self._units[key] = QueuedUnit(queue_key, self._active.turn)
+            unit = self._units[key] = QueueEntry(queue_key, self._active.turn)
         unit.bind_failures += 1
         if unit.state == ACTIVE:
             return
@@ -247,7 +247,7 @@ class SchedulingQueue:
 
     # Equivalence classes.
 
-    def _pop_timed_out(self, now: float) -> QueuedUnit | None:
+    def _pop_timed_out(self, now: float) -> QueueEntry | None:
         """Activate the first class that no hint has activated for long, and pop its representative."""
         while (peers := self._timeouts.pop_due(now)) is not None:
             if peers.state == UNSCHEDULABLE:
@@ -257,7 +257,7 @@ class SchedulingQueue:
                     return unit
         return None
 
-    def _wait_in(self, unit: QueuedUnit, peers: EquivalenceClass) -> None:
+    def _wait_in(self, unit: QueueEntry, peers: EquivalenceClass) -> None:
         """Let a unit wait in a class, and in no other; one that was activated meanwhile stays active."""
         if unit.peers is not peers:
             self._leave_class(unit)
@@ -269,7 +269,7 @@ class SchedulingQueue:
             unit.state = UNSCHEDULABLE
             peers.add(unit.queue_key)
 
-    def _leave_class(self, unit: QueuedUnit) -> None:
+    def _leave_class(self, unit: QueueEntry) -> None:
         """Remove a unit from its class; where it was the representative, the next one is."""
         peers, unit.peers = unit.peers, None
         if peers is None:
@@ -313,13 +313,13 @@ class SchedulingQueue:
             self._on_enter(BACKOFF, HINT, next(iter(peers.waiting), NO_UNIT))
 
 
-def _place_of(unit: QueuedUnit) -> str:
+def _place_of(unit: QueueEntry) -> str:
     """Return where a unit is; one in backoff waits in a class that is."""
     is_in_backoff = unit.state == UNSCHEDULABLE and unit.peers is not None and unit.peers.state == BACKOFF
     return BACKOFF if is_in_backoff else unit.state
 
 
-def _position_of(unit: QueuedUnit) -> QueuePosition:
+def _position_of(unit: QueueEntry) -> QueuePosition:
     place, peers = _place_of(unit), unit.peers
     if peers is None:
         return QueuePosition(place, unit.queue_key)
@@ -327,7 +327,7 @@ def _position_of(unit: QueuedUnit) -> QueuePosition:
     return QueuePosition(place, unit.queue_key, peers.attempts, until, peers.failure)
 
 
-def _overall_rank(unit: QueuedUnit) -> tuple[int, Rank]:
+def _overall_rank(unit: QueueEntry) -> tuple[int, Rank]:
     """Return the rank of a unit among all units; those that are not active are ordered by age."""
     rank = unit.rank if unit.state == ACTIVE else Rank(unit.queue_key.importance, 0, unit.queue_key)
     return PLACES.index(_place_of(unit)), rank

@@ -1,1 +1,1 @@
-"""A scheduler without an API server, for tests: state, queue and driver are real, what they talk to is not."""
+"""A scheduler without an API server, for tests: cache, queue and loop are real, what talks to a server is a fake."""

@@ -1,7 +1,7 @@
-"""The stage: objects come and go as from a watch, time passes when told to, and what the driver does is noted.
+"""The stage: a scheduler over a fake API server, with a clock that a test moves.
 
-It stands in for the API server by its contract alone: changes of one object come in order, a bind that works is
-confirmed by the watch, and what is written into a status comes back as a change of the object.
+The fake follows the contract of the real one: changes of an object arrive in order, the watch confirms a bind, and a
+status that is written comes back as a change of the object.
 """
 
 import datetime as dt
@@ -58,25 +58,25 @@ from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.testing.fakes import FakeBinder, FakeEventWriter, FakeExecutor, FakeStatusWriter
 
-Thing: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
+KubeObject: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
 CRD, NATIVE = "crd", "native"
-TOLD = "2026-01-01T12:00:00Z"
+TRANSITION_TIME = "2026-01-01T12:00:00Z"
 DENIED = BindRefused("default/p", 0, "n1", "denied")
 DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-"""When what is deleted here should have ended: the time of day at which the clock of a stage begins."""
+"""When a terminating pod should have ended: the time of day at which the clock of a stage starts."""
 
 
 class Stage:
-    """A cluster of objects, and a scheduler that is told of them."""
+    """A cluster of objects and a scheduler for it."""
 
     def __init__(
         self,
-        *things: Thing,
+        *objects: KubeObject,
         flavours: Iterable[str] = (NATIVE, CRD),
         namespaces: Collection[str] = (),
         units_in_flight: int = 1,
     ) -> None:
-        """Begin with these objects, of the CRD flavour; some namespaces may be all that is ours to write in."""
+        """Start with these objects, of the CRD flavour; the scheduler acts in the namespaces, by default in all."""
         self.now = 0.0
         self.cache = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
         self.metrics = Metrics(SCHEDULER_NAME, lambda: 0.0)
@@ -84,8 +84,8 @@ class Stage:
         self.inbox = EventInbox()
         self.binder, self.executor, self.events = FakeBinder(), FakeExecutor(), FakeEventWriter()
         self.evicted: list[str] = []
-        self.patient = False
-        """Whether victims that are told to go take their time, until the test has them end."""
+        self.victims_linger = False
+        """Whether evicted pods stay terminating until the test deletes them."""
         self.log = structlog.testing.CapturingLogger()
         self.preemption = PreemptionMachine(
             self.cache,
@@ -113,40 +113,40 @@ class Stage:
             clock=lambda: self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
-        self._things: dict[tuple[str, str, str], Thing] = {}
-        self.put(*things)
+        self._objects: dict[tuple[str, str, str], KubeObject] = {}
+        self.put(*objects)
 
-    def put(self, *things: Thing, flavour: str = CRD) -> None:
+    def put(self, *objects: KubeObject, flavour: str = CRD) -> None:
         """Create or change objects."""
-        for thing in map(_admitted, things):
-            place = (type(thing).__name__, flavour, thing.metadata.key)
-            old = self._things.get(place)
-            self._things[place] = thing
-            key = thing.metadata.key
-            self._tell(thing, Added(key, thing) if old is None else Modified(key, old, thing), flavour)
+        for target in map(_admitted, objects):
+            place = (type(target).__name__, flavour, target.metadata.key)
+            old = self._objects.get(place)
+            self._objects[place] = target
+            key = target.metadata.key
+            self._notify(target, Added(key, target) if old is None else Modified(key, old, target), flavour)
 
-    def delete(self, *things: Thing, flavour: str = CRD) -> None:
-        """Delete objects, as they are by now."""
-        for thing in things:
-            old = self._things.pop((type(thing).__name__, flavour, thing.metadata.key))
-            self._tell(old, Deleted(thing.metadata.key, old), flavour)
+    def delete(self, *objects: KubeObject, flavour: str = CRD) -> None:
+        """Delete objects."""
+        for target in objects:
+            old = self._objects.pop((type(target).__name__, flavour, target.metadata.key))
+            self._notify(old, Deleted(target.metadata.key, old), flavour)
 
     def pod(self, name: str, namespace: str = "default") -> Pod:
         """Return a pod as the API server has it."""
-        return cast("Pod", self._things["Pod", CRD, f"{namespace}/{name}"])
+        return cast("Pod", self._objects["Pod", CRD, f"{namespace}/{name}"])
 
-    def things(self) -> list[Thing]:
+    def objects(self) -> list[KubeObject]:
         """Return all objects, as the API server has them."""
-        return list(self._things.values())
+        return list(self._objects.values())
 
-    def cycles(self) -> int:
-        """Run passes until no unit is left to attempt; return how many there were."""
+    def run_passes(self) -> int:
+        """Run passes until there is nothing to do; return their number."""
         count = 0
         while self.loop.run_pass():
             count += 1
         return count
 
-    def perform(self, refused: Collection[str] = ()) -> None:
+    def complete_binds(self, refused: Collection[str] = ()) -> None:
         """Let the binds in flight work, except those of the pods of these names, and the watch confirm them."""
         batches, self.binder.batches = self.binder.batches, []
         for batch in batches:
@@ -157,17 +157,17 @@ class Stage:
                     continue
                 pod = self.pod(batch.pods[uid].metadata.name, batch.pods[uid].metadata.namespace)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
-            self.end(batch, BindFailed(batch, BindFailure(failed, DENIED)) if failed else BindSucceeded(batch))
+            self.end_batch(batch, BindFailed(batch, BindFailure(failed, DENIED)) if failed else BindSucceeded(batch))
 
-    def refuse(self, problem: BindProblem | None = None, *, is_outdated: bool = False) -> None:
+    def fail_binds(self, problem: BindProblem | None = None, *, is_outdated: bool = False) -> None:
         """Let all binds in flight fail, with a problem to be reported, or because they are outdated."""
         batches, self.binder.batches = self.binder.batches, []
         for batch in batches:
             for uid in batch.nodes:
                 self.cache.forget(uid)
-            self.end(batch, BindFailed(batch, BindFailure(frozenset(batch.nodes), problem, is_outdated)))
+            self.end_batch(batch, BindFailed(batch, BindFailure(frozenset(batch.nodes), problem, is_outdated)))
 
-    def end(self, batch: BindBatch, outcome: BindEvent) -> None:
+    def end_batch(self, batch: BindBatch, outcome: BindEvent) -> None:
         """Let a batch end, and the loop handle its outcome."""
         self.cache.binds_in_flight.end(batch.id, batch.nodes)
         self.report(outcome)
@@ -232,29 +232,29 @@ class Stage:
             self._mark(pod, "True", victim_message(SCHEDULER_NAME, job.preemptor))
 
     def terminate(self, pod: Pod) -> None:
-        """Delete a pod: at once, or, on a patient stage, as far as it takes its time."""
-        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        """Delete a pod, or mark it as terminating where victims linger."""
+        found = self._objects.get(("Pod", CRD, pod.metadata.key))
         if not isinstance(found, Pod):
             return
-        if self.patient:
+        if self.victims_linger:
             self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=DELETED.isoformat())))
         else:
             self.delete(found)
 
     def settle(self, seconds: float = 0.0) -> None:
-        """Let time pass, then run, bind and evict until nothing happens any more."""
+        """Let time pass, then run passes, bind and evict until nothing happens any more."""
         self.now += seconds
-        while self.cycles() or self.binder.batches or not self.executor.is_idle:
-            self.perform()
+        while self.run_passes() or self.binder.batches or not self.executor.is_idle:
+            self.complete_binds()
             self.evict()
 
     def bound(self) -> dict[str, str]:
-        """Return which pods have which node, as the API server has it."""
-        pods = (thing for thing in self._things.values() if isinstance(thing, Pod))
+        """Return the nodes of the bound pods, by name."""
+        pods = (target for target in self._objects.values() if isinstance(target, Pod))
         return {pod.metadata.name: pod.spec.node_name for pod in pods if pod.spec.node_name}
 
-    def _tell(self, thing: Thing, change: Change[Thing], flavour: str) -> None:
-        match thing:
+    def _notify(self, target: KubeObject, change: Change[KubeObject], flavour: str) -> None:
+        match target:
             case Pod():
                 self.cache.on_pod(cast("Change[Pod]", change))
             case Node():
@@ -282,26 +282,26 @@ class Stage:
             status=status,
             reason="PreemptionByScheduler",
             message=message,
-            last_transition_time=TOLD,
+            last_transition_time=TRANSITION_TIME,
         )
-        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        found = self._objects.get(("Pod", CRD, pod.metadata.key))
         if isinstance(found, Pod):
             self.put(replace(found, status=replace(found.status, conditions=(condition,))))
 
     def _nominate(self, pod: Pod, node: str) -> None:
-        found = self._things.get(("Pod", CRD, pod.metadata.key))
+        found = self._objects.get(("Pod", CRD, pod.metadata.key))
         if isinstance(found, Pod):
             self.put(replace(found, status=replace(found.status, nominated_node_name=node)))
 
     def _condition(self, pod: Pod, reason: str, message: str) -> None:
-        """Write what was said into the pod's status, as the API server would, and show it to the watch."""
+        """Write the condition of a pod, and let the watch show it."""
         now = self.pod(pod.metadata.name, pod.metadata.namespace)
         condition = PodCondition(type="PodScheduled", status="False", reason=reason, message=message)
         self.put(replace(now, status=replace(now.status, conditions=(condition,))))
 
 
-def _admitted(thing: Thing) -> Thing:
-    """Return an object as the API server makes it: no pod is without a phase."""
-    if isinstance(thing, Pod) and not thing.status.phase:
-        return replace(thing, status=replace(thing.status, phase="Pending"))
-    return thing
+def _admitted(target: KubeObject) -> KubeObject:
+    """Return an object as the API server admits it: a pod has a phase."""
+    if isinstance(target, Pod) and not target.status.phase:
+        return replace(target, status=replace(target.status, phase="Pending"))
+    return target

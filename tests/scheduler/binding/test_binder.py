@@ -35,8 +35,8 @@ from cpg_scheduler.binding.batch import (
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.inbox import EventInbox
+from cpg_scheduler.testing.fake_connection import FakeConnection
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.testing.wire import Wire
 from cpg_scheduler.write_gate import WriteGate
 
 SILENCE = ConnectionFailedError("server", "POST", "no answer")
@@ -48,12 +48,12 @@ class BinderBench:
 
     def __init__(self, tasks: asyncio.TaskGroup, *, in_flight: int = 9) -> None:
         self.waits: list[float] = []
-        self.wire = Wire(Timing(sleep=self._sleep))
+        self.api = FakeConnection(Timing(sleep=self._sleep))
         self.stage = Stage(node("n1"), *(pod(name, cpu=1) for name in "abcd"))
         self.inbox, self.gate, self.ids = EventInbox(), WriteGate(), itertools.count()
         for name in "abcd":
             self.show(name)
-        connection = cast("Connection", self.wire)
+        connection = cast("Connection", self.api)
         self.binder = Binder(
             connection,
             self.stage.cache,
@@ -75,7 +75,7 @@ class BinderBench:
     def show(self, name: str, **fields: Any) -> None:
         """Have the API server answer with a pod, perhaps with a node or another UID."""
         meta = {"name": name, "namespace": "default", "uid": f"uid-default-{name}", **fields.pop("metadata", {})}
-        self.wire.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
+        self.api.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
 
     def start(self, names: str = "abc", *allocations: VolumeAllocation, root: str = "") -> None:
         """Begin to bind these pods, as members of one unit."""
@@ -121,7 +121,7 @@ class BinderBench:
     def fail(self, name: str, *errors: Exception) -> None:
         """Let the first binds of a pod fail in these ways."""
         left = list(errors)
-        self.wire.error = lambda write: left.pop(0) if left and write.path.endswith(f"/{name}/binding") else None
+        self.api.error = lambda write: left.pop(0) if left and write.path.endswith(f"/{name}/binding") else None
 
     def assumed(self) -> list[str]:
         """Return the pods that count as bound."""
@@ -130,7 +130,7 @@ class BinderBench:
 
     def sent(self, name: str) -> int:
         """Return how many binds of a pod have come through."""
-        return sum(write.path.endswith(f"/{name}/binding") for write in self.wire.writes)
+        return sum(write.path.endswith(f"/{name}/binding") for write in self.api.writes)
 
 
 @asynccontextmanager
@@ -164,10 +164,10 @@ async def test_all_pods_of_an_order_are_bound() -> None:
     """Each by its own request, and who waits is told once."""
     async with opened() as bench:
         bench.start()
-    assert sorted(write.path for write in bench.wire.writes) == [
+    assert sorted(write.path for write in bench.api.writes) == [
         f"/api/v1/namespaces/default/pods/{name}/binding" for name in "abc"
     ]
-    assert {write.body["target"]["name"] for write in bench.wire.writes} == {"n1"}
+    assert {write.body["target"]["name"] for write in bench.api.writes} == {"n1"}
     assert (bench.outcomes, bench.assumed(), bench.binder.active) == (["bound abc"], ["a", "b", "c"], 0)
 
 
@@ -185,15 +185,15 @@ async def test_what_is_under_way_is_counted_by_orders() -> None:
 async def test_no_more_requests_are_in_flight_than_allowed() -> None:
     """The API server serves others, too; what is under way is known until the last has come back."""
     async with opened(in_flight=2) as bench:
-        bench.wire.open.clear()
+        bench.api.open.clear()
         bench.start()
         await turns()
-        assert (bench.binder.active, bench.wire.in_flight) == (1, 2)
+        assert (bench.binder.active, bench.api.in_flight) == (1, 2)
         bench.start("d")
         await turns()
-        assert bench.wire.in_flight == 2
-        bench.wire.open.set()
-    assert (len(bench.wire.writes), bench.wire.most_in_flight, bench.binder.active) == (4, 2, 0)
+        assert bench.api.in_flight == 2
+        bench.api.open.set()
+    assert (len(bench.api.writes), bench.api.most_in_flight, bench.binder.active) == (4, 2, 0)
 
 
 # What is refused.
@@ -222,7 +222,7 @@ async def test_a_bind_that_is_refused_is_given_back(error: ApiError, there: dict
 async def test_of_several_refusals_the_first_is_told() -> None:
     """With how many more there are."""
     async with opened() as bench:
-        bench.wire.error = lambda _: DENIED
+        bench.api.error = lambda _: DENIED
         bench.start()
     assert bench.failure.uids == {"uid-default-a", "uid-default-b", "uid-default-c"}
     assert bench.failure.problem == BindRefused("default/a", 2, "n1", "403 Forbidden: by a webhook")
@@ -244,7 +244,7 @@ async def test_nothing_is_said_about_a_pod_that_is_gone(there: dict[str, Any] | 
     async with opened() as bench:
         bench.show("b", **(there or {}))
         if there == {}:
-            bench.wire.objects.clear()
+            bench.api.objects.clear()
         bench.fail("b", ApiError(404, "NotFound", "") if there is None else ApiError(409, "Conflict", ""))
         bench.start()
     assert (bench.assumed(), bench.failure) == (["a", "c"], BindFailure(frozenset()))
@@ -287,7 +287,7 @@ async def test_a_bind_without_an_answer_that_has_not_worked_is_sent_again() -> N
             await asyncio.sleep(0)
     assert (bench.outcomes, bench.sent("b"), bench.waits) == (["bound abc"], 1, [1, 2, 4, 8])
     assert all(found == ["a", "b", "c"] for found in assumed)
-    assert len(bench.wire.reads) == 4
+    assert len(bench.api.reads) == 4
 
 
 async def test_a_pod_that_cannot_be_read_stays_in_doubt() -> None:
@@ -295,7 +295,7 @@ async def test_a_pod_that_cannot_be_read_stays_in_doubt() -> None:
     async with opened() as bench:
         bench.show("b", spec=["odd"])
         answers = iter([SILENCE, ApiError(403, "Forbidden", "not for you"), None, None])
-        bench.wire.error = lambda write: next(answers) if "/pods/b" in write.path else None
+        bench.api.error = lambda write: next(answers) if "/pods/b" in write.path else None
         bench.start()
         await until(lambda: len(bench.waits) == 3)
         assert bench.assumed() == ["a", "b", "c"]
@@ -328,7 +328,7 @@ async def test_a_bind_that_stays_in_doubt_is_told_of_and_holds_up_nobody() -> No
             if len(bench.waits) == 5:
                 await gate.wait()
 
-        bench.wire.timing = Timing(sleep=sleep, clock=lambda: now[0])
+        bench.api.timing = Timing(sleep=sleep, clock=lambda: now[0])
         asked = "POST /api/v1/namespaces/default/pods/b/binding"
         bench.fail("b", SILENCE, *[ApiError(503, "ServiceUnavailable", "overloaded", request=asked)] * 6)
         bench.start()
@@ -350,18 +350,18 @@ async def test_a_bind_in_doubt_takes_no_place() -> None:
         async def sleep(_: float) -> None:
             await silent.wait()
 
-        bench.wire.timing = Timing(sleep=sleep)
+        bench.api.timing = Timing(sleep=sleep)
         bench.fail("a", SILENCE)
         bench.start("ab")
         await turns()
         assert (bench.sent("a"), bench.sent("b")) == (0, 1)
-        bench.wire.open.clear()
+        bench.api.open.clear()
         bench.start("c")
         await turns()
         silent.set()
         await turns()
-        assert (bench.outcomes, bench.wire.in_flight) == ([], 1)
-        bench.wire.open.set()
+        assert (bench.outcomes, bench.api.in_flight) == ([], 1)
+        bench.api.open.set()
     assert bench.outcomes == ["bound c", "bound ab"]
 
 
@@ -382,7 +382,7 @@ async def test_an_order_that_is_outdated_is_given_back_before_its_first_bind(hap
     async with opened() as bench:
         bench.start()
         happens(bench.stage)
-    assert (bench.wire.writes, bench.assumed()) == ([], [])
+    assert (bench.api.writes, bench.assumed()) == ([], [])
     assert (bench.outcomes, bench.failure.is_outdated, bench.failure.problem) == (["failed abc"], True, None)
     assert bench.binder.active == 0
 
@@ -426,7 +426,7 @@ async def test_an_order_is_not_looked_at_again_after_its_first_bind() -> None:
     """Half a gang is worse than a gang on a node that has just been cordoned."""
     async with opened(in_flight=1) as bench:
         bench.start()
-        await until(lambda: bench.wire.writes)
+        await until(lambda: bench.api.writes)
         _cordon(bench.stage)
     assert bench.outcomes == ["bound abc"]
 
@@ -444,7 +444,7 @@ class Storehouse(BinderBench):
         for name in "xy":
             meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "5"}
             spec = {"storageClassName": "local"}
-            self.wire.objects[f"/api/v1/namespaces/default/persistentvolumeclaims/{name}"] = {
+            self.api.objects[f"/api/v1/namespaces/default/persistentvolumeclaims/{name}"] = {
                 "metadata": meta,
                 "spec": spec,
             }
@@ -474,11 +474,11 @@ async def stored() -> AsyncIterator[Storehouse]:
 async def test_nobody_is_bound_before_all_volumes_are_there() -> None:
     """The claims are told their node at once, and others are bound meanwhile."""
     async with stored() as bench:
-        assert [write.method for write in bench.wire.writes] == ["PATCH", "PATCH"]
+        assert [write.method for write in bench.api.writes] == ["PATCH", "PATCH"]
         bench.stage.put(pod("other", cpu=1))
         bench.bind_claim("x")
         await turns()
-        assert (len(bench.wire.writes), bench.outcomes, bench.binder.active) == (2, [], 1)
+        assert (len(bench.api.writes), bench.outcomes, bench.binder.active) == (2, [], 1)
         await bench.gate.wait_open()
         bench.bind_claim("y")
     assert (bench.outcomes, bench.sent("a"), bench.sent("b")) == (["bound ab"], 1, 1)

@@ -16,8 +16,8 @@ from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding.volumes import VolumeBinder, is_final
+from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.testing.wire import Wire, Write
 
 WAITS = "waits"
 NODE = "volume.kubernetes.io/selected-node"
@@ -29,15 +29,15 @@ class Depot:
     """A pod with a claim and a volume for it, as the watch and as the API server have them, at version 5."""
 
     def __init__(self) -> None:
-        self.wire = Wire(Timing(sleep=self._sleep))
+        self.api = FakeConnection(Timing(sleep=self._sleep))
         self.waits: list[float] = []
         self.stage = Stage(node("n1"), pod("p", volumes=using("x")), storage_class(provisioner=DRIVER))
         self.show(claim("x"), 5)
         self.show(volume("pv"), 5)
         self.stage.cache.assume("uid-default-p", "n1")
-        self.wire.objects[VOLUME] = self.volume()
-        self.wire.objects[CLAIM] = self.claim()
-        self.plugin = VolumeBinder(cast("Connection", self.wire), self.stage.cache, timeout=5)
+        self.api.objects[VOLUME] = self.volume()
+        self.api.objects[CLAIM] = self.claim()
+        self.plugin = VolumeBinder(cast("Connection", self.api), self.stage.cache, timeout=5)
         self.outcome = WAITS
 
     async def _sleep(self, seconds: float) -> None:
@@ -86,16 +86,16 @@ async def test_a_volume_is_set_aside_for_its_claim() -> None:
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": "x"}
     metadata = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}, "resourceVersion": "7"}
     body = {"metadata": metadata, "spec": {"claimRef": reference | {"uid": "uid-x"}}}
-    assert depot.wire.writes == [Write("PATCH", VOLUME, body)]
+    assert depot.api.writes == [SentRequest("PATCH", VOLUME, body)]
 
 
 async def test_a_volume_that_a_person_has_set_aside_stays_theirs() -> None:
     """The claim is identified, and the controller is not told that it may let the volume go."""
     depot = Depot()
-    depot.wire.objects[VOLUME] = depot.volume(claimRef={"namespace": "default", "name": "x"})
+    depot.api.objects[VOLUME] = depot.volume(claimRef={"namespace": "default", "name": "x"})
     async with furnishing(STATIC, depot=depot):
         depot.show(claim("x", bound_to="pv"), 8)
-    assert depot.wire.writes[0].body["metadata"]["annotations"] == {}
+    assert depot.api.writes[0].body["metadata"]["annotations"] == {}
 
 
 async def test_a_node_is_asked_for_a_volume() -> None:
@@ -107,7 +107,7 @@ async def test_a_node_is_asked_for_a_volume() -> None:
         depot.show(claim("x", node="n1", bound_to="made"), 9)
     assert depot.outcome == ""
     body = {"metadata": {"annotations": {NODE: "n1"}, "resourceVersion": "7"}}
-    assert depot.wire.writes == [Write("PATCH", CLAIM, body)]
+    assert depot.api.writes == [SentRequest("PATCH", CLAIM, body)]
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -118,7 +118,7 @@ async def test_a_claim_of_an_earlier_leader_is_waited_for(bound: bool) -> None: 
     async with furnishing(depot=depot):
         assert (depot.outcome == "") == bound
         depot.show(claim("x", node="n1", bound_to="made"), 8)
-    assert (depot.outcome, depot.wire.writes) == ("", [])
+    assert (depot.outcome, depot.api.writes) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ async def test_a_claim_of_an_earlier_leader_is_waited_for(bound: bool) -> None: 
 async def test_what_has_been_done_is_not_done_again(choice: VolumeAllocation, path: str, there: dict[str, Any]) -> None:
     """As by a leader before, or by another pod with the same claim."""
     depot = Depot()
-    depot.wire.objects[path] = depot.volume(**there) if path == VOLUME else depot.claim(**there)
+    depot.api.objects[path] = depot.volume(**there) if path == VOLUME else depot.claim(**there)
     async with furnishing(choice, depot=depot):
         depot.show(claim("x", bound_to="pv"), 8)
-    assert (depot.outcome, depot.wire.writes) == ("", [])
+    assert (depot.outcome, depot.api.writes) == ("", [])
 
 
 OTHER = {"namespace": "default", "name": "y", "uid": "uid-y"}
@@ -155,13 +155,13 @@ async def test_a_choice_that_the_api_server_contradicts_ends_it(
 ) -> None:
     """The watch had not shown it when it was made."""
     depot = Depot()
-    depot.wire.objects[VOLUME if choice is STATIC else CLAIM] = (
+    depot.api.objects[VOLUME if choice is STATIC else CLAIM] = (
         depot.volume(**there) if choice is STATIC else depot.claim(**there)
     )
     async with furnishing(choice, depot=depot):
         pass
     assert depot.outcome.startswith(why)
-    assert depot.wire.writes == []
+    assert depot.api.writes == []
 
 
 async def test_a_provisioner_says_no_by_taking_the_node_back() -> None:
@@ -212,7 +212,7 @@ async def test_a_pod_that_goes_ends_it() -> None:
 async def test_patience_ends_it() -> None:
     """Whoever has not answered by then is named."""
     depot = Depot()
-    depot.plugin = VolumeBinder(cast("Connection", depot.wire), depot.stage.cache, timeout=0.01)
+    depot.plugin = VolumeBinder(cast("Connection", depot.api), depot.stage.cache, timeout=0.01)
     async with furnishing(MADE, depot=depot):
         pass
     assert depot.outcome == 'persistentvolumeclaim "default/x" not bound within 0.01 s'
@@ -225,16 +225,16 @@ async def test_patience_ends_it() -> None:
 async def test_a_write_is_tried_until_it_is_answered(error: Exception, method: str) -> None:
     """After another look, since it may have worked."""
     depot, left = Depot(), [error] * 2
-    depot.wire.error = lambda write: left.pop() if left and write.method == method else None
+    depot.api.error = lambda write: left.pop() if left and write.method == method else None
     async with furnishing(MADE, depot=depot):
         depot.show(claim("x", bound_to="made"), 8)
-    assert (depot.outcome, len(depot.wire.writes), depot.waits) == ("", 1, [0.25, 0.5])
+    assert (depot.outcome, len(depot.api.writes), depot.waits) == ("", 1, [0.25, 0.5])
 
 
 async def test_a_write_that_is_refused_ends_it() -> None:
     """In the words of the API server."""
     depot = Depot()
-    depot.wire.error = lambda write: ApiError(403, "Forbidden", "no quota") if write.method == "PATCH" else None
+    depot.api.error = lambda write: ApiError(403, "Forbidden", "no quota") if write.method == "PATCH" else None
     async with furnishing(MADE, depot=depot):
         pass
     assert depot.outcome == "403 Forbidden: no quota"

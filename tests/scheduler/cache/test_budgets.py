@@ -145,7 +145,7 @@ def test_a_pod_that_is_not_evicted_after_all_is_refunded() -> None:
 def test_an_evicted_pod_is_off_until_it_terminates_and_its_budget_is_counted_again(first: str) -> None:
     """Another pod that is counted later stays off, though the budget was written for the first one."""
     stage = two_budgets()
-    stage.patient = True
+    stage.victims_linger = True
     stage.cache.budgets.spend([stage.pod("a"), stage.pod("b")])
     if first == "pod":
         stage.terminate(stage.pod("a"))

@@ -19,10 +19,10 @@ from cpg_engine.testing.builders import (
 )
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.testing.stage import CRD, NATIVE, Stage, Thing
+from cpg_scheduler.testing.stage import CRD, NATIVE, KubeObject, Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
-Step: TypeAlias = tuple[Thing, str, bool]
+Step: TypeAlias = tuple[KubeObject, str, bool]
 """An object, its flavour, and whether it is put or deleted."""
 
 GROUP_NAMES = st.sampled_from(["a", "b", "a", ""])
@@ -30,7 +30,7 @@ PARENTS = st.sampled_from(["top", "mid", None])
 SMALL = st.integers(1, 2)
 
 
-def some_pod(name: str, group: str, bound: str, phase: str, more: dict[str, Any]) -> Thing:
+def some_pod(name: str, group: str, bound: str, phase: str, more: dict[str, Any]) -> KubeObject:
     """Return a pod with fields that may matter."""
     meta = metadata(name, **({POD_GROUP_LABEL: group} if group else {}))
     made = pod(name, meta=replace(meta, deletion_timestamp=more["deleted"]), cpu=more["cpu"], node_name=bound)
@@ -53,7 +53,7 @@ PODS = st.builds(
     st.sampled_from(["", "", "Running", "Succeeded", "Failed"]),
     MORE,
 )
-THINGS: st.SearchStrategy[Thing] = st.one_of(
+THINGS: st.SearchStrategy[KubeObject] = st.one_of(
     PODS,
     PODS,
     st.builds(
@@ -75,7 +75,7 @@ class RecordedStage:
 
     def __init__(self) -> None:
         self.stage = Stage()
-        self.things: dict[tuple[str, str, str], tuple[Thing, str]] = {}
+        self.things: dict[tuple[str, str, str], tuple[KubeObject, str]] = {}
 
     def perform(self, step: Step) -> None:
         """Put or delete an object; only groups and Workloads have a flavour."""
@@ -163,7 +163,7 @@ def test_every_unit_that_changes_is_in_the_events(chapters: list[list[Step]]) ->
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(PODS, min_size=4, max_size=20))
-def test_every_node_with_more_room_is_freed(pods: list[Thing]) -> None:
+def test_every_node_with_more_room_is_freed(pods: list[KubeObject]) -> None:
     """More room of any resource."""
     stage = Stage(node("n1"), node("n2"))
     for found in pods:

@@ -9,10 +9,10 @@ from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
 from cpg_scheduler.cache.storage import claims_of, trimmed, version_of
 from cpg_scheduler.testing.cache import events_of, with_fields
-from cpg_scheduler.testing.stage import Stage, Thing
+from cpg_scheduler.testing.stage import KubeObject, Stage
 
 
-def events(stage: Stage, *things: Thing) -> tuple[bool, set[str]]:
+def events(stage: Stage, *things: KubeObject) -> tuple[bool, set[str]]:
     """Put objects; return whether that was any event, and the names of the changed units."""
     found = events_of(stage, *things)
     return found.any_change, {unit.key.name for unit in found.changed_units}

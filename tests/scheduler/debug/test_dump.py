@@ -70,7 +70,7 @@ def test_every_decision_is_the_same_from_the_dump(
     for _ in range(cycles):
         stage.loop.run_pass()
     if confirms:
-        stage.perform()
+        stage.complete_binds()
     again, options, _ = load(written(stage))
     assert (decisions(again), options) == (decisions(stage.cache), OPTIONS)
 
@@ -94,7 +94,7 @@ def test_the_dump_of_a_loaded_dump_is_the_same_document() -> None:
 def everything() -> Stage:
     """Return a stage with one object of every kind."""
     stage = Stage(node("n1", cpu=2), pod("assumed", cpu=1))
-    stage.cycles()
+    stage.run_passes()
     stage.put(
         pod("pending", cpu=9),
         PodDisruptionBudget(metadata=ObjectMeta(name="budget", namespace="default")),
@@ -105,7 +105,7 @@ def everything() -> Stage:
     )
     space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
     stage.cache.on_namespace(Added("default", space))
-    stage.cycles()
+    stage.run_passes()
     pending = stage.cache.unit_of(stage.pod("pending"))
     stage.cache.reservations.put(stage.pod("pending"), Reservation("n1", pending, 0))
     return stage

@@ -70,7 +70,7 @@ def test_a_bound_pod_is_not_pending(stage: Stage) -> None:
 
 def test_an_assumed_pod_is_being_bound(stage: Stage) -> None:
     """Before the API server has confirmed it."""
-    stage.cycles()
+    stage.run_passes()
     assert ask(stage, "pod/default/m")["pod"] == "default/m is being bound to node n1"
 
 
@@ -80,7 +80,7 @@ def test_all_pending_units_are_listed_with_their_reasons(stage: Stage) -> None:
     stage.put(pod("late", cpu=9))
     stage.loop._requeuer.take_events(0.0)
     assert {one["nextAttempt"] for one in ask(stage, "")["roots"]} == {"when it is first in the queue"}
-    stage.cycles()
+    stage.run_passes()
     stage.put(node("n2", cpu=9, labels={"new": "yes"}))
     stage.loop._requeuer.take_events(0.5)
     found = ask(stage, "")
@@ -98,7 +98,7 @@ def test_all_pending_units_are_listed_with_their_reasons(stage: Stage) -> None:
 def test_a_long_list_is_made_in_pieces(stage: Stage) -> None:
     """The loop goes on in between; of a unit that is gone meanwhile, what is known is listed."""
     stage.put(*(pod(f"p{number}", cpu=9) for number in range(20)))
-    stage.cycles()
+    stage.run_passes()
     pieces = iter(explainer(stage).page("").chunks)
     assert next(pieces) == b""
     stage.delete(*(stage.pod(f"p{number}") for number in range(20)))
@@ -157,7 +157,7 @@ def test_a_plan_has_a_reason_for_each_victim() -> None:
     }
     found = ask(stage, "pod/default/high")["preemption"]
     assert (found["underWay"], found["outcome"], found["evictions"]) == (False, "Planned", [expected])
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     found = ask(stage, "pod/default/high")["preemption"]
     assert (found["underWay"], found["evictions"]) == (True, [expected])

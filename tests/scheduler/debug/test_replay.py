@@ -75,8 +75,8 @@ def test_one_tree_is_explained_by_any_part_of_it(
 def test_an_active_plan_is_active_in_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The objects have the nominations and the conditions of victims, and a terminating victim is waited for."""
     stage = Stage(node("n1", cpu=4), pod("runs", cpu=4, node_name="n1"), pod("urgent", cpu=4, priority=9))
-    stage.patient = True
-    stage.cycles()
+    stage.victims_linger = True
+    stage.run_passes()
     stage.evict()
     (found,) = replayed(capsys, dumped(stage, tmp_path))
     there, here = explained(stage, "pod/default/urgent")["preemption"], found["preemption"]

@@ -12,35 +12,35 @@ from cpg_scheduler.cache.cluster import SINGLE_POD
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode, OvercommitWatch
-from cpg_scheduler.testing.stage import Stage, Thing
+from cpg_scheduler.testing.stage import KubeObject, Stage
 
 
 class WatchedStage:
     """A stage with checked changes, and the over-committed nodes that were found."""
 
-    def __init__(self, *things: Thing) -> None:
+    def __init__(self, *things: KubeObject) -> None:
         self.stage = Stage(*things)
         self.log = structlog.testing.CapturingLogger()
         self.watch = OvercommitWatch(self.stage.cache, structlog.wrap_logger(self.log, processors=[]))
         self.found: list[OvercommittedNode] = []
 
-    def put(self, *things: Thing) -> None:
+    def put(self, *things: KubeObject) -> None:
         """Create or change objects, and check them."""
         for thing in things:
             self.stage.put(thing)
             self.check(Added(thing.metadata.key, thing))
 
-    def change(self, old: Thing, new: Thing) -> None:
+    def change(self, old: KubeObject, new: KubeObject) -> None:
         """Change an object, and check it."""
         self.stage.put(new)
         self.check(Modified(new.metadata.key, old, new))
 
-    def delete(self, thing: Thing) -> None:
+    def delete(self, thing: KubeObject) -> None:
         """Delete an object, and check it."""
         self.stage.delete(thing)
         self.check(Deleted(thing.metadata.key, thing))
 
-    def check(self, change: Change[Thing]) -> None:
+    def check(self, change: Change[KubeObject]) -> None:
         """Check a change."""
         found = self.watch.check(change)  # type: ignore[arg-type]
         if found is not None:

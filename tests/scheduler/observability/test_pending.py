@@ -23,7 +23,7 @@ def test_pods_and_units_are_counted_by_queue_and_reason() -> None:
     stage = Stage(node("n1", cpu=1), pod("fits", cpu=1), pod("big", cpu=9), pod("orphan", group="missing"))
     gated = pod("gated", scheduling_gates=(SchedulingGate(name="wait"),))
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9), gated)
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod("new", cpu=1))
     stage.loop._requeuer.take_events(0.0)
     assert lines(stage) == {
@@ -63,7 +63,7 @@ def test_the_oldest_pending_pod_counts_and_not_its_tree() -> None:
     meta = replace(metadata("again", **{POD_GROUP_LABEL: "old"}), creation_timestamp="2026-01-01T00:00:20Z")
     stage.put(pod_group("old", gang=1), pod("again", meta=meta, cpu=9))
     stage.put(pod("gated", scheduling_gates=(SchedulingGate(name="wait"),)))
-    stage.cycles()
+    stage.run_passes()
     assert {line for line in lines(stage) if line.startswith("cpg_scheduler_oldest_waiting_seconds")} == {
         'cpg_scheduler_oldest_waiting_seconds{reason="Impossible"} 10.0',
         'cpg_scheduler_oldest_waiting_seconds{reason="held"} 0.0',
@@ -104,9 +104,9 @@ def test_a_pod_is_incomplete_if_its_group_or_an_ancestor_is_missing() -> None:
     """Also where the API server serves no groups; a unit that waits for members and a gated pod are not."""
     stage = Stage(pod_group("child", gang=1, parent="missing"), pod_group("short", gang=2), pod("s", group="short"))
     stage.put(pod("c", group="child"), pod("gated", group="none", scheduling_gates=(SchedulingGate(name="wait"),)))
-    stage.cycles()
+    stage.run_passes()
     pending = {line for line in lines(stage) if line.startswith("scheduler_pending_pods") and not line.endswith(" 0.0")}
     assert pending == {f'scheduler_pending_pods{{queue="{queue}"}} 1.0' for queue in QUEUES[2:]}
     single = Stage(pod("c", group="child"), pod("p"), flavours=())
-    single.cycles()
+    single.run_passes()
     assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in lines(single)

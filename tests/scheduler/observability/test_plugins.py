@@ -23,7 +23,7 @@ def test_a_pod_counts_for_every_plugin_that_rejects_it() -> None:
     """Single pods and gangs; placed and new pods do not count."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=9, unschedulable=True), pod("fits", cpu=1), pod("big", cpu=9))
     stage.put(pod_group("pg", gang=2), pod("a", group="pg", cpu=9), pod("b", group="pg", cpu=9))
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod("new", cpu=1))
     stage.loop._requeuer.take_events(0.0)
     assert counted(stage) == {"NodeResourcesFit": 3.0, "NodeUnschedulable": 3.0}
@@ -32,7 +32,7 @@ def test_a_pod_counts_for_every_plugin_that_rejects_it() -> None:
 def test_equivalent_pods_count_though_only_one_was_attempted() -> None:
     """They share its failure."""
     stage = Stage(node("n1", cpu=1), *(pod(f"p{number}", cpu=9) for number in range(7)))
-    stage.cycles()
+    stage.run_passes()
     assert counted(stage) == {"NodeResourcesFit": 7.0}
 
 
@@ -42,7 +42,7 @@ def test_inadmissible_units_count_for_the_gang_or_for_gates() -> None:
     stage = Stage(node("n1"), pod_group("pg", gang=2), pod("a", group="pg"), pod("orphan", group="missing"))
     stage.put(pod("gated", scheduling_gates=gate), pod_group("g", gang=2), pod("c", group="g", scheduling_gates=gate))
     stage.put(pod("d", group="g"))
-    stage.cycles()
+    stage.run_passes()
     assert counted(stage) == {"GangScheduling": 3.0, "SchedulingGates": 2.0}
 
 
@@ -50,7 +50,7 @@ def test_domains_without_room_count_for_what_is_short_in_the_closest() -> None:
     """If only the label is missing, for the placement."""
     stage = Stage(node("n1", cpu=1, labels={"rack": "a"}), pod_group("pg", gang=1, key="rack"))
     stage.put(pod("a", group="pg", cpu=9), pod_group("other", gang=1, key="row"), pod("b", group="other", cpu=1))
-    stage.cycles()
+    stage.run_passes()
     assert counted(stage) == {"NodeResourcesFit": 1.0, PLACEMENT: 1.0}
 
 

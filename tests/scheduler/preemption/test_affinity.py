@@ -9,7 +9,7 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, Topolo
 from cpg_api.core.pod import Pod
 from cpg_api.meta import LabelSelector
 from cpg_engine.testing.builders import metadata, node, pod, pod_group
-from cpg_scheduler.testing.rivals import low
+from cpg_scheduler.testing.preemption_setup import low
 from cpg_scheduler.testing.stage import Stage
 
 ZONE = {"zone": "a"}
@@ -36,7 +36,7 @@ def near() -> Pod:
 def kept(*more: Any) -> Stage:
     """Return a stage on which room is kept for the web, whose victim takes its time, and a node is free beside it."""
     stage = Stage(node("a1", cpu=2, labels=ZONE), node("a2", cpu=1, labels=ZONE), low("old", "a1", cpu=2), *more)
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     return stage
 

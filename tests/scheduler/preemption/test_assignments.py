@@ -3,7 +3,7 @@
 import pytest
 
 from cpg_engine.testing.builders import composite, node, pod, pod_group
-from cpg_scheduler.testing.rivals import gang, low, plans
+from cpg_scheduler.testing.preemption_setup import gang, low, plans
 from cpg_scheduler.testing.stage import DENIED, Stage
 
 
@@ -11,7 +11,7 @@ def two(*, minimum: int = 1) -> Stage:
     """Return a stage on which two members are nominated, and the second node will be free first."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("v1", "n1"), low("v2", "n2"))
     stage.put(*gang(size=2, minimum=minimum))
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     assert seats(stage) == {"pg-0": "n1", "pg-1": "n2"}
     return stage
@@ -62,8 +62,8 @@ def test_a_bind_that_fails_keeps_its_room_though_others_are_waited_for(minimum: 
     for name in ("v1", "v2")[:minimum]:
         stage.delete(stage.pod(name))
     stage.now += 5
-    stage.cycles()
-    stage.refuse(DENIED)
+    stage.run_passes()
+    stage.fail_binds(DENIED)
     assert kept(stage) == {"pg-0": "n1", "pg-1": "n2"}
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle()
@@ -80,8 +80,8 @@ def test_a_bind_that_fails_elsewhere_keeps_the_room_there() -> None:
     stage = two()
     stage.delete(stage.pod("v2"))
     stage.now += 5
-    stage.cycles()
-    stage.refuse(DENIED)
+    stage.run_passes()
+    stage.fail_binds(DENIED)
     stage.evict()
     assert kept(stage) == seats(stage) == {"pg-0": "n2", "pg-1": "n1"}
 
@@ -91,9 +91,9 @@ def test_a_bind_that_fails_keeps_no_room_on_a_node_that_takes_no_such_pods_any_m
     stage = two()
     stage.delete(stage.pod("v1"))
     stage.now += 5
-    stage.cycles()
+    stage.run_passes()
     stage.delete(node("n1", cpu=1))
-    stage.refuse(DENIED)
+    stage.fail_binds(DENIED)
     assert "pg-0" not in kept(stage)
 
 
@@ -103,17 +103,17 @@ def test_a_bind_that_fails_keeps_no_room_for_a_pod_that_has_left_the_tree() -> N
     stage.put(composite("top", gang=1, priority=100))
     for name in ("a", "b"):
         stage.put(pod_group(name, parent="top", priority=100), pod(f"{name}-0", cpu=1, priority=100, group=name))
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     seat = stage.cache.reservations.get("uid-default-a-0")
     assert seat is not None
     stage.delete(stage.pod("v1" if seat.node == "n1" else "v2"))
     stage.now += 5
-    stage.cycles()
+    stage.run_passes()
     ((uid, _),) = stage.binder.batches[0].nodes.items()
     stage.delete(pod_group(uid.removeprefix("uid-default-").removesuffix("-0"), parent="top", priority=100))
-    stage.cycles()
-    stage.refuse(DENIED)
+    stage.run_passes()
+    stage.fail_binds(DENIED)
     stage.evict()
     assert uid not in dict(stage.cache.reservations.items())
     assert stage.cache.pods[uid].status.nominated_node_name == ""
@@ -123,14 +123,14 @@ def test_a_bind_that_fails_while_a_plan_for_others_is_prepared_keeps_its_room() 
     """A later member has come; its plan is made anew afterwards."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("v1", "n1"), low("v2", "n2", priority=20))
     stage.put(*gang(size=1, minimum=1))
-    stage.cycles()
+    stage.run_passes()
     stage.evict()
     stage.now += 5
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod("pg-1", group="pg", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     assert len(stage.executor.preparing) == 1
-    stage.refuse(DENIED)
+    stage.fail_binds(DENIED)
     assert kept(stage) == {"pg-0": "n1"}
     stage.put(pod("quick", cpu=1, priority=1))
     for _ in range(4):

@@ -9,7 +9,7 @@ from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
 from cpg_scheduler.preemption.jobs import EvictUnit, UnitEvicted, UnitFailed
 from cpg_scheduler.preemption.terminating import MAX_CLOCK_SKEW_SECONDS
-from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import DELETED, DENIED, Stage
 
 
@@ -42,7 +42,7 @@ def test_room_is_kept_though_one_more_comes_that_fits_nowhere() -> None:
 def test_room_is_kept_where_somebody_else_makes_it_for_a_part() -> None:
     """Two leave, which is enough for the minimum, and the third member fits nowhere."""
     stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang(size=3, minimum=2))
-    stage.patient = True
+    stage.victims_linger = True
     for name in ("low-0", "low-1"):
         stage.terminate(stage.pod(name))
     stage.settle()
@@ -71,8 +71,8 @@ def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
     """Else others came in while it backs off, and had to be evicted as well."""
     stage = patient()
     stage.delete(*(stage.pod(f"low-{number}") for number in range(2)))
-    stage.cycles()
-    stage.refuse(DENIED)
+    stage.run_passes()
+    stage.fail_binds(DENIED)
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle()
     assert "quick" not in stage.bound()
@@ -84,8 +84,8 @@ def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
 def test_who_was_never_nominated_keeps_no_room() -> None:
     """A bind that fails is nobody's plan."""
     stage = Stage(node("n1", cpu=2), *gang())
-    stage.cycles()
-    stage.refuse(DENIED)
+    stage.run_passes()
+    stage.fail_binds(DENIED)
     assert stage.cache.reservations.reserved_uids() == ()
 
 
@@ -109,7 +109,7 @@ def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> N
     """It goes with others by now, or is more important than it seemed: nobody goes in part, nor in vain."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
     stage.put(pod("high", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     assert len(stage.executor.preparing) == 1
     stage.put(pod_group("w", all_=True, priority=priority))
     stage.settle()
@@ -129,7 +129,7 @@ def test_what_a_kubelet_runs_from_a_file_is_no_victim() -> None:
 def test_nobody_is_said_to_be_evicted_where_others_make_room() -> None:
     """The plan waits for those whom somebody else has deleted."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     for name in ("low-0", "low-1"):
         stage.terminate(stage.pod(name))
     stage.settle()
@@ -140,7 +140,7 @@ def test_nobody_is_said_to_be_evicted_where_others_make_room() -> None:
 def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     """The preemptor goes, or its node takes nobody any more, while the first of its victims goes; the plan is not."""
     stage = full()
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     assert stage.prepare(job)
     (first,) = stage.executor.units
@@ -150,7 +150,7 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     else:
         found = node("n1", cpu=2)
         stage.put(replace(found, spec=replace(found.spec, unschedulable=True)))
-    stage.cycles()
+    stage.run_passes()
     stage.report(UnitEvicted(job.id, first.number))
     assert (stage.executor.units, job.id in stage.executor.cancelled) == ([], False)
     stage.delete(*first.victim.pods)
@@ -162,17 +162,17 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
 def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
     """Two gangs after one another; the first goes before all its victims have been told to."""
     stage = Stage(node("n1", cpu=4), *(low(f"low-{number}") for number in range(4)), *gang("first", priority=200))
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     assert stage.prepare(job)
     stage.executor.units = []
     started, left = job.victims
-    stage.patient = True
+    stage.victims_linger = True
     stage.terminate(started.pods[0])
     stage.delete(*(stage.pod(f"first-{number}") for number in range(2)))
-    stage.cycles()
+    stage.run_passes()
     stage.put(*gang("second", size=4, minimum=4, priority=100))
-    stage.cycles()
+    stage.run_passes()
     (later,) = stage.executor.preparing
     evicted = {pod.metadata.name for victim in later.victims for pod in victim.pods}
     assert evicted == {f"low-{number}" for number in range(4)} - {started.pods[0].metadata.name}
@@ -185,7 +185,7 @@ def test_a_clock_that_is_ahead_evicts_nobody_more(ahead: int) -> None:
     stage = Stage(*(node(f"n{number}", cpu=2) for number in range(4)), *gang())
     stage.put(*(low(f"l{number}-{place}", f"n{number}") for number in range(4) for place in range(2)))
     stage.preemption._terminating._wall = lambda: DELETED.timestamp() + stage.now + ahead
-    stage.patient = True
+    stage.victims_linger = True
     for _ in range(9):
         stage.settle(3)
     assert len(stage.evicted) == 2
@@ -197,7 +197,7 @@ def test_who_should_have_ended_long_ago_is_not_waited_for() -> None:
     """Also by who has only just heard of him; clocks do not differ that much."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"dead-{n}") for n in range(2)))
     stage.put(*(low(f"low-{n}", "n2", priority=20) for n in range(2)))
-    stage.patient = True
+    stage.victims_linger = True
     for number in range(2):
         stage.terminate(stage.pod(f"dead-{number}"))
     stage.now = MAX_CLOCK_SKEW_SECONDS + 1
@@ -248,7 +248,7 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
 def forgotten() -> tuple[Stage, EvictUnit]:
     """Return a stage on which a pod is about to be deleted for a preemptor that is gone, and the unit in flight."""
     stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     assert stage.prepare(job)
     (unit,) = stage.executor.units
@@ -262,7 +262,7 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
     """Before the API server shows that he goes; nobody else is evicted in his place."""
     stage, _ = forgotten()
     stage.put(pod("second", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     assert stage.executor.preparing[0].victims == []
     stage.settle()
     stage.delete(stage.pod("l0"))
@@ -273,7 +273,7 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
 def test_who_stays_after_all_is_not_counted_on() -> None:
     """The API server will not have him evicted, and the plan is forgotten: somebody else goes for the next one."""
     stage, unit = forgotten()
-    stage.cycles()
+    stage.run_passes()
     stage.refuse_eviction(unit.job_id, stage.pod("l0"))
     stage.report(UnitFailed(unit.job_id, unit.number))
     stage.put(pod("second", cpu=1, priority=100))

@@ -40,7 +40,7 @@ from cpg_scheduler.preemption.jobs import (
 )
 from cpg_scheduler.preemption.outbox import Outbox
 from cpg_scheduler.preemption.victim_condition import is_victim_of, preemptor_in, victim_message
-from cpg_scheduler.testing.wire import Wire, Write
+from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 from cpg_scheduler.write_gate import WriteGate
 
 TREE = pod_group("train", meta=metadata("train", namespace="ml"))
@@ -61,20 +61,20 @@ async def no_time(_: float) -> None:
 class WireNominator:
     """Nominates through a connection."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, api: FakeConnection) -> None:
+        self._api = api
 
     async def nominate(self, pod: Pod, node: str) -> None:
         """Write the nomination alone."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._wire.patch(path, {"status": {"nominatedNodeName": node}})
+        await self._api.patch(path, {"status": {"nominatedNodeName": node}})
 
 
 class JobRunner:
     """An executor and a job for two victims, whose units are started as the machine starts them, unvalidated."""
 
-    def __init__(self, wire: Wire | None = None, *, is_resumed: bool = False) -> None:
-        self.wire = wire or Wire(Timing(sleep=no_time))
+    def __init__(self, api: FakeConnection | None = None, *, is_resumed: bool = False) -> None:
+        self.api = api or FakeConnection(Timing(sleep=no_time))
         self.metrics = Metrics("", lambda: 0.0)
         self.log = structlog.testing.CapturingLogger()
         self.inbox, self.gate, self.outbox = EventInbox(), WriteGate(), Outbox()
@@ -99,12 +99,12 @@ class JobRunner:
         """Perform instructions, then the job, to the end."""
         async with asyncio.TaskGroup() as self.tasks:
             self.executor = EvictionExecutor(
-                cast("Connection", self.wire),
+                cast("Connection", self.api),
                 lambda _: CPG_POD_GROUPS,
                 self.tasks,
                 inbox=self.inbox,
                 gate=self.gate,
-                nominator=WireNominator(self.wire),
+                nominator=WireNominator(self.api),
                 events=self,
                 scheduler_name="cpg-scheduler",
                 metrics=self.metrics,
@@ -170,23 +170,23 @@ class JobRunner:
 
     def deleted(self) -> list[str]:
         """Return the pods whose deletion was requested, dry runs aside."""
-        deletions = (one for one in self.wire.writes if one.method == "DELETE" and "dryRun" not in one.body)
+        deletions = (one for one in self.api.writes if one.method == "DELETE" and "dryRun" not in one.body)
         return [write.path.rsplit("/")[-1] for write in deletions]
 
     def conditions(self, name: str) -> list[dict[str, Any]]:
         """Return the conditions that were written on a pod."""
         path = f"pods/{name}/status"
-        found = (write.body["status"].get("conditions", ()) for write in self.wire.writes if write.path.endswith(path))
+        found = (write.body["status"].get("conditions", ()) for write in self.api.writes if write.path.endswith(path))
         return [one for conditions in found for one in conditions]
 
     def marks(self, name: str = "whole") -> list[str]:
         """Return the status of the conditions that were written on a group."""
-        found = (one for one in self.wire.writes if one.path.endswith(f"podgroups/{name}/status"))
+        found = (one for one in self.api.writes if one.path.endswith(f"podgroups/{name}/status"))
         return [one.body["status"]["conditions"][0].status for one in found]
 
     def sent(self) -> list[str]:
         """Return what was sent, in short."""
-        return [f"{write.method} {write.path.rsplit('namespaces/default/')[-1]}" for write in self.wire.writes]
+        return [f"{write.method} {write.path.rsplit('namespaces/default/')[-1]}" for write in self.api.writes]
 
 
 def marked(name: str) -> Pod:
@@ -220,19 +220,19 @@ async def test_all_pods_of_a_unit_are_marked_before_the_first_deletion() -> None
     runner.unite()
     await runner.run()
     dry_runs, sent = runner.sent()[:2], runner.sent()[4:8]
-    assert ([one.body.get("dryRun") for one in runner.wire.writes[:2]], dry_runs) == (
+    assert ([one.body.get("dryRun") for one in runner.api.writes[:2]], dry_runs) == (
         [["All"], ["All"]],
         ["DELETE pods/v0", "DELETE pods/v1"],
     )
     assert sent == ["PATCH pods/v0/status", "PATCH pods/v1/status", "DELETE pods/v0", "DELETE pods/v1"]
-    assert not any("dryRun" in one.body for one in runner.wire.writes[6:8])
+    assert not any("dryRun" in one.body for one in runner.api.writes[6:8])
 
 
 async def test_a_unit_stays_if_the_dry_run_of_one_deletion_is_refused() -> None:
     """No pod has been marked by then, and none nominated."""
     runner = JobRunner()
     runner.unite()
-    runner.wire.error = lambda write: FORBIDDEN if write.path.endswith("/v1") else None
+    runner.api.error = lambda write: FORBIDDEN if write.path.endswith("/v1") else None
     await runner.run()
     assert (runner.refused, runner.sent(), runner.deleted()) == (
         ["v1"],
@@ -246,7 +246,7 @@ async def test_a_webhook_without_dry_runs_refuses_nothing() -> None:
     runner = JobRunner()
     runner.unite()
     unsupported = ApiError(400, "BadRequest", "admission webhook does not support dry run")
-    runner.wire.error = lambda write: unsupported if write.body and "dryRun" in write.body else None
+    runner.api.error = lambda write: unsupported if write.body and "dryRun" in write.body else None
     await runner.run()
     assert (runner.refused, runner.deleted()) == ([], ["v0", "v1"])
 
@@ -255,7 +255,7 @@ async def test_a_unit_of_which_a_pod_has_been_deleted_is_completed() -> None:
     """A pod of it that is refused is retracted."""
     runner = JobRunner()
     runner.unite()
-    runner.wire.error = lambda write: (
+    runner.api.error = lambda write: (
         FORBIDDEN if write.method == "DELETE" and "dryRun" not in write.body and "/v0" in write.path else None
     )
     await runner.run()
@@ -271,7 +271,7 @@ async def test_a_marked_group_is_retracted_if_no_pod_of_it_is_deleted() -> None:
     runner.unite()
     others = Victim([pod("w0", node_name="n1"), pod("w1", node_name="n1")], groups=[pod_group("other", all_=True)])
     runner.victims.append(others)
-    runner.wire.error = lambda write: FORBIDDEN if write.path.endswith("/v0/status") else None
+    runner.api.error = lambda write: FORBIDDEN if write.path.endswith("/v0/status") else None
     await runner.run()
     assert (runner.deleted(), runner.marks(), runner.marks("other")) == ([], ["True", "False"], [])
 
@@ -280,7 +280,7 @@ async def test_a_refusal_cancels_all_units_that_have_not_been_started() -> None:
     """At most as many units are in flight as requests. A marked pod that stays is retracted."""
     runner = JobRunner()
     runner.victims = [Victim([pod(f"v{number}", node_name="n1")]) for number in range(100)]
-    runner.wire.error = lambda write: FORBIDDEN if write.method == "DELETE" and write.path.endswith("/v5") else None
+    runner.api.error = lambda write: FORBIDDEN if write.method == "DELETE" and write.path.endswith("/v5") else None
     await runner.run()
     marked_pods = {name for name in (f"v{number}" for number in range(100)) if runner.conditions(name)}
     assert (runner.refused, len(runner.deleted()) < 30, len(marked_pods) < 30) == (["v5"], True, True)
@@ -301,7 +301,7 @@ async def test_condition_nomination_and_precondition_are_those_of_kube_scheduler
     """The condition and the event name the preemptor."""
     runner = JobRunner()
     await runner.run()
-    by = {f"{write.method} {'/'.join(write.path.split('/')[-2:])}": write for write in runner.wire.writes}
+    by = {f"{write.method} {'/'.join(write.path.split('/')[-2:])}": write for write in runner.api.writes}
     (condition,) = by["PATCH v0/status"].body["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"], condition["message"]) == (
         "DisruptionTarget",
@@ -325,8 +325,8 @@ async def test_nominations_are_cleared_if_the_plan_is_not_valid_any_more() -> No
     runner.is_valid = False
     await runner.run()
     assert runner.sent()[-1] == "PATCH pods/p0/status"
-    assert runner.wire.writes[-1].body["status"] == {"nominatedNodeName": None}
-    assert not any(write.method == "DELETE" for write in runner.wire.writes)
+    assert runner.api.writes[-1].body["status"] == {"nominatedNodeName": None}
+    assert not any(write.method == "DELETE" for write in runner.api.writes)
 
 
 @pytest.mark.parametrize("message", ["no", NO_RIGHT])
@@ -335,10 +335,10 @@ async def test_a_refused_scout_ends_the_job(method: str, message: str) -> None:
     """The first unit of a namespace goes ahead, so that one request finds out what is forbidden there."""
     runner = JobRunner()
     forbidden = ApiError(403, "Forbidden", message)
-    runner.wire.error = lambda write: forbidden if write.method == method and "/v0" in write.path else None
+    runner.api.error = lambda write: forbidden if write.method == method and "/v0" in write.path else None
     await runner.run()
     assert runner.refused == ["v0"]
-    assert not any(write.method == "DELETE" for write in runner.wire.writes)
+    assert not any(write.method == "DELETE" for write in runner.api.writes)
 
 
 @pytest.mark.parametrize(
@@ -355,15 +355,15 @@ async def test_a_refused_scout_ends_the_job(method: str, message: str) -> None:
 async def test_transient_errors_are_retried(error: ClientError) -> None:
     """Each request fails twice."""
     runner = JobRunner()
-    failures: list[Write] = []
+    failures: list[SentRequest] = []
 
-    def fail(write: Write) -> ClientError | None:
+    def fail(write: SentRequest) -> ClientError | None:
         failures.append(write)
         return error if len(failures) % 3 else None
 
-    runner.wire.error = fail
+    runner.api.error = fail
     await runner.run()
-    deleted = [write.path for write in runner.wire.writes if write.method == "DELETE"]
+    deleted = [write.path for write in runner.api.writes if write.method == "DELETE"]
     assert (len(deleted), runner.refused) == (2, [])
 
 
@@ -378,7 +378,7 @@ async def test_transient_errors_are_retried(error: ClientError) -> None:
 async def test_a_victim_that_is_gone_is_no_failure(error: ClientError) -> None:
     """Also where another pod has its name by now."""
     runner = JobRunner()
-    runner.wire.error = lambda write: error if "/v0" in write.path else None
+    runner.api.error = lambda write: error if "/v0" in write.path else None
     await runner.run()
     assert (runner.refused, "DELETE pods/v1" in runner.sent()) == ([], True)
 
@@ -389,14 +389,14 @@ async def test_a_resumed_job_has_no_dry_run_and_marks_no_pod_twice() -> None:
     runner.victims = [Victim([marked("v0"), pod("v1", node_name="n1")])]
     await runner.run()
     assert (runner.conditions("v0"), len(runner.conditions("v1")), runner.deleted()) == ([], 1, ["v0", "v1"])
-    assert not any("dryRun" in write.body for write in runner.wire.writes)
+    assert not any("dryRun" in write.body for write in runner.api.writes)
 
 
 async def test_all_units_of_a_resumed_job_are_completed() -> None:
     """Also where one pod is refused now: pods of any other unit may have been deleted before."""
     runner = JobRunner(is_resumed=True)
     runner.victims = [Victim([pod(f"{unit}{number}", node_name="n1") for number in range(2)]) for unit in "abc"]
-    runner.wire.error = lambda write: FORBIDDEN if write.method == "DELETE" and write.path.endswith("/a0") else None
+    runner.api.error = lambda write: FORBIDDEN if write.method == "DELETE" and write.path.endswith("/a0") else None
     await runner.run()
     assert (runner.refused, sorted(runner.deleted())) == (["a0"], ["a1", "b0", "b1", "c0", "c1"])
 
@@ -412,20 +412,20 @@ async def test_nominations_are_cleared() -> None:
     """By an instruction."""
     runner = JobRunner()
     await runner.run(ClearNominations([pod("p0"), pod("p1")]), job=False)
-    assert [write.body["status"] for write in runner.wire.writes] == [{"nominatedNodeName": None}] * 2
+    assert [write.body["status"] for write in runner.api.writes] == [{"nominatedNodeName": None}] * 2
 
 
 async def test_a_pod_is_nominated_to_another_node() -> None:
     """By an instruction."""
     runner = JobRunner()
     await runner.run(Nominate(pod("p0"), "n2"), job=False)
-    assert [write.body["status"] for write in runner.wire.writes] == [{"nominatedNodeName": "n2"}]
+    assert [write.body["status"] for write in runner.api.writes] == [{"nominatedNodeName": "n2"}]
 
 
 async def test_a_condition_of_a_group_that_cannot_be_written_stops_nothing() -> None:
     """The log has it."""
     runner = JobRunner()
-    runner.wire.error = lambda write: FORBIDDEN if "podgroups" in write.path else None
+    runner.api.error = lambda write: FORBIDDEN if "podgroups" in write.path else None
     await runner.run()
     assert runner.deleted() == ["v0", "v1"]
     assert [call.kwargs["event"] for call in runner.log.calls] == ["status write failed"]
@@ -451,7 +451,7 @@ async def test_status_writes_wait_until_a_job_has_ended() -> None:
         note(victim)
         return victim.pods
 
-    runner.wire.error, runner.pods_to_evict = note, evict
+    runner.api.error, runner.pods_to_evict = note, evict
     await runner.run()
     assert (set(gates), len(gates), runner.gate.is_open) == ({False}, 8, True)
 
@@ -484,7 +484,7 @@ async def test_a_retracted_pod_that_is_evicted_after_all_is_marked_again() -> No
 async def test_a_lasting_internal_error_counts_as_a_refusal() -> None:
     """A webhook cannot be called, say: the plan does not wait for ever, and other pods may be evicted instead."""
     runner = JobRunner()
-    runner.wire.error = lambda write: INTERNAL if write.path.endswith("pods/v0") else None
+    runner.api.error = lambda write: INTERNAL if write.path.endswith("pods/v0") else None
     await runner.run()
     assert (runner.refused, runner.deleted()) == (["v0"], [])
     assert [one["status"] for one in runner.conditions("v0")] == ["True", "False"]
@@ -498,11 +498,11 @@ async def test_stalled_units_give_their_places_to_others() -> None:
     lost = ConnectionFailedError("", "", "")
     stalled = {f"v{number}" for number in range(IN_FLIGHT)}
 
-    def fail(write: Write) -> ClientError | None:
+    def fail(write: SentRequest) -> ClientError | None:
         is_waiting = len(runner.deleted()) < IN_FLIGHT and write.method == "DELETE"
         return lost if is_waiting and write.path.rpartition("/")[2] in stalled else None
 
-    runner.wire.error = fail
+    runner.api.error = fail
     async with asyncio.timeout(10):
         await runner.run()
     assert (set(runner.deleted()[:IN_FLIGHT]) & stalled, len(runner.deleted())) == (set(), 2 * IN_FLIGHT)
@@ -522,14 +522,14 @@ async def test_deletions_are_retried_without_end_once_a_pod_of_the_unit_is_delet
     runner.unite()
     failures = 0
 
-    def fail(write: Write) -> ClientError | None:
+    def fail(write: SentRequest) -> ClientError | None:
         nonlocal failures
         is_it = write.method == "DELETE" and "dryRun" not in write.body and write.path.endswith("/v1")
         failures += is_it
         found = INTERNAL if failures <= MAX_DOUBTFUL_ERRORS + 1 else then
         return found if is_it and failures < 3 * MAX_DOUBTFUL_ERRORS else None
 
-    runner.wire.error = fail
+    runner.api.error = fail
     await runner.run()
     assert (runner.refused, runner.deleted(), runner.marks()) == (["v1"], ["v0", "v1"], ["True"])
 
@@ -538,7 +538,7 @@ async def test_deletions_are_given_up_if_no_pod_of_the_unit_is_deleted() -> None
     """The eviction would be in vain when the server has recovered."""
     runner = JobRunner()
     runner.unite()
-    runner.wire.error = lambda write: INTERNAL if write.method == "DELETE" and "dryRun" not in write.body else None
+    runner.api.error = lambda write: INTERNAL if write.method == "DELETE" and "dryRun" not in write.body else None
     await runner.run()
     assert (set(runner.refused), runner.deleted(), runner.marks()) == ({"v0", "v1"}, [], ["True", "False"])
 
@@ -550,13 +550,13 @@ async def test_the_deletion_of_the_last_pod_of_a_unit_is_retried_without_end() -
     runner.pods_to_evict = lambda one: one.pods[1:]
     failures = 0
 
-    def fail(write: Write) -> ClientError | None:
+    def fail(write: SentRequest) -> ClientError | None:
         nonlocal failures
         is_it = write.method == "DELETE" and "dryRun" not in write.body
         failures += is_it
         return INTERNAL if is_it and failures < 2 * MAX_DOUBTFUL_ERRORS else None
 
-    runner.wire.error = fail
+    runner.api.error = fail
     await runner.run()
     assert (runner.refused, runner.deleted()) == (["v1"], ["v1"])
 
@@ -579,7 +579,7 @@ async def test_nominations_of_a_prepared_job_can_be_cleared() -> None:
 
     runner.pods_to_evict = break_plan
     await runner.run()
-    written = [write.body["status"] for write in runner.wire.writes if write.path.endswith("p0/status")]
+    written = [write.body["status"] for write in runner.api.writes if write.path.endswith("p0/status")]
     assert written[0] == {"nominatedNodeName": "n1"}
     assert written[-1] == {"nominatedNodeName": None}
 
@@ -589,14 +589,14 @@ async def test_a_cancelled_job_nominates_no_pod() -> None:
     runner = JobRunner()
     runner.unite()
 
-    def cancel(write: Write) -> None:
+    def cancel(write: SentRequest) -> None:
         if write.path.endswith("/v1"):
             runner.executor.perform(CancelJob(1))
 
-    runner.wire.error = cancel
+    runner.api.error = cancel
     await runner.run()
     assert (runner.deleted(), runner.conditions("v0")) == ([], [])
-    assert [write.body["status"] for write in runner.wire.writes if "p0" in write.path] == [{"nominatedNodeName": None}]
+    assert [write.body["status"] for write in runner.api.writes if "p0" in write.path] == [{"nominatedNodeName": None}]
 
 
 async def test_a_cancelled_unit_is_retracted_before_its_first_deletion() -> None:
@@ -604,11 +604,11 @@ async def test_a_cancelled_unit_is_retracted_before_its_first_deletion() -> None
     runner = JobRunner()
     runner.unite()
 
-    def cancel(write: Write) -> None:
+    def cancel(write: SentRequest) -> None:
         if write.path.endswith("/v1/status"):
             runner.executor.perform(CancelJob(1))
 
-    runner.wire.error = cancel
+    runner.api.error = cancel
     await runner.run()
     assert (runner.deleted(), runner.marks()) == ([], ["True", "False"])
     assert [one["status"] for one in runner.conditions("v0")] == ["True", "False"]

@@ -86,7 +86,7 @@ class Watched(Stage):
         self.spent = 0
         super().settle(seconds)
 
-    def cycles(self) -> int:
+    def run_passes(self) -> int:
         """Run cycles, but not for ever."""
         before = self.spent
         while self.loop.run_pass():
@@ -136,7 +136,7 @@ class Watched(Stage):
 
     def of(self, kind: type[Any], uid: str = "") -> list[Any]:
         """Return the objects of a kind, or the one with that UID."""
-        return [one for one in self.things() if isinstance(one, kind) and uid in {"", one.metadata.uid}]
+        return [one for one in self.objects() if isinstance(one, kind) and uid in {"", one.metadata.uid}]
 
     def units(self) -> list[VictimUnit]:
         """Return what runs and stays, as units."""
@@ -145,8 +145,8 @@ class Watched(Stage):
 
     def restarted(self) -> "Watched":
         """Return the stage on which another leader has just begun."""
-        after = Watched(*self.things())
-        after.patient, after.begun, after.evicted = self.patient, self.begun, self.evicted
+        after = Watched(*self.objects())
+        after.victims_linger, after.begun, after.evicted = self.victims_linger, self.begun, self.evicted
         after.recover()
         return after
 
@@ -207,13 +207,13 @@ class Faults(RuleBasedStateMachine):
     def decide(self) -> None:
         """Decide, and leave undone what was decided."""
         self.stage.spent = 0
-        self.stage.cycles()
-        self.stage.perform()
+        self.stage.run_passes()
+        self.stage.complete_binds()
 
     @rule(patient=st.booleans())
     def take_time(self, patient: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
         """Have victims take their time from now on, or none."""
-        self.stage.patient = patient
+        self.stage.victims_linger = patient
 
     @rule(which=WHICH)
     def end(self, which: int) -> None:
@@ -311,7 +311,7 @@ class Faults(RuleBasedStateMachine):
     @rule()
     def rest(self) -> None:
         """Let all end that is going, and time pass: nothing is left of any plan, and nobody waits in vain."""
-        self.stage.patient = False
+        self.stage.victims_linger = False
         self.stage.delete(*(one for one in self.stage.of(Pod) if one.is_terminating))
         for _ in range(RESTING):
             self.stage.settle(60)

@@ -10,7 +10,18 @@ from cpg_api.meta import Condition, LabelSelector
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, reference, workload
 from cpg_scheduler.preemption.jobs import UnitFailed
-from cpg_scheduler.testing.rivals import FOUND, ONGOING, budget, foo, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.preemption_setup import (
+    FOUND,
+    ONGOING,
+    budget,
+    foo,
+    full,
+    gang,
+    low,
+    messages,
+    patient,
+    plans,
+)
 from cpg_scheduler.testing.stage import Stage
 
 # When.
@@ -28,7 +39,7 @@ def test_a_gang_takes_the_place_of_those_that_matter_less() -> None:
 def test_the_group_says_what_is_wrong_and_what_is_done_about_it() -> None:
     """F35: while the victim takes its time."""
     stage = Stage(node("n1", cpu=1), low("low-1"), *gang(size=1, minimum=1))
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     assert "minCount (1) cannot be satisfied" in messages(stage)
     assert messages(stage).endswith(FOUND.format(1))
@@ -77,7 +88,7 @@ def test_nobody_is_evicted_when_that_is_not_enough() -> None:
 def test_nobody_is_evicted_where_others_are_about_to_leave() -> None:
     """Somebody has deleted enough of them; the room is kept, so that nobody less important slips in."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"low-{n}", f"n{1 + n // 2}") for n in range(4)), *gang())
-    stage.patient = True
+    stage.victims_linger = True
     for name in ("low-2", "low-3"):
         stage.terminate(stage.pod(name))
     stage.settle()
@@ -95,7 +106,7 @@ def test_nobody_is_evicted_where_others_are_about_to_leave() -> None:
 def test_room_is_kept_where_all_lesser_pods_are_about_to_leave() -> None:
     """There is nobody to evict, and yet something to wait for."""
     stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang())
-    stage.patient = True
+    stage.victims_linger = True
     for name in ("low-0", "low-1"):
         stage.terminate(stage.pod(name))
     stage.settle()
@@ -122,7 +133,7 @@ def test_who_leaves_another_node_is_waited_for_too() -> None:
     web = pod("web", cpu=2, priority=100, meta=metadata("web", app="web"))
     zone = {"zone": "a"}
     stage = Stage(node("a1", cpu=1, labels=zone), node("a2", cpu=2, labels=zone), rival, web)
-    stage.patient = True
+    stage.victims_linger = True
     stage.terminate(stage.pod("rival"))
     stage.settle()
     assert stage.pod("web").status.nominated_node_name == "a2"
@@ -136,7 +147,7 @@ def test_who_leaves_another_node_is_waited_for_too() -> None:
 def test_only_what_is_missing_beside_those_who_leave_is_evicted() -> None:
     """One leaves anyway, one is enough beside it."""
     stage = Stage(node("n1", cpu=3), *(low(f"low-{n}") for n in range(3)), *gang())
-    stage.patient = True
+    stage.victims_linger = True
     stage.terminate(stage.pod("low-1"))
     stage.settle()
     assert len(stage.evicted) == 1
@@ -146,7 +157,7 @@ def test_only_what_is_missing_beside_those_who_leave_is_evicted() -> None:
 def test_who_should_have_left_long_ago_is_not_waited_for() -> None:
     """Its kubelet may be dead: then others go after all."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.put(node("n2", cpu=2), low("stuck", "n2", cpu=2))
     stage.terminate(stage.pod("stuck"))
     stage.settle()
@@ -158,9 +169,9 @@ def test_who_should_have_left_long_ago_is_not_waited_for() -> None:
 def test_those_that_are_left_of_a_partly_placed_group_preempt_once_the_others_are_bound() -> None:
     """F29, A11: never in the cycle in which others of the tree are bound."""
     stage = Stage(node("n1", cpu=4), low("low", cpu=2), *gang(size=4, minimum=1))
-    stage.cycles()
+    stage.run_passes()
     assert (len(stage.binder.batches), stage.executor.jobs) == (1, {})
-    stage.perform()
+    stage.complete_binds()
     stage.settle()
     assert (stage.evicted, len(stage.bound())) == (["low"], 4)
 
@@ -191,7 +202,7 @@ def test_single_pods_preempt_each_for_itself() -> None:
 def test_no_second_plan_is_made_while_victims_take_their_time() -> None:
     """However much happens meanwhile."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     for number in range(20):
         stage.put(node(f"small-{number}", cpu=0))
@@ -208,7 +219,7 @@ def test_no_second_plan_is_made_while_victims_take_their_time() -> None:
 def test_it_is_attempted_at_once_when_the_last_victim_is_gone() -> None:
     """No backoff holds it up."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     stage.settle(20)
     stage.delete(stage.pod("low-0"))
@@ -221,7 +232,7 @@ def test_it_is_attempted_at_once_when_the_last_victim_is_gone() -> None:
 def test_a_victim_that_has_come_to_its_end_takes_no_room() -> None:
     """Also when somebody's finalizer holds the pod."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     for name in ("low-0", "low-1"):
         ended = stage.pod(name)
@@ -233,7 +244,7 @@ def test_a_victim_that_has_come_to_its_end_takes_no_room() -> None:
 def test_room_elsewhere_is_taken_without_more_evictions() -> None:
     """And the room that was kept is free again."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     stage.put(node("n2", cpu=2))
     stage.settle(60)
@@ -245,7 +256,7 @@ def test_room_elsewhere_is_taken_without_more_evictions() -> None:
 def test_the_room_of_a_plan_is_kept_from_all_but_its_betters(priority: int, *, gets: bool) -> None:
     """The victims have gone, and somebody is quicker."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     stage.put(pod("quick", cpu=1, priority=priority))
     stage.loop.run_pass()
@@ -257,7 +268,7 @@ def test_the_room_of_a_plan_is_kept_from_all_but_its_betters(priority: int, *, g
 def test_a_plan_ends_with_its_preemptor() -> None:
     """Its room is free, and no victim is missed."""
     stage = full()
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     for name in ("pg-0", "pg-1"):
         stage.delete(stage.pod(name))
@@ -290,7 +301,7 @@ def test_a_plan_breaks_when_its_node_is_lost(how: str) -> None:
 def test_a_plan_that_breaks_before_anybody_is_evicted_evicts_nobody() -> None:
     """What was prepared is taken back."""
     stage = full()
-    while stage.cycles():
+    while stage.run_passes():
         pass
     stage.put(node("n1", cpu=2, unschedulable=True))
     stage.settle(60)
@@ -303,7 +314,7 @@ def test_nobody_is_evicted_when_a_unit_has_grown_meanwhile() -> None:
     whole = pod_group("whole", priority=10, all_=True)
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), whole, *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
-    while stage.cycles():
+    while stage.run_passes():
         pass
     stage.put(low("w-2", "n2", group="whole"))
     stage.evict()
@@ -328,7 +339,7 @@ def test_a_victim_that_must_not_be_evicted_is_left_out_of_the_next_plan() -> Non
     """The plan falls whole, and after a while there is another one."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("guarded"), low("other", "n2", priority=20))
     stage.put(pod("high", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     assert [one.metadata.name for victim in job.victims for one in victim.pods] == ["guarded"]
     stage.refuse_eviction(job.id, job.victims[0].pods[0])
@@ -342,14 +353,14 @@ def test_a_refusal_after_another_plan_was_made_frees_who_counted_on_its_victims(
     stage = Stage(
         node("n1", cpu=2), node("n2", cpu=1), low("x-0"), low("x-1"), low("other", "n2", priority=20), *gang()
     )
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     assert stage.prepare(job)
     (unit,) = stage.executor.units
     assert [one.metadata.name for one in unit.victim.pods] == ["x-0"]
     stage.executor.units = []
     stage.put(pod("pg-2", group="pg", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     stage.refuse_eviction(job.id, stage.pod("x-0"))
     stage.refuse_eviction(job.id, stage.pod("x-0"))
     stage.report(UnitFailed(job.id, unit.number))
@@ -364,7 +375,7 @@ def test_who_counted_on_a_plan_that_falls_plans_anew() -> None:
     """Nobody waits for victims that nobody evicts."""
     stage = Stage(node("n1", cpu=2), low("big", cpu=2))
     stage.put(pod("first", cpu=1, priority=100), pod("second", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     first, second = stage.executor.preparing
     assert ([len(first.victims), len(second.victims)], stage.executor.cancelled) == ([1, 0], set())
     stage.delete(stage.pod("first"))
@@ -386,7 +397,7 @@ def test_who_has_lost_the_only_node_that_would_do_holds_up_nobody(how: str) -> N
     group, *pods = gang()
     wants = [replace(one, spec=replace(one.spec, node_selector={"disk": "ssd"})) for one in pods]
     stage = Stage(node("n1", cpu=2, labels={"disk": "ssd"}), low("low-0"), low("low-1"), group, *wants)
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     if how == "deleted":
         stage.delete(node("n1"))
@@ -438,7 +449,7 @@ def test_a_stuck_victim_is_noticed_without_news() -> None:
 def test_two_plans_do_not_use_the_same_allowance() -> None:
     """The disruption controller counts a moment later."""
     stage = Stage(*(node(f"n{number}", cpu=1) for number in range(3)), budget(1))
-    stage.patient = True
+    stage.victims_linger = True
     stage.put(*(foo(f"foo-{n}", f"n{n}") for n in range(2)))
     stage.put(low("free", "n2", priority=20))
     stage.put(pod("high-0", cpu=1, priority=100), pod("high-1", cpu=1, priority=100))
@@ -450,7 +461,7 @@ def test_a_plan_that_is_dropped_gives_its_allowance_back() -> None:
     """The next one uses it, instead of evicting who matters more."""
     stage = Stage(node("n0", cpu=1), node("n1", cpu=1), budget(1), foo("foo", "n0"))
     stage.put(low("dear", "n1", priority=50), pod("high", cpu=1, priority=100))
-    stage.cycles()
+    stage.run_passes()
     stage.delete(stage.pod("high"))
     stage.settle(60)
     stage.put(pod("again", cpu=1, priority=100))
@@ -539,7 +550,7 @@ def test_a_group_that_went_as_a_whole_says_when_it_is_back() -> None:
     said = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="for pg")
     group = replace(whole, status=PodGroupStatus(conditions=(said,)))
     stage = Stage(node("n1", cpu=2), *(low(f"old-{n}", group="whole") for n in range(2)), whole, *gang())
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     stage.put(group)
     stage.settle()

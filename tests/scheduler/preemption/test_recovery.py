@@ -9,14 +9,14 @@ from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_scheduler.preemption.jobs import Victim
-from cpg_scheduler.testing.rivals import ONGOING, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, messages, patient, plans
 from cpg_scheduler.testing.stage import Stage
 
 
 def restarted(stage: Stage) -> Stage:
     """Return a stage with the same objects, on which another leader has just begun."""
-    after = Stage(*stage.things())
-    after.patient = stage.patient
+    after = Stage(*stage.objects())
+    after.victims_linger = stage.victims_linger
     after.recover()
     return after
 
@@ -38,7 +38,7 @@ def interrupted(*things: Any, told: int = 2, **given: Any) -> Stage:
     """Return a stage whose leader died after it had told so many victims, and before the first had gone."""
     stage = full(**given)
     stage.put(*things)
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     stage.nominate(job)
     stage.mark_victims(job, *job.victims[:told])
@@ -49,7 +49,7 @@ def test_a_new_leader_ends_what_the_old_one_began() -> None:
     """It died after the first of two deletions: half a unit is not left behind, also where it has grown meanwhile."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(2)))
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     stage.nominate(job)
     stage.mark_victims(job, *job.victims)
@@ -64,7 +64,7 @@ def whole(*, told: int) -> Stage:
     """Return a stage whose leader has told so many of a unit of three, and whose preemptor has gone since."""
     stage = Stage(node("n1", cpu=3), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(3)))
-    stage.cycles()
+    stage.run_passes()
     (job,) = stage.executor.preparing
     stage.mark_victims(job, Victim(job.victims[0].pods[:told]))
     for name in ("pg-0", "pg-1"):
@@ -99,7 +99,7 @@ def test_an_older_victim_says_nothing_of_when_a_unit_was_told() -> None:
 def test_what_goes_already_is_left_to_go_where_the_preemptor_has_gone() -> None:
     """Also when the leaders change once more: it is not evicted, and told of, a second time."""
     stage = whole(told=3)
-    stage.patient = True
+    stage.victims_linger = True
     for number in range(3):
         stage.terminate(stage.pod(f"w-{number}"))
     after = restarted(stage)
@@ -169,8 +169,8 @@ def test_a_new_leader_evicts_nobody_for_a_plan_that_was_dropped() -> None:
     """The first plan broke before anybody went; the second one is performed."""
     others = [low(f"b{number}", "n2", priority=20) for number in range(2)]
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), low("a0"), low("a1"), *others, *gang())
-    stage.patient = True
-    while stage.cycles():
+    stage.victims_linger = True
+    while stage.run_passes():
         pass
     stage.put(node("n1", cpu=2, unschedulable=True))
     stage.settle(20)

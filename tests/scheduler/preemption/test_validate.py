@@ -9,14 +9,14 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import LabelSelector
 from cpg_engine.testing.builders import metadata, node, pod, pod_group
-from cpg_scheduler.testing.rivals import budget, foo, full, gang, low, plans
+from cpg_scheduler.testing.preemption_setup import budget, foo, full, gang, low, plans
 from cpg_scheduler.testing.stage import Stage
 
 
 def planned(*things: Any) -> Stage:
     """Return a stage on which somebody is about to be evicted."""
     stage = Stage(*things)
-    stage.cycles()
+    stage.run_passes()
     assert len(stage.executor.preparing) == 1
     return stage
 
@@ -32,10 +32,10 @@ def waiting_unit(*things: Any) -> Stage:
     """Return a stage on which the units of a valid plan wait for their turn, until another job has ended."""
     stage = Stage(node("n0", cpu=1, labels={"only": "first"}), low("ahead", "n0"))
     stage.put(pod("first", cpu=1, priority=1000, node_selector={"only": "first"}))
-    stage.cycles()
+    stage.run_passes()
     assert stage.prepare(stage.executor.preparing[0])
     stage.put(*things)
-    stage.cycles()
+    stage.run_passes()
     assert stage.prepare(stage.executor.preparing[0])
     assert [one.metadata.name for unit in stage.executor.units for one in unit.victim.pods] == ["ahead"]
     return stage
@@ -94,7 +94,7 @@ def test_nobody_goes_where_the_domain_has_come_apart() -> None:
 def test_no_room_is_kept_in_a_domain_that_has_come_apart() -> None:
     """Though the victims are on their way out."""
     stage = Stage(*racks("r1"), *in_a_rack())
-    stage.patient = True
+    stage.victims_linger = True
     stage.settle()
     assert len(stage.cache.reservations.reserved_uids()) == 2
     stage.put(*racks("r2"))
@@ -179,7 +179,7 @@ def test_a_plan_that_counts_on_somebody_elsewhere_falls_with_his_staying() -> No
     )
     stage.put(pod("boss", cpu=1, priority=1000, node_selector={"one": "y"}))
     stage.put(pod("web", cpu=1, priority=100, meta=metadata("web", app="web")))
-    stage.cycles()
+    stage.run_passes()
     stage.delete(stage.pod("boss"))
     assert ended(stage) == []
 
@@ -188,7 +188,7 @@ def test_a_plan_does_not_wait_for_those_whom_it_does_not_need() -> None:
     """They leave nodes that it has nothing to do with."""
     stage = full()
     stage.put(node("n2", cpu="500m"), pod("other", cpu="500m", node_name="n2"))
-    stage.patient = True
+    stage.victims_linger = True
     stage.terminate(stage.pod("other"))
     stage.settle()
     (preemption,) = stage.preemption._active
@@ -225,7 +225,7 @@ def test_two_plans_of_equals_do_not_object_to_each_other_for_ever() -> None:
 def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_called() -> None:
     """A label of the node is changed, and the pod that somebody else has deleted does not end."""
     stage = Stage(node("n1", cpu=2), low("stuck"), low("v"), *gang())
-    stage.patient = True
+    stage.victims_linger = True
     stage.terminate(stage.pod("stuck"))
     stage.settle()
     stage.delete(stage.pod("v"))
@@ -241,7 +241,7 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
     stage = Stage(
         node("n1", cpu=2), low("v", cpu=2), pod("boss", cpu=1, priority=100), pod("second", cpu=1, priority=50)
     )
-    stage.cycles()
+    stage.run_passes()
     first, second = stage.executor.preparing
     stage.nominate(first)
     stage.nominate(second)
@@ -275,7 +275,7 @@ def test_who_takes_long_to_be_deleted_has_its_time_all_the_same() -> None:
     (unit,) = stage.executor.units
     stage.executor.units = []
     (terminating,) = unit.victim.pods
-    stage.patient = True
+    stage.victims_linger = True
     stage.now += 100
     stage.terminate(terminating)
     for _ in range(2):

@@ -29,7 +29,7 @@ def full() -> Stage:
 def attempts(stage: Stage) -> int:
     """Return how many units are attempted now, inadmissible ones included."""
     before = len(stage.log.calls)
-    stage.cycles()
+    stage.run_passes()
     return sum(call.kwargs.get("event") in {"attempt", "held"} for call in stage.log.calls[before:])
 
 
@@ -109,7 +109,7 @@ def test_the_labels_of_selectors_are_not_compared_one_by_one() -> None:
     """There may be tens of thousands, of pods that are long gone, and a pass compares them each time."""
     stage = full()
     stage.cache.snapshot.ledger.asked_labels = _Uncomparable({"app", "tier"})
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod_group("late", gang=1), pod("l1", group="late"))
     stage.settle()
     assert stage.bound()["l1"] == "n1"
@@ -138,7 +138,7 @@ def test_a_pod_that_joins_a_group_is_no_unit_any_more() -> None:
     """Its label was changed."""
     stage = full()
     stage.put(pod("wants", cpu=1, group="gang"))
-    stage.cycles()
+    stage.run_passes()
     alone = UnitKey("", GroupKey("Pod", "default", "wants"))
     assert alone not in stage.queue._units
     assert stage.queue.counts()["unschedulable"] == 2

@@ -94,8 +94,8 @@ class Cluster:
 
     def fail_binds(self) -> None:
         """Run passes, and let all binds fail."""
-        self.stage.cycles()
-        self.stage.refuse()
+        self.stage.run_passes()
+        self.stage.fail_binds()
 
     def run(self, seconds: float) -> None:
         """Let time pass and the scheduler work."""

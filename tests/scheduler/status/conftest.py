@@ -23,7 +23,7 @@ from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate
 from cpg_scheduler.status.write_queue import WriteQueue
-from cpg_scheduler.testing.wire import Wire, Write
+from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 from cpg_scheduler.write_gate import WriteGate
 
 NOW = "2026-11-18T12:00:00Z"
@@ -42,7 +42,7 @@ class StatusFixture:
 
     def __init__(self, settle_seconds: float = 0.02) -> None:
         """Start the writer's parts; nothing is sent before ``writer.run``."""
-        self.wire = Wire()
+        self.api = FakeConnection()
         self.log = structlog.testing.CapturingLogger()
         self.gate = WriteGate()
         self.pods, self.binds_in_flight = PendingPods(), BindsInFlight()
@@ -58,7 +58,7 @@ class StatusFixture:
         cache = SimpleNamespace(pods=self.pods, binds_in_flight=self.binds_in_flight, scheduler_name="cpg-scheduler")
         self.evicted_again: set[GroupKey] = set()
         self.writer = StatusWriter(
-            cast("Connection", self.wire),
+            cast("Connection", self.api),
             self._current,
             cache=cast("ClusterCache", cache),
             has_recovered=lambda _, group: group not in self.evicted_again,
@@ -108,9 +108,9 @@ class StatusFixture:
         """Report a node on which pods request a CPU more than it has."""
         self.writer.write(OvercommittedNode(name, {"cpu": 1000}, ("default/p",)))
 
-    def status_writes(self) -> list[Write]:
+    def status_writes(self) -> list[SentRequest]:
         """Return what was written into statuses."""
-        return [write for write in self.wire.writes if write.path.endswith("/status")]
+        return [write for write in self.api.writes if write.path.endswith("/status")]
 
     def conditions(self) -> list[dict[str, Any]]:
         """Return the conditions that were written."""
@@ -122,7 +122,7 @@ class StatusFixture:
 
     def events(self) -> list[tuple[str, str, str]]:
         """Return type, reason and note of the events that were written."""
-        events = [write.body for write in self.wire.writes if "/events" in write.path]
+        events = [write.body for write in self.api.writes if "/events" in write.path]
         return [(event["type"], event["reason"], event["note"]) for event in events]
 
     def _current(self, group: Group) -> tuple[Group, Resource] | None:

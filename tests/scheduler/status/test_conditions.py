@@ -173,7 +173,7 @@ async def test_whether_a_group_is_scheduled_is_checked_again_before_writing(stat
     status.report(pod_group("pg"), "too few")
     status.show(group_with_condition("True", ""))
     await status.writer.drained()
-    assert status.wire.writes == []
+    assert status.api.writes == []
 
 
 async def test_a_final_condition_that_was_wiped_out_is_written_again(status: "StatusFixture") -> None:
@@ -205,7 +205,7 @@ async def test_the_event_of_a_cause_has_one_name_across_processes(status: "Statu
     status.writer.forget("uid-default-p")
     status.report(with_condition(pod("p"), "1 node is full"), "3 nodes are full", cause="full")
     await status.writer.drained()
-    names = [write.body["metadata"]["name"] for write in status.wire.writes if "/events" in write.path]
+    names = [write.body["metadata"]["name"] for write in status.api.writes if "/events" in write.path]
     assert (len(names), len(set(names))) == (3, 2)
 
 
@@ -214,7 +214,7 @@ async def test_a_pod_that_has_got_its_node_is_not_reported_as_unscheduled(status
     status.pods["uid-default-p"] = pod("p", node_name="n1")
     status.report(pod("p"), "no room")
     await status.writer.drained()
-    assert status.wire.writes == []
+    assert status.api.writes == []
     del status.pods["uid-default-p"]
     status.report(pod("p"), "no room")
     await status.writer.drained()
@@ -239,7 +239,7 @@ async def test_a_group_that_was_deleted_is_not_written(status: "StatusFixture") 
     """It was deleted while its unit was attempted."""
     status.report(pod_group("gone"), "no room")
     await status.writer.drained()
-    assert status.wire.writes == []
+    assert status.api.writes == []
 
 
 async def test_nothing_is_remembered_of_a_deleted_pod(status: "StatusFixture") -> None:

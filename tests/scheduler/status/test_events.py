@@ -16,8 +16,8 @@ from cpg_engine.testing.builders import node, pod
 from cpg_scheduler.preemption.jobs import Preemptor
 from cpg_scheduler.status import events
 from cpg_scheduler.status.events import EventWriter
+from cpg_scheduler.testing.fake_connection import FakeConnection
 from cpg_scheduler.testing.stage import Stage
-from cpg_scheduler.testing.wire import Wire
 from cpg_scheduler.write_gate import WriteGate
 
 
@@ -25,17 +25,17 @@ class EventFixture:
     """An event writer over a fake connection, with binds in flight."""
 
     def __init__(self) -> None:
-        self.wire = Wire()
+        self.api = FakeConnection()
         self.gate = WriteGate()
         self.gate.enter()
-        self.writer = EventWriter(cast("Connection", self.wire), instance="me", gate=self.gate)
+        self.writer = EventWriter(cast("Connection", self.api), instance="me", gate=self.gate)
 
     async def written(self) -> list[dict[str, Any]]:
         """Return the events that were written, after every worker has done what it can."""
         await asyncio.sleep(0.01)
         for _ in range(100):
             await asyncio.sleep(0)
-        return [write.body for write in self.wire.writes]
+        return [write.body for write in self.api.writes]
 
 
 async def _running(fixture: EventFixture) -> AsyncIterator[EventFixture]:
@@ -86,22 +86,22 @@ async def test_the_event_of_a_bound_pod_has_the_words_of_kube_scheduler(quick: E
 
 async def test_one_worker_writes_while_binds_are_in_flight(quick: EventFixture) -> None:
     """However long binds go on; the other workers continue afterwards."""
-    quick.wire.open.clear()
+    quick.api.open.clear()
     await quick.written()
     for number in range(20):
         quick.writer.placed(pod(f"worker-{number}"), "node-1")
     await quick.written()
-    assert quick.wire.in_flight == 1
-    quick.wire.open.set()
+    assert quick.api.in_flight == 1
+    quick.api.open.set()
     while len(await quick.written()) < 20:
-        assert quick.wire.most_in_flight == 1
-    quick.wire.open.clear()
+        assert quick.api.most_in_flight == 1
+    quick.api.open.clear()
     quick.gate.leave()
     for number in range(20):
         quick.writer.placed(pod(f"late-{number}"), "node-1")
     await quick.written()
-    assert quick.wire.in_flight == events.WORKERS
-    quick.wire.open.set()
+    assert quick.api.in_flight == events.WORKERS
+    quick.api.open.set()
     while len(await quick.written()) < 40:
         pass
 
@@ -130,7 +130,7 @@ async def test_of_too_many_events_the_oldest_are_dropped(small: EventFixture) ->
 async def test_an_event_that_the_api_server_refuses_is_dropped(quick: EventFixture) -> None:
     """The pod itself shows its node; the next event is written."""
     quick.gate.leave()
-    quick.wire.error = lambda write: ApiError(403, "Forbidden", "no") if "worker-0" in str(write.body) else None
+    quick.api.error = lambda write: ApiError(403, "Forbidden", "no") if "worker-0" in str(write.body) else None
     quick.writer.placed(pod("worker-0"), "node-1")
     quick.writer.placed(pod("worker-1"), "node-1")
     assert [event["regarding"]["name"] for event in await quick.written()] == ["worker-1"]
@@ -139,9 +139,9 @@ async def test_an_event_that_the_api_server_refuses_is_dropped(quick: EventFixtu
 def test_a_pod_gets_its_event_once_it_is_bound() -> None:
     """Not when the bind is decided: it may yet fail."""
     stage = Stage(node("node-1"), pod("worker-0"))
-    stage.cycles()
+    stage.run_passes()
     assert stage.events.bound == []
-    stage.perform()
+    stage.complete_binds()
     assert stage.events.bound == [("worker-0", "node-1")]
 
 

@@ -46,8 +46,8 @@ def test_a_death_between_the_last_bind_and_the_report_is_made_good() -> None:
 def test_a_bind_of_unknown_outcome_may_complete_a_tree() -> None:
     """The answer was lost, the watch shows the node: nobody waits any more, and the group says so."""
     stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=2), member("p"), member("q"))
-    stage.cycles()
-    stage.refuse()
+    stage.run_passes()
+    stage.fail_binds()
     for name in ("p", "q"):
         stage.put(bound(stage.pod(name)))
     stage.settle()
@@ -57,12 +57,12 @@ def test_a_bind_of_unknown_outcome_may_complete_a_tree() -> None:
 def test_nothing_is_said_before_binds_have_worked() -> None:
     """What is assumed may still fail."""
     stage = Stage(node("n1", cpu="4"), pod_group("pg", gang=1), member("p"))
-    stage.cycles()
+    stage.run_passes()
     stage.put(pod_group("pg", gang=1, all_=True), member("late"))
     stage.delete(member("late"))
-    stage.cycles()
+    stage.run_passes()
     assert "pg" not in stage.status.groups
-    stage.perform()
+    stage.complete_binds()
     assert stage.status.groups["pg"] == PLACED
 
 

@@ -31,12 +31,12 @@ async def test_a_burst_of_reports_is_one_write_per_object(status: "StatusFixture
 
 async def test_the_writes_of_one_object_never_overlap(status: "StatusFixture") -> None:
     """On two connections the newer one could arrive first, and the older one would stay."""
-    status.wire.open.clear()
+    status.api.open.clear()
     for message in ("first", "second", "third"):
         status.report(pod("p"), message)
         await asyncio.sleep(0.01)
-    assert status.wire.in_flight == 1
-    status.wire.open.set()
+    assert status.api.in_flight == 1
+    status.api.open.set()
     await status.writer.drained()
     assert status.messages() == ["first", "third"]
 
@@ -48,22 +48,22 @@ async def test_groups_come_before_pods_and_binds_before_both(status: "StatusFixt
     for number in range(100):
         status.report(pod(f"p{number}"), "no room")
     status.report(pod_group("pg"), "too few")
-    while len(status.wire.writes) < 2 * WORKERS:  # noqa: ASYNC110 - each step of the loop counts
+    while len(status.api.writes) < 2 * WORKERS:  # noqa: ASYNC110 - each step of the loop counts
         await asyncio.sleep(0)
     assert "podgroups/pg" in status.status_writes()[0].path
-    status.wire.most_in_flight = 0
+    status.api.most_in_flight = 0
     await asyncio.wait_for(status.writer.drained(), 5)
     assert len(status.status_writes()) == 101
-    assert status.wire.most_in_flight <= WORKERS_THAT_NEVER_PAUSE
+    assert status.api.most_in_flight <= WORKERS_THAT_NEVER_PAUSE
 
 
 async def test_a_failed_write_is_repeated_unless_a_newer_one_replaces_it(status: "StatusFixture") -> None:
     """Otherwise an unschedulable pod would have no condition until its next attempt."""
-    status.wire.error = lambda _: ApiError(500, "InternalError", "")
+    status.api.error = lambda _: ApiError(500, "InternalError", "")
     for name in ("p", "q"):
         status.report(pod(name), "no room")
     await status.writer.drained()
-    status.wire.error = lambda _: None
+    status.api.error = lambda _: None
     status.report(pod("q"), "still no room")
     await asyncio.sleep(0.1)
     await status.writer.drained()
@@ -72,11 +72,11 @@ async def test_a_failed_write_is_repeated_unless_a_newer_one_replaces_it(status:
 
 async def test_writes_that_are_not_remembered_are_repeated_too(status: "StatusFixture") -> None:
     """A group that has recovered, and an event about a node."""
-    status.wire.error = lambda _: ApiError(500, "InternalError", "")
+    status.api.error = lambda _: ApiError(500, "InternalError", "")
     status.report_recovered(pod_group("pg"))
     status.report_overcommitted("n1")
     await status.writer.drained()
-    status.wire.error = lambda _: None
+    status.api.error = lambda _: None
     await asyncio.sleep(0.1)
     await status.writer.drained()
     assert [condition["type"] for condition in status.conditions()] == ["DisruptionTarget"]
@@ -85,11 +85,11 @@ async def test_writes_that_are_not_remembered_are_repeated_too(status: "StatusFi
 
 async def test_an_event_that_failed_is_repeated_though_the_watch_shows_its_condition(status: "StatusFixture") -> None:
     """The condition was written before the event was refused."""
-    status.wire.error = lambda write: ApiError(500, "InternalError", "") if "/events" in write.path else None
+    status.api.error = lambda write: ApiError(500, "InternalError", "") if "/events" in write.path else None
     status.report(pod("p"), "no room")
     await status.writer.drained()
     status.show_unschedulable(pod("p"), "no room")
-    status.wire.error = lambda _: None
+    status.api.error = lambda _: None
     await asyncio.sleep(0.1)
     await status.writer.drained()
     assert status.events() == [FAILED]
@@ -97,10 +97,10 @@ async def test_an_event_that_failed_is_repeated_though_the_watch_shows_its_condi
 
 async def test_the_failed_write_of_a_deleted_object_is_not_repeated(status: "StatusFixture") -> None:
     """There is no object to write it to."""
-    status.wire.error = lambda _: ApiError(500, "InternalError", "")
+    status.api.error = lambda _: ApiError(500, "InternalError", "")
     status.report(pod("p"), "no room")
     await status.writer.drained()
-    status.wire.error = lambda _: None
+    status.api.error = lambda _: None
     status.writer.forget("uid-default-p")
     await asyncio.sleep(0.1)
     assert status.status_writes() == []
@@ -108,7 +108,7 @@ async def test_the_failed_write_of_a_deleted_object_is_not_repeated(status: "Sta
 
 async def test_a_404_is_neither_logged_nor_repeated(status: "StatusFixture") -> None:
     """The object was deleted meanwhile; other failures are logged."""
-    status.wire.error = lambda write: ApiError(404 if "/deleted" in write.path else 500, "", "")
+    status.api.error = lambda write: ApiError(404 if "/deleted" in write.path else 500, "", "")
     for name in ("deleted", "other"):
         status.report(pod(name), "no room")
     await status.writer.drained()

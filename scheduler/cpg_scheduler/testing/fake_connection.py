@@ -1,4 +1,4 @@
-"""A connection that leads nowhere: it notes what is written, answers what it was told to, and fails where it should."""
+"""A fake connection: it keeps the requests, answers with given objects, and fails where a test says so."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from cpg_client.errors import ApiError
 from cpg_client.timing import REAL_TIME, Timing
 
 
-class Write(NamedTuple):
+class SentRequest(NamedTuple):
     """A request that was sent."""
 
     method: str
@@ -18,40 +18,40 @@ class Write(NamedTuple):
     body: Any
 
 
-class Wire:
-    """Takes the place of a ``Connection``; ``objects`` are what can be read, by path, and what a patch answers."""
+class FakeConnection:
+    """A connection to no server; ``objects``, by path, are what can be read and what a patch returns."""
 
     def __init__(self, timing: Timing = REAL_TIME) -> None:
-        """Let everything work at once."""
+        """Let every request succeed; ``error`` returns the error of a request, and ``open`` can hold all of them."""
         self.timing = timing
-        self.writes: list[Write] = []
+        self.writes: list[SentRequest] = []
         self.reads: list[str] = []
         self.objects: dict[str, object] = {}
-        self.error: Callable[[Write], Exception | None] = lambda _: None
+        self.error: Callable[[SentRequest], Exception | None] = lambda _: None
         self.open = asyncio.Event()
         self.open.set()
         self.in_flight = self.most_in_flight = 0
 
     async def get(self, path: str, params: object = None) -> bytes:
-        """Read something."""
-        answer = await self._send(Write("GET", path, None), params)
+        """Read an object."""
+        answer = await self._send(SentRequest("GET", path, None), params)
         if path not in self.objects:
             raise ApiError(404, "NotFound", path)
         return answer
 
     async def post(self, path: str, body: object, params: object = None) -> bytes:
-        """Create something."""
-        return await self._send(Write("POST", path, body), params)
+        """Create an object."""
+        return await self._send(SentRequest("POST", path, body), params)
 
     async def patch(self, path: str, body: object, content_type: str = "", *, params: object = None) -> bytes:
-        """Change something."""
-        return await self._send(Write("PATCH", path, body), content_type, params)
+        """Change an object."""
+        return await self._send(SentRequest("PATCH", path, body), content_type, params)
 
     async def delete(self, path: str, body: object = None, params: object = None) -> bytes:
-        """Delete something."""
-        return await self._send(Write("DELETE", path, body), params)
+        """Delete an object."""
+        return await self._send(SentRequest("DELETE", path, body), params)
 
-    async def _send(self, write: Write, *_: object) -> bytes:
+    async def _send(self, write: SentRequest, *_: object) -> bytes:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
