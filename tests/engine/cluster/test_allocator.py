@@ -64,7 +64,7 @@ def ledger_with_devices() -> tuple[Ledger, DeviceAllocator]:
 
 
 def test_rollback_undoes_the_reservations_of_all_allocators() -> None:
-    """A placement reserves with every allocator, and taking it back leaves no trace with any."""
+    """A placement reserves with every allocator, and its rollback leaves no trace in any."""
     ledger, devices = ledger_with_devices()
     found = ledger.class_of(pod("p", volumes=using("c")))
     ledger.place(found, np.array([0]))
@@ -80,7 +80,7 @@ def test_rollback_undoes_the_reservations_of_all_allocators() -> None:
 
 
 def test_allocations_are_assumed_and_forgotten_by_the_allocator_of_their_type() -> None:
-    """The scheduler hands over all allocations of a bind at once."""
+    """The scheduler passes all allocations of a bind at once."""
     ledger, devices = ledger_with_devices()
     chosen: Any = (VolumeAllocation("default/c", "v", "n"), DeviceAllocation("gpu-0"))
     ledger.allocators.assume(chosen)

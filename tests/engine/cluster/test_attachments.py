@@ -1,4 +1,4 @@
-"""Claims in use, and volumes attached."""
+"""The tally of claims in use and of attached volumes."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_a_volume_is_attached_once(ledger: Ledger) -> None:
 
 
 def test_inline_volumes_count_each(ledger: Ledger) -> None:
-    """They are made for one pod, so none is shared."""
+    """Each is made for one pod, so none is shared."""
     ledger.put_pod(user("p", drivers=(DRIVER, DRIVER)), "n1")
     assert attached(ledger) == [2, 0]
     ledger.put_pod(user("q", "a", drivers=(DRIVER,)), "n1")
@@ -72,7 +72,7 @@ def test_inline_volumes_count_each(ledger: Ledger) -> None:
 
 
 def test_a_claim_that_becomes_bound_counts_as_its_volume(ledger: Ledger) -> None:
-    """Until then it counts with the driver that makes it; one that nobody knows counts for nothing."""
+    """Until then it counts with the driver that will provision it; an unknown claim counts for nothing."""
     ledger.put_pod(user("p", "new", "a"), "n1")
     assert attached(ledger) == [1, 0]
     stock(ledger.storage, storage_class(provisioner=DRIVER), claim("new"))
@@ -81,8 +81,8 @@ def test_a_claim_that_becomes_bound_counts_as_its_volume(ledger: Ledger) -> None
     assert attached(ledger) == [1, 0]
 
 
-def test_a_node_that_goes_takes_its_volumes_along(ledger: Ledger) -> None:
-    """Should it come back, its pods have them again."""
+def test_removing_a_node_removes_its_volumes(ledger: Ledger) -> None:
+    """When the node comes back, its pods have them again."""
     ledger.put_pod(user("p", "a", drivers=(DRIVER,)), "n1")
     ledger.put_pod(user("q", "a"), "n2")
     assert attached(ledger) == [2, 1]
@@ -93,8 +93,8 @@ def test_a_node_that_goes_takes_its_volumes_along(ledger: Ledger) -> None:
     assert attached(ledger) == [2, 1]
 
 
-def test_limits_are_those_of_nodes_there_are(ledger: Ledger) -> None:
-    """A driver without a limit anywhere is not looked at; where it has none, no number is too large."""
+def test_limits_are_those_of_known_nodes(ledger: Ledger) -> None:
+    """A driver without a limit on any node is left out; where a node has no limit, no number is too large."""
     stock(ledger.storage, csi_node("n1", limit=3), csi_node("gone", limit=1), csi_node("n2", driver="free"))
     limits = ledger.attachments.limits()
     assert list(limits) == [DRIVER]
@@ -103,7 +103,7 @@ def test_limits_are_those_of_nodes_there_are(ledger: Ledger) -> None:
 
 
 def test_pods_without_volumes_leave_no_trace(ledger: Ledger) -> None:
-    """They are told to the tally all the same where somebody does."""
+    """The tally ignores them."""
     ledger.attachments.add(ledger.class_of(pod("p")), 0, 1)
     assert ledger.attachments.users == {}
     assert LOCAL not in ledger.attachments.limits()

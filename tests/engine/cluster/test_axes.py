@@ -24,8 +24,8 @@ def test_later_names_never_move_earlier_ones() -> None:
     assert (*BASE, "z.io/z", "a.io/a") == ResourceAxis().grown(["z.io/z"]).grown(["a.io/a"]).names
 
 
-def test_an_axis_without_news_is_the_same_axis() -> None:
-    """Nothing is made anew where no name is missing."""
+def test_growing_by_known_names_returns_the_same_axis() -> None:
+    """No new axis is made where no name is missing."""
     axis = ResourceAxis()
     assert axis.grown(["cpu", "pods"]) is axis
 
@@ -38,7 +38,7 @@ def test_amounts_become_a_row() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    """An amount that has no column is never dropped in silence."""
+    """An amount without a column is never dropped silently."""
     with pytest.raises(KeyError, match="gpu"):
         ResourceAxis().vector({"gpu": 1})
 
@@ -56,8 +56,8 @@ class Compared(str):
     __hash__ = str.__hash__
 
 
-def test_names_are_looked_up_and_not_searched_for() -> None:
-    """A pod may name thousands of resources, and each is compared with one other."""
+def test_names_are_found_by_hash() -> None:
+    """A pod may name thousands of resources; each name is compared with one other."""
     names = [f"ex.io/r{number}" for number in range(1000)]
     axis = ResourceAxis().grown(Compared(name) for name in names)
     Compared.times = 0

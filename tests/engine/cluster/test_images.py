@@ -11,7 +11,7 @@ def image(*names: str, size: int = 100) -> ContainerImage:
 
 
 def test_every_name_of_an_image_finds_it() -> None:
-    """An image has a tag and a digest, and both say its size; an unknown name is nowhere."""
+    """An image has a tag and a digest, and both have its size; an unknown name has none."""
     images = Images()
     images.put(1, (image("a:1", "a@sha256:0", size=7), image("b:1", size=8)))
     assert images.sizes("a:1", 3).tolist() == [0, 7, 0]
@@ -20,16 +20,16 @@ def test_every_name_of_an_image_finds_it() -> None:
     assert images.sizes("c:1", 2).tolist() == [0, 0]
 
 
-def test_nodes_are_told_apart() -> None:
-    """Each node counts with its own size, in whatever order they came."""
+def test_each_node_has_its_own_sizes() -> None:
+    """The order in which nodes arrive does not matter."""
     images = Images()
     images.put(2, (image("a", size=5),))
     images.put(0, (image("b"), image("a", size=3)))
     assert images.sizes("a", 3).tolist() == [3, 0, 5]
 
 
-def test_new_images_take_the_place_of_the_old() -> None:
-    """What a node no longer lists, it no longer has."""
+def test_new_images_replace_the_old() -> None:
+    """An image that a node no longer lists is gone."""
     images = Images()
     images.put(0, (image("a"),))
     assert images.sizes("a", 1).tolist() == [100]
@@ -48,14 +48,14 @@ def test_a_node_without_images_changes_nothing() -> None:
 
 
 def test_the_first_of_two_entries_counts() -> None:
-    """A name that a node lists twice has the size that stands first."""
+    """A name that a node lists twice has the size of the first entry."""
     images = Images()
     images.put(0, (image("a", size=1), image("a", size=2)))
     assert images.sizes("a", 1).tolist() == [1]
 
 
 def test_absurd_sizes_are_bounded() -> None:
-    """What is below nothing is nothing, and what no disk holds stops at the largest amount."""
+    """Negative sizes count as zero, and sizes stop at the largest amount."""
     images = Images()
     images.put(0, (image("a", size=-1), image("b", size=2**80)))
     assert images.sizes("a", 1).tolist() == [0]

@@ -1,4 +1,4 @@
-"""The ledger: who takes how much of which node, whatever the order of the news."""
+"""The ledger: what each pod takes of its node, whatever the order of events."""
 
 from collections.abc import Callable
 
@@ -40,13 +40,13 @@ def ledger() -> Ledger:
     return found
 
 
-def test_a_node_offers_what_it_says(ledger: Ledger) -> None:
+def test_a_node_offers_its_allocatable(ledger: Ledger) -> None:
     """Amounts stand in their columns: thousandths of CPU, bytes, pods."""
     assert ledger.allocatable[0].tolist() == [4000, 2**30, 0, 110]
 
 
 def test_a_bound_pod_is_counted_once(ledger: Ledger) -> None:
-    """Being told of a pod again changes nothing; being told that it is elsewhere, or larger, replaces it."""
+    """Putting a pod again changes nothing; putting it on another node, or with larger requests, replaces it."""
     ledger.put_pod(pod("p", cpu=1, node_name="a"), "a")
     version = ledger.version
     ledger.put_pod(pod("p", cpu=1, node_name="a"), "a")
@@ -58,14 +58,14 @@ def test_a_bound_pod_is_counted_once(ledger: Ledger) -> None:
 
 
 def test_an_assumed_pod_and_the_bound_one_are_the_same(ledger: Ledger) -> None:
-    """A pod that is counted where it has been sent is not counted again when the watch shows it there."""
+    """A pod that is counted on its assumed node is not counted again when the watch shows it there."""
     ledger.put_pod(pod("p", cpu=1), "a")
     ledger.put_pod(pod("p", cpu=1, node_name="a"), "a")
     assert used(ledger, "a") == [1000, 0, 0, 1]
 
 
 def test_a_removed_pod_takes_nothing(ledger: Ledger) -> None:
-    """What it took is free again; removing it twice, or a stranger, is no news."""
+    """Its room is free again; removing it twice, or an unknown pod, changes nothing."""
     ledger.put_pod(pod("p", cpu=1), "a")
     uid = pod("p").metadata.uid
     for _ in range(2):
@@ -74,16 +74,16 @@ def test_a_removed_pod_takes_nothing(ledger: Ledger) -> None:
     assert ledger.scored[0].tolist() == [0, 0]
 
 
-def test_scores_count_silent_pods_as_a_little(ledger: Ledger) -> None:
-    """A container that asks for no memory counts as 200Mi where nodes are scored, and as nothing where they fill up."""
+def test_a_container_without_requests_counts_in_scores_alone(ledger: Ledger) -> None:
+    """A container without a memory request counts as 200Mi when nodes are scored, and as zero when they are filled."""
     ledger.put_pod(pod("p", cpu="50m"), "a")
     assert ledger.scored[0].tolist() == [50, SCORED_MEMORY]
     ledger.put_pod(pod("p", memory="1Mi"), "a")
     assert ledger.scored[0].tolist() == [SCORED_CPU, 2**20]
 
 
-def test_pods_wait_for_a_node_that_was_not_seen(ledger: Ledger) -> None:
-    """A pod may be told of before its node, and a node may go and come back: its pods count while it is there."""
+def test_pods_of_an_unknown_node_count_once_it_is_known(ledger: Ledger) -> None:
+    """A pod may be put before its node, and a node may go and come back: its pods count while it is there."""
     ledger.put_pod(pod("p", cpu=1), "late")
     ledger.put_pod(pod("q", cpu=1), "late")
     ledger.remove_pod(pod("q").metadata.uid)
@@ -99,7 +99,7 @@ def test_pods_wait_for_a_node_that_was_not_seen(ledger: Ledger) -> None:
 
 
 def test_a_row_is_empty_when_its_node_is_gone(ledger: Ledger) -> None:
-    """The next node in the row starts with nothing of the one before it."""
+    """The next node in the row starts without anything of the old one."""
     ledger.put_pod(pod("p", cpu=1), "a")
     ledger.put_node(node("a", cpu="broken"))
     assert {"a"} == set(ledger.node_problems)
@@ -111,15 +111,15 @@ def test_a_row_is_empty_when_its_node_is_gone(ledger: Ledger) -> None:
     assert ledger.node_problems == {}
 
 
-def test_removing_a_stranger_is_unchanged(ledger: Ledger) -> None:
-    """Nothing has changed when a node goes that was not there."""
+def test_removing_an_unknown_node_changes_nothing(ledger: Ledger) -> None:
+    """The version stays the same."""
     version = ledger.version
     ledger.remove_node("nobody")
     assert version == ledger.version
 
 
-def test_a_broken_node_is_told_and_mended(ledger: Ledger) -> None:
-    """What a node says that is no amount counts as nothing, with the reason kept until it is put right."""
+def test_malformed_amounts_of_a_node_are_reported_until_corrected(ledger: Ledger) -> None:
+    """An amount that is malformed counts as zero, with the problem kept until it is corrected."""
     ledger.put_node(node("a", cpu="broken"))
     assert ledger.allocatable[0, 0] == 0
     assert ledger.node_problems["a"][0].path == "status.allocatable[cpu]"
@@ -127,8 +127,8 @@ def test_a_broken_node_is_told_and_mended(ledger: Ledger) -> None:
     assert (ledger.node_problems, ledger.allocatable[0, 0]) == ({}, 4000)
 
 
-def test_a_broken_pod_is_an_error_and_leaves_no_trace(ledger: Ledger) -> None:
-    """Nothing is counted for a pod that asks for no amount, and what was known of it stays."""
+def test_a_malformed_pod_is_an_error_and_leaves_no_trace(ledger: Ledger) -> None:
+    """Nothing is counted for it, and its last state stays."""
     ledger.put_pod(pod("p", cpu=1), "a")
     with pytest.raises(RequestError):
         ledger.put_pod(pod("p", cpu="?"), "a")
@@ -136,8 +136,8 @@ def test_a_broken_pod_is_an_error_and_leaves_no_trace(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("first", ["pod", "node"])
-def test_the_axis_grows_with_either(ledger: Ledger, first: str) -> None:
-    """A resource that nobody has named before gets a column, be it a pod or a node that brings it."""
+def test_the_axis_grows_with_pods_and_nodes(ledger: Ledger, first: str) -> None:
+    """A resource gets a column when the first pod or node names it."""
     old = ledger.class_of(pod("old", cpu=1))
     gpu: list[Callable[[], None]] = [
         lambda: ledger.put_pod(pod("p", cpu=1, overhead={"gpu": 2}), "a"),
@@ -160,7 +160,7 @@ def test_rows_grow_with_the_nodes(ledger: Ledger) -> None:
 
 
 def test_huge_pods_never_make_a_node_look_free(ledger: Ledger) -> None:
-    """A thousand pods that ask for the largest amount there is still add up to more than the node has."""
+    """A thousand pods with the largest amount still add up to more than the node has."""
     huge = ledger.class_of(pod("huge", cpu="9E", memory="9E"))
     ledger.place(huge, np.zeros(1000, dtype=np.intp))
     assert 1000 * MAX_AMOUNT == ledger.used[0, 0] == ledger.scored[0, 1]
@@ -168,8 +168,8 @@ def test_huge_pods_never_make_a_node_look_free(ledger: Ledger) -> None:
     assert ledger.used.sum() == 0
 
 
-def test_versions_tell_what_changed(ledger: Ledger) -> None:
-    """Whoever remembers a version learns which rows have changed since, and whether any node itself has."""
+def test_versions_say_which_rows_have_changed(ledger: Ledger) -> None:
+    """A reader with an old version gets the rows that have changed since, and whether a node itself has."""
     before, nodes = ledger.version, ledger.node_version
     assert ledger.changed_since(before).tolist() == []
     ledger.put_pod(pod("p", cpu=1), "b")
@@ -180,7 +180,7 @@ def test_versions_tell_what_changed(ledger: Ledger) -> None:
 
 
 def test_a_heartbeat_changes_nothing(ledger: Ledger) -> None:
-    """A node that says nothing new makes nobody compute anything again."""
+    """A node update without changes leaves every version as it was."""
     version = ledger.version
     found = node("a", memory="1Gi")
     ledger.put_node(replace(found, metadata=replace(found.metadata, resource_version="9")))
@@ -188,7 +188,7 @@ def test_a_heartbeat_changes_nothing(ledger: Ledger) -> None:
 
 
 def test_placing_counts_and_rolls_back(ledger: Ledger) -> None:
-    """A row that stands several times takes as many pods; what came after a mark goes first."""
+    """A row that occurs several times takes as many pods; rollback undoes what came after the mark."""
     small, large = ledger.class_of(pod("s", cpu=1)), ledger.class_of(pod("l", cpu=2, memory="1Mi"))
     ledger.place(small, np.array([0, 1, 0]))
     mark = ledger.mark()
@@ -200,8 +200,8 @@ def test_placing_counts_and_rolls_back(ledger: Ledger) -> None:
     assert (ledger.used.sum(), ledger.scored.sum()) == (0, 0)
 
 
-def test_held_pods_can_be_lifted_and_put_back(ledger: Ledger) -> None:
-    """Who is lifted takes nothing, once; who is put back takes what it took; strangers and the homeless are no news."""
+def test_held_pods_can_be_ignored_and_restored(ledger: Ledger) -> None:
+    """An ignored pod takes nothing, a restored one what it took; unknown pods and unknown nodes change nothing."""
     for name, home in (("p", "a"), ("q", "a"), ("r", "b"), ("late", "nowhere")):
         ledger.put_pod(pod(name, cpu=1), home)
     uids = [pod(name).metadata.uid for name in ("p", "q", "r", "late", "stranger")]
@@ -219,8 +219,8 @@ def test_held_pods_can_be_lifted_and_put_back(ledger: Ledger) -> None:
     assert ledger.mark() == mark
 
 
-def test_held_pods_can_be_found(ledger: Ledger) -> None:
-    """One by one or all at once: their class and row, and nothing of those that take no room at present."""
+def test_held_pods_can_be_located(ledger: Ledger) -> None:
+    """One by one or all at once, with class and row; pods that take no room at present are not found."""
     found = {name: pod(name, cpu=1).metadata.uid for name in ("p", "q", "late", "stranger")}
     for name, home in (("p", "a"), ("q", "b"), ("late", "nowhere")):
         ledger.put_pod(pod(name, cpu=1), home)
@@ -255,7 +255,7 @@ class Counting:
 
 
 def test_tallies_follow_every_pod() -> None:
-    """What is counted beyond resources sees the same pods come and go, bound ones and those that are only tried."""
+    """A tally counts the same pods as the ledger, bound ones and simulated ones."""
     tally = Counting()
     ledger = Ledger([tally])
     ledger.put_node(node("a"))
@@ -278,7 +278,7 @@ steps = st.one_of(
 
 
 def simulate(ledger: Ledger, step: tuple[int | str, list[int] | list[str]]) -> None:
-    """Place pods, or take held ones out or in."""
+    """Place pods, or ignore or restore held ones."""
     match step:
         case int(cpu), rows:
             ledger.place(ledger.class_of(pod("p", cpu=cpu)), np.array(rows))
@@ -291,7 +291,7 @@ def simulate(ledger: Ledger, step: tuple[int | str, list[int] | list[str]]) -> N
 @given(st.lists(steps, min_size=1, max_size=8), st.data())
 @settings(deadline=None)
 def test_rollback_is_exact(moves: list[tuple[int | str, list[int] | list[str]]], data: st.DataObject) -> None:
-    """Whatever was done since a mark, rolling back leaves every array as it was, bit for bit, and the same pods in."""
+    """Whatever was done since a mark, rollback leaves every array as it was, bit for bit, and the same pods ignored."""
     tally = Counting()
     ledger = Ledger([tally])
     for name in NODES:
@@ -319,8 +319,8 @@ events = st.one_of(
 )
 
 
-def tell(ledger: Ledger, event: Event) -> None:
-    """Bring one piece of news."""
+def apply_event(ledger: Ledger, event: Event) -> None:
+    """Apply one event."""
     kind, name, other = event
     match kind:
         case "node":
@@ -335,11 +335,11 @@ def tell(ledger: Ledger, event: Event) -> None:
 
 @given(st.lists(events, max_size=12))
 @settings(deadline=None)
-def test_the_ledger_is_what_the_news_amount_to(news: list[Event]) -> None:
-    """After any news in any order, each node offers and has used what follows from the last of each object."""
+def test_the_ledger_follows_from_the_last_state_of_each_object(news: list[Event]) -> None:
+    """After any events in any order, each node offers and has used what the last state of each object says."""
     ledger, cpu, homes = Ledger(), dict[str, str](), dict[str, str]()
     for event in news:
-        tell(ledger, event)
+        apply_event(ledger, event)
         kind, name, other = event
         if kind in {"node", "pod"}:
             (cpu if kind == "node" else homes)[name] = other
@@ -354,22 +354,22 @@ def test_the_ledger_is_what_the_news_amount_to(news: list[Event]) -> None:
 
 
 def test_namespaces_are_known_by_their_labels(ledger: Ledger) -> None:
-    """The labels of a namespace are there for those that select by them, until it is gone."""
+    """The labels of a namespace are there for selectors until the namespace is gone."""
     ledger.put_namespace("ns", {"team": "a"})
     assert ledger.pod_index.namespaces == {"ns": {"team": "a"}}
     ledger.put_namespace("ns", None)
     assert ledger.pod_index.namespaces == {}
 
 
-def test_who_is_at_a_node_is_known_whether_the_node_is_or_not() -> None:
+def test_the_pods_of_a_node_are_known_even_if_the_node_is_not() -> None:
     """Pods may come before their node, and stay when it goes."""
     ledger = Ledger()
     ledger.put_pod(pod("a"), "n1")
     assert (list(ledger.uids_on_node("n1")), list(ledger.uids_on_node("n2"))) == (["uid-default-a"], [])
 
 
-def test_a_class_is_kept_for_as_long_as_somebody_holds_it(ledger: Ledger) -> None:
-    """By a pod on a node, or by who waits; its index is never handed on, since it may be remembered."""
+def test_a_class_lives_as_long_as_anything_holds_it(ledger: Ledger) -> None:
+    """A pod on a node or a pending pod may hold it; its index is never reused, since it may be stored."""
     ledger.put_pod(pod("p", cpu="1m"), "a")
     waiting, gone = ledger.class_of(pod("q", cpu="2m")), ledger.class_of(pod("r", cpu="3m")).index
     assert len(ledger.classes) == 2
@@ -377,8 +377,8 @@ def test_a_class_is_kept_for_as_long_as_somebody_holds_it(ledger: Ledger) -> Non
     assert ledger.class_of(pod("r", cpu="3m")).index > gone
 
 
-def test_nothing_is_left_of_pods_that_were_all_different() -> None:
-    """Three thousand kinds come and go, half of them from nodes that go, too; then it decides as a new one does."""
+def test_memory_is_bounded_when_all_pods_differ() -> None:
+    """Three thousand classes come and go, half of them with their nodes; then the ledger decides as a new one does."""
     worn, new = new_snapshot(), new_snapshot()
     for number in range(3000):
         name = f"n{number % 50}-{number // 50}"

@@ -1,4 +1,4 @@
-"""Selectors, affinity and tolerations over columns, against the same question node by node."""
+"""Selectors, affinity and tolerations over columns, compared with the same evaluation node by node."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ NOT_NAMED = NodeSelectorRequirement("metadata.name", "NotIn", ("n2",))
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """n0 in zone a with a disk, n1 in zone b and tainted, n2 nowhere and softly tainted."""
+    """n0 in zone a with a disk, n1 in zone b and tainted, n2 without a zone and with a soft taint."""
     ledger = Ledger()
     ledger.put_node(node("n0", labels={"zone": "a", "disk": "ssd"}))
     ledger.put_node(node("n1", labels={"zone": "b"}, taints=[Taint("gpu", "", "NoSchedule")]))
@@ -40,12 +40,12 @@ def ledger() -> Ledger:
     [({}, [0, 1, 2]), ({"zone": "a"}, [0]), ({"zone": "a", "disk": "hdd"}, []), ({"zone": "c"}, []), ({"x": ""}, [])],
 )
 def test_all_labels_must_be_there(ledger: Ledger, labels: dict[str, str], rows: list[int]) -> None:
-    """A plain selector selects the nodes that have all of its labels."""
+    """A node selector selects the nodes that have all of its labels."""
     assert rows == np.flatnonzero(selected(LabelMatcher.exact(labels), ledger.cluster, ROWS)).tolist()
 
 
 def test_an_impossible_selector_selects_nothing(ledger: Ledger) -> None:
-    """None at all, and one that makes no sense, select no node."""
+    """A malformed selector, or one for a label that no node has, selects no node."""
     broken = LabelSelector(match_expressions=(LabelSelectorRequirement("zone", "Foo"),))
     for selector in (None, broken):
         assert not selected(LabelMatcher.compile(selector), ledger.cluster, ROWS).any()
@@ -101,16 +101,14 @@ def test_one_of_the_terms_is_enough(
         ((Toleration("gpu", "Exists", effect="PreferNoSchedule"),), [0, 2]),
     ],
 )
-def test_taints_keep_off_whoever_does_not_bear_them(
-    ledger: Ledger, tolerations: tuple[Toleration, ...], rows: list[int]
-) -> None:
-    """NoSchedule and NoExecute keep off, PreferNoSchedule never does."""
+def test_untolerated_taints_reject_pods(ledger: Ledger, tolerations: tuple[Toleration, ...], rows: list[int]) -> None:
+    """NoSchedule and NoExecute reject, PreferNoSchedule never does."""
     pod_class = ledger.class_of(pod("p", tolerations=tolerations))
     assert rows == np.flatnonzero(tolerated(pod_class, ledger.cluster, ROWS)).tolist()
 
 
-def test_the_first_label_that_no_node_has_ends_it(ledger: Ledger) -> None:
-    """A selector with ten thousand labels takes no longer than one with ten, be it a term or not."""
+def test_evaluation_ends_with_the_first_label_that_no_node_has(ledger: Ledger) -> None:
+    """A selector or term with ten thousand labels takes no longer than one with ten."""
 
     def asking(count: int) -> int:
         keys = [f"key{number}" for number in range(count)]

@@ -16,7 +16,7 @@ ALL = np.arange(3)
 
 @pytest.fixture
 def cluster() -> NodeColumns:
-    """Three nodes: a in the north, b in the south, c nowhere."""
+    """Three nodes: a in the north, b in the south, c without a label."""
     columns = NodeColumns()
     for name, labels in (("b", {"zone": "south", "n": "7"}), ("a", {"zone": "north", "n": "x"}), ("c", {})):
         columns.put(node(name, labels=labels))
@@ -30,7 +30,7 @@ def with_images(found: Node, *names: str) -> Node:
 
 
 def test_rows_follow_arrival_and_ranks_follow_names(cluster: NodeColumns) -> None:
-    """Which row a node got is an accident; its rank is not."""
+    """The row of a node depends on the order of arrival; its rank does not."""
     assert [cluster.row_of[name] for name in ("b", "a", "c")] == [0, 1, 2]
     assert cluster.ranks[ALL].tolist() == [1, 0, 2]
     assert [cluster.name(row) for row in range(4)] == ["b", "a", "c", ""]
@@ -39,7 +39,7 @@ def test_rows_follow_arrival_and_ranks_follow_names(cluster: NodeColumns) -> Non
 
 
 def test_ranks_change_with_the_nodes(cluster: NodeColumns) -> None:
-    """A node that comes or goes moves those behind it."""
+    """A node that comes or goes moves the nodes behind it."""
     assert cluster.ranks[2] == 2
     cluster.remove("a")
     assert cluster.ranks[[0, 2]].tolist() == [0, 1]
@@ -47,8 +47,8 @@ def test_ranks_change_with_the_nodes(cluster: NodeColumns) -> None:
     assert cluster.ranks[ALL].tolist() == [1, 0, 2]
 
 
-def test_a_row_is_used_again(cluster: NodeColumns) -> None:
-    """The row of a node that is gone belongs to the next that comes, and nothing of the old one is left in it."""
+def test_rows_are_reused(cluster: NodeColumns) -> None:
+    """The row of a removed node belongs to the next node, and nothing of the old one is left."""
     zone = cluster.label("zone")
     old = with_images(node("a", labels={"zone": "north"}, taints=[Taint("t")], unschedulable=True), "i")
     cluster.put(old)
@@ -60,8 +60,8 @@ def test_a_row_is_used_again(cluster: NodeColumns) -> None:
     assert (zone.codes[1], cluster.image_sizes("i")[1]) == (ABSENT, 0)
 
 
-def test_removing_a_stranger_is_unchanged(cluster: NodeColumns) -> None:
-    """A node that is not there has no row, and nothing changes."""
+def test_removing_an_unknown_node_changes_nothing(cluster: NodeColumns) -> None:
+    """It has no row."""
     before = cluster.labels_version
     assert cluster.remove("nobody") is None
     assert before == cluster.labels_version
@@ -80,8 +80,8 @@ def test_columns_grow_together() -> None:
     assert list(range(65)) == cluster.everything().tolist() == cluster.ranks[:65].tolist()
 
 
-def test_a_column_is_the_same_early_and_late(cluster: NodeColumns) -> None:
-    """A label that is asked for before most nodes come and one that is asked for afterwards say the same."""
+def test_a_column_is_the_same_whenever_it_is_made(cluster: NodeColumns) -> None:
+    """A label column made before most nodes come equals one made afterwards."""
     early = NodeColumns()
     columns = []
     for name in ("b", "a", "c"):
@@ -96,7 +96,7 @@ def test_a_column_is_the_same_early_and_late(cluster: NodeColumns) -> None:
 
 
 def test_a_changed_label_changes_its_column(cluster: NodeColumns) -> None:
-    """A node that moves has its new value, one that loses the label has none."""
+    """A relabelled node has its new value; without the label it has none."""
     zone = cluster.label("zone")
     cluster.put(node("a", labels={"zone": "south"}))
     cluster.put(node("b"))
@@ -104,8 +104,8 @@ def test_a_changed_label_changes_its_column(cluster: NodeColumns) -> None:
     assert zone.code_of("west") is None
 
 
-def test_labels_that_no_node_has_leave_nothing_behind(cluster: NodeColumns) -> None:
-    """Whoever asks for ten thousand of them has one column for all, which says that nobody has any."""
+def test_labels_that_no_node_has_share_one_column(cluster: NodeColumns) -> None:
+    """Asking for ten thousand of them takes no memory."""
     columns = {id(cluster.label(f"key{number}")) for number in range(10_000)}
     assert (len(columns), list(cluster._labels)) == (1, [])
     assert cluster.label("key1").codes.tolist() == [ABSENT] * 64
@@ -113,7 +113,7 @@ def test_labels_that_no_node_has_leave_nothing_behind(cluster: NodeColumns) -> N
 
 
 def test_a_label_has_a_column_for_as_long_as_a_node_has_the_label(cluster: NodeColumns) -> None:
-    """It comes with the first node, by whatever way, and goes with the last; then it may come again."""
+    """The column comes with the first node that has the label and goes with the last; then it may come again."""
     assert cluster.label_keys == {"zone": 2, "n": 2}
     cluster.put(node("c", labels={"new": "1"}))
     assert cluster.label("new").codes[ALL].tolist() == [ABSENT, ABSENT, 0]
@@ -143,17 +143,17 @@ def test_a_label_has_a_column_for_as_long_as_a_node_has_the_label(cluster: NodeC
         (Expression("nowhere", "Lt", bound=8), []),
     ],
 )
-def test_expressions_hold_as_they_would_node_by_node(
+def test_expressions_match_as_they_do_node_by_node(
     cluster: NodeColumns, expression: Expression, rows: list[int]
 ) -> None:
-    """A column says what the expression says of each node's labels, absent ones included."""
+    """A column evaluates an expression like each node's labels do, absent labels included."""
     assert rows == np.flatnonzero(cluster.label(expression.key).holds(expression, ALL)).tolist()
     labels = [found.metadata.labels for found in cluster.nodes[:3] if found is not None]
     assert rows == [row for row in range(3) if expression.matches(labels[row])]
 
 
-def test_each_set_of_taints_is_asked_about_once(cluster: NodeColumns) -> None:
-    """Nodes with the same taints share an answer; sets that no node has any more are not asked about."""
+def test_each_set_of_taints_is_evaluated_once(cluster: NodeColumns) -> None:
+    """Nodes with the same taints share an answer; sets that no node has any more are not evaluated."""
     for name in ("a", "b", "c"):
         cluster.put(node(name, taints=[Taint("x"), Taint("y")]))
     asked: list[tuple[Taint, ...]] = []
@@ -167,8 +167,8 @@ def test_each_set_of_taints_is_asked_about_once(cluster: NodeColumns) -> None:
     assert cluster.by_taints(np.array([], dtype=np.intp), ask).tolist() == []
 
 
-def test_labels_version_tells_of_labels_alone(cluster: NodeColumns) -> None:
-    """It moves when a node comes, goes or is relabelled, and for nothing else."""
+def test_labels_version_changes_with_labels_alone(cluster: NodeColumns) -> None:
+    """It changes when a node comes, goes or is relabelled, and with nothing else."""
     versions = [cluster.labels_version]
     changes: tuple[Callable[[], object], ...] = (
         lambda: cluster.put(node("a", labels={"zone": "north", "n": "x"}, cpu=9, taints=[Taint("t")])),
@@ -182,8 +182,8 @@ def test_labels_version_tells_of_labels_alone(cluster: NodeColumns) -> None:
     assert (np.array(versions[1:]) - versions[0]).tolist() == [0, 1, 2, 3]
 
 
-def test_a_heartbeat_is_unchanged(cluster: NodeColumns) -> None:
-    """A node that differs in nothing that scheduling looks at stands for the old one, so that that one can go."""
+def test_a_heartbeat_changes_nothing(cluster: NodeColumns) -> None:
+    """A node that differs in nothing that matters to scheduling replaces the old object, so that it can be freed."""
     old = node("a", labels={"zone": "north", "n": "x"})
     beat = replace(old, metadata=replace(old.metadata, resource_version="2"))
     assert cluster.is_unchanged(beat)
@@ -200,6 +200,6 @@ def test_a_heartbeat_is_unchanged(cluster: NodeColumns) -> None:
         node("stranger"),
     ],
 )
-def test_labels_spec_amounts_and_images_are_news(cluster: NodeColumns, changed: Node) -> None:
-    """Whatever scheduling looks at is news, and so is a node that was not there."""
+def test_labels_spec_amounts_and_images_are_changes(cluster: NodeColumns, changed: Node) -> None:
+    """Everything that scheduling reads is a change, and so is a new node."""
     assert not cluster.is_unchanged(changed)

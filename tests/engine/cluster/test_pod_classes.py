@@ -1,4 +1,4 @@
-"""Pod classes: who is alike, and what is known of them."""
+"""Pod classes: which pods are identical for scheduling, and what is compiled for them."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ def with_container(**fields: Any) -> Pod:
     return pod("p", containers=(Container(name="c", **fields),))
 
 
-def test_pods_of_one_job_are_alike() -> None:
-    """Name, UID, age, labels that nobody asks for, priority and gates make no difference."""
+def test_pods_of_one_job_share_a_class() -> None:
+    """Name, UID, age, labels that no selector asks for, priority and gates make no difference."""
     other = pod("q", priority=7, meta=metadata("q", created="2020-01-01T00:00:00Z", index="3"))
     assert signature(pod("p")) == signature(other)
 
 
-def test_labels_count_once_somebody_asks_for_them() -> None:
-    """Only asked labels tell pods apart, whatever their order."""
+def test_labels_count_once_a_selector_asks_for_them() -> None:
+    """Only those labels distinguish pods, in any order."""
     one, two = labelled("p", app="a", index="1"), labelled("q", index="2", app="a")
     assert signature(one, {"app"}) == signature(two, {"app"})
     assert signature(one, {"index"}) != signature(two, {"index"})
@@ -71,25 +71,25 @@ def test_labels_count_once_somebody_asks_for_them() -> None:
         replace(pod("p"), metadata=replace(metadata("p"), uid=f"{NOMINATED}uid-default-p")),
     ],
 )
-def test_whatever_scheduling_looks_at_tells_pods_apart(other: Pod) -> None:
-    """A pod that differs in any of these is of another class."""
+def test_everything_that_scheduling_reads_distinguishes_pods(other: Pod) -> None:
+    """A pod that differs in any of these has another class."""
     assert signature(pod("p")) != signature(other)
 
 
-def test_a_granted_resize_tells_pods_apart() -> None:
+def test_an_allocated_resize_distinguishes_pods() -> None:
     """While a pod is resized, it takes what its status says."""
     plain = with_container()
     status = replace(plain.status, container_statuses=(ContainerStatus("c", allocated_resources={"cpu": 1}),))
     assert signature(plain) != signature(replace(plain, status=status))
 
 
-def test_ports_of_the_pod_alone_do_not_matter() -> None:
-    """A container port that is no host port is nobody else's business."""
+def test_container_ports_do_not_matter() -> None:
+    """A container port that is no host port concerns no other pod."""
     assert signature(with_container()) == signature(with_container(ports=(ContainerPort(container_port=80),)))
 
 
-def test_where_a_pod_runs_is_no_wish() -> None:
-    """A node name binds a pod that has no phase yet; later it only says where the pod is."""
+def test_the_node_of_a_running_pod_does_not_matter() -> None:
+    """A node name restricts a pod that has no phase yet; later it only says where the pod is."""
     wishing = replace(pod("p"), spec=replace(pod("p").spec, node_name="n"))
     running = pod("p", node_name="n")
     assert (make_class(0, wishing).node_name, make_class(0, running).node_name) == ("n", "")
@@ -97,20 +97,20 @@ def test_where_a_pod_runs_is_no_wish() -> None:
 
 
 def test_a_nominated_pod_is_known_by_its_uid() -> None:
-    """All that are nominated and otherwise alike are of one class."""
+    """All nominated pods that are otherwise identical share a class."""
     one, other = (replace(pod(name), metadata=replace(metadata(name), uid=NOMINATED + name)) for name in "pq")
     assert (make_class(0, one).nominated, make_class(0, pod("p")).nominated) == (True, False)
     assert signature(one) == signature(other)
 
 
-def test_a_claim_of_its_own_makes_a_class_of_its_own() -> None:
-    """Two pods with ephemeral volumes have different claims, so they are never alike."""
+def test_ephemeral_volumes_make_a_class_per_pod() -> None:
+    """Two pods with ephemeral volumes have different claims."""
     volumes = (PodVolume("v", ephemeral=EphemeralVolumeSource()),)
     assert signature(pod("p", volumes=volumes)) != signature(pod("q", volumes=volumes))
 
 
-def test_a_class_knows_what_its_pods_ask_for() -> None:
-    """Requests are summed, and only those above zero are kept."""
+def test_a_class_has_the_requests_of_its_pods() -> None:
+    """They are summed, and only those above zero are kept."""
     found = make_class(4, pod("p", cpu=1, overhead={"gpu": 0, "x": 2}, node_selector={"a": "b"}))
     assert (found.index, found.requests) == (4, {"cpu": 1000, "x": 2, "pods": 1})
     assert (found.scored_cpu, found.scored_memory) == (1000, 200 * 2**20)
@@ -118,19 +118,19 @@ def test_a_class_knows_what_its_pods_ask_for() -> None:
     assert (found.tolerations, found.node_affinity, found.preferences, found.problems) == ((), None, (), ())
 
 
-def test_a_pod_without_containers_is_scored_as_nothing() -> None:
-    """No container, no default."""
+def test_a_pod_without_containers_is_scored_as_zero() -> None:
+    """Defaults apply per container."""
     found = make_class(0, Pod())
     assert (found.scored_cpu, found.scored_memory) == (0, 0)
 
 
 def test_images_are_those_of_the_containers() -> None:
-    """Each container's image may be on a node already."""
+    """Each of them may be on a node already."""
     assert make_class(0, with_container(image="i")).images == ("i",)
 
 
 def test_affinity_is_compiled_with_its_problems() -> None:
-    """Every required term and preference that makes no sense is told with its path; the others still count."""
+    """Every malformed required term and preference is reported with its path; the others still count."""
     affinity = NodeAffinity(
         NodeSelector((ZONE, BROKEN)), (PreferredSchedulingTerm(3, ZONE), PreferredSchedulingTerm(5, BROKEN))
     )
@@ -144,20 +144,20 @@ def test_affinity_is_compiled_with_its_problems() -> None:
     ]
 
 
-def test_devices_that_are_claimed_are_a_problem() -> None:
-    """The kubelet would not start a pod to which nobody has given them."""
+def test_device_claims_are_a_problem() -> None:
+    """The kubelet would not start a pod without the devices allocated to it."""
     (problem,) = make_class(0, pod("p", resource_claims=(PodResourceClaim("gpu"),))).problems
     assert problem.path == "spec.resourceClaims"
 
 
-def test_affinity_between_pods_says_nothing_of_nodes() -> None:
+def test_pod_affinity_is_no_node_affinity() -> None:
     """An affinity without node affinity has neither terms nor preferences."""
     found = make_class(0, pod("p", affinity=Affinity()))
     assert (found.node_affinity, found.preferences) == (None, ())
 
 
 def test_the_ledger_makes_each_class_once() -> None:
-    """Pods that are alike get the very same class, others another, numbered as they came."""
+    """Identical pods get the same object, others another one, numbered in order."""
     ledger = Ledger()
     first = ledger.class_of(pod("p", cpu=1))
     assert ledger.class_of(pod("q", cpu=1)) is first
@@ -173,7 +173,7 @@ def spread() -> Pod:
     return pod("asker", topology_spread_constraints=(constraint,))
 
 
-def test_pods_are_told_apart_from_when_somebody_asks(spread: Pod) -> None:
+def test_a_new_selector_splits_classes(spread: Pod) -> None:
     """The first selector for a label splits the classes of pods that have it."""
     ledger = Ledger()
     assert dict(ledger.class_of(labelled("p", app="a")).labels) == {}
@@ -183,8 +183,8 @@ def test_pods_are_told_apart_from_when_somebody_asks(spread: Pod) -> None:
     assert dict(ledger.class_of(labelled("q")).labels) == {}
 
 
-def test_pods_that_run_are_known_anew(spread: Pod) -> None:
-    """Those that are on a node, seen or not, are of their new class from then on, and take what they took."""
+def test_running_pods_get_their_new_class(spread: Pod) -> None:
+    """Held pods, on a known node or not, have their new class from then on, and take what they took."""
     ledger = Ledger()
     ledger.put_node(node("n"))
     for name, home in (("p", "n"), ("q", "elsewhere")):

@@ -1,4 +1,4 @@
-"""Who is where, and the counts derived from it."""
+"""The index of pods on nodes, and the counts derived from it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,30 +26,30 @@ from cpg_engine.weights import Weights
 
 
 class Named(Struct, frozen=True):
-    """Counts the pods of an app, each for so much."""
+    """Counts the pods of an app, each with a weight."""
 
     app: str
     worth: int = 1
 
     def relevant_classes(self, index: PodIndex) -> Iterable[PodClass]:
-        """Return everybody."""
+        """Return all classes."""
         return index.classes
 
     def weight(self, pod_class: PodClass, namespaces: Mapping[str, Labels]) -> int:
-        """Return what a pod is worth; more in a namespace that is known."""
+        """Return the weight of a pod, which is larger in a known namespace."""
         known = 10 if pod_class.namespace in namespaces else 1
         return self.worth * known if pod_class.labels.get("app") == self.app else 0
 
 
 def app(name: str, number: int = 0, *, avoid: str | None = None, **labels: str) -> Pod:
-    """Return a pod of an app, which may avoid another app."""
+    """Return a pod of an app, which may reject another app."""
     term = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": avoid or ""}), topology_key="zone")
     affinity = Affinity(pod_anti_affinity=PodAffinity((term,))) if avoid else None
     return pod("p", meta=metadata(f"{name}{number}", app=name, **labels), affinity=affinity)
 
 
 def ledger_of(*homes: str) -> Ledger:
-    """Return a ledger with nodes ``a`` and ``b`` that tells apps apart, and one pod of the web per home."""
+    """Return a ledger with nodes ``a`` and ``b`` that distinguishes apps, and one web pod per named node."""
     ledger = Ledger()
     ledger.class_of(app("asker", avoid="web"))
     for name in "ab":
@@ -69,7 +69,7 @@ def counted(ledger: Ledger, question: Named = WEB) -> dict[str, int]:
 
 
 def test_counts_follow_pods() -> None:
-    """They are right when first asked for and after every pod that comes or goes."""
+    """They are right when first asked for, and after every pod that comes or goes."""
     ledger = ledger_of("a", "a", "b")
     assert counted(ledger) == {"a": 2, "b": 1}
     ledger.put_pod(app("web", 3), "b")
@@ -81,7 +81,7 @@ def test_counts_follow_pods() -> None:
 
 
 def test_counts_can_be_asked_for_within_a_simulation() -> None:
-    """Who is only being tried counts, several at once as well, and is gone after the rollback."""
+    """Simulated pods count, several at once as well, and are gone after the rollback."""
     ledger = ledger_of("a")
     mark = ledger.mark()
     rows = np.array([ledger.cluster.row_of[name] for name in "abb"])
@@ -92,7 +92,7 @@ def test_counts_can_be_asked_for_within_a_simulation() -> None:
 
 
 def test_counts_outlive_the_growth_of_the_cluster() -> None:
-    """More nodes than there was room for are counted like the first."""
+    """Pods on nodes beyond the first capacity are counted like the others."""
     ledger = ledger_of("a", "new-99")
     assert counted(ledger) == {"a": 1}
     for number in range(100):
@@ -100,8 +100,8 @@ def test_counts_outlive_the_growth_of_the_cluster() -> None:
     assert counted(ledger) == {"a": 1, "new-99": 1}
 
 
-def test_a_node_that_goes_takes_its_pods_along() -> None:
-    """They wait for it, and count again when it comes back, perhaps in another row."""
+def test_removing_a_node_removes_its_pods_from_counts() -> None:
+    """They count again when it comes back, perhaps in another row."""
     ledger = ledger_of("a", "b")
     ledger.put_pod(app("rival", avoid="web"), "b")
     ledger.put_pod(app("rival", 1, avoid="web"), "a")
@@ -115,8 +115,8 @@ def test_a_node_that_goes_takes_its_pods_along() -> None:
     assert len(ledger.pod_index.classes_with_terms) == 1
 
 
-def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was dropped is derived anew, and right."""
+def test_only_the_queries_used_last_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dropped query is computed again, with the right result."""
     monkeypatch.setattr(pod_index, "MAX_CACHED_QUERIES", 2)
     ledger = ledger_of("a")
     for worth in (1, 2, 1, 3):
@@ -126,8 +126,8 @@ def test_only_the_answers_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatc
     assert [counted(ledger, Named("web", worth)) for worth in (1, 2, 3)] == [{"a": 2}, {"a": 4}, {"a": 6}]
 
 
-def test_the_more_keys_labels_have_the_more_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks at the domains of each of them finds all its answers when it looks again."""
+def test_more_label_keys_keep_more_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod with terms on every topology key finds all its counts when it is scheduled again."""
     monkeypatch.setattr(pod_index, "MAX_CACHED_QUERIES", 2)
     ledger = ledger_of("a")
     ledger.put_node(node("b", labels={"zone": "z", "rack": "r"}))
@@ -136,8 +136,8 @@ def test_the_more_keys_labels_have_the_more_answers_are_kept(monkeypatch: pytest
     assert [question.worth for question in ledger.pod_index._answers if isinstance(question, Named)] == [*range(10, 20)]
 
 
-def test_namespaces_change_what_questions_mean() -> None:
-    """Only a real change drops the answers."""
+def test_namespace_labels_change_counts() -> None:
+    """Only a real change drops the counts."""
     ledger = ledger_of("a")
     assert counted(ledger) == {"a": 1}
     ledger.put_namespace("default", {"tier": "1"})
@@ -150,8 +150,8 @@ def test_namespaces_change_what_questions_mean() -> None:
     assert ledger.pod_index.namespaces_version == 2
 
 
-def test_classes_are_found_by_labels_and_by_what_they_ask_for() -> None:
-    """Those that are somewhere, and nobody else; what asks for any pod is found by all."""
+def test_classes_are_found_by_labels_and_by_the_labels_that_they_select() -> None:
+    """Only classes with pods on nodes are found; a class that selects any pod is found by all."""
     ledger = ledger_of("a")
     web, rival = ledger.class_of(app("web")), ledger.class_of(app("rival", avoid="web"))
     ledger.put_pod(app("rival", avoid="web"), "b")
@@ -166,8 +166,8 @@ def test_classes_are_found_by_labels_and_by_what_they_ask_for() -> None:
     assert (found._labelled, found._asking) == ({}, {})
 
 
-def test_it_is_known_whether_anybody_is_nominated() -> None:
-    """By how many classes of such pods there are somewhere, whoever goes: a pod, or a node."""
+def test_classes_of_nominated_pods_are_counted() -> None:
+    """The count follows when a pod or a node goes."""
     ledger = ledger_of("a")
     assert ledger.pod_index.nominated == 0
     for name, home in (("web", "a"), ("db", "a"), ("db", "b")):
@@ -185,8 +185,8 @@ def test_it_is_known_whether_anybody_is_nominated() -> None:
 # Labels that selectors ask for.
 
 
-def test_labels_nobody_asks_for_make_no_classes() -> None:
-    """A Job's completion index leaves its pods alike, until a selector asks for it."""
+def test_labels_that_no_selector_asks_for_make_no_classes() -> None:
+    """The completion index of a Job leaves its pods in one class until a selector asks for it."""
     ledger = Ledger()
     ledger.put_node(node("a"))
     for number in range(3):
@@ -205,7 +205,7 @@ def test_labels_nobody_asks_for_make_no_classes() -> None:
 
 
 def test_a_new_selector_makes_known_pods_count() -> None:
-    """Those on nodes that nobody has seen yet, too; what they use of their nodes stays as it was."""
+    """Those on unknown nodes, too; what they use of their nodes stays as it was."""
     ledger = Ledger()
     ledger.put_node(node("a"))
     for number, home in enumerate(("a", "later")):
@@ -220,8 +220,8 @@ def test_a_new_selector_makes_known_pods_count() -> None:
     assert counted(ledger) == {"a": 1, "later": 1}
 
 
-def test_a_label_set_before_anybody_asks_is_known_later() -> None:
-    """The newest state of a pod is kept, also when it makes no difference at the time."""
+def test_a_label_set_before_a_selector_asks_is_known_later() -> None:
+    """The newest object of a pod is kept, even if it makes no difference at the time."""
     ledger = Ledger()
     ledger.put_node(node("a"))
     ledger.put_pod(app("old"), "a")
@@ -234,7 +234,7 @@ def test_a_label_set_before_anybody_asks_is_known_later() -> None:
 
 
 def state(ledger: Ledger) -> tuple[Any, ...]:
-    """Return all that a rollback has to restore, as it is now."""
+    """Return everything that a rollback has to restore."""
     found = ledger.pod_index
     answers = {question: counts.tolist() for question, counts in found._answers.items()}
     rows = {pod_class.index: dict(rows) for pod_class, rows in found._rows.items()}
@@ -245,7 +245,7 @@ def state(ledger: Ledger) -> tuple[Any, ...]:
 @given(filter_cases(st.one_of(with_ports(), with_affinity(), with_spread())), st.data())
 @cases(150)
 def test_rollback_restores_everything(case: FilterCase, data: st.DataObject) -> None:
-    """After any sequence of trials and ways back, every count is bit for bit what it was."""
+    """After any sequence of simulations and rollbacks, every count is bit for bit what it was."""
     ledger, newcomer, rows = case.settled()
     filters = dynamic_filters(ledger, Weights())
     classes = [newcomer, *(ledger.class_of(pod) for pod, _ in case.placed.pods)]
@@ -268,8 +268,8 @@ def test_rollback_restores_everything(case: FilterCase, data: st.DataObject) -> 
 
 @given(filter_cases(st.one_of(with_affinity(), with_spread())))
 @cases(150)
-def test_what_is_kept_up_to_date_is_what_would_be_derived(case: FilterCase) -> None:
-    """Answers that followed the pods equal answers derived from scratch."""
+def test_updated_counts_equal_recomputed_ones(case: FilterCase) -> None:
+    """Counts that followed the pods equal counts computed from scratch."""
     ledger, newcomer, rows = case.settled()
     views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.pre_filter(newcomer))]
     for view in views:

@@ -1,4 +1,4 @@
-"""What pods ask of other pods, compiled."""
+"""What pods require of other pods, compiled."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ MERGED = LabelSelector(
 
 
 def term(**fields: Any) -> PodAffinityTerm:
-    """Return a term for the web's pods of a zone."""
+    """Return a term for the web pods of a zone."""
     return PodAffinityTerm(**{"label_selector": WEB, "topology_key": "zone", **fields})
 
 
@@ -58,19 +58,19 @@ def spec(
 
 
 def compiled(found: PodSpec, **labels: str) -> Relations:
-    """Return what a pod of that spec asks of others."""
+    """Return what a pod of that spec requires of others."""
     return relations_of(replace(pod("me"), spec=found), labels)
 
 
 def spread(**fields: Any) -> TopologySpreadConstraint:
-    """Return a hard constraint on the web's pods."""
+    """Return a hard constraint on the web pods."""
     return TopologySpreadConstraint(
         **{"topology_key": "zone", "when_unsatisfiable": "DoNotSchedule", "label_selector": WEB, **fields}
     )
 
 
-def test_terms_are_sorted_by_what_they_do() -> None:
-    """What is disliked is liked less than not at all."""
+def test_terms_are_sorted_by_their_kind() -> None:
+    """Preferred anti-affinity has a negative weight."""
     like = compiled(spec(term(), weights=(7,))).terms.preferred
     ((weight, only),) = like
     assert (weight, only.key, only.namespaces) == (7, "zone", frozenset(["default"]))
@@ -93,28 +93,28 @@ def test_terms_are_sorted_by_what_they_do() -> None:
         ({"namespaces": ("default",), "namespace_selector": LabelSelector(match_labels={"tier": "1"})}, "back", True),
     ],
 )
-def test_a_term_means_pods_of_its_namespaces(fields: dict[str, Any], namespace: str, *, expected: bool) -> None:
-    """Named or selected, either is enough; with neither it is the pod's own."""
+def test_a_term_selects_pods_of_its_namespaces(fields: dict[str, Any], namespace: str, *, expected: bool) -> None:
+    """Listed or selected namespaces both count; with neither it is the pod's own."""
     (only,) = compiled(spec(term(**fields))).terms.required
     assert only.selects(namespace, {"app": "web"}, {"back": {"tier": "1"}, "default": {}}) is expected
 
 
 @pytest.mark.parametrize("selector", [WEB, MERGED])
 def test_label_keys_narrow_the_selector_once(selector: LabelSelector) -> None:
-    """What the API server has merged stands, what comes from a file is merged here; a key without a label is none."""
+    """What the API server has merged stands, what comes from a file is merged here; unknown keys are left out."""
     keys = {"match_label_keys": ("hash", "missing"), "mismatch_label_keys": ("track",)}
     (only,) = compiled(spec(term(label_selector=selector, **keys)), hash="1", track="old").terms.required
     assert only.labels == LabelMatcher.compile(MERGED)
 
 
 def test_merged_label_keys_outlive_a_change_of_the_label() -> None:
-    """The API server wrote down what the pod was created with."""
+    """The API server recorded the value that the pod was created with."""
     (only,) = compiled(spec(term(label_selector=MERGED, match_label_keys=("hash",))), hash="2").terms.required
     assert only.labels == LabelMatcher.compile(MERGED)
 
 
-def test_no_selector_stays_none() -> None:
-    """It selects nobody, whatever the label keys."""
+def test_a_missing_selector_selects_no_pods() -> None:
+    """Label keys do not change that."""
     (only,) = compiled(spec(term(label_selector=None, match_label_keys=("hash",))), hash="1").terms.required
     assert only.labels.matches_nothing
     (constraint,) = compiled(
@@ -124,7 +124,7 @@ def test_no_selector_stays_none() -> None:
 
 
 def test_a_constraint_is_compiled_with_its_defaults() -> None:
-    """Affinity is honoured and taints are not, unless said otherwise."""
+    """Affinity is honored and taints are not, unless the constraint says otherwise."""
     (one, other) = compiled(
         PodSpec(
             topology_spread_constraints=(
@@ -140,8 +140,8 @@ def test_a_constraint_is_compiled_with_its_defaults() -> None:
     assert other == SpreadConstraint("zone", 3, 2, True, LabelMatcher.compile(WEB), 1, False, True)  # noqa: FBT003
 
 
-def test_an_empty_selector_selects_the_pod_and_counts_nobody() -> None:
-    """That is how kube-scheduler has it; with a label key it is not empty any more."""
+def test_an_empty_selector_selects_the_pod_but_counts_no_pods() -> None:
+    """It is the same in kube-scheduler; with a label key the selector is not empty any more."""
     empty = spread(label_selector=LabelSelector())
     (odd,) = compiled(PodSpec(topology_spread_constraints=(empty,)), app="web").spread
     assert (odd.counted.matches_nothing, odd.own) == (True, 1)
@@ -163,15 +163,15 @@ def test_an_empty_selector_selects_the_pod_and_counts_nobody() -> None:
         (spec(term(), term(), weights=(0, 101)), [f"podAffinity.preferred[{place}].weight" for place in (0, 1)]),
     ],
 )
-def test_malformed_terms_are_left_out_and_told(found: PodSpec, paths: list[str]) -> None:
-    """Each has its path; the others still count, and a weight of any size breaks nothing."""
+def test_malformed_terms_are_left_out_and_reported(found: PodSpec, paths: list[str]) -> None:
+    """Each has its path; the others still count, and a weight of any size does no harm."""
     relations = compiled(found)
     assert [problem.path for problem in relations.problems] == [f"spec.affinity.{path}" for path in paths]
     assert relations.terms == AffinityTerms(required_anti=relations.terms.required_anti[:1])
 
 
-def test_malformed_constraints_are_left_out_and_told() -> None:
-    """Skews below one or without end, unknown actions, missing keys and selectors that cannot be read."""
+def test_malformed_constraints_are_left_out_and_reported() -> None:
+    """These are skews out of range, unknown actions, missing keys and unreadable selectors."""
     sick = (
         spread(max_skew=0),
         spread(max_skew=2**40),
@@ -188,8 +188,8 @@ def test_malformed_constraints_are_left_out_and_told() -> None:
     assert len(relations.spread) == 1
 
 
-def test_selectors_say_which_labels_they_ask_for() -> None:
-    """Those of every selector, and the label keys; nothing else of a pod's labels matters."""
+def test_the_labels_that_selectors_ask_for() -> None:
+    """They are those of every selector, and the label keys; no other label of a pod matters."""
     found = spec(
         term(label_selector=MERGED, match_label_keys=("a",), mismatch_label_keys=("b",)),
         term(label_selector=None),
@@ -209,15 +209,15 @@ def test_selectors_say_which_labels_they_ask_for() -> None:
         (LabelSelector(), None),
     ],
 )
-def test_most_selectors_need_one_label(selector: LabelSelector, label: tuple[str, str] | None) -> None:
-    """Whoever lacks it need not be looked at."""
+def test_most_selectors_require_one_label(selector: LabelSelector, label: tuple[str, str] | None) -> None:
+    """Pods that lack it need not be evaluated."""
     assert required_label(LabelMatcher.compile(selector)) == label
     terms = compiled(spec(term(label_selector=selector), weights=(1,))).terms
     assert terms.needed_labels == frozenset([label])
 
 
 def test_compiled_forms_are_values() -> None:
-    """Pods that say the same ask the same question."""
+    """Pods with equal terms share one query."""
     assert compiled(spec(term())) == compiled(spec(term()))
     assert hash(compiled(spec(term()))) == hash(compiled(spec(term())))
     assert AffinityTerms(preferred=((1, AffinityTerm("zone", LabelMatcher(), frozenset(), LabelMatcher())),))

@@ -1,4 +1,4 @@
-"""What pods take and nodes offer, by the numbers of kube-scheduler."""
+"""What pods request and nodes offer, with the numbers of kube-scheduler."""
 
 from typing import Any
 
@@ -30,20 +30,20 @@ def container(
 
 
 def cpu_of(*containers: Container, init: tuple[Container, ...] = (), **spec: Any) -> int:
-    """Return how many thousandths of CPU a pod of these containers takes."""
+    """Return how many thousandths of CPU a pod of these containers requests."""
     return pod_requests(Pod(spec=PodSpec(containers=containers, init_containers=init, **spec))).get("cpu", 0)
 
 
 def status(
     *, allocated: ResourceList | None = None, actual: ResourceList | None = None, name: str = "c"
 ) -> ContainerStatus:
-    """Return what the node has granted a container, and what it has now."""
+    """Return what the node has allocated to a container, and what it has now."""
     resources = None if actual is None else ResourceRequirements(requests=actual)
     return ContainerStatus(name=name, allocated_resources=allocated, resources=resources)
 
 
 def test_a_pod_without_containers_takes_one_pod() -> None:
-    """Every pod takes one of the node's pods, and nothing else unless it asks."""
+    """Every pod takes one of the node's pods, and nothing else unless it requests it."""
     assert pod_requests(Pod()) == {"pods": 1}
 
 
@@ -92,7 +92,7 @@ def test_overhead_comes_on_top() -> None:
 
 
 def test_requests_of_the_pod_replace_the_sum_where_they_may() -> None:
-    """CPU, memory and huge pages can be asked for as a pod, and overhead still comes on top; nothing else can."""
+    """Only CPU, memory and huge pages can be requested for the pod as a whole; overhead is still added."""
     whole = ResourceRequirements(requests={"cpu": 1, "hugepages-2Mi": "4Mi", "example.com/x": 7})
     pod = Pod(
         spec=PodSpec(
@@ -117,12 +117,12 @@ def test_requests_of_the_pod_replace_the_sum_where_they_may() -> None:
     ],
 )
 def test_a_resize_counts_with_the_largest(found: ContainerStatus, cpu: int) -> None:
-    """A container of 2 CPU counts with the largest of asked, granted and actual, until the resize is done."""
+    """A container of 2 CPU counts with the largest of requested, allocated and actual, until the resize is done."""
     pod = Pod(spec=PodSpec(containers=(container(cpu=2),)), status=PodStatus(container_statuses=(found,)))
     assert cpu == pod_requests(pod)["cpu"]
 
 
-def test_a_resize_is_judged_by_the_pod() -> None:
+def test_a_resize_is_compared_per_pod() -> None:
     """The sums are compared, not each container: one grows by 1 CPU as the other shrinks by it, and 3 CPU count."""
     pod = Pod(
         spec=PodSpec(containers=(container("a", cpu=2), container("b", cpu=1))),
@@ -134,7 +134,7 @@ def test_a_resize_is_judged_by_the_pod() -> None:
 
 
 def test_sidecars_can_be_resized() -> None:
-    """The status of init containers is looked at like that of the others."""
+    """The status of init containers is read like that of the others."""
     pod = Pod(
         spec=PodSpec(containers=(container(cpu=1),), init_containers=(container("s", always=True, cpu=1),)),
         status=PodStatus(init_container_statuses=(status(name="s", allocated={"cpu": 2}),)),
@@ -143,7 +143,7 @@ def test_sidecars_can_be_resized() -> None:
 
 
 def test_an_infeasible_resize_does_not_count() -> None:
-    """What the node will never grant is not taken; a container without a status then takes nothing."""
+    """What the node can never allocate is not counted; a container without a status then counts as zero."""
     pod = Pod(
         spec=PodSpec(containers=(container(cpu=8), container("new", cpu=5))),
         status=PodStatus(conditions=(INFEASIBLE,), container_statuses=(status(allocated={"cpu": 2}),)),
@@ -160,30 +160,30 @@ def test_an_infeasible_resize_does_not_count() -> None:
         ((PodCondition(type="Ready"), INFEASIBLE), True),
     ],
 )
-def test_infeasible_is_what_the_node_says_of_the_resize(
+def test_infeasible_is_the_reason_of_the_resize_condition(
     conditions: tuple[PodCondition, ...] | None, *, infeasible: bool
 ) -> None:
-    """Only the reason of the condition PodResizePending tells."""
+    """Only the reason of the condition PodResizePending counts."""
     assert infeasible is is_resize_infeasible(Pod(status=PodStatus(conditions=conditions)))
 
 
-def test_scoring_takes_silence_for_a_little() -> None:
-    """A container that asks for no CPU or memory counts as 100m and 200Mi; one that asks for zero does not."""
+def test_scoring_uses_defaults_for_missing_requests() -> None:
+    """A container without a CPU or memory request counts as 100m and 200Mi; one that requests zero does not."""
     pod = Pod(spec=PodSpec(containers=(container("a", cpu=0), container("b", memory="1Mi"))))
     scored = pod_requests(pod, scored=True)
     assert (scored["cpu"], scored["memory"]) == (SCORED_CPU, 201 * MI)
     assert (100, 200 * MI) == (SCORED_CPU, SCORED_MEMORY)
 
 
-def test_scoring_counts_silent_init_containers_as_well() -> None:
-    """Beside a sidecar that asks for nothing, an init container of 1 CPU peaks at 1100m."""
+def test_scoring_uses_defaults_for_init_containers() -> None:
+    """Beside a sidecar without requests, an init container of 1 CPU peaks at 1100m."""
     init = (container("s", always=True), container("i", cpu=1))
     pod = Pod(spec=PodSpec(containers=(container("a", cpu=0),), init_containers=init))
     assert pod_requests(pod, scored=True)["cpu"] == 1100
 
 
 def test_absurd_amounts_stop_at_the_largest() -> None:
-    """A pod may ask for more than int64 can hold; it counts as more than any node has."""
+    """A pod may request more than int64 can hold; it counts as more than any node has."""
     pod = Pod(spec=PodSpec(containers=(container("a", cpu="9E"), container("b", cpu="9E")), overhead={"memory": "9E"}))
     assert pod_requests(pod) == {"cpu": MAX_AMOUNT, "memory": MAX_AMOUNT, "pods": 1}
     assert node_amounts({"cpu": "9E"})[0]["cpu"] < MAX_AMOUNT
@@ -198,16 +198,16 @@ def test_absurd_amounts_stop_at_the_largest() -> None:
         (PodSpec(resources=ResourceRequirements(requests={"x": "1 "})), "spec.resources.requests[x]"),
     ],
 )
-def test_what_is_no_amount_is_told_with_its_place(spec: PodSpec, path: str) -> None:
-    """A malformed or negative request is an error that names the field, never a small number."""
+def test_a_malformed_request_is_an_error_with_its_path(spec: PodSpec, path: str) -> None:
+    """A malformed or negative request names the field, and never counts as a small number."""
     with pytest.raises(RequestError) as caught:
         pod_requests(Pod(spec=spec))
     assert path == caught.value.problem.path
     assert str(caught.value).startswith(path)
 
 
-def test_a_malformed_status_is_told_as_well() -> None:
-    """What a node has written is not believed either."""
+def test_a_malformed_status_is_an_error() -> None:
+    """What a node has written is checked like the spec."""
     pod = Pod(
         spec=PodSpec(containers=(container(),)),
         status=PodStatus(container_statuses=(status(allocated={"cpu": "x"}),)),
@@ -216,14 +216,14 @@ def test_a_malformed_status_is_told_as_well() -> None:
         pod_requests(pod)
 
 
-def test_nodes_offer_what_makes_sense() -> None:
-    """Negative amounts are nothing, malformed ones are nothing and are told, in the order of their names."""
+def test_malformed_amounts_of_nodes_count_as_zero() -> None:
+    """Negative amounts count as zero; malformed ones count as zero and are reported, in the order of their names."""
     found, problems = node_amounts({"memory": "1Mi", "cpu": "-2", "b": "?", "a": "x"})
     assert found == {"cpu": 0, "memory": MI}
     assert [problem.path for problem in problems] == ["status.allocatable[a]", "status.allocatable[b]"]
     assert all(isinstance(problem, Problem) for problem in problems)
 
 
-def test_a_node_that_says_nothing_offers_nothing() -> None:
-    """An absent list is an empty one."""
+def test_a_node_without_allocatable_offers_nothing() -> None:
+    """A missing list is an empty one."""
     assert node_amounts(None) == ({}, ())

@@ -1,4 +1,4 @@
-"""The catalogue of storage."""
+"""The catalog of storage."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ DELETED = "2026-01-01T00:00:00Z"
 
 
 def asked(*claims: str) -> PodVolumes:
-    """Return what a pod asks for that uses these claims."""
+    """Return the volumes of a pod that uses these claims."""
     found = pod_volumes(pod("p", volumes=using(*claims)))
     assert found is not None
     return found
 
 
 def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = None) -> ResolvedVolumes:
-    """Return what a catalogue of these objects makes of a pod's volumes."""
+    """Return the volumes of a pod, resolved with a catalog of these objects."""
     return stock(StorageCatalog(), *objects).resolve(volumes or asked("c"))
 
 
@@ -35,8 +35,8 @@ def resolved(*objects: storage_builders.Stored, volumes: PodVolumes | None = Non
         (lambda one: one.put_csi_node(storage_builders.csi_node("n")), lambda one: one.remove_csi_node("n")),
     ],
 )
-def test_the_version_tells_of_every_change(put: Change, remove: Change) -> None:
-    """What comes again without anything new, or goes without having been there, is no change."""
+def test_the_version_changes_with_every_change(put: Change, remove: Change) -> None:
+    """An object that comes again unchanged, or is removed without having been there, is no change."""
     storage = StorageCatalog()
     versions = []
     for change in (remove, put, put, remove, remove):
@@ -45,7 +45,7 @@ def test_the_version_tells_of_every_change(put: Change, remove: Change) -> None:
     assert versions == [0, 1, 1, 2, 2]
 
 
-def test_news_that_scheduling_does_not_read_are_no_change() -> None:
+def test_fields_that_scheduling_does_not_read_are_no_change() -> None:
     """A claim's phase from Pending to Bound changes nothing without its binding."""
     storage = StorageCatalog()
     storage.put_claim(storage_builders.claim("c", phase="Pending"))
@@ -74,12 +74,12 @@ def test_news_that_scheduling_does_not_read_are_no_change() -> None:
     ],
 )
 def test_why_a_pod_has_to_wait(objects: tuple[storage_builders.Stored, ...], problem: str) -> None:
-    """Only claims that are bound, or that are to be bound late, let a pod go on."""
+    """A pod can be scheduled only with claims that are bound, or wait for their first consumer."""
     assert resolved(*objects).problem == problem
 
 
 def test_a_claim_that_names_its_volume_is_bound_by_others() -> None:
-    """The scheduler leaves a claim alone that somebody has directed to a volume, even if its class binds late."""
+    """The scheduler does not bind a claim that names a volume, even if its class waits for the first consumer."""
     bare = storage_builders.claim("c", bound_to="v")
     wish = type(bare)(metadata=storage_builders.claim("c").metadata, spec=bare.spec)
     assert (
@@ -87,13 +87,13 @@ def test_a_claim_that_names_its_volume_is_bound_by_others() -> None:
     )
 
 
-def test_an_empty_name_is_a_claim_that_is_not_there() -> None:
-    """Nothing in a pod's volumes makes the catalogue stumble."""
+def test_an_empty_claim_name_is_not_found() -> None:
+    """Nothing in a pod's volumes breaks the catalog."""
     assert resolved(volumes=asked("")).problem == 'persistentvolumeclaim "" not found'
 
 
-def test_the_first_problem_is_told() -> None:
-    """It is that of the pod's first volume that has one."""
+def test_the_first_problem_is_reported() -> None:
+    """It is that of the pod's first volume with one."""
     assert (
         resolved(storage_builders.claim("c"), volumes=asked("c", "d", "e")).problem
         == 'persistentvolumeclaim "d" not found'
@@ -101,7 +101,7 @@ def test_the_first_problem_is_told() -> None:
 
 
 def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
-    """It is waited for, and one that belongs to somebody else is not taken."""
+    """The pod waits for it, and a claim with another owner is not used."""
     mine = pod("p", volumes=ephemeral("data"))
     volumes = pod_volumes(mine)
     late = storage_builders.storage_class()
@@ -112,8 +112,8 @@ def test_an_ephemeral_volume_has_a_claim_of_its_own() -> None:
     assert resolved(late, storage_builders.claim("p-data", owner=mine), volumes=volumes).problem == ""
 
 
-def test_claims_bound_late_come_smallest_first() -> None:
-    """So that a small claim does not take the volume that a large one needs."""
+def test_delayed_claims_come_smallest_first() -> None:
+    """So a small claim does not take the volume that a large one needs."""
     claims = (
         storage_builders.claim("a", size="3Gi"),
         storage_builders.claim("b", size="1Gi"),
@@ -123,8 +123,8 @@ def test_claims_bound_late_come_smallest_first() -> None:
     assert [claim.key for claim in found.delayed] == ["default/b", "default/c", "default/a"]
 
 
-def test_exclusive_claims_are_told() -> None:
-    """They are those that bear one pod only."""
+def test_exclusive_claims_are_returned() -> None:
+    """They are those that only one pod may use."""
     exclusive, shared = storage_builders.claim("c", modes=("ReadWriteOncePod",)), storage_builders.claim("d")
     found = resolved(storage_builders.storage_class(), exclusive, shared, volumes=asked("c", "d"))
     assert found.exclusive == ("default/c",)
@@ -152,21 +152,21 @@ def test_exclusive_claims_are_told() -> None:
     ],
 )
 def test_what_a_claim_attaches(objects: tuple[storage_builders.Stored, ...], handle: VolumeHandle | None) -> None:
-    """The volume by its driver's name, or, before there is one, something of the driver that would make it."""
+    """It is the volume by its handle, or, before there is one, a volume of the driver that would provision it."""
     assert stock(StorageCatalog(), *objects).handle_of("default/c") == handle
 
 
 @pytest.mark.parametrize(("count", "limit"), [(None, NO_LIMIT), (3, 3), (0, 0), (-7, -1), (10**30, NO_LIMIT)])
 def test_the_limit_of_a_driver(count: int | None, limit: int) -> None:
-    """Numbers beyond reason are cut to what an array can hold."""
+    """Limits beyond reason are reduced to what an array can hold."""
     storage = StorageCatalog()
     storage.put_csi_node(storage_builders.csi_node("n", limit=count, keys=("b", "a", "b")))
     assert storage.drivers["n"][DRIVER].limit == limit
     assert storage.drivers["n"][DRIVER].keys == ("a", "b")
 
 
-def test_a_catalogue_may_be_asked_again() -> None:
-    """The answer is kept until something changes."""
+def test_a_catalog_caches_its_answers() -> None:
+    """They are kept until something changes."""
     storage = StorageCatalog()
     storage.put_claim(storage_builders.claim("c"))
     first = storage.resolve(asked("c"))

@@ -1,4 +1,4 @@
-"""Choices for claims that are bound when their pod has a node."""
+"""Allocations for claims that are bound once their pod has a node."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SHARED = ("ReadWriteMany",)
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Return three nodes, two of them in zone a, and a class of volumes that are there already."""
+    """Return three nodes, two of them in zone a, and a class without a provisioner."""
     ledger = Ledger()
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
         ledger.put_node(node(name, labels={HOST: name, "zone": zone}))
@@ -32,7 +32,7 @@ def class_of(ledger: Ledger, *claims: str) -> PodClass:
 
 
 def open_to(ledger: Ledger, *claims: str) -> str:
-    """Return the nodes at which all of these claims can be bound."""
+    """Return the nodes on which all of these claims can be bound."""
     volumes = class_of(ledger, *claims).volumes
     assert volumes is not None
     flags = ledger.volume_allocator.room_for(ledger.storage.resolve(volumes).delayed)
@@ -40,33 +40,33 @@ def open_to(ledger: Ledger, *claims: str) -> str:
 
 
 def place(ledger: Ledger, name: str, *claims: str) -> str:
-    """Place a pod that uses these claims; return what was chosen, as claim=volume@node."""
+    """Place a pod that uses these claims; return its allocations, as claim=volume@node."""
     pod_class, row = class_of(ledger, *claims), ledger.cluster.row_of[name]
     ledger.place(pod_class, np.array([row]))
-    return told(*ledger.allocators.allocations(pod_class, row))
+    return short_form(*ledger.allocators.allocations(pod_class, row))
 
 
-def told(*choices: VolumeAllocation) -> str:
-    """Return choices in short."""
+def short_form(*choices: VolumeAllocation) -> str:
+    """Return allocations in short."""
     return " ".join(f"{one.claim.removeprefix('default/')}={one.volume or 'new'}@{one.node}" for one in choices)
 
 
 def test_a_volume_has_to_be_within_reach(ledger: Ledger) -> None:
-    """A node without a fitting volume is out where none can be made."""
+    """A node that reaches no fitting volume is rejected where none can be provisioned."""
     stock(ledger.storage, claim("c"), volume("v", at={"zone": ["a"]}), volume("small", size="1Mi"))
     assert open_to(ledger, "c") == "n1 n2"
 
 
 def test_the_smallest_volume_is_chosen(ledger: Ledger) -> None:
-    """Among equals it is the first by name, and what fits better may be reached from fewer nodes."""
+    """Among equals it is the first by name; a better fit may be reached from fewer nodes."""
     stock(ledger.storage, claim("c"), volume("big", size="3Gi"), volume("z"), volume("y", at={"zone": ["b"]}))
     assert place(ledger, "n1", "c") == "c=z@n1"
     ledger.rollback(0)
     assert place(ledger, "n3", "c") == "c=y@n3"
 
 
-def test_a_volume_is_chosen_once(ledger: Ledger) -> None:
-    """What one pod of a simulation is to have, no other may reckon with."""
+def test_a_volume_is_reserved_once(ledger: Ledger) -> None:
+    """A volume that is reserved for one pod of a simulation is not free for another."""
     stock(ledger.storage, claim("c"), claim("d"), claim("e"), volume("v1"), volume("v2", at={HOST: ["n2"]}))
     assert place(ledger, "n1", "c") == "c=v1@n1"
     assert open_to(ledger, "d") == "n2"
@@ -76,8 +76,8 @@ def test_a_volume_is_chosen_once(ledger: Ledger) -> None:
     assert open_to(ledger, "e") == "n2"
 
 
-def test_pods_that_share_a_claim_share_its_choice(ledger: Ledger) -> None:
-    """The first makes it, and the others go where the volume can be reached."""
+def test_pods_that_share_a_claim_share_its_allocation(ledger: Ledger) -> None:
+    """The first pod reserves it, and the others go where the volume can be reached."""
     stock(ledger.storage, claim("c"), volume("v1", at={"zone": ["a"]}), volume("v3", at={"zone": ["b"]}))
     assert open_to(ledger, "c") == "n1 n2 n3"
     assert place(ledger, "n1", "c") == "c=v1@n1"
@@ -89,8 +89,8 @@ def test_pods_that_share_a_claim_share_its_choice(ledger: Ledger) -> None:
     assert open_to(ledger, "c") == "n1 n2 n3"
 
 
-def test_a_volume_set_aside_is_the_only_one(ledger: Ledger) -> None:
-    """Nobody else may have it, and its claim has it or a new one, but no other."""
+def test_a_claim_gets_the_volume_that_is_reserved_for_it(ledger: Ledger) -> None:
+    """No other claim may have it, and its claim gets it or a new one, but no other."""
     aside = volume("v", at={"zone": ["b"]}, claimed_by="c", modes=(), phase="Bound")
     stock(ledger.storage, claim("c"), claim("d"), aside, volume("w", at={"zone": ["a"]}))
     assert open_to(ledger, "c") == "n3"
@@ -113,14 +113,14 @@ def test_a_volume_set_aside_is_the_only_one(ledger: Ledger) -> None:
         volume("v", claimed_by="c", claim_uid="of the one before"),
     ],
 )
-def test_a_volume_set_aside_that_does_not_fit_is_not_the_claims(ledger: Ledger, aside: PersistentVolume) -> None:
-    """The claim then has any other that does."""
+def test_a_reserved_volume_that_does_not_fit_is_not_used(ledger: Ledger, aside: PersistentVolume) -> None:
+    """The claim then gets any other volume that fits."""
     stock(ledger.storage, claim("c"), aside, volume("w"))
     assert place(ledger, "n1", "c") == "c=w@n1"
 
 
-def test_a_new_volume_is_made_where_the_class_makes_them(ledger: Ledger) -> None:
-    """One that is there already is preferred."""
+def test_a_volume_is_provisioned_where_the_class_can(ledger: Ledger) -> None:
+    """An existing volume is preferred."""
     made = storage_class(provisioner=DRIVER, at=[{"zone": ["a"]}])
     stock(ledger.storage, made, claim("c"), claim("d"), claim("e"), volume("v", at={HOST: ["n2", "n3"]}))
     assert open_to(ledger, "c") == "n1 n2 n3"
@@ -141,10 +141,10 @@ def test_a_new_volume_is_made_where_the_class_makes_them(ledger: Ledger) -> None
         (("ReadWriteOnce", "ReadOnlyMany"), (csi_node("n1", keys=["zone"]),), "n1 n2"),
     ],
 )
-def test_who_else_reaches_a_volume_yet_to_be_made(
+def test_the_nodes_that_reach_a_volume_being_provisioned(
     ledger: Ledger, modes: tuple[str, ...], drivers: tuple[CSINode, ...], expected: str
 ) -> None:
-    """Pods on the same node; and if the claim may be shared, on those that its driver cannot tell from that one."""
+    """Pods on the same node can use it; if the claim may be shared, so can nodes of the same driver topology."""
     stock(ledger.storage, storage_class(provisioner=DRIVER), claim("c", modes=modes), *drivers)
     assert place(ledger, "n1", "c") == "c=new@n1"
     assert open_to(ledger, "c") == expected
@@ -164,7 +164,7 @@ def test_who_else_reaches_a_volume_yet_to_be_made(
 def test_a_claim_with_a_selected_node_keeps_to_it(
     ledger: Ledger, selected: str, found: StorageClass, expected: str
 ) -> None:
-    """Somebody is having its volume made, so no other is chosen."""
+    """Its volume is being provisioned there, so no other is chosen."""
     stock(ledger.storage, found, claim("c", node=selected), volume("v"))
     assert open_to(ledger, "c") == expected
     assert place(ledger, "n1", "c") == ""
@@ -184,7 +184,7 @@ def test_a_claim_with_a_selected_node_keeps_to_it(
 def test_two_claims_of_a_pod_need_two_volumes(
     ledger: Ledger, volumes: tuple[PersistentVolume, ...], expected: str
 ) -> None:
-    """A node is in only if each has one of its own."""
+    """A node passes only if each claim has a volume of its own."""
     stock(ledger.storage, claim("c"), claim("d", size="2Gi"), *volumes)
     assert open_to(ledger, "c", "d") == expected
 
@@ -198,20 +198,20 @@ def test_two_claims_of_a_pod_need_two_volumes(
     ],
 )
 def test_two_claims_of_different_kinds(ledger: Ledger, volumes: tuple[PersistentVolume, ...], expected: str) -> None:
-    """It is tried out, by what the choice will be."""
+    """It is simulated, as the allocation will be."""
     stock(ledger.storage, claim("c"), claim("d", size="1Ki", modes=SHARED), *volumes)
     assert open_to(ledger, "c", "d") == expected
 
 
-def test_two_claims_where_volumes_are_made(ledger: Ledger) -> None:
-    """Whichever finds no volume has one made, at the nodes where that is possible."""
+def test_two_claims_where_volumes_are_provisioned(ledger: Ledger) -> None:
+    """A claim without a volume has one provisioned, on the nodes where that is possible."""
     stock(ledger.storage, storage_class(provisioner=DRIVER, at=[{"zone": ["b"]}]), claim("c"), claim("d"), volume("v"))
     assert open_to(ledger, "c", "d") == "n3"
     assert place(ledger, "n3", "c", "d") == "c=v@n3 d=new@n3"
 
 
-def test_what_is_assumed_stands_until_it_shows(ledger: Ledger) -> None:
-    """The next cycle reckons with the last one's choices before the API server does."""
+def test_an_assumed_allocation_stands_until_the_catalog_shows_it(ledger: Ledger) -> None:
+    """The next cycle counts it before the API server does."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"))
     choice = VolumeAllocation(claim="default/c", volume="v", node="n1")
     ledger.volume_allocator.assume([choice, choice])
@@ -227,8 +227,8 @@ def test_what_is_assumed_stands_until_it_shows(ledger: Ledger) -> None:
     assert ledger.volume_allocator.allocated == {}
 
 
-def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
-    """The volume is free again; what is not known, or known otherwise, is left alone."""
+def test_a_failed_allocation_is_forgotten(ledger: Ledger) -> None:
+    """The volume is free again; an allocation that is unknown or different is left alone."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"), volume("w"))
     choice = VolumeAllocation(claim="default/c", volume="v", node="n1")
     ledger.volume_allocator.forget([choice])
@@ -249,8 +249,8 @@ def test_what_came_to_nothing_is_given_up(ledger: Ledger) -> None:
         (volume("v", deleted="2026-01-01T00:00:00Z"),),
     ],
 )
-def test_the_catalogue_overrules_what_is_assumed(ledger: Ledger, news: tuple[storage_builders.Stored, ...]) -> None:
-    """A choice that has become true, or impossible, is dropped."""
+def test_the_catalog_overrules_what_is_assumed(ledger: Ledger, news: tuple[storage_builders.Stored, ...]) -> None:
+    """An allocation that has become true, or impossible, is dropped."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"))
     ledger.volume_allocator.assume([VolumeAllocation(claim="default/c", volume="v", node="n1")])
     stock(ledger.storage, *news)
@@ -258,8 +258,8 @@ def test_the_catalogue_overrules_what_is_assumed(ledger: Ledger, news: tuple[sto
     assert ledger.volume_allocator.allocated == {}
 
 
-def test_what_is_gone_is_assumed_no_longer(ledger: Ledger) -> None:
-    """Neither a volume nor a claim comes back because somebody reckoned with it."""
+def test_an_allocation_of_a_deleted_object_is_dropped(ledger: Ledger) -> None:
+    """Neither a volume nor a claim comes back because an allocation names it."""
     stock(ledger.storage, storage_class(provisioner=DRIVER), claim("c"), claim("d"), claim("e"), volume("v"))
     there = [VolumeAllocation("default/c", "v", "n1"), VolumeAllocation("default/d", None, "n1")]
     new = VolumeAllocation("default/e", None, "n2")
@@ -277,12 +277,12 @@ def test_what_is_gone_is_assumed_no_longer(ledger: Ledger) -> None:
     assert not ledger.volume_allocator.room_for([ledger.volume_allocator._storage.claims["default/e"]]).any()
 
 
-def test_pods_placed_by_force_choose_what_there_is(ledger: Ledger) -> None:
-    """Room kept for a nominated pod is kept at its node, whether its claims can be bound there or not."""
+def test_pods_placed_by_force_reserve_what_is_free(ledger: Ledger) -> None:
+    """A nominated pod reserves room on its node, whether its claims can be bound there or not."""
     stock(ledger.storage, claim("c"), claim("d"), volume("v"))
     assert place(ledger, "n1", "c", "d") == "c=v@n1"
 
 
-def test_pods_without_volumes_choose_nothing(ledger: Ledger) -> None:
-    """There is nothing to be done for them."""
+def test_pods_without_volumes_have_no_allocations(ledger: Ledger) -> None:
+    """There is nothing to do for them."""
     assert ledger.allocators.allocations(ledger.class_of(pod("p")), 0) == ()

@@ -1,4 +1,4 @@
-"""From which nodes volumes are reached."""
+"""The nodes from which volumes can be reached."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.
 
 @pytest.fixture
 def cluster() -> NodeColumns:
-    """Return four nodes: two in zone a, one in zone b, one nowhere."""
+    """Return four nodes: two in zone a, one in zone b, one without a zone."""
     columns = NodeColumns()
     columns.put(node("a1", labels={"zone": "a", "size": "1"}))
     columns.put(node("a2", labels={"zone": "a", "size": "2"}))
@@ -69,15 +69,15 @@ def test_the_nodes_that_reach_a_volume(cluster: NodeColumns, volume: VolumeInfo,
     assert reach.rows(volume) is reach.rows(volume)
 
 
-def test_fields_of_a_volumes_terms_are_not_looked_at(cluster: NodeColumns) -> None:
-    """kube-scheduler asks them of a node without a name, and then they hold."""
+def test_fields_of_a_volumes_terms_are_ignored(cluster: NodeColumns) -> None:
+    """kube-scheduler evaluates them for a node without a name, and then they hold."""
     field = NodeSelectorRequirement("metadata.name", "In", ("nobody",))
     term = NodeSelectorTerm(match_expressions=where(("zone", "In", ("a",))).match_expressions, match_fields=(field,))
     assert names(cluster, VolumeReach(cluster).rows(reaching(term))) == "a1 a2"
 
 
-def test_a_node_that_moves_is_noticed(cluster: NodeColumns) -> None:
-    """Answers are kept only as long as no node comes, goes, or changes its labels."""
+def test_a_relabelled_node_is_noticed(cluster: NodeColumns) -> None:
+    """Rows are kept until a node comes, goes or changes its labels."""
     reach = VolumeReach(cluster)
     volume = VolumeInfo.compile(storage_builders.volume("v", at={"zone": ["a"]}))
     assert names(cluster, reach.rows(volume)) == "a1 a2"
@@ -88,8 +88,8 @@ def test_a_node_that_moves_is_noticed(cluster: NodeColumns) -> None:
     assert names(cluster, reach.rows(volume)) == "a3"
 
 
-def test_news_of_a_node_that_stays_where_it_is_cost_nothing(cluster: NodeColumns) -> None:
-    """A heartbeat does not have every volume looked up again."""
+def test_a_heartbeat_keeps_the_rows(cluster: NodeColumns) -> None:
+    """It does not evaluate every volume again."""
     before = cluster.labels_version
     cluster.put(node("a1", cpu=8, labels={"zone": "a", "size": "1"}))
     assert cluster.labels_version == before
@@ -109,15 +109,15 @@ def test_news_of_a_node_that_stays_where_it_is_cost_nothing(cluster: NodeColumns
         (storage_builders.storage_class(provisioner=DRIVER, at=[{"zone": []}]), ""),
     ],
 )
-def test_where_volumes_are_made(cluster: NodeColumns, found: StorageClass, expected: str) -> None:
-    """One of the class's topologies has to hold; an empty one never does."""
+def test_where_volumes_are_provisioned(cluster: NodeColumns, found: StorageClass, expected: str) -> None:
+    """One of the class's topologies has to match; an empty one never does."""
     reach, compiled = VolumeReach(cluster), StorageClassInfo.compile(found)
     assert names(cluster, reach.provisionable_rows(compiled)) == expected
     assert names(cluster, reach.provisionable_rows(compiled)) == expected
 
 
-def test_without_a_class_nothing_is_made(cluster: NodeColumns) -> None:
-    """A storage class that is gone makes no volumes."""
+def test_a_missing_class_provisions_nothing(cluster: NodeColumns) -> None:
+    """A storage class that is gone provisions no volumes."""
     assert names(cluster, VolumeReach(cluster).provisionable_rows(None)) == ""
 
 
@@ -125,10 +125,10 @@ def test_without_a_class_nothing_is_made(cluster: NodeColumns) -> None:
     ("name", "keys", "expected"),
     [("a1", (), "a1 a2 b1 x"), ("a1", ("zone",), "a1 a2"), ("a1", ("zone", "size"), "a1"), ("x", ("zone",), "x")],
 )
-def test_nodes_that_a_driver_cannot_tell_apart(
+def test_nodes_of_the_same_driver_topology(
     cluster: NodeColumns, name: str, keys: tuple[str, ...], expected: str
 ) -> None:
-    """They have the same values for all of its labels; a node without one is like no other."""
+    """They have the same values of all its labels; a node without one of them is like no other."""
     assert names(cluster, VolumeReach(cluster).alike(cluster.row_of[name], keys)) == expected
 
 
@@ -147,8 +147,8 @@ def test_nodes_that_a_driver_cannot_tell_apart(
         ({ZONE: "a", "topology.kubernetes.io/region": "r"}, {ZONE: "a"}, False),
     ],
 )
-def test_the_zones_of_a_volume_are_the_nodes(labels: dict[str, str], here: dict[str, str], *, expected: bool) -> None:
-    """An old label is met by a node's new one too; a node that tells no zone or region is anywhere."""
+def test_the_zones_of_a_volume_select_nodes(labels: dict[str, str], here: dict[str, str], *, expected: bool) -> None:
+    """An old label is met by a node's new one, too; a node without zone and region labels always passes."""
     columns = NodeColumns()
     row = columns.put(node("n", labels=here))
     volume = VolumeInfo.compile(storage_builders.volume("v", labels=labels))

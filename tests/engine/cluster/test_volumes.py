@@ -38,22 +38,22 @@ OLD_REGION = "failure-domain.beta.kubernetes.io/region"
         (inline("b", "a", "b"), PodVolumes("default", inline=(("a", 1), ("b", 2)))),
     ],
 )
-def test_a_pod_asks_for_claims_and_for_inline_volumes(
+def test_the_claims_and_inline_volumes_of_a_pod(
     volumes: tuple[PodVolume, ...] | None, expected: PodVolumes | None
 ) -> None:
-    """Kinds of volumes that no predicate looks at ask for nothing."""
+    """Kinds of volumes that no filter reads are left out."""
     assert expected == pod_volumes(pod("p", volumes=volumes))
 
 
 def test_a_claim_used_twice_is_one_claim() -> None:
-    """Mounting the same claim as two volumes makes no second use of it."""
+    """Mounting one claim as two volumes makes no second use of it."""
     found = pod_volumes(pod("p", volumes=using("c", "c")))
     assert found is not None
     assert found.keys == {"default/c"}
 
 
 def test_pods_with_ephemeral_volumes_are_known_by_name_and_uid() -> None:
-    """A pod that was made again under the same name does not own the claims of the one before."""
+    """A recreated pod of the same name does not own the claims of the old one."""
     again = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="other"), spec=pod("p").spec)
     assert signature(pod("p")) == signature(again)
     old, new = (pod("p", meta=found.metadata, volumes=ephemeral("data")) for found in (pod("p"), again))
@@ -65,18 +65,18 @@ def test_pods_with_ephemeral_volumes_are_known_by_name_and_uid() -> None:
     [("1Gi", 2**30), (None, 0), (5, 5), ("a lot", INT64_MAX), ("-1", -1), ("9e99", INT64_MAX)],
 )
 def test_the_size_of_a_claim(size: str | float | None, expected: int) -> None:
-    """A size that makes no sense fits into no volume."""
+    """A malformed size fits into no volume."""
     assert ClaimInfo.compile(storage_builders.claim("c", size=size)).shape.size == expected
 
 
 @pytest.mark.parametrize(("size", "expected"), [("1Gi", 2**30), (None, 0), ("a lot", -1), ("-1", -1)])
 def test_the_capacity_of_a_volume(size: str | None, expected: int) -> None:
-    """A capacity that makes no sense holds nothing."""
+    """A malformed capacity holds nothing."""
     assert VolumeInfo.compile(storage_builders.volume("v", size=size)).capacity == expected
 
 
 def test_a_claim_is_bound_when_both_sides_say_so() -> None:
-    """A volume's name alone is a wish, not a bond."""
+    """A volume name without the annotation is no binding."""
     wished = ClaimInfo.compile(storage_builders.claim("c"))
     assert not wished.is_bound
     assert ClaimInfo.compile(storage_builders.claim("c", bound_to="v")).is_bound
@@ -85,7 +85,7 @@ def test_a_claim_is_bound_when_both_sides_say_so() -> None:
 
 
 def test_the_old_annotation_names_the_storage_class() -> None:
-    """It wins over the field, as everywhere in Kubernetes."""
+    """It overrides the field, as everywhere in Kubernetes."""
     claim = storage_builders.claim("c", storage_class="new", annotations={CLASS_ANNOTATION: "old"})
     assert ClaimInfo.compile(claim).shape.storage_class == "old"
     assert ClaimInfo.compile(storage_builders.claim("c", storage_class=None)).shape.storage_class == ""
@@ -104,12 +104,12 @@ def test_the_old_annotation_names_the_storage_class() -> None:
     ],
 )
 def test_the_zones_of_a_volume(labels: dict[str, str], expected: tuple[tuple[str, set[str]], ...]) -> None:
-    """Labels name one zone or several; a set with an empty part says nothing."""
+    """Labels name one zone or several; a set with an empty part is ignored."""
     assert dict(VolumeInfo.compile(storage_builders.volume("v", labels=labels)).zones) == dict(expected)
 
 
 def test_the_handle_of_a_volume() -> None:
-    """A CSI volume is known by driver and handle, others by none."""
+    """A CSI volume has a driver and a handle, others have none."""
     assert VolumeInfo.compile(storage_builders.volume("v", handle="h")).handle == VolumeHandle(DRIVER, "h")
     assert VolumeInfo.compile(storage_builders.volume("v")).handle is None
 
@@ -129,16 +129,16 @@ def test_the_handle_of_a_volume() -> None:
         (storage_builders.volume("v", claimed_by="c"), False),
     ],
 )
-def test_which_volumes_anybody_may_have(volume: PersistentVolume, *, fits: bool) -> None:
-    """It has to be free, large enough, of the mode, and offer every way of access that is asked for."""
+def test_which_volumes_any_claim_may_have(volume: PersistentVolume, *, fits: bool) -> None:
+    """A volume has to be available, large enough, of the volume mode, and offer all access modes that are requested."""
     assert VolumeInfo.compile(volume).fits(ClaimInfo.compile(storage_builders.claim("c")).shape) is fits
 
 
 @pytest.mark.parametrize(
     ("name", "uid", "expected"), [("c", "", True), ("c", "uid-c", True), ("c", "other", False), ("d", "", False)]
 )
-def test_for_whom_a_volume_was_set_aside(name: str, uid: str, *, expected: bool) -> None:
-    """The name has to be the claim's, and the UID, where there is one."""
+def test_for_which_claim_a_volume_is_reserved(name: str, uid: str, *, expected: bool) -> None:
+    """The name has to be that of the claim, and so has the UID if there is one."""
     volume = VolumeInfo.compile(storage_builders.volume("v", claimed_by=name, claim_uid=uid))
     assert volume.is_for(ClaimInfo.compile(storage_builders.claim("c"))) is expected
 
@@ -154,6 +154,6 @@ def test_for_whom_a_volume_was_set_aside(name: str, uid: str, *, expected: bool)
     ],
 )
 def test_what_a_storage_class_does(found: StorageClass, *, late: bool, makes: bool) -> None:
-    """It binds late or at once, and makes volumes if it names somebody who does."""
+    """It binds at once or waits for the first consumer, and provisions volumes if it names a provisioner."""
     compiled = StorageClassInfo.compile(found)
     assert (compiled.is_delayed, compiled.can_provision) == (late, makes)

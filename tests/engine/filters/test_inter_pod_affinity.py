@@ -32,21 +32,21 @@ FAULTS = {AFFINITY_REASON: "required", ANTI_AFFINITY_REASON: "anti", EXISTING_AN
 
 
 def term(app: str, key: str = "zone") -> PodAffinityTerm:
-    """Return the term for an app's pods."""
+    """Return the term for the pods of an app."""
     return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
 
 
-def needs(*terms: PodAffinityTerm) -> Affinity:
+def requiring(*terms: PodAffinityTerm) -> Affinity:
     """Return a required affinity."""
     return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
 
 
-def avoids(*terms: PodAffinityTerm) -> Affinity:
+def rejecting(*terms: PodAffinityTerm) -> Affinity:
     """Return a required anti-affinity."""
     return Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
 
 
-def likes(weight: int, *terms: PodAffinityTerm) -> Affinity:
+def preferring(weight: int, *terms: PodAffinityTerm) -> Affinity:
     """Return a preferred affinity, or a preferred anti-affinity for a negative weight."""
     weighted = tuple(WeightedPodAffinityTerm(abs(weight), found) for found in terms)
     preferred = PodAffinity(preferred_during_scheduling_ignored_during_execution=weighted)
@@ -59,12 +59,12 @@ def app(name: str, affinity: Affinity | None = None, *, namespace: str = "defaul
 
 
 def nominated(found: Pod) -> Pod:
-    """Return a pod as one for which room is kept."""
+    """Return the pod as a nominated one."""
     return replace(found, metadata=replace(found.metadata, uid=NOMINATED + found.metadata.uid))
 
 
 def cluster(*pods: tuple[Pod, str]) -> Ledger:
-    """Return a ledger of two nodes in zone ``a``, one in ``b``, one in none, and of pods on them."""
+    """Return a ledger of two nodes in zone ``a``, one in ``b``, one without a zone, and of pods on them."""
     ledger = Ledger()
     for name, zone in ZONES.items():
         ledger.put_node(node(name, labels={"zone": zone} if zone else {}))
@@ -73,8 +73,8 @@ def cluster(*pods: tuple[Pod, str]) -> Ledger:
     return ledger
 
 
-def view_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> InterPodAffinityState:
-    """Return the view of a pod's class, which has to have one."""
+def state_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> InterPodAffinityState:
+    """Return the state of a pod's class, which has to have one."""
     view = Filter(ledger, weights or Weights(pod_affinity=1)).pre_filter(ledger.class_of(found))
     assert view is not None
     return view
@@ -83,26 +83,26 @@ def view_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> Inter
 def passed(ledger: Ledger, found: Pod) -> set[str]:
     """Return the nodes that pass."""
     rows = ledger.cluster.everything()
-    return {ledger.cluster.name(row) for row in rows[view_of(ledger, found).passes(rows)].tolist()}
+    return {ledger.cluster.name(row) for row in rows[state_of(ledger, found).passes(rows)].tolist()}
 
 
 @pytest.mark.parametrize(
     ("there", "affinity", "expected"),
     [
-        ([("db", "a1")], needs(term("db")), {"a1", "a2"}),
-        ([("db", "nowhere")], needs(term("db")), set()),
-        ([], needs(term("db")), set()),
-        ([], needs(term("web")), {"a1", "a2", "b1"}),
-        ([("web", "nowhere")], needs(term("web")), {"a1", "a2", "b1"}),
-        ([("web", "b1")], needs(term("web")), {"b1"}),
-        ([("db", "a1"), ("cache", "a2")], needs(term("db"), term("cache")), set()),
-        ([("db", "a1")], avoids(term("db")), {"b1", "nowhere"}),
-        ([("db", "a1")], avoids(term("db"), term("cache", "rack")), {"b1", "nowhere"}),
-        ([("cache", "a1")], avoids(term("db")), set(ZONES)),
+        ([("db", "a1")], requiring(term("db")), {"a1", "a2"}),
+        ([("db", "nowhere")], requiring(term("db")), set()),
+        ([], requiring(term("db")), set()),
+        ([], requiring(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "nowhere")], requiring(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "b1")], requiring(term("web")), {"b1"}),
+        ([("db", "a1"), ("cache", "a2")], requiring(term("db"), term("cache")), set()),
+        ([("db", "a1")], rejecting(term("db")), {"b1", "nowhere"}),
+        ([("db", "a1")], rejecting(term("db"), term("cache", "rack")), {"b1", "nowhere"}),
+        ([("cache", "a1")], rejecting(term("db")), set(ZONES)),
     ],
 )
-def test_required_terms_rule_nodes_out(there: list[tuple[str, str]], affinity: Affinity, expected: set[str]) -> None:
-    """One pod has to meet all terms; the first of its kind need not wait for itself; no label, no domain."""
+def test_required_terms_reject_nodes(there: list[tuple[str, str]], affinity: Affinity, expected: set[str]) -> None:
+    """One pod has to match all terms; the first of its kind need not wait for itself; no label means no domain."""
     ledger = cluster(*((app(name), home) for name, home in there))
     assert passed(ledger, app("web", affinity)) == expected
 
@@ -110,54 +110,54 @@ def test_required_terms_rule_nodes_out(there: list[tuple[str, str]], affinity: A
 @pytest.mark.parametrize(
     ("there", "coming", "affinity", "expected"),
     [
-        ([], [("db", "a1")], needs(term("db")), set()),
-        ([("db", "b1")], [("db", "a1")], needs(term("db")), {"b1"}),
-        ([("db", "a1")], [("cache", "a1")], needs(term("db"), term("cache")), set()),
-        ([], [("web", "a1")], needs(term("web")), {"a1", "a2"}),
-        ([], [("web", "nowhere")], needs(term("web")), {"a1", "a2", "b1"}),
-        ([("web", "b1")], [("web", "a1")], needs(term("web")), {"b1"}),
-        ([], [("db", "a1")], avoids(term("db")), {"b1", "nowhere"}),
+        ([], [("db", "a1")], requiring(term("db")), set()),
+        ([("db", "b1")], [("db", "a1")], requiring(term("db")), {"b1"}),
+        ([("db", "a1")], [("cache", "a1")], requiring(term("db"), term("cache")), set()),
+        ([], [("web", "a1")], requiring(term("web")), {"a1", "a2"}),
+        ([], [("web", "nowhere")], requiring(term("web")), {"a1", "a2", "b1"}),
+        ([("web", "b1")], [("web", "a1")], requiring(term("web")), {"b1"}),
+        ([], [("db", "a1")], rejecting(term("db")), {"b1", "nowhere"}),
     ],
 )
-def test_nobody_is_near_a_pod_that_may_never_come(
+def test_nominated_pods_do_not_satisfy_required_affinity(
     there: list[tuple[str, str]], coming: list[tuple[str, str]], affinity: Affinity, expected: set[str]
 ) -> None:
-    """Nominated pods keep others off as if they were there; the first of a kind goes to those of its kind."""
+    """They reject others as if they ran; the first pod of a kind goes to nominated pods of that kind."""
     pods = [(app(name), home) for name, home in there]
     ledger = cluster(*pods, *((nominated(app(name)), home) for name, home in coming))
     assert passed(ledger, app("web", affinity)) == expected
 
 
-def test_nominated_pods_have_terms_and_are_liked() -> None:
-    """They keep off whom they avoid, and count for preferences of both sides."""
-    ledger = cluster((nominated(app("db", avoids(term("web")))), "a1"))
+def test_the_terms_of_nominated_pods_count() -> None:
+    """Their anti-affinity rejects, and preferences of both sides count."""
+    ledger = cluster((nominated(app("db", rejecting(term("web")))), "a1"))
     assert passed(ledger, app("web")) == {"b1", "nowhere"}
-    ledger = cluster((nominated(app("db", likes(3, term("web")))), "a1"))
+    ledger = cluster((nominated(app("db", preferring(3, term("web")))), "a1"))
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    for mind in (None, likes(5, term("db"))):
-        score = view_of(ledger, app("web", mind)).score(rows)
+    for mind in (None, preferring(5, term("db"))):
+        score = state_of(ledger, app("web", mind)).score(rows)
         assert score is not None
         assert score.tolist() == [100, 100, 0, 0]
 
 
-def test_pods_that_run_keep_off_whom_they_avoid() -> None:
-    """It works both ways: the newcomer has no term itself, and its reason says so."""
-    ledger = cluster((app("db", avoids(term("web"))), "a1"))
+def test_running_pods_reject_by_their_anti_affinity() -> None:
+    """The incoming pod has no term itself, and the reason says so."""
+    ledger = cluster((app("db", rejecting(term("web"))), "a1"))
     rows = ledger.cluster.everything()
-    view = view_of(ledger, app("web"))
+    view = state_of(ledger, app("web"))
     assert passed(ledger, app("web")) == {"b1", "nowhere"}
     assert [reason for reason, _ in view.checks(rows)] == [EXISTING_ANTI_AFFINITY_REASON]
     assert view.could_ever_pass(rows).all()
 
 
-def test_eviction_brings_nobody_near() -> None:
-    """Where what is needed is missing, nothing helps; where a rival is, eviction does."""
+def test_evictions_help_against_anti_affinity_alone() -> None:
+    """Where a required pod is missing, no eviction helps; where a rejecting one runs, evictions do."""
     both = Affinity(
-        pod_affinity=needs(term("db")).pod_affinity, pod_anti_affinity=avoids(term("cache")).pod_anti_affinity
+        pod_affinity=requiring(term("db")).pod_affinity, pod_anti_affinity=rejecting(term("cache")).pod_anti_affinity
     )
     ledger = cluster((app("db"), "a1"), (app("cache"), "a2"))
     rows = ledger.cluster.everything()
-    view = view_of(ledger, app("web", both))
+    view = state_of(ledger, app("web", both))
     assert not view.passes(rows).any()
     assert {ledger.cluster.name(row) for row in rows[view.could_ever_pass(rows)].tolist()} == {"a1", "a2"}
 
@@ -165,47 +165,47 @@ def test_eviction_brings_nobody_near() -> None:
 @pytest.mark.parametrize(
     ("there", "affinity", "expected"),
     [
-        ([("db", None, "a1")], likes(5, term("db")), [100, 100, 0, 0]),
-        ([("db", None, "a1")], likes(-5, term("db")), [0, 0, 100, 100]),
-        ([("db", likes(9, term("web")), "b1")], None, [0, 0, 100, 0]),
-        ([("db", likes(-9, term("web")), "b1")], None, [100, 100, 0, 100]),
-        ([("db", needs(term("web")), "b1")], None, [0, 0, 100, 0]),
-        ([("db", None, "a1"), ("db", None, "b1"), ("db", None, "b1")], likes(1, term("db")), [50, 50, 100, 0]),
+        ([("db", None, "a1")], preferring(5, term("db")), [100, 100, 0, 0]),
+        ([("db", None, "a1")], preferring(-5, term("db")), [0, 0, 100, 100]),
+        ([("db", preferring(9, term("web")), "b1")], None, [0, 0, 100, 0]),
+        ([("db", preferring(-9, term("web")), "b1")], None, [100, 100, 0, 100]),
+        ([("db", requiring(term("web")), "b1")], None, [0, 0, 100, 0]),
+        ([("db", None, "a1"), ("db", None, "b1"), ("db", None, "b1")], preferring(1, term("db")), [50, 50, 100, 0]),
     ],
 )
 def test_preferences_of_both_sides_score(
     there: list[tuple[str, Affinity | None, str]], affinity: Affinity | None, expected: list[int]
 ) -> None:
-    """The least liked domain is worth nothing, the most liked 100."""
+    """The domain with the lowest sum scores 0, the highest 100."""
     ledger = cluster(*((app(name, mind, uid=f"{name}{at}"), home) for at, (name, mind, home) in enumerate(there)))
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    score = view_of(ledger, app("web", affinity)).score(rows)
+    score = state_of(ledger, app("web", affinity)).score(rows)
     assert score is not None
     assert score.tolist() == expected
 
 
 def test_scores_are_weighted() -> None:
-    """Both the score and what it counts for to be needed can be chosen; without the latter nobody is concerned."""
-    ledger = cluster((app("db", likes(3, term("web"))), "a1"), (app("cache", needs(term("web"))), "b1"))
+    """The score has a weight, and so has required affinity; without the latter such pods have no effect."""
+    ledger = cluster((app("db", preferring(3, term("web"))), "a1"), (app("cache", requiring(term("web"))), "b1"))
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    score = view_of(ledger, app("web"), Weights(pod_affinity=2, hard_pod_affinity=6)).score(rows)
+    score = state_of(ledger, app("web"), Weights(pod_affinity=2, hard_pod_affinity=6)).score(rows)
     assert score is not None
     assert score.tolist() == [100, 100, 200, 0]
-    needed = cluster((app("cache", needs(term("web"))), "b1"))
+    needed = cluster((app("cache", requiring(term("web"))), "b1"))
     assert Filter(needed, Weights(hard_pod_affinity=0)).pre_filter(needed.class_of(app("web"))) is None
 
 
-def test_what_is_alike_everywhere_is_not_scored() -> None:
-    """Without nodes, or with nothing to tell them apart, there is no score."""
+def test_equal_sums_are_not_scored() -> None:
+    """Without nodes, or with equal sums, there is no score."""
     ledger = cluster()
-    view = view_of(ledger, app("web", likes(1, term("db"))))
+    view = state_of(ledger, app("web", preferring(1, term("db"))))
     assert view.score(ledger.cluster.everything()) is None
     assert view.score(np.zeros(0, dtype=np.intp)) is None
-    assert view_of(ledger, app("web", avoids(term("db")))).score(ledger.cluster.everything()) is None
+    assert state_of(ledger, app("web", rejecting(term("db")))).score(ledger.cluster.everything()) is None
 
 
 def test_namespaces_are_selected_by_their_labels() -> None:
-    """A change of a namespace's labels counts at once; a namespace that has gone has none."""
+    """A change of a namespace's labels counts at once; a removed namespace has none."""
     far = PodAffinityTerm(
         label_selector=LabelSelector(match_labels={"app": "db"}),
         topology_key="zone",
@@ -213,7 +213,7 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     )
     ledger = cluster((app("db", namespace="stores"), "a1"))
     filtered = Filter(ledger, Weights())
-    web = ledger.class_of(app("web", avoids(far)))
+    web = ledger.class_of(app("web", rejecting(far)))
     rows = ledger.cluster.everything()
     found = []
     for labels in ({}, {"tier": "back"}, {"tier": "front"}):
@@ -224,14 +224,14 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     assert found == [4, 2, 4]
 
 
-def test_whom_nobody_means_is_not_concerned() -> None:
-    """Such a class keeps the fast path, also beside pods with affinity, until one comes that means it."""
-    ledger = cluster((app("db", avoids(term("cache"))), "a1"))
+def test_a_class_that_no_term_selects_has_no_state() -> None:
+    """Such a class is placed in batches, also beside pods with affinity, until a pod comes that selects it."""
+    ledger = cluster((app("db", rejecting(term("cache"))), "a1"))
     filtered = Filter(ledger, Weights())
     plain = ledger.class_of(app("web"))
     assert filtered.pre_filter(plain) is None
     mark = ledger.mark()
-    rival = ledger.class_of(app("rival", avoids(term("web"))))
+    rival = ledger.class_of(app("rival", rejecting(term("web"))))
     plain = ledger.class_of(app("web"))
     ledger.place(rival, ledger.cluster.everything()[:1])
     assert filtered.pre_filter(plain) is not None
@@ -239,13 +239,13 @@ def test_whom_nobody_means_is_not_concerned() -> None:
     assert filtered.pre_filter(plain) is None
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand jobs, each with a class of its own, leave nothing behind, as newcomers or as neighbours."""
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand jobs, each with a class of its own, leave nothing behind, as incoming or as running pods."""
     monkeypatch.setattr(inter_pod_affinity, "MAX_CACHED_CLASSES", 1)
     ledger = cluster()
     filtered = Filter(ledger, Weights())
     for number in range(5):
-        ledger.put_pod(app(f"db{number}", avoids(term("web"))), "a1")
+        ledger.put_pod(app(f"db{number}", rejecting(term("web"))), "a1")
         assert filtered.pre_filter(ledger.class_of(app("web"))) is not None
         assert max(len(bonds) for bonds in filtered._term_keys.values()) <= 4
         ledger.remove_pod(f"uid-default-db{number}")
@@ -254,13 +254,13 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(filtered._term_keys) == 1
 
 
-def test_labels_that_no_node_has_are_not_looked_at() -> None:
-    """In them nobody is liked or avoided, and nobody is near, until a node has one, and after the last has lost it."""
+def test_topology_keys_that_no_node_has_are_ignored() -> None:
+    """They do not reject or prefer, and required affinity fails, before the first node has one and after the last."""
     ledger = cluster(
-        (app("db", likes(3, term("web", "rack"))), "a1"), (app("cache", avoids(term("web", "rack"))), "b1")
+        (app("db", preferring(3, term("web", "rack"))), "a1"), (app("cache", rejecting(term("web", "rack"))), "b1")
     )
     filtered, web = Filter(ledger, Weights()), ledger.class_of(app("web"))
-    rival = ledger.class_of(app("rival", avoids(term("db", "rack"))))
+    rival = ledger.class_of(app("rival", rejecting(term("db", "rack"))))
     assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
     for _ in range(2):
         ledger.put_node(node("b1", labels={"zone": "b", "rack": "r"}))
@@ -270,13 +270,13 @@ def test_labels_that_no_node_has_are_not_looked_at() -> None:
         assert filtered.pre_filter(rival) is not None
         ledger.put_node(node("b1", labels={"zone": "b"}))
         assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
-    view = filtered.pre_filter(ledger.class_of(app("fan", needs(term("db"), term("db", "rack")))))
+    view = filtered.pre_filter(ledger.class_of(app("fan", requiring(term("db"), term("db", "rack")))))
     assert view is not None
     assert not view.could_ever_pass(ledger.cluster.everything()).any()
 
 
-def looking(there: Affinity, *keys: str) -> int:
-    """Return how much work it is to look at nodes whose labels have these keys, beside a pod that is known by then."""
+def evaluation_cost(there: Affinity, *keys: str) -> int:
+    """Return how many calls the evaluation takes on nodes with labels of these keys, beside a known pod."""
     ledger = cluster((app("db", there), "a1"))
     for name, zone in ZONES.items():
         ledger.put_node(node(name, labels={**dict.fromkeys(keys, name), "zone": zone or ""}))
@@ -294,20 +294,22 @@ def looking(there: Affinity, *keys: str) -> int:
     return count_calls(work)
 
 
-@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
+@pytest.mark.parametrize("mind", [lambda *terms: preferring(-1, *terms), rejecting, requiring])
 def test_terms_of_labels_that_no_node_has_take_no_time(mind: Callable[..., Affinity]) -> None:
-    """One pod with a thousand of them keeps nobody else waiting."""
-    few, many = (looking(mind(*(term("web", f"key{number}") for number in range(count)))) for count in (1, 1000))
+    """One pod with a thousand of them delays no other pod."""
+    few, many = (
+        evaluation_cost(mind(*(term("web", f"key{number}") for number in range(count)))) for count in (1, 1000)
+    )
     assert few == many
 
 
-@pytest.mark.parametrize("mind", [lambda *terms: likes(-1, *terms), avoids, needs])
-def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
-    """Where nodes have the labels, twice the terms are twice the work, also where they are many."""
+@pytest.mark.parametrize("mind", [lambda *terms: preferring(-1, *terms), rejecting, requiring])
+def test_the_cost_is_linear_in_terms(mind: Callable[..., Affinity]) -> None:
+    """Where nodes have the labels, twice the terms are twice the work."""
 
     def work(count: int) -> int:
         keys = [f"key{number}" for number in range(count)]
-        return looking(mind(*(term("web", key) for key in keys)), *keys)
+        return evaluation_cost(mind(*(term("web", key) for key in keys)), *keys)
 
     assert work(400) <= 2.1 * work(200)
 
@@ -315,7 +317,7 @@ def test_terms_are_looked_at_once_each(mind: Callable[..., Affinity]) -> None:
 @given(filter_cases(with_affinity()))
 @cases(400)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
-    """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
+    """On small clusters, every node gets the answer, the reason and the score of the slow model."""
     ledger, newcomer, rows = case.settled()
     view = Filter(ledger, Weights(pod_affinity=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)

@@ -8,8 +8,8 @@ from cpg_engine.filters import node_affinity
 from cpg_engine.testing.builders import node, pod
 
 
-def test_selector_and_affinity_must_both_hold() -> None:
-    """A node that only one of them selects is out."""
+def test_selector_and_affinity_must_both_match() -> None:
+    """A node that only one of them selects is rejected."""
     ledger = Ledger()
     for name, labels in (("n0", {"disk": "ssd"}), ("n1", {"zone": "a"}), ("n2", {"disk": "ssd", "zone": "a"})):
         ledger.put_node(node(name, labels=labels))

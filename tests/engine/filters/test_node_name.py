@@ -13,7 +13,7 @@ from cpg_engine.testing.builders import node, pod
     ("name", "passed"), [("", [True, True]), ("b", [False, True]), ("gone", [False, False]), ("B", [False, False])]
 )
 def test_a_named_node_is_the_only_one(name: str, passed: list[bool]) -> None:
-    """Without a name all nodes will do, with one that node alone, and none where it does not exist."""
+    """Without a name all nodes pass, with one that node alone, and none if it does not exist."""
     ledger = Ledger()
     ledger.put_node(node("a"))
     ledger.put_node(node("b"))

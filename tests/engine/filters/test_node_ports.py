@@ -47,7 +47,7 @@ def two_nodes(*pods: Pod) -> Ledger:
     ],
 )
 def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: bool) -> None:
-    """Port, protocol and address decide, where no address means all of them and no protocol TCP."""
+    """Port, protocol and address decide; no address means all of them, and no protocol means TCP."""
     ledger = two_nodes(with_port("taken", *taken))
     view = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted", *wanted)))
     assert view is not None
@@ -55,7 +55,7 @@ def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: b
 
 
 def test_the_reason_is_kube_schedulers() -> None:
-    """It is named per node, eviction could help everywhere, and no node is preferred."""
+    """It is given per node, an eviction could help everywhere, and no node is preferred."""
     ledger = two_nodes(with_port("taken"))
     view: PreFilterState | None = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted")))
     assert view is not None
@@ -66,7 +66,7 @@ def test_the_reason_is_kube_schedulers() -> None:
 
 
 def test_sidecars_count_and_other_init_containers_do_not() -> None:
-    """What is gone before the pod runs holds no port then."""
+    """An init container that has ended before the pod runs holds no port."""
     port = (ContainerPort(host_port=80),)
     sidecar = pod("sidecar", init_containers=(Container(ports=port, restart_policy="Always"),))
     init = pod("init", init_containers=(Container(ports=port),))
@@ -75,16 +75,16 @@ def test_sidecars_count_and_other_init_containers_do_not() -> None:
     assert ledger.class_of(init).relations.ports == frozenset()
 
 
-def test_whoever_has_no_host_port_is_not_concerned() -> None:
-    """Such pods stay on the fast path, and clash with nobody."""
+def test_pods_without_host_ports_have_no_state() -> None:
+    """Such pods are placed in batches, and conflict with none."""
     ledger = two_nodes(with_port("taken"))
     plain = ledger.class_of(pod("plain", containers=(Container(ports=(ContainerPort(container_port=80),)),)))
     assert NodePorts(ledger).pre_filter(plain) is None
     assert PortConflictQuery(frozenset([HostPort("10.0.0.1", "TCP", 80)])).weight(plain, {}) == 0
 
 
-def test_ports_are_looked_up_and_not_compared() -> None:
-    """Twice the ports on both sides are twice the work, and who has other ones is not asked at all."""
+def test_the_cost_is_linear_in_ports() -> None:
+    """Twice the ports on both sides are twice the work, and pods with other ports are not evaluated."""
 
     def work(count: int) -> int:
         def many(name: str, first: int) -> Pod:
@@ -105,8 +105,8 @@ def test_ports_are_looked_up_and_not_compared() -> None:
     assert work(2000) <= 2.1 * work(1000)
 
 
-def test_who_takes_a_port_is_known() -> None:
-    """For as long as somebody of the class is somewhere."""
+def test_classes_are_indexed_by_port() -> None:
+    """For as long as a pod of the class is on a node."""
     ledger = two_nodes(with_port("taken", 80, "10.0.0.1"), with_port("other", 443))
     taken = ledger.class_of(with_port("taken", 80, "10.0.0.1"))
     pod_index = ledger.pod_index
@@ -119,7 +119,7 @@ def test_who_takes_a_port_is_known() -> None:
 @given(filter_cases(with_ports()))
 @cases(300)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
-    """On small clusters, every node gets the answer that a loop over its pods gives."""
+    """On small clusters, every node gets the answer of the slow model."""
     ledger, newcomer, rows = case.settled()
     view = NodePorts(ledger).pre_filter(newcomer)
     passed = [True] * len(rows) if view is None else view.passes(rows).tolist()

@@ -56,8 +56,8 @@ def test_room_is_what_is_left(
 
 
 @pytest.mark.parametrize(("extra", "passes"), [(0, [1, 1, 1]), (1, [1, 0, 1]), (2, [1, 0, 0]), (3, [0, 0, 0])])
-def test_extra_pods_are_taken_to_be_there(ledger: Ledger, extra: int, passes: list[int]) -> None:
-    """The next pod of 1250m has to fit beside so many others of its kind."""
+def test_extra_pods_count_as_placed(ledger: Ledger, extra: int, passes: list[int]) -> None:
+    """The next pod of 1250m has to fit beside so many others of its class."""
     assert passes == node_resources.passes(kind(ledger, cpu="1250m"), ledger, ROWS, extra).astype(int).tolist()
 
 
@@ -70,21 +70,21 @@ def test_room_agrees_with_the_number_that_fits(ledger: Ledger) -> None:
         )
 
 
-def test_what_is_not_asked_for_is_not_looked_at(ledger: Ledger) -> None:
-    """A node that is over-committed in memory takes a pod that asks for CPU alone."""
+def test_resources_that_are_not_requested_are_ignored(ledger: Ledger) -> None:
+    """A node that is overcommitted in memory takes a pod that requests CPU alone."""
     ledger.put_pod(pod("z", memory="9Gi"), "n0")
     assert node_resources.passes(kind(ledger, cpu=1), ledger, ROWS).all()
     assert node_resources.passes(kind(ledger, memory=1), ledger, ROWS).tolist() == [False, True, True]
 
 
-def test_an_overfull_node_has_no_room_rather_than_less(ledger: Ledger) -> None:
-    """A node that others have filled beyond what it offers counts as full, so that sums over nodes stay true."""
+def test_an_overcommitted_node_has_zero_room(ledger: Ledger) -> None:
+    """It counts as full, so that sums over nodes stay right."""
     ledger.put_pod(pod("z", cpu=9), "n0")
     assert node_resources.slots(kind(ledger, cpu=1), ledger, ROWS).tolist() == [0, 2, 2]
 
 
 def test_a_node_without_a_resource_offers_none_of_it(ledger: Ledger) -> None:
-    """Absent CPU is no CPU, absent pods are no pods: nothing runs there, not even what asks for nothing."""
+    """Without CPU there is none; without pods no pod fits, even one that requests nothing."""
     ledger.put_node(node("n0", cpu=None, memory="4Gi", pods=3))
     ledger.put_node(node("n1", memory="4Gi", pods=None))
     assert node_resources.passes(kind(ledger), ledger, ROWS).tolist() == [True, False, True]
@@ -105,7 +105,7 @@ def test_each_shortage_is_counted(ledger: Ledger, requests: ResourceList, short:
     assert short == node_resources.shortages(kind(ledger, **requests), ledger, ROWS)
 
 
-def test_pods_run_out_like_anything_else(ledger: Ledger) -> None:
-    """A node that has all the pods it may have is short of pods."""
+def test_the_number_of_pods_is_a_resource(ledger: Ledger) -> None:
+    """A node with its maximum of pods is short of pods."""
     ledger.place(kind(ledger), np.array([0, 0, 0]))
     assert node_resources.shortages(kind(ledger), ledger, ROWS) == {"pods": 1}

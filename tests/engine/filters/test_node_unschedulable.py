@@ -21,10 +21,10 @@ CORDON = "node.kubernetes.io/unschedulable"
         ((Toleration(operator="Exists"),), [True, True]),
     ],
 )
-def test_a_cordon_keeps_off_whoever_does_not_bear_it(
+def test_a_cordon_rejects_pods_without_the_toleration(
     tolerations: tuple[Toleration, ...] | None, passed: list[bool]
 ) -> None:
-    """A cordoned node is open to pods that tolerate the taint a cordon stands for, and to no others."""
+    """A cordoned node passes for pods that tolerate the taint of a cordon, and for no others."""
     ledger = Ledger()
     ledger.put_node(node("open"))
     ledger.put_node(node("cordoned", unschedulable=True))

@@ -21,14 +21,14 @@ def ledger() -> Ledger:
     return ledger
 
 
-def view_of(ledger: Ledger, volumes: tuple[PodVolume, ...] | None) -> NodeVolumeLimitsState | None:
-    """Return the view of a pod with these volumes."""
+def state_of(ledger: Ledger, volumes: tuple[PodVolume, ...] | None) -> NodeVolumeLimitsState | None:
+    """Return the state of a pod with these volumes."""
     return NodeVolumeLimits(ledger).pre_filter(ledger.class_of(pod("p", volumes=volumes)))
 
 
 def passes(ledger: Ledger, *volumes: PodVolume) -> list[bool]:
-    """Tell at which nodes a pod with these volumes may be."""
-    view = view_of(ledger, volumes)
+    """Return on which nodes a pod with these volumes may run."""
+    view = state_of(ledger, volumes)
     assert view is not None
     rows = ledger.cluster.everything()
     assert [(reason, flags.tolist()) for reason, flags in view.checks(rows)] == [(REASON, view.passes(rows).tolist())]
@@ -51,28 +51,28 @@ def passes(ledger: Ledger, *volumes: PodVolume) -> list[bool]:
 def test_an_empty_node_attaches_up_to_its_limit(
     ledger: Ledger, volumes: tuple[PodVolume, ...], expected: list[bool]
 ) -> None:
-    """Where that is not enough, evicting others does not help either."""
+    """Where that is not enough, evictions do not help either."""
     assert passes(ledger, *volumes) == expected
-    view = view_of(ledger, volumes)
+    view = state_of(ledger, volumes)
     assert view is not None
     assert view.could_ever_pass(ledger.cluster.everything()).tolist() == expected
 
 
-def test_what_is_attached_leaves_less(ledger: Ledger) -> None:
-    """A volume that is there already costs nothing, even on a node that has more than it should."""
+def test_attached_volumes_use_up_the_limit(ledger: Ledger) -> None:
+    """A volume that is attached already costs nothing, even on a node beyond its limit."""
     ledger.put_pod(pod("x", volumes=using("a")), "n1")
     ledger.put_pod(pod("y", volumes=using("a", "b", "c")), "n2")
     assert passes(ledger, *using("a")) == [True, True, True]
     assert passes(ledger, *using("d")) == [False, False, True]
     assert passes(ledger, *using("a", "d")) == [False, False, True]
     assert passes(ledger, *inline(DRIVER)) == [False, False, True]
-    view = view_of(ledger, using("d"))
+    view = state_of(ledger, using("d"))
     assert view is not None
     assert view.could_ever_pass(ledger.cluster.everything()).all()
 
 
-def test_volumes_yet_to_be_made_count(ledger: Ledger) -> None:
-    """They are the driver's that makes them; pods that share one share it here too."""
+def test_volumes_to_be_provisioned_count(ledger: Ledger) -> None:
+    """They belong to the driver that provisions them; pods that share one share it here, too."""
     stock(ledger.storage, storage_class(provisioner=DRIVER), claim("new"), claim("newer"))
     assert passes(ledger, *using("new")) == [True, True, True]
     ledger.place(ledger.class_of(pod("x", volumes=using("new"))), ledger.cluster.everything()[:1])
@@ -81,7 +81,7 @@ def test_volumes_yet_to_be_made_count(ledger: Ledger) -> None:
 
 
 def test_each_driver_has_its_own_limit(ledger: Ledger) -> None:
-    """A pod needs room with all of the drivers whose volumes it has."""
+    """A pod needs room with each driver of its volumes."""
     stock(ledger.storage, storage_class(provisioner="other"), claim("new"), csi_node("n4", driver="other", limit=0))
     ledger.put_node(node("n4"))
     assert passes(ledger, *using("new")) == [True, True, True, False]
@@ -89,12 +89,12 @@ def test_each_driver_has_its_own_limit(ledger: Ledger) -> None:
     assert passes(ledger, *using("a", "b", "new")) == [False, True, True, False]
 
 
-def test_a_pod_stays_where_it_could_come_anew(ledger: Ledger) -> None:
-    """Its own volumes count once; where it shares them with others, it costs nothing."""
+def test_a_running_pod_passes_where_it_would_pass_as_new(ledger: Ledger) -> None:
+    """Its own volumes count once; a volume shared with other pods costs nothing."""
     rows = ledger.cluster.everything()
     kind = ledger.class_of(pod("p", volumes=using("a")))
     ledger.place(kind, rows[:2])
-    view = view_of(ledger, using("a"))
+    view = state_of(ledger, using("a"))
     assert view is not None
     assert view.still_passes(rows[:2]).tolist() == [True, True]
     ledger.put_pod(pod("x", volumes=using("b")), "n1")
@@ -102,31 +102,31 @@ def test_a_pod_stays_where_it_could_come_anew(ledger: Ledger) -> None:
     assert view.still_passes(rows[:2]).tolist() == [False, True]
     ledger.put_pod(pod("z", volumes=using("a", "c")), "n1")
     assert view.still_passes(rows[:1]).tolist() == [True]
-    both = view_of(ledger, (*using("a"), *inline(DRIVER)))
+    both = state_of(ledger, (*using("a"), *inline(DRIVER)))
     assert both is not None
     assert both.still_passes(rows[:1]).tolist() == [False]
 
 
 def test_other_drivers_do_not_matter(ledger: Ledger) -> None:
-    """What a pod has of a driver that limits nothing, or more, is not counted with the rest."""
+    """Volumes of drivers without a limit, or with a larger one, are counted separately."""
     stock(ledger.storage, storage_class(provisioner="other"), claim("new"), csi_node("n4", driver="other", limit=1))
     ledger.put_node(node("n4"))
     kind = ledger.class_of(pod("p", volumes=using("a", "new")))
     ledger.place(kind, ledger.cluster.everything()[:1])
-    view = view_of(ledger, using("a", "new"))
+    view = state_of(ledger, using("a", "new"))
     assert view is not None
     assert view.still_passes(ledger.cluster.everything()[:1]).tolist() == [True]
 
 
 @pytest.mark.parametrize("limit", [0, -5])
 def test_a_node_that_attaches_nothing(ledger: Ledger, limit: int) -> None:
-    """No number of volumes is small enough for a limit of none, or of less."""
+    """With a limit of zero or less, no volume passes."""
     stock(ledger.storage, csi_node("n1", limit=limit))
     assert passes(ledger, *using("a"))[0] is False
 
 
-def test_who_is_not_concerned(ledger: Ledger) -> None:
-    """Pods without volumes, with volumes of drivers without limits, or with claims that are not in order."""
+def test_classes_without_state(ledger: Ledger) -> None:
+    """Pods without volumes, with volumes of drivers without limits, or with claims that cannot be used."""
     stock(ledger.storage, claim("plain", bound_to="v-plain"), volume("v-plain"))
     others = (None, using("plain"), inline("other"), using("gone"))
-    assert [view_of(ledger, volumes) for volumes in others] == [None] * 4
+    assert [state_of(ledger, volumes) for volumes in others] == [None] * 4

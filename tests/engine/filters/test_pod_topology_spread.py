@@ -33,7 +33,7 @@ FAULTS = {REASON: "uneven", UNLABELLED_REASON: "unlabelled"}
 
 
 def constraint(key: str = "zone", *, soft: bool = False, **more: Any) -> TopologySpreadConstraint:
-    """Return a constraint on the web's pods."""
+    """Return a constraint on the web pods."""
     more.setdefault("label_selector", WEB)
     action = "ScheduleAnyway" if soft else "DoNotSchedule"
     return TopologySpreadConstraint(topology_key=key, when_unsatisfiable=action, **more)
@@ -45,9 +45,9 @@ def web(name: str, *constraints: TopologySpreadConstraint, app: str = "web", **s
 
 
 def cluster(*homes: str, coming: Sequence[str] = ()) -> Ledger:
-    """Return a ledger of two nodes in zone ``a``, one in ``b``, one in none, with a pod of the web at each home.
+    """Return a ledger of two nodes in zone ``a``, one in ``b``, one without a zone, with a web pod on each named node.
 
-    More are coming: pods for which room is kept.
+    ``coming`` are nominated pods.
     """
     ledger = Ledger()
     for name, zone in ZONES.items():
@@ -62,8 +62,8 @@ def cluster(*homes: str, coming: Sequence[str] = ()) -> Ledger:
     return ledger
 
 
-def view_of(ledger: Ledger, found: Pod) -> PodTopologySpreadState:
-    """Return the view of a pod's class, which has to have one."""
+def state_of(ledger: Ledger, found: Pod) -> PodTopologySpreadState:
+    """Return the state of a pod's class, which has to have one."""
     view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(found))
     assert view is not None
     return view
@@ -72,7 +72,7 @@ def view_of(ledger: Ledger, found: Pod) -> PodTopologySpreadState:
 def passed(ledger: Ledger, found: Pod) -> set[str]:
     """Return the nodes that pass."""
     rows = ledger.cluster.everything()
-    return {ledger.cluster.name(row) for row in rows[view_of(ledger, found).passes(rows)].tolist()}
+    return {ledger.cluster.name(row) for row in rows[state_of(ledger, found).passes(rows)].tolist()}
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def passed(ledger: Ledger, found: Pod) -> set[str]:
         ([], [constraint("rack", min_domains=0)], {}, set()),
     ],
 )
-def test_domains_stay_close_to_the_emptiest(
+def test_domains_stay_within_the_skew(
     homes: list[str], constraints: list[TopologySpreadConstraint], spec: dict[str, Any], expected: set[str]
 ) -> None:
-    """The pod itself counts if it is meant, and domains only where the pod may look at a node of theirs."""
+    """The pod itself counts if it is selected, and domains only where the pod counts a node of theirs."""
     assert passed(cluster(*homes), web("new", *constraints, **spec)) == expected
 
 
@@ -114,35 +114,35 @@ def test_domains_stay_close_to_the_emptiest(
         (["a1"], ["nowhere"], 1, {"b1"}),
     ],
 )
-def test_pods_that_may_never_come_fill_their_domains_alone(
+def test_nominated_pods_fill_their_own_domain_alone(
     homes: list[str], coming: list[str], max_skew: int, expected: set[str]
 ) -> None:
     """A nominated pod counts in its domain, and does not make the emptiest one less empty."""
     assert passed(cluster(*homes, coming=coming), web("new", constraint(max_skew=max_skew))) == expected
 
 
-def test_pods_that_may_never_come_are_given_way() -> None:
-    """A soft constraint prefers domains to which nobody is nominated."""
+def test_domains_without_nominated_pods_score_higher() -> None:
+    """A soft constraint prefers domains without nominated pods."""
     ledger = cluster(coming=["a1"])
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    score = view_of(ledger, web("new", constraint(soft=True))).score(rows)
+    score = state_of(ledger, web("new", constraint(soft=True))).score(rows)
     assert score is not None
     assert score.tolist() == [0, 0, 100, 0]
 
 
 def test_a_missing_label_has_a_reason_of_its_own() -> None:
-    """It is named where it is missing, and there no eviction helps; elsewhere it might."""
+    """It is given where the label is missing, and no eviction helps there; elsewhere it might."""
     ledger = cluster("a1")
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    view = view_of(ledger, web("new", constraint()))
+    view = state_of(ledger, web("new", constraint()))
     found = [(reason, held.tolist()) for reason, held in view.checks(rows)]
     assert found[0] == (UNLABELLED_REASON, [True, True, True, False])
     assert (found[1][0], found[1][1][:3]) == (REASON, [False, False, True])
     assert view.could_ever_pass(rows).tolist() == [True, True, True, False]
 
 
-def test_pods_that_are_being_deleted_do_not_count() -> None:
-    """Their place is as good as free, so they move into a class that nobody counts."""
+def test_terminating_pods_do_not_count() -> None:
+    """They move into a class of their own."""
     ledger = cluster("a1")
     assert passed(ledger, web("new", constraint())) == {"b1"}
     doomed = web("w0")
@@ -165,26 +165,26 @@ def test_pods_that_are_being_deleted_do_not_count() -> None:
 def test_emptier_domains_score_higher(
     homes: list[str], constraints: list[TopologySpreadConstraint], expected: list[int]
 ) -> None:
-    """Kube-scheduler's formula: counts by the logarithm of the number of domains, then 100 for the emptiest."""
+    """It is kube-scheduler's formula: counts by the logarithm of the number of domains, then 100 for the emptiest."""
     ledger = cluster(*homes)
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    score = view_of(ledger, web("new", *constraints)).score(rows)
+    score = state_of(ledger, web("new", *constraints)).score(rows)
     assert score is not None
     assert score.tolist() == expected
 
 
 def test_hard_constraints_do_not_score() -> None:
-    """There is no score without soft constraints, and no view without any."""
+    """There is no score without soft constraints, and no state without any."""
     ledger = cluster("a1")
     rows = ledger.cluster.everything()
-    assert view_of(ledger, web("new", constraint())).score(rows) is None
+    assert state_of(ledger, web("new", constraint())).score(rows) is None
     assert PodTopologySpread(ledger, Weights()).pre_filter(ledger.class_of(web("new"))) is None
 
 
 @given(filter_cases(with_spread()))
 @cases(400)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
-    """On small clusters, every node gets the answer, the reason and the score that loops over all pods give."""
+    """On small clusters, every node gets the answer, the reason and the score of the slow model."""
     ledger, newcomer, rows = case.settled()
     view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(newcomer)
     faults: list[str | None] = [None] * len(rows)
@@ -201,8 +201,8 @@ def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
 
 @given(filter_cases(with_spread()))
 @cases(400)
-def test_what_passes_does_so_whoever_comes(case: FilterCase) -> None:
-    """Whether all that are nominated come or none, as the obvious model has it."""
+def test_passing_nodes_pass_whether_nominated_pods_come_or_not(case: FilterCase) -> None:
+    """Whether all nominated pods come or none, as the slow model has it."""
     ledger, newcomer, rows = case.settled()
     view = PodTopologySpread(ledger, Weights()).pre_filter(newcomer)
     passes = [True] * len(rows) if view is None else view.passes(rows)
@@ -211,8 +211,8 @@ def test_what_passes_does_so_whoever_comes(case: FilterCase) -> None:
         assert spread_rejection(case.placed.if_none_comes(), case.newcomer, home) is None
 
 
-def test_hosts_count_as_the_model_says() -> None:
-    """A host is a domain of its own: the example that the search for one may miss."""
+def test_hosts_count_as_in_the_model() -> None:
+    """A host is a domain of its own; the example is one that random search may miss."""
     nodes = tuple(node(name, labels={HOSTNAME: name}) for name in ("n1", "n2", "n3"))
     setup = tuple((web(f"w{number}"), nodes[place]) for number, place in enumerate((0, 0, 1)))
     newcomer = web("new", constraint(HOSTNAME, soft=True))

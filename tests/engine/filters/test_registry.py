@@ -1,4 +1,4 @@
-"""The filters together: their order, which is the order in which reasons are named."""
+"""The filters together: their order is the order in which reasons are chosen."""
 
 import numpy as np
 from hypothesis import given
@@ -14,8 +14,8 @@ from cpg_engine.testing.strategies import cases
 from cpg_engine.weights import Weights
 
 
-def test_the_static_filters_stand_in_kube_schedulers_order() -> None:
-    """A node that fails several is counted with the first, so their order is part of what users see."""
+def test_the_static_filters_have_kube_schedulers_order() -> None:
+    """A node that several reject is counted with the first, so their order is visible to users."""
     assert [found.reason for found in STATIC] == [
         "node(s) were unschedulable",
         "node(s) didn't match the requested node name",
@@ -28,7 +28,7 @@ def test_the_static_filters_stand_in_kube_schedulers_order() -> None:
 
 
 def test_a_node_must_pass_every_static_filter() -> None:
-    """One filter is enough to be out, and a row without a node is out whatever the filters say."""
+    """One filter is enough to reject it, and a row without a node is always rejected."""
     ledger = Ledger()
     labels = {"disk": "ssd"}
     ledger.put_node(node("good", labels=labels))
@@ -41,8 +41,8 @@ def test_a_node_must_pass_every_static_filter() -> None:
     assert statically_feasible(pod_class, ledger.cluster, np.array([3, 0])).tolist() == [False, True]
 
 
-def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
-    """No storage check and no view of a dynamic filter exists for a plain pod in a plain cluster."""
+def test_plain_pods_have_no_state() -> None:
+    """In a plain cluster they need no storage check and no dynamic filter."""
     ledger = Ledger()
     ledger.put_node(node("a"))
     pod_class = ledger.class_of(pod("p", cpu=1))
@@ -52,8 +52,8 @@ def test_pods_that_ask_for_nothing_special_pay_nothing() -> None:
 
 @cases(400)
 @given(filter_cases(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
-def test_a_pod_may_stay_where_it_could_come_anew(case: FilterCase, mates: list[int]) -> None:
-    """Whoever else of its kind is there: asked of a pod in place, every filter says what it says before it comes."""
+def test_a_running_pod_passes_where_it_would_pass_as_new(case: FilterCase, mates: list[int]) -> None:
+    """For a pod in place, every filter answers as it does before the pod comes, whatever other pods are there."""
     ledger, newcomer, rows = case.settled()
     for mate in mates:
         ledger.place(newcomer, rows[[mate % len(rows)]])

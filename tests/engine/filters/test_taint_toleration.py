@@ -1,4 +1,4 @@
-"""Taints that keep pods off; what bears what is tested with ``cpg_api.tolerations``."""
+"""Taints that reject pods; tolerations are tested with ``cpg_api.tolerations``."""
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ B = Toleration("b", "Exists")
         ((Toleration(operator="Exists"),), [True, True, True, True]),
     ],
 )
-def test_every_hard_taint_must_be_borne(tolerations: tuple[Toleration, ...], passed: list[bool]) -> None:
-    """One untolerated NoSchedule or NoExecute taint is enough to be out; a soft one never is."""
+def test_every_hard_taint_must_be_tolerated(tolerations: tuple[Toleration, ...], passed: list[bool]) -> None:
+    """One untolerated NoSchedule or NoExecute taint is enough to reject; a soft one never does."""
     ledger = Ledger()
     for name, found in (("n0", []), ("n1", BOTH[:1]), ("n2", BOTH), ("n3", [Taint("c", "", "PreferNoSchedule")])):
         ledger.put_node(node(name, taints=found))

@@ -1,4 +1,4 @@
-"""Claims that are bound when their pod has a node, as the search sees them; see also ``snapshot/test_bindings.py``."""
+"""Claims that are bound once their pod has a node, as a filter; see also ``cluster/test_volume_allocator.py``."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from cpg_engine.testing.storage_builders import claim, inline, stock, storage_cl
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Return two nodes and a claim with a volume at one of them."""
+    """Return two nodes and a claim with a volume on one of them."""
     ledger = Ledger()
     for name in ("n1", "n2"):
         ledger.put_node(node(name, labels={"host": name}))
@@ -19,8 +19,8 @@ def ledger() -> Ledger:
     return ledger
 
 
-def test_nodes_without_a_volume_are_out(ledger: Ledger) -> None:
-    """No eviction brings one, and none of those that have is better than another."""
+def test_nodes_without_a_volume_are_rejected(ledger: Ledger) -> None:
+    """No eviction brings one, and no passing node is preferred."""
     view = VolumeBinding(ledger).pre_filter(ledger.class_of(pod("p", volumes=using("c"))))
     assert view is not None
     rows = ledger.cluster.everything()
@@ -32,16 +32,16 @@ def test_nodes_without_a_volume_are_out(ledger: Ledger) -> None:
     assert view.still_passes(rows[:1]).tolist() == [True]
 
 
-def test_who_is_not_concerned(ledger: Ledger) -> None:
-    """Pods without volumes, with volumes of other kinds, with bound claims, and with claims that are not there."""
+def test_classes_without_state(ledger: Ledger) -> None:
+    """Pods without volumes, with volumes of other kinds, with bound claims, and with unknown claims."""
     stock(ledger.storage, claim("bound", bound_to="w"), volume("w"))
     found = VolumeBinding(ledger)
     others = (None, inline("driver"), using("bound"), using("gone"))
     assert [found.pre_filter(ledger.class_of(pod("p", volumes=volumes))) for volumes in others] == [None] * 4
 
 
-def test_several_pods_placed_at_once_choose_one_by_one(ledger: Ledger) -> None:
-    """A batch of pods that share a claim makes its choice once."""
+def test_a_batch_reserves_a_shared_claim_once(ledger: Ledger) -> None:
+    """Pods of one batch that share a claim share its allocation."""
     pod_class = ledger.class_of(pod("p", volumes=using("c")))
     ledger.place(pod_class, np.array([0, 0, 1]))
     assert len(ledger.volume_allocator.allocated) == 1

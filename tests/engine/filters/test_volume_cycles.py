@@ -1,4 +1,4 @@
-"""Gangs with volumes, through a whole cycle: cases A23 and A24 of the specification, and what follows from them."""
+"""Gangs with volumes, through a whole cycle."""
 
 import numpy as np
 import pytest
@@ -40,12 +40,12 @@ def decided(snapshot: Snapshot, *pods: Pod, gang: int, key: str | None = None) -
 
 
 def state(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return what a cycle has to leave as it was."""
+    """Return what a cycle has to leave unchanged."""
     ledger = snapshot.ledger
     return ledger.used.tolist(), dict(ledger.volume_allocator.allocated), dict(ledger.attachments.users)
 
 
-def homes(decision: Decision) -> dict[str, str]:
+def bound_nodes(decision: Decision) -> dict[str, str]:
     """Return where pods are to be bound."""
     return {bind.uid.removeprefix("uid-default-"): bind.node for bind in decision.binds}
 
@@ -53,7 +53,7 @@ def homes(decision: Decision) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("case", "second", "bound"), [("A23", "pvc-1", {}), ("A24", "pvc-2", {"a": "node1", "b": "node1"})]
 )
-def test_members_that_share_a_claim_for_one_pod(case: str, second: str, bound: dict[str, str]) -> None:
+def test_members_cannot_share_an_exclusive_claim(case: str, second: str, bound: dict[str, str]) -> None:
     """Two members of a gang cannot share a ReadWriteOncePod claim; with one claim each both are bound."""
     snapshot = cluster(node1="z")
     for name in ("pvc-1", "pvc-2"):
@@ -61,7 +61,7 @@ def test_members_that_share_a_claim_for_one_pod(case: str, second: str, bound: d
         stock(snapshot.ledger.storage, volume(f"pv-{name}", claimed_by=name, phase="Bound", modes=ALONE))
     pods = (pod("a", cpu=1, volumes=using("pvc-1")), pod("b", cpu=1, volumes=using(second)))
     decision = decided(snapshot, *pods, gang=2)
-    assert homes(decision) == bound, case
+    assert bound_nodes(decision) == bound, case
     if not bound:
         (report,) = decision.explanation.reports
         assert report.status is Status.UNSCHEDULABLE
@@ -69,16 +69,16 @@ def test_members_that_share_a_claim_for_one_pod(case: str, second: str, bound: d
 
 
 def test_a_gang_never_counts_a_volume_twice() -> None:
-    """Three members with a claim each and two volumes: nobody is bound, and two of them could be."""
+    """With three members, a claim each and two volumes, none is bound, and two of them could be."""
     snapshot = cluster(n1="a", n2="b")
     stock(snapshot.ledger.storage, storage_class(), *(claim(name) for name in "abc"))
     stock(snapshot.ledger.storage, volume("v1", at={"host": ["n1"]}), volume("v2", at={"host": ["n2"]}))
     pods = [pod(name, cpu=1, volumes=using(name)) for name in "abc"]
     assert decided(snapshot, *pods, gang=3).binds == ()
-    assert homes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+    assert bound_nodes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
 
 
-def test_a_missing_claim_is_beyond_help() -> None:
+def test_a_missing_claim_is_unresolvable() -> None:
     """No eviction brings it, and the group says what it waits for."""
     snapshot = cluster(n1="a")
     (report,) = decided(snapshot, pod("a", cpu=1, volumes=using("gone")), gang=1).explanation.reports
@@ -87,20 +87,20 @@ def test_a_missing_claim_is_beyond_help() -> None:
 
 
 def test_a_gang_that_shares_a_claim_yet_to_be_bound() -> None:
-    """Its members spread over the nodes that will reach the volume, wherever it is made."""
+    """Its members spread over the nodes that will reach the volume, wherever it is provisioned."""
     snapshot = cluster(n1="a", n2="a", n3="b")
     stock(snapshot.ledger.storage, storage_class(provisioner=DRIVER), claim("c", modes=("ReadWriteMany",)))
     stock(snapshot.ledger.storage, *(csi_node(name, keys=["zone"]) for name in ("n1", "n2", "n3")))
     pods = [pod(name, cpu=1, volumes=using("c")) for name in "abcd"]
-    assert set(homes(decided(snapshot, *pods, gang=4)).values()) == {"n1", "n2"}
+    assert set(bound_nodes(decided(snapshot, *pods, gang=4)).values()) == {"n1", "n2"}
 
 
-def test_bounds_know_where_volumes_are() -> None:
-    """A domain without a gang's volume is not even tried, and that is a proof."""
+def test_bounds_use_the_reach_of_volumes() -> None:
+    """A domain without the gang's volume is not tried, and that is a proof."""
     snapshot = cluster(n1="a", n2="b")
     stock(snapshot.ledger.storage, claim("c", bound_to="v"), volume("v", at={"zone": ["b"]}))
     pods = [pod(name, cpu=1, volumes=using("c")) for name in "abc"]
-    assert set(homes(decided(snapshot, *pods[:2], gang=2, key="zone")).values()) == {"n2"}
+    assert set(bound_nodes(decided(snapshot, *pods[:2], gang=2, key="zone")).values()) == {"n2"}
     decision = decided(snapshot, *pods, gang=3, key="zone")
     assert decision.explanation.finding is Finding.IMPOSSIBLE
     (report,) = decision.explanation.reports
@@ -108,32 +108,32 @@ def test_bounds_know_where_volumes_are() -> None:
 
 
 def test_every_pod_has_its_own_ephemeral_claim() -> None:
-    """One without its claim waits; the others do not."""
+    """A pod without its claim waits; the others do not."""
     snapshot = cluster(n1="a")
     pods = [pod(name, cpu=1, volumes=ephemeral("data")) for name in "ab"]
     stock(snapshot.ledger.storage, storage_class(provisioner=DRIVER), claim("a-data", owner=pods[0]))
     decision = decided(snapshot, *pods, gang=1)
-    assert homes(decision) == {"a": "n1"}
+    assert bound_nodes(decision) == {"a": "n1"}
     (report,) = decision.explanation.reports
     assert [reason.text for reason in report.reasons] == [
         'waiting for ephemeral volume controller to create the persistentvolumeclaim "b-data"'
     ]
 
 
-def test_room_for_volumes_is_room() -> None:
-    """A gang spreads by what nodes attach as it does by what they compute, and eviction may help."""
+def test_volume_limits_are_room() -> None:
+    """A gang spreads by what nodes attach as it does by resources, and evictions may help."""
     snapshot = cluster(n1="a", n2="b")
     stock(snapshot.ledger.storage, *(csi_node(name, limit=1) for name in ("n1", "n2")))
     for name in "abc":
         stock(snapshot.ledger.storage, claim(name, bound_to=f"v-{name}"), volume(f"v-{name}", handle=name))
     pods = [pod(name, cpu=0.5, volumes=using(name)) for name in "abc"]
-    assert homes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
+    assert bound_nodes(decided(snapshot, *pods, gang=2)) == {"a": "n1", "b": "n2"}
     (report,) = decided(snapshot, *pods, gang=3).explanation.reports
     assert report.status is Status.UNSCHEDULABLE
 
 
-def test_room_kept_for_others_keeps_their_volumes() -> None:
-    """A volume that a nominated pod will need is not given to anybody else."""
+def test_a_nominated_pod_reserves_its_volume() -> None:
+    """A volume that it will need is not given to another pod."""
     snapshot = cluster(n1="a")
     stock(snapshot.ledger.storage, storage_class(), claim("a"), claim("b"), volume("v"))
     nominated = snapshot.ledger.class_of(pod("a", volumes=using("a")))
@@ -141,11 +141,11 @@ def test_room_kept_for_others_keeps_their_volumes() -> None:
     snapshot.ledger.place(nominated, np.array([snapshot.ledger.cluster.row_of["n1"]]))
     assert decided(snapshot, pod("b", volumes=using("b")), gang=1).binds == ()
     snapshot.ledger.rollback(mark)
-    assert homes(decided(snapshot, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}
+    assert bound_nodes(decided(snapshot, pod("b", volumes=using("b")), gang=1)) == {"b": "n1"}
 
 
 def test_a_claim_takes_only_volumes_that_it_selects() -> None:
-    """Of two volumes that would fit, the one with the labels is chosen, and the decision says so."""
+    """Of two volumes that would fit, the one with the labels is chosen, and the decision names it."""
     snapshot = cluster(node1="z", node2="z")
     storage = snapshot.ledger.storage
     stock(storage, storage_class(provisioner="kubernetes.io/no-provisioner"))

@@ -1,6 +1,6 @@
-"""All that is said of volumes, against a slow model that looks at one pod, one node and one object after the other.
+"""All filters and allocations of volumes, compared with a slow model of one pod, node and object after the other.
 
-The model keeps lists and asks them anew each time: it knows no pools, no counts, no arrays, and nothing is ever undone.
+The model keeps lists and evaluates them every time. It has no pools, counts or arrays, and nothing is ever undone.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from cpg_engine.weights import Weights
 ONCE, MANY, ALONE = ("ReadWriteOnce",), ("ReadWriteMany",), ("ReadWriteOncePod",)
 ALL = (*ONCE, *MANY, *ALONE)
 MADE_IN = "a"
-"""The zone in which the class ``made`` makes its volumes."""
+"""The zone in which the class ``made`` provisions its volumes."""
 
 
 class Node(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Node(Struct, frozen=True):
 
 
 class Volume(Struct, frozen=True):
-    """A volume, the zones it is reached from, and the claim it is set aside for."""
+    """A volume, the zones that reach it, and the claim that it is reserved for."""
 
     name: str
     size: int
@@ -45,7 +45,7 @@ class Volume(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A claim, and the volume it is bound to or the node at which one is being made."""
+    """A claim, and the volume that it is bound to or the node for which one is being provisioned."""
 
     name: str
     size: int
@@ -63,7 +63,7 @@ class User(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """A cluster with storage, pods that run, and pods to be placed."""
+    """A cluster with storage, running pods, and pods to be placed."""
 
     nodes: tuple[Node, ...]
     volumes: tuple[Volume, ...]
@@ -81,7 +81,7 @@ USERS = st.builds(User, claims=st.lists(st.sampled_from(NAMES), max_size=3).map(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Draw a small case in which things meet: few names, few sizes, few zones."""
+    """Draw a small case with few names, sizes and zones, so that objects conflict."""
     nodes = tuple(
         Node(f"n{index}", draw(st.sampled_from("aab")), draw(st.sampled_from((None, 0, 1, 2))))
         for index in range(draw(st.integers(1, 4)))
@@ -118,7 +118,7 @@ class Model:
         self.chosen: dict[str, VolumeAllocation] = {}
 
     def fits(self, user: User, home: str) -> bool:
-        """Tell whether a pod may be placed at a node."""
+        """Return whether a pod may be placed on a node."""
         if any(name not in self.claims for name in user.claims):
             return False
         if not all(self.is_open(claim, home) for claim in self.claims_of(user)):
@@ -132,7 +132,7 @@ class Model:
         return not new or limit is None or len(there) + len(new) <= limit
 
     def is_open(self, claim: Claim, home: str) -> bool:
-        """Tell whether a claim keeps its pod from a node, as far as it is decided on."""
+        """Return whether the node is open to a claim, as far as the claim is decided."""
         if claim.modes == ALONE and any(claim.name in other.claims for other, _ in self.placed):
             return False
         if claim.bound_to is not None:
@@ -144,7 +144,7 @@ class Model:
         return sorted((self.claims[name] for name in set(user.claims)), key=lambda claim: (claim.size, claim.name))
 
     def undecided(self, user: User) -> list[Claim]:
-        """Return the claims for which there is no choice yet."""
+        """Return the claims without an allocation."""
         return [
             claim
             for claim in self.claims_of(user)
@@ -152,16 +152,16 @@ class Model:
         ]
 
     def reaches(self, volume: str, home: str) -> bool:
-        """Tell whether a volume is reached from a node."""
+        """Return whether a volume is reached from a node."""
         zones = self.volumes[volume].zones
         return zones is None or self.nodes[home].zone in zones
 
-    def makes(self, claim: Claim, home: str) -> bool:
-        """Tell whether a volume for a claim can be made at a node."""
+    def provisions(self, claim: Claim, home: str) -> bool:
+        """Return whether a volume for a claim can be provisioned for a node."""
         return claim.storage_class == "made" and self.nodes[home].zone == MADE_IN
 
     def is_near(self, claim: Claim, home: str) -> bool:
-        """Tell whether a claim whose volume is decided on, or being made, will be reached from a node."""
+        """Return whether a claim with a volume, or with one being provisioned, is reached from a node."""
         choice = self.chosen.get(claim.name)
         if choice is not None and choice.volume is not None:
             return self.reaches(choice.volume, home)
@@ -169,10 +169,10 @@ class Model:
         if selected is None:
             return True
         alike = claim.modes == MANY and self.nodes[selected].zone == self.nodes[home].zone
-        return self.makes(claim, selected) and (home == selected or alike)
+        return self.provisions(claim, selected) and (home == selected or alike)
 
     def choose(self, user: User, home: str) -> list[VolumeAllocation]:
-        """Return the choices for a pod at a node; one that cannot be made is missing."""
+        """Return the allocations for a pod on a node; one that cannot be made is missing."""
         found: list[VolumeAllocation] = []
         for claim in self.undecided(user):
             free = self.candidates(claim, {choice.volume for choice in (*self.chosen.values(), *found)})
@@ -180,12 +180,12 @@ class Model:
             if reached:
                 best = min(reached, key=lambda volume: (volume.size, volume.name))
                 found.append(VolumeAllocation(f"default/{claim.name}", best.name, home))
-            elif self.makes(claim, home):
+            elif self.provisions(claim, home):
                 found.append(VolumeAllocation(f"default/{claim.name}", None, home))
         return found
 
     def candidates(self, claim: Claim, taken: set[str | None]) -> list[Volume]:
-        """Return the volumes that a claim may have: the one set aside for it, or any that is free."""
+        """Return the volumes that a claim may have: the one reserved for it, or any free one."""
         sound = [
             volume
             for volume in self.case.volumes
@@ -201,7 +201,7 @@ class Model:
         ]
 
     def attached(self, users: list[User], tag: str) -> list[tuple[str, str]]:
-        """Return what pods attach: volumes once, those made inline once for each pod."""
+        """Return what pods attach: each volume once, and inline volumes once per pod."""
         found = set()
         for name in {name for user in users for name in user.claims if name in self.claims}:
             claim = self.claims[name]
@@ -213,7 +213,7 @@ class Model:
         return [*found, *((tag, f"{index} {each}") for index, user in enumerate(users) for each in range(user.inline))]
 
     def place(self, user: User, home: str) -> list[VolumeAllocation]:
-        """Place a pod; return what is to be done for its claims."""
+        """Place a pod; return its allocations."""
         self.chosen |= {choice.claim.removeprefix("default/"): choice for choice in self.choose(user, home)}
         self.placed.append((user, home))
         return sorted(
@@ -263,7 +263,7 @@ def volumes_of(user: User) -> tuple[PodVolume, ...]:
 
 
 def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
-    """Return the nodes that every filter of volumes lets a class go to."""
+    """Return the nodes that every filter of volumes passes for a class."""
     rows = ledger.cluster.everything()
     checks = [*storage_checks(pod_class, ledger, rows)]
     for view in [found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())]:
@@ -275,7 +275,7 @@ def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
 
 
 def state(ledger: Ledger) -> tuple[object, ...]:
-    """Return everything that a rollback has to leave as it was."""
+    """Return everything that a rollback has to restore."""
     bindings, attachments = ledger.volume_allocator, ledger.attachments
     return (
         ledger.used.tolist(),
@@ -293,7 +293,7 @@ def state(ledger: Ledger) -> tuple[object, ...]:
 @settings(max_examples=400, deadline=None)
 @given(cases(), st.data())
 def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> None:
-    """Node by node and pod by pod, with the same volume chosen for the same claim."""
+    """They do node by node and pod by pod, with the same volume for the same claim."""
     ledger, model = ledger_of(case), Model(case)
     for user in case.pending:
         pod_class = ledger.class_of(pod("p", volumes=volumes_of(user)))
@@ -309,7 +309,7 @@ def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> No
 @settings(max_examples=200, deadline=None)
 @given(cases(), st.data())
 def test_a_rollback_leaves_no_trace(case: Case, data: st.DataObject) -> None:
-    """Whatever was placed since a mark, wherever, fitting or not, and asked about in between."""
+    """Whatever was placed since a mark, on any node, fitting or not, and read in between."""
     ledger = ledger_of(case)
     classes = [ledger.class_of(pod("p", volumes=volumes_of(user))) for user in case.pending]
     for pod_class in classes:
@@ -326,11 +326,11 @@ def test_a_rollback_leaves_no_trace(case: Case, data: st.DataObject) -> None:
         now = state(ledger)
         assert now[:3] == before[:3]
         assert now[4:7] == before[4:7]
-        assert without_nothing(now) == without_nothing(before)
+        assert without_zeros(now) == without_zeros(before)
 
 
-def without_nothing(found: tuple[object, ...]) -> tuple[object, ...]:
-    """Return pools and counts without those first asked for later, and without rows of zeros."""
+def without_zeros(found: tuple[object, ...]) -> tuple[object, ...]:
+    """Return pools and counts without those made later, and without rows of zeros."""
     pools, handles, counts = found[3], found[7], found[8]
     assert isinstance(pools, dict)
     assert isinstance(counts, dict)
@@ -340,7 +340,7 @@ def without_nothing(found: tuple[object, ...]) -> tuple[object, ...]:
 @settings(max_examples=200, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(case: Case, random: object) -> None:
-    """Objects of storage may come in any order, before nodes and pods or after them."""
+    """Storage objects may come in any order, before nodes and pods or after them."""
     first = ledger_of(case)
     objects: list[storage_builders.Stored] = [*map(stored_volume, case.volumes), *map(stored_claim, case.claims)]
     getattr(random, "shuffle")(objects)  # noqa: B009 - hypothesis' Random has no public type

@@ -1,4 +1,4 @@
-"""Claims that bear one pod only."""
+"""Claims that only one pod may use."""
 
 import pytest
 
@@ -12,7 +12,7 @@ ALONE = ("ReadWriteOncePod",)
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Return two nodes, two claims that bear one pod, and one that bears many."""
+    """Return two nodes, two exclusive claims, and one that pods may share."""
     ledger = Ledger()
     ledger.put_node(node("n1"))
     ledger.put_node(node("n2"))
@@ -22,7 +22,7 @@ def ledger() -> Ledger:
 
 
 def passes(ledger: Ledger, *claims: str) -> list[bool]:
-    """Tell which nodes a pod that uses these claims may go to."""
+    """Return on which nodes a pod that uses these claims may run."""
     view = VolumeRestrictions(ledger).pre_filter(ledger.class_of(pod("p", volumes=using(*claims))))
     assert view is not None
     rows = ledger.cluster.everything()
@@ -43,15 +43,15 @@ def test_a_second_pod_finds_no_node(ledger: Ledger) -> None:
 
 
 def test_a_pod_of_the_same_simulation_counts(ledger: Ledger) -> None:
-    """Taking it back sets the claim free."""
+    """Rolling it back frees the claim."""
     ledger.place(ledger.class_of(pod("first", volumes=using("a"))), ledger.cluster.everything()[:1])
     assert passes(ledger, "a") == [False, False]
     ledger.rollback(0)
     assert passes(ledger, "a") == [True, True]
 
 
-def test_a_pod_stays_as_long_as_it_is_alone_with_its_claim(ledger: Ledger) -> None:
-    """It does not keep itself out, but another pod with the claim does."""
+def test_a_running_pod_passes_while_it_alone_uses_its_claim(ledger: Ledger) -> None:
+    """It does not reject itself, but another pod with the claim does."""
     rows = ledger.cluster.everything()
     kind = ledger.class_of(pod("p", volumes=using("a", "shared")))
     ledger.put_pod(pod("other", volumes=using("shared")), "n1")
@@ -63,7 +63,7 @@ def test_a_pod_stays_as_long_as_it_is_alone_with_its_claim(ledger: Ledger) -> No
     assert view.still_passes(rows[:1]).tolist() == [False]
 
 
-def test_who_is_not_concerned(ledger: Ledger) -> None:
+def test_classes_without_state(ledger: Ledger) -> None:
     """Pods without volumes, and with claims that any number of pods may use."""
     found = VolumeRestrictions(ledger)
     assert found.pre_filter(ledger.class_of(pod("p"))) is None

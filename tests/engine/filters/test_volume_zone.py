@@ -1,4 +1,4 @@
-"""Volumes that are there already, as a board sees them."""
+"""Volumes that claims are bound to, as the scores of a class see them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 @pytest.fixture
 def snapshot() -> Snapshot:
-    """Return a node in each of two zones, and one in none."""
+    """Return a node in each of two zones, and one without a zone."""
     snapshot = new_snapshot()
     for name, zone in (("n1", "a"), ("n2", "b")):
         snapshot.ledger.put_node(node(name, labels={ZONE: zone}))
@@ -24,13 +24,13 @@ def snapshot() -> Snapshot:
 
 
 def feasible(snapshot: Snapshot, *claims: str) -> str:
-    """Return the nodes on the board of a pod that uses these claims."""
+    """Return the feasible nodes of a pod that uses these claims."""
     board = snapshot.score_cache.of(snapshot.ledger.class_of(pod("p", volumes=using(*claims))))
     return " ".join(sorted(snapshot.ledger.cluster.name(row) for row in board.feasible.nonzero()[0].tolist()))
 
 
-def told(snapshot: Snapshot, *claims: str) -> dict[str, int]:
-    """Return the reasons for which nodes are out, with their numbers."""
+def reasons_of(snapshot: Snapshot, *claims: str) -> dict[str, int]:
+    """Return the reasons for rejection, with their numbers of nodes."""
     pod_class = snapshot.ledger.class_of(pod("p", volumes=using(*claims)))
     found = filter_reasons(snapshot, pod_class, snapshot.ledger.cluster.everything())
     return {reason.text: reason.nodes for reason in found}
@@ -65,14 +65,14 @@ def told(snapshot: Snapshot, *claims: str) -> dict[str, int]:
 def test_nodes_where_a_pods_volumes_are(
     snapshot: Snapshot, objects: tuple[storage_builders.Stored, ...], expected: str, why: dict[str, int]
 ) -> None:
-    """Each node that is out is counted with the first reason."""
+    """Each rejected node is counted with the first reason."""
     stock(snapshot.ledger.storage, *objects)
     assert feasible(snapshot, "c") == expected
-    assert told(snapshot, "c") == why
+    assert reasons_of(snapshot, "c") == why
 
 
 def test_two_volumes_have_to_be_reached_from_one_node(snapshot: Snapshot) -> None:
-    """Volumes in two zones leave no node, or the one that tells no zone."""
+    """Volumes in two zones leave no node, or only the one without zone labels."""
     stock(snapshot.ledger.storage, claim("c", bound_to="v"), claim("d", bound_to="w"))
     stock(snapshot.ledger.storage, volume("v", at={ZONE: ["a"]}), volume("w", at={ZONE: ["a", "b"]}))
     assert feasible(snapshot, "c", "d") == "n1"
@@ -80,8 +80,8 @@ def test_two_volumes_have_to_be_reached_from_one_node(snapshot: Snapshot) -> Non
     assert feasible(snapshot, "c", "d") == "n3"
 
 
-def test_a_board_notices_what_becomes_of_its_claims(snapshot: Snapshot) -> None:
-    """Between two cycles a claim may be made, bound, and lost."""
+def test_scores_follow_the_claims(snapshot: Snapshot) -> None:
+    """Between two cycles a claim may be provisioned, bound and lost."""
     storage = snapshot.ledger.storage
     assert feasible(snapshot, "c") == ""
     stock(storage, claim("c", bound_to="v"), volume("v"))
@@ -90,8 +90,8 @@ def test_a_board_notices_what_becomes_of_its_claims(snapshot: Snapshot) -> None:
     assert feasible(snapshot, "c") == ""
 
 
-def test_pods_without_volumes_do_not_mind_the_catalogue(snapshot: Snapshot) -> None:
-    """Their boards are looked at once, whatever happens to claims."""
+def test_pods_without_volumes_ignore_the_catalog(snapshot: Snapshot) -> None:
+    """Their nodes are scored once, whatever happens to claims."""
     board = ClassScores(snapshot.ledger.class_of(pod("p")), snapshot.ledger, Weights())
     keys = board.keys
     stock(snapshot.ledger.storage, claim("c"))
@@ -99,8 +99,8 @@ def test_pods_without_volumes_do_not_mind_the_catalogue(snapshot: Snapshot) -> N
     assert board.keys is keys
 
 
-def test_classes_with_bound_claims_go_as_one_batch(snapshot: Snapshot) -> None:
-    """What does not depend on other pods takes nobody off the fast path."""
+def test_classes_with_bound_claims_are_placed_in_batches(snapshot: Snapshot) -> None:
+    """What does not depend on other pods keeps them together."""
     stock(snapshot.ledger.storage, claim("c", bound_to="v"), volume("v", at={ZONE: ["a"]}))
     pod_class = snapshot.ledger.class_of(pod("p", volumes=using("c")))
     assert [dynamic for dynamic in snapshot.dynamic_filters if dynamic.pre_filter(pod_class) is not None] == []

@@ -14,7 +14,7 @@ MB = 2**20
 
 
 def having(name: str, **sizes: int) -> Node:
-    """Return a node that has these images, in their latest version and of so many MB."""
+    """Return a node with these images, in their latest version and of so many MB."""
     found = node(name)
     listed = tuple(ContainerImage((f"{image}:latest",), size * MB) for image, size in sizes.items())
     return replace(found, status=replace(found.status, images=listed))
@@ -44,8 +44,8 @@ def test_bytes_that_need_not_be_pulled(nodes: list[dict[str, int]], wanted: list
     assert scores == image_locality.raw(pod_class, ledger.cluster, np.arange(len(nodes))).tolist()
 
 
-def test_rows_are_answered_as_they_are_asked() -> None:
-    """The answer has the order of the rows, and the share of nodes is that of all of them."""
+def test_scores_have_the_order_of_the_rows() -> None:
+    """The share of nodes is that of all nodes."""
     ledger = Ledger()
     for number in range(2):
         ledger.put_node(having(f"n{number}", **({"a": 500} if number else {})))

@@ -28,7 +28,7 @@ DISK = NodeSelectorTerm((NodeSelectorRequirement("disk", "Exists"),))
         (((-5, DISK), (2**62, ZONE)), [100, 100, 0]),
     ],
 )
-def test_the_weights_of_what_is_met_add_up(
+def test_the_weights_of_met_preferences_add_up(
     preferences: tuple[tuple[int, NodeSelectorTerm], ...], raw: list[int]
 ) -> None:
     """Every preference that a node meets counts with its weight, from 0 to 100; no node meets an empty one."""

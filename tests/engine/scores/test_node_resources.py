@@ -1,4 +1,4 @@
-"""Least allocated and balanced allocation, by numbers worked out from kube-scheduler's formulas."""
+"""Least allocated and balanced allocation, with numbers worked out from kube-scheduler's formulas."""
 
 import numpy as np
 import pytest
@@ -45,8 +45,8 @@ def test_the_emptier_of_two_nodes_is_better(cpu: str | None, memory: str | None,
     assert [score] == least_allocated(found, ledger, ONE).tolist()
 
 
-def test_silent_pods_count_as_a_little() -> None:
-    """Pods of 100m and 200Mi by default: after ten of them, of 4 CPU and 4000Mi there is left 72 % and 45 %."""
+def test_pods_without_requests_count_with_defaults() -> None:
+    """They have 100m and 200Mi by default: after ten of them, 72 % of 4 CPU and 45 % of 4000Mi are left."""
     ledger = ledger_of("4", "4000Mi")
     found = ledger.class_of(pod("p", cpu=None, overhead={"x": 0}))
     assert least_allocated(found, ledger, ONE)[0] == (97 + 95) // 2
@@ -64,10 +64,10 @@ def test_silent_pods_count_as_a_little() -> None:
         (("2", "1"), (None, None), 0),  # who asks for neither is scored alike everywhere
     ],
 )
-def test_balance_is_what_the_pod_makes_of_it(
+def test_balance_is_the_change_that_the_pod_makes(
     use: tuple[str | None, str | None], ask: tuple[str | None, str | None], score: int
 ) -> None:
-    """50 + (50 + after - before) / 2, each of the two 100 for even use, on 4 CPU and 10000 bytes."""
+    """It is 50 + (50 + after - before) / 2, each of the two 100 for even use, on 4 CPU and 10000 bytes."""
     ledger = ledger_of("4", "10000")
     if use[0]:
         ledger.put_pod(pod("x", cpu=use[0], memory=use[1]), "n")
@@ -77,12 +77,12 @@ def test_balance_is_what_the_pod_makes_of_it(
 
 @pytest.mark.parametrize(("cpu", "memory"), [("4", None), (None, "1Gi"), (None, None), ("0", "0")])
 def test_a_single_resource_is_always_even(cpu: str | None, memory: str | None) -> None:
-    """Where a node lacks one of the two, there is nothing to balance."""
+    """A node that lacks one of the two has nothing to balance."""
     ledger = ledger_of(cpu, memory)
     assert balanced(ledger.class_of(pod("p", cpu=1)), ledger, ONE).tolist() == [75]
 
 
-def test_extra_pods_are_taken_to_be_there() -> None:
+def test_extra_pods_count_as_placed() -> None:
     """The scores with so many extra pods are those that the node has once they are placed."""
     ledger = ledger_of("4", "4Gi")
     found = ledger.class_of(pod("p", cpu="300m", memory="1Gi"))
@@ -96,7 +96,7 @@ def test_extra_pods_are_taken_to_be_there() -> None:
 
 
 def test_absurd_amounts_stay_within_the_scale() -> None:
-    """The largest node and the largest pods score between 0 and 100, whatever is multiplied on the way."""
+    """The largest node and the largest pods score between 0 and 100."""
     ledger = ledger_of("9E", "9E")
     ledger.place(ledger.class_of(pod("x", cpu="9E", memory="9E")), np.zeros(1000, dtype=np.intp))
     found = ledger.class_of(pod("p", cpu="9E", memory="1"))

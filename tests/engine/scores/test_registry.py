@@ -19,12 +19,12 @@ ROWS = np.arange(3)
 
 
 def taint(number: int) -> list[Taint]:
-    """Return so many soft taints."""
+    """Return so many PreferNoSchedule taints."""
     return [Taint(str(one), "", "PreferNoSchedule") for one in range(number)]
 
 
 def test_taints_are_scaled_by_the_worst_node() -> None:
-    """0, 1 and 3 untolerated taints are worth 100, 67 and 0, as in kube-scheduler, three times each by default."""
+    """0, 1 and 3 untolerated taints score 100, 67 and 0, as in kube-scheduler, with a default weight of three."""
     ledger = Ledger()
     for number in (0, 1, 3):
         ledger.put_node(node(f"n{number}", taints=taint(number)))
@@ -34,7 +34,7 @@ def test_taints_are_scaled_by_the_worst_node() -> None:
 
 
 def test_preferences_are_scaled_by_the_best_node() -> None:
-    """Nodes worth 0, 3 and 8 get 0, 37 and 100, twice each by default, on top of the 300 of untainted nodes."""
+    """Nodes with 0, 3 and 8 score 0, 37 and 100, with a default weight of two, beside the 300 of untainted nodes."""
     ledger = Ledger()
     for name, labels in (("n0", {}), ("n1", {"a": ""}), ("n2", {"a": "", "b": ""})):
         ledger.put_node(node(name, labels=labels))
@@ -47,8 +47,8 @@ def test_preferences_are_scaled_by_the_best_node() -> None:
     assert static_score(found, ledger.cluster, ROWS, Weights(taints=0, node_affinity=1)).tolist() == [0, 37, 100]
 
 
-def test_preferences_that_nobody_meets_are_worth_nothing() -> None:
-    """Where the best node is worth 0, so are all."""
+def test_preferences_that_no_node_meets_score_zero() -> None:
+    """Where the best node has zero, so have all."""
     ledger = Ledger()
     ledger.put_node(node("n0"))
     term = PreferredSchedulingTerm(9, NodeSelectorTerm((NodeSelectorRequirement("x", "Exists"),)))
@@ -57,7 +57,7 @@ def test_preferences_that_nobody_meets_are_worth_nothing() -> None:
     assert static_score(found, ledger.cluster, ROWS[:0], Weights()).tolist() == []
 
 
-def test_the_scores_of_what_is_used_add_up() -> None:
+def test_the_scores_of_usage_add_up() -> None:
     """2 of 4 CPU are 50 for the room that is left and 75 for a balance of one resource; weights scale each."""
     ledger = Ledger()
     ledger.put_node(node("n0"))

@@ -11,8 +11,8 @@ from cpg_engine.testing.builders import node, pod
 SOFT, HARD = "PreferNoSchedule", "NoSchedule"
 
 
-def test_soft_taints_that_are_not_borne_are_counted() -> None:
-    """Hard taints do not count, nor do soft ones that a toleration of their effect or of all effects bears."""
+def test_untolerated_soft_taints_are_counted() -> None:
+    """Hard taints do not count, nor do soft ones that a toleration of their effect or of all effects tolerates."""
     ledger = Ledger()
     mixed = [Taint("a", "", SOFT), Taint("b", "", SOFT), Taint("c", "", SOFT), Taint("d", "", HARD)]
     ledger.put_node(node("n0"))

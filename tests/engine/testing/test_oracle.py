@@ -1,4 +1,4 @@
-"""The oracle itself, on cases that anybody can check by hand."""
+"""The oracle itself, on cases that can be checked by hand."""
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ RACKS = (node("a", cpu=2, labels={"rack": "r1"}), node("b", cpu=1, labels={"rack
 
 
 def gang(*pods: Pod, minimum: int = 2, key: str | None = "rack") -> Situation:
-    """Return a gang ``g`` on three nodes, the large one in no rack."""
+    """Return a gang ``g`` on three nodes, the large one without a rack."""
     return situation(RACKS, [pod_group("g", gang=minimum, key=key)], pods)
 
 
@@ -45,8 +45,8 @@ TWO = gang(member("p1"), member("p2"))
         (gang(member("p1", "2"), member("p2", "1"), minimum=1), {"p2": "a"}),
     ],
 )
-def test_a_place_is_found_where_there_is_one(situation: Situation, expected: dict[str, str] | None) -> None:
-    """By trying everything, domains and pins included."""
+def test_a_placement_is_found_if_there_is_one(situation: Situation, expected: dict[str, str] | None) -> None:
+    """Everything is tried, with domains and pins."""
     found = find(situation)
     assert found == (None if expected is None else {uid(name): where for name, where in expected.items()})
 
@@ -82,8 +82,8 @@ def test_a_broken_rule_is_named(binds: dict[str, str], rule: str | None) -> None
     assert found == [] if rule is None else any(rule in text for text in found)
 
 
-def test_a_node_that_does_not_suit_is_told() -> None:
-    """Taints, cordons and selectors."""
+def test_an_unsuitable_node_is_reported() -> None:
+    """For taints, cordons and selectors."""
     nodes = [node("a", taints=[Taint(key="x", effect="NoSchedule")]), node("b", unschedulable=True), node("c")]
     picky = pod("p", group="g", node_selector={"disk": "ssd"})
     found = situation(nodes, [pod_group("g")], [picky])
@@ -93,19 +93,19 @@ def test_a_node_that_does_not_suit_is_told() -> None:
 
 
 def test_members_in_two_domains_contradict() -> None:
-    """And so does one in none; what runs on a node that is gone does not."""
+    """A member on a node without the label does, too; a member on an unknown node does not."""
     assert contradicts(gang(member("x", node_name="a"), member("y", node_name="b")))
     assert contradicts(gang(member("x", node_name="c")))
     assert not contradicts(gang(member("x", node_name="a"), member("y", node_name="gone")))
 
 
-def test_what_is_no_amount_counts_as_nothing() -> None:
-    """The oracle is asked about absurd objects, too."""
+def test_malformed_amounts_count_as_zero() -> None:
+    """The oracle has to handle malformed objects, too."""
     assert find(gang(member("p1", "many"), member("p2", "1"))) == {uid("p1"): "a", uid("p2"): "a"}
 
 
-def test_the_stage_takes_a_decision_to_the_oracle() -> None:
-    """What a simulator plays is held against the rules."""
+def test_the_simulator_checks_decisions_with_the_oracle() -> None:
+    """Whatever it plays is checked against the rules."""
     simulator = ClusterSimulator.of(TWO)
     simulator.settle()
     assert simulator.broken == []

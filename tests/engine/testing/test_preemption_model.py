@@ -32,14 +32,14 @@ def cluster(*running: tuple[str, str, int, int]) -> tuple[Situation, list[Victim
 def test_the_cheapest_node_is_chosen(
     running: list[tuple[str, str, int, int]], expected: tuple[str, str] | None
 ) -> None:
-    """By the highest priority, then the number, then the name; equals are never victims."""
+    """By the highest priority, then the number, then the name; pods of equal priority are never victims."""
     found, units = cluster(*running)
     answer = chosen(found, HIGH, units, [])
     assert answer == (None if expected is None else (expected[0], frozenset([f"uid-default-{expected[1]}"])))
 
 
 def test_violators_are_put_back_first_and_counted() -> None:
-    """Of two on a node, of whom one may go, the more important uses the allowance; the other is put back first."""
+    """Of two pods, one of which may be evicted, the more important uses the allowance; the other is put back first."""
     found, units = cluster(("p", "a", 1, 2), ("r", "a", 1, 1), ("q", "b", 2, 3))
     budget = DisruptionBudget("web", 1, frozenset(["uid-default-p", "uid-default-r"]))
     assert chosen(found, HIGH, units, [budget]) == ("b", frozenset(["uid-default-q"]))

@@ -1,4 +1,4 @@
-"""Scenarios: what they are read as, and that they complain."""
+"""Scenarios: how they are read, and what they report."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_is_expected_in_vain_is_told(kind: str) -> None:
+def test_unmet_expectations_are_reported(kind: str) -> None:
     """There is a complaint for every expectation that is not met, which names it."""
     complaints = play({**BASE, "expect": {kind: WRONG[kind]}}).complaints
     assert [complaint.split(": ")[:3] for complaint in complaints] == [["step 0", kind, name] for name in WRONG[kind]]
 
 
-def test_who_was_evicted_is_told() -> None:
-    """All of them and nobody else, why, and what became of the plan."""
+def test_evictions_are_compared() -> None:
+    """All victims and no others, their reasons, and the outcome of the plan."""
     low = {"pod": "low=2x1 on n1", "priority": -1}
     expect = {"victims": ["low-2"], "because": {"low-2": "needs its 1 CPU on n1"}, "plan": {"pg1": "Planned"}}
     plain = {**BASE, "nodes": ["n1 3"], "budgets": {"none": {"labels": {"app": "web"}}}, "pods": ["2x1@pg1", low]}
@@ -62,7 +62,7 @@ def test_who_was_evicted_is_told() -> None:
     ],
 )
 def test_a_condition_is_its_status_its_reason_and_a_part_of_its_message(wanted: str, complaints: int) -> None:
-    """All whom the pattern means are compared; a message that is not expected is a complaint, and so is silence."""
+    """All objects that the pattern matches are compared; an unexpected or missing message is a complaint."""
     simulator = play(BASE).simulator
     expected = Expected(conditions={"pg1-*": wanted})
     assert list(unmet(expected, simulator)) == []
@@ -72,19 +72,19 @@ def test_a_condition_is_its_status_its_reason_and_a_part_of_its_message(wanted: 
     assert len(list(unmet(Expected(conditions={"pg1-1": "True Scheduled", "pg1-2": "True Scheduled"}), simulator))) == 1
 
 
-def test_a_pod_is_on_no_node_that_is_gone() -> None:
-    """Pods on nodes that are not there are in no domain."""
+def test_a_pod_on_a_removed_node_is_in_no_domain() -> None:
+    """It has no node to read labels from."""
     plain = {**BASE, "steps": [{"delete": ["n1"], "expect": {"together": {"pg1": "rack"}}}]}
     assert play(plain).complaints == ("step 1: together: pg1: expected one value of rack, found ['None']",)
 
 
-def test_all_of_nobody_is_not_enough() -> None:
-    """An expectation about pods that are not there is not met."""
+def test_an_expectation_about_missing_pods_is_not_met() -> None:
+    """Even one about all of them."""
     assert play({**BASE, "expect": {"bound": {"pg2": "all"}}}).complaints != ()
 
 
-def test_what_was_refused_without_a_word_is_told() -> None:
-    """A pod that is refused for another reason than expected is a complaint."""
+def test_an_unexpected_problem_of_an_invalid_pod_is_reported() -> None:
+    """An invalid pod with another problem than expected is a complaint."""
     plain = {**BASE, "pods": ["p1=many"], "expect": {"refused": {"p1": "negative"}}}
     assert len(play(plain).complaints) == 1
 
@@ -105,14 +105,14 @@ def test_what_was_refused_without_a_word_is_told() -> None:
         ({"steps": [{"finish": {"nobody": "Failed"}}]}, "nobody"),
     ],
 )
-def test_nonsense_is_refused(plain: dict[str, Any], complaint: str) -> None:
-    """A scenario that says what nobody understands is an error, not a success."""
+def test_a_malformed_scenario_is_an_error(plain: dict[str, Any], complaint: str) -> None:
+    """It never counts as a success."""
     with pytest.raises(ScenarioError, match=complaint):
         play({**BASE, **plain})
 
 
-def test_nodes_come_in_numbers() -> None:
-    """A count makes nodes of one kind; a node may leave out its CPU, and have all that a node may have."""
+def test_a_count_makes_several_nodes() -> None:
+    """They are of one kind; a node may leave out its CPU, and have all fields of a node."""
     form = {"node": "n rack=r1", "count": 2, "memory": "1Gi", "pods": 3, "more": {"gpu": 1}, "taints": ["a:NoSchedule"]}
     nodes = play({"about": "Nodes.", "nodes": [form, "m 2"]}).simulator.nodes
     assert list(nodes) == ["n-1", "n-2", "m"]
@@ -120,8 +120,8 @@ def test_nodes_come_in_numbers() -> None:
     assert nodes["m"].status.allocatable == {"cpu": "2", "pods": 110}
 
 
-def test_pods_have_names_of_their_own() -> None:
-    """Names follow from the group or the prefix, and numbers go on from one form to the next."""
+def test_pods_are_named_by_group_or_prefix() -> None:
+    """Numbers go on from one form to the next."""
     pods = play({"about": "Pods.", "pods": ["2x1@g", "1@g", "a=2x1", "b=1", "1"]}).simulator.pods
     assert list(pods) == ["g-1", "g-2", "g-3", "a-1", "a-2", "b", "pod-1"]
 

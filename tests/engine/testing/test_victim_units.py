@@ -1,4 +1,4 @@
-"""What runs, in the units in which it goes."""
+"""Running pods in the units in which they are evicted."""
 
 from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_engine.testing.scenario_forms import BudgetForm
@@ -13,8 +13,8 @@ TREE = (
 )
 
 
-def test_the_highest_group_that_goes_as_a_whole_is_the_unit() -> None:
-    """Else the pod itself; the priority is that of the root; who waits or has ended is in none."""
+def test_the_highest_group_of_disruption_mode_all_is_the_unit() -> None:
+    """Otherwise the pod itself is; the priority is that of the root; pending and finished pods are in none."""
     pods = [pod(f"p-{name}", group=name, node_name="n", priority=1) for name in ("left", "right", "loose", "gone")]
     found = units_of(TREE, [*pods, pod("alone", node_name="n", priority=3), pod("waits")])
     assert [(str(unit.key), unit.priority, len(unit.pods)) for unit in found] == [
@@ -26,7 +26,7 @@ def test_the_highest_group_that_goes_as_a_whole_is_the_unit() -> None:
 
 
 def test_budgets_cover_pods_by_their_labels() -> None:
-    """All of them are asked for."""
+    """A pod needs all of the labels."""
     covered = pod("p", group="left")
     label = dict(covered.metadata.labels)
     (found,) = budgets_of({"web": BudgetForm(label, 1)}, [covered, pod("q")])
@@ -34,6 +34,6 @@ def test_budgets_cover_pods_by_their_labels() -> None:
 
 
 def test_one_pod_that_never_preempts_is_enough() -> None:
-    """As all pods of a tree should say the same."""
+    """All pods of a tree should have the same policy."""
     assert never_preempts([pod("p"), pod("q", preemption_policy="Never")])
     assert not never_preempts([pod("p")])

@@ -11,7 +11,7 @@ from cpg_engine.verdicts import Domain
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Two blocks with a rack 1 each, one of them with a rack 2 besides; one node without rack, one without anything."""
+    """Two blocks with a rack 1 each, one of them also with a rack 2; a node without a rack, a node without labels."""
     ledger = Ledger()
     for name, block, rack in (
         ("n0", "b", "1"),
@@ -26,7 +26,7 @@ def ledger() -> Ledger:
     return ledger
 
 
-def told(partition: Partition) -> list[tuple[str, list[int]]]:
+def domains_of(partition: Partition) -> list[tuple[str, list[int]]]:
     """Return the value and the rows of each domain."""
     return [(scope.chain[-1].value, scope.rows.tolist()) for scope in partition.scopes]
 
@@ -37,27 +37,27 @@ def test_the_whole_is_every_node(ledger: Ledger) -> None:
     assert (whole.chain, whole.rows.tolist()) == ((), [0, 1, 2, 3, 4, 5])
 
 
-def test_domains_stand_by_value(ledger: Ledger) -> None:
-    """Each value of the label is a domain, in order of values; nodes without the label are in none."""
+def test_domains_are_sorted_by_value(ledger: Ledger) -> None:
+    """Each value of the label is a domain; nodes without the label are in none."""
     topology = Topology(ledger)
-    assert told(topology.partition(topology.whole(), "rack")) == [("1", [0, 2, 3]), ("2", [1])]
-    assert told(topology.partition(topology.whole(), "block")) == [("a", [1, 2, 3, 4]), ("b", [0])]
+    assert domains_of(topology.partition(topology.whole(), "rack")) == [("1", [0, 2, 3]), ("2", [1])]
+    assert domains_of(topology.partition(topology.whole(), "block")) == [("a", [1, 2, 3, 4]), ("b", [0])]
 
 
 def test_domains_of_one_name_in_two_parents_are_two(ledger: Ledger) -> None:
-    """The rack 1 of block a is not the rack 1 of block b, and each knows the chain that it stands in."""
+    """The rack 1 of block a is not the rack 1 of block b, and each has its chain."""
     topology = Topology(ledger)
     a, b = topology.partition(topology.whole(), "block").scopes
-    assert told(topology.partition(a, "rack")) == [("1", [2, 3]), ("2", [1])]
-    assert told(topology.partition(b, "rack")) == [("1", [0])]
+    assert domains_of(topology.partition(a, "rack")) == [("1", [2, 3]), ("2", [1])]
+    assert domains_of(topology.partition(b, "rack")) == [("1", [0])]
     assert (Domain("block", "b"), Domain("rack", "1")) == topology.partition(b, "rack").scopes[0].chain
 
 
-def test_a_label_that_nobody_has_makes_no_domains(ledger: Ledger) -> None:
+def test_a_label_that_no_node_has_makes_no_domains(ledger: Ledger) -> None:
     """There is nothing to sum over, either."""
     topology = Topology(ledger)
     partition = topology.partition(topology.whole(), "zone")
-    assert (told(partition), partition.rows.tolist()) == ([], [])
+    assert (domains_of(partition), partition.rows.tolist()) == ([], [])
     assert partition.sums(np.arange(6)).tolist() == []
 
 
@@ -72,12 +72,12 @@ def test_a_scope_of_no_nodes_has_no_domains(ledger: Ledger) -> None:
     """An empty cluster has an empty whole."""
     empty = Ledger()
     topology = Topology(empty)
-    assert told(topology.partition(topology.whole(), "rack")) == []
+    assert domains_of(topology.partition(topology.whole(), "rack")) == []
     assert ledger.cluster.size > empty.cluster.size == 0
 
 
 def test_partitions_are_kept_while_labels_stay(ledger: Ledger) -> None:
-    """Pods that come and nodes that get smaller change no domain; one that moves changes them all."""
+    """Pods that come and nodes that shrink change no domain; a relabelled node changes them all."""
     topology = Topology(ledger)
     whole = topology.whole()
     kept = topology.partition(whole, "rack")
@@ -85,15 +85,15 @@ def test_partitions_are_kept_while_labels_stay(ledger: Ledger) -> None:
     assert topology.whole() is whole
     assert topology.partition(whole, "rack") is kept
     ledger.put_node(node("n0", labels={"block": "b", "rack": "3"}))
-    assert told(topology.partition(topology.whole(), "rack")) == [("1", [2, 3]), ("2", [1]), ("3", [0])]
+    assert domains_of(topology.partition(topology.whole(), "rack")) == [("1", [2, 3]), ("2", [1]), ("3", [0])]
     ledger.remove_node("n0")
-    assert told(topology.partition(topology.whole(), "rack")) == [("1", [2, 3]), ("2", [1])]
+    assert domains_of(topology.partition(topology.whole(), "rack")) == [("1", [2, 3]), ("2", [1])]
 
 
-def test_the_order_of_arrival_does_not_show() -> None:
-    """Domains stand by value, not by which node came first."""
+def test_the_order_of_arrival_does_not_matter() -> None:
+    """Domains are sorted by value, not by the first node of each."""
     ledger = Ledger()
     for name, rack in (("n0", "z"), ("n1", "b"), ("n2", "a")):
         ledger.put_node(node(name, labels={"rack": rack}))
     topology = Topology(ledger)
-    assert [value for value, _ in told(topology.partition(topology.whole(), "rack"))] == ["a", "b", "z"]
+    assert [value for value, _ in domains_of(topology.partition(topology.whole(), "rack"))] == ["a", "b", "z"]

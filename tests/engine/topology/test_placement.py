@@ -1,4 +1,4 @@
-"""How good a domain is for a group, by numbers worked out from kube-scheduler's two placement scores."""
+"""How good a domain is for a group, with numbers worked out from kube-scheduler's two placement scores."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def test_the_fuller_domain_is_better() -> None:
     assert scores(ledger_of(), [2, 2], ("2", 2)) == [50 + 100, 100 + 100]
 
 
-def test_what_is_used_already_counts() -> None:
+def test_usage_counts() -> None:
     """With 2 CPU in use in rack 2, one pod fits there: it is as full as with two, but takes half of the pods."""
     ledger = ledger_of()
     ledger.put_pod(pod("x", cpu=2), "n2")
@@ -45,17 +45,17 @@ def test_what_is_used_already_counts() -> None:
 
 
 def test_memory_counts_where_there_is_some() -> None:
-    """On 4000Mi each, two silent pods of 2 CPU count with 200Mi each: 5 % of rack 1 and 10 % of rack 2."""
+    """On 4000Mi each, two pods of 2 CPU without memory requests count 200Mi each: 5 % of rack 1, 10 % of rack 2."""
     assert scores(ledger_of("4000Mi"), [2, 2], ("2", 2)) == [(50 + 5) // 2 + 100, (100 + 10) // 2 + 100]
 
 
 def test_pods_of_several_kinds_are_estimated_together() -> None:
-    """Of 2 + 1 pods that take 5 CPU, a rack that takes two of three is taken to need two thirds: 3333m of 4000m."""
+    """Of 2 + 1 pods that take 5 CPU, a rack that takes two of three is estimated to need two thirds: 3333m of 4000m."""
     assert scores(ledger_of(), [3, 2], ("2", 2), ("1", 1)) == [5000 * 100 // 8000 + 100, 83 + 66]
 
 
-def test_more_than_there_is_is_all_of_it() -> None:
-    """An estimate may ask for more than a domain has; it is full then."""
+def test_an_estimate_beyond_the_capacity_is_full() -> None:
+    """An estimate may need more than a domain has."""
     assert scores(ledger_of(), [9, 9], ("4", 9)) == [100 + 100, 100 + 100]
 
 
@@ -66,13 +66,13 @@ def test_weights_scale_the_two() -> None:
 
 
 def test_nothing_wanted_and_nothing_fitting_are_no_error() -> None:
-    """A group that needs nobody, or fits nowhere, has scores all the same."""
+    """A group that needs no pods, or fits nowhere, has scores all the same."""
     assert scores(ledger_of(), [0, 0]) == [0, 0]
     assert scores(ledger_of(), [0, 0], ("2", 2)) == [0, 0]
 
 
 def test_absurd_amounts_keep_the_scale() -> None:
-    """The largest nodes and pods there are score between 0 and 200."""
+    """The largest nodes and pods score between 0 and 200."""
     ledger = Ledger()
     for number in range(3):
         ledger.put_node(node(f"n{number}", cpu="9E", memory="9E", labels={"rack": str(number // 2)}))
