@@ -56,3 +56,11 @@ def test_events_under_both_are_logged_by_both_processes() -> None:
     client = {event for event, _ in logged(ROOT / "api" / "cpg_client")}
     for folder in SHELLS.values():
         assert documented("Both").keys() <= {event for event, _ in logged(ROOT / folder)} | client
+
+
+def test_log_events_in_alerts_exist() -> None:
+    """An alert or its runbook names only events that are on the page."""
+    text = " ".join((ROOT / "charts" / "kube-cpg" / "files" / "alerts.yaml").read_text("utf-8").split())
+    named = set(re.findall(r"`([a-z]+(?: [a-z]+)+)`", text))
+    assert named
+    assert named <= documented("Both").keys() | documented("Scheduler").keys() | documented("Operator").keys()
