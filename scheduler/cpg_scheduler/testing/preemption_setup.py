@@ -47,12 +47,12 @@ def plans(stage: Stage) -> list[dict[str, Any]]:
     return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
 
 
-def messages(stage: Stage, name: str = "pg") -> str:
+def message(stage: Stage, name: str = "pg") -> str:
     """Return the message of a group."""
     return stage.status.groups[name][2]
 
 
-def patient(*more: Any, **given: Any) -> Stage:
+def terminating(*more: Any, **given: Any) -> Stage:
     """Return a stage on which the victims of a gang are terminating."""
     stage = full(**given)
     stage.put(*more)

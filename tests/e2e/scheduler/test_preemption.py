@@ -1,4 +1,4 @@
-"""Preemption on a real API server: what victims and preemptors are told, slow victims, broken plans, a new leader.
+"""Preemption on a real API server: the conditions, slow victims, broken plans, a new leader.
 
 No kubelet runs here, so a bound pod that is deleted goes at once where its grace period is zero, and stays as long as
 the test wants where a finalizer holds it.
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 
 def low(name: str, where: str, *, group: str = "", priority: int = 10, held: bool = False, cpu: int = 1) -> Pod:
-    """Return a pod that runs and matters little; a finalizer may hold it."""
+    """Return a running pod of low priority; a finalizer may keep it."""
     made = pod(
         name, group=group or None, cpu=cpu, priority=priority, node_name=where, termination_grace_period_seconds=0
     )
@@ -41,7 +41,7 @@ def low(name: str, where: str, *, group: str = "", priority: int = 10, held: boo
 
 
 def gang(name: str = "high", *, size: int = 2, priority: int = 100) -> list[Any]:
-    """Return a gang that matters."""
+    """Return a gang of high priority."""
     members = [pod(f"{name}-{number}", group=name, cpu=1, priority=priority) for number in range(size)]
     return [pod_group(name, gang=size, priority=priority), *members]
 
@@ -66,38 +66,38 @@ def read(live: Live, kind: str, name: str) -> Plain | None:
 
 
 def condition(live: Live, kind: str, name: str, wanted: str) -> Plain:
-    """Return a condition of an object, empty where there is none."""
+    """Return a condition of an object, empty if there is none."""
     found = read(live, kind, name) or {}
     return next((one for one in found.get("status", {}).get("conditions", ()) if one["type"] == wanted), {})
 
 
 def node_of(live: Live, name: str) -> str:
-    """Return where a pod is bound, or nothing."""
+    """Return the node that a pod is bound to, or nothing."""
     return str((read(live, "Pod", name) or {}).get("spec", {}).get("nodeName", ""))
 
 
 def nominated(live: Live, name: str) -> str:
-    """Return where a pod is nominated, or nothing."""
+    """Return the node that a pod is nominated to, or nothing."""
     return str((read(live, "Pod", name) or {}).get("status", {}).get("nominatedNodeName", ""))
 
 
-def is_going(live: Live, name: str) -> bool:
-    """Tell whether a pod has been deleted, if only as far as its finalizer lets it."""
+def is_evicted(live: Live, name: str) -> bool:
+    """Return whether a pod is gone, or terminates while its finalizer keeps it."""
     found = read(live, "Pod", name)
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def release(live: Live, *names: str) -> None:
-    """Let pods go that a finalizer holds."""
+    """Remove the finalizers of pods."""
     for name in names:
         live.client.merge(live.path("Pod", name), {"metadata": {"finalizers": None}})
 
 
 def until(what: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it is
-    """Wait for something to be so, and return it."""
+    """Wait until something is true, and return it."""
     deadline = time.monotonic() + PATIENCE
     while not (found := what()):
-        assert time.monotonic() < deadline, "it never came to be"
+        assert time.monotonic() < deadline, "it did not become true"
         time.sleep(0.1)
     return found
 
@@ -107,11 +107,11 @@ def events(live: Live, reason: str) -> list[Plain]:
     return [event for event in live.client.get(live.path("Event"))["items"] if event["reason"] == reason]
 
 
-def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:
-    """By condition and event; the preemptor's pods are nominated before, and bound after."""
+def test_victims_are_marked_with_their_preemptor_and_evicted(live: Live) -> None:
+    """By condition and event. The preemptor is nominated before and bound after."""
     put(live, node("n1", cpu=2), low("low-0", "n1", held=True), low("low-1", "n1"), *gang())
     uid = until(lambda: read(live, "PodGroup", "high"))["metadata"]["uid"]
-    until(lambda: is_going(live, "low-0") and is_going(live, "low-1"))
+    until(lambda: is_evicted(live, "low-0") and is_evicted(live, "low-1"))
     told = condition(live, "Pod", "low-0", "DisruptionTarget")
     said = f"cpg-scheduler: preempting to accommodate a higher priority podgroup {live.namespace}/high {uid}"
     assert (told["status"], told["reason"], told["message"]) == ("True", "PreemptionByScheduler", said)
@@ -126,8 +126,8 @@ def test_victims_are_told_who_wants_their_place_and_go(live: Live) -> None:
     assert len(events(live, "Preempted")) == 2
 
 
-def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
-    """And its pods go wherever they are; when it has its minimum again it says that, too."""
+def test_a_group_that_is_evicted_as_a_whole_is_marked(live: Live) -> None:
+    """With its pods on all nodes. When it has its minimum again, the mark is retracted."""
     put(live, node("n1", cpu=1), node("n2", cpu=1))
     put(live, composite("victim", priority=10, all_=True), pod_group("part", parent="victim", priority=10, all_=True))
     put(live, low("low-0", "n1", group="part"), low("low-1", "n2", group="part"))
@@ -138,7 +138,7 @@ def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
         told = until(partial(condition, live, kind, name, "DisruptionTarget"))
         assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
         assert "higher priority pod " in told["message"]
-    # Its controller makes other pods, and there is room again: then it is over.
+    # Its controller creates other pods, and there is room again.
     put(live, pod("low-2", group="part", cpu=1, priority=10), node("n3", cpu=2))
     until(lambda: node_of(live, "low-2"))
     for kind, name in (("CompositePodGroup", "victim"), ("PodGroup", "part")):
@@ -146,10 +146,10 @@ def test_a_group_that_goes_as_a_whole_is_told_so(live: Live) -> None:
         assert condition(live, kind, name, "DisruptionTarget")["reason"] == "Rescheduled"
 
 
-def test_the_group_says_both_what_is_missing_and_what_is_done_about_it(live: Live) -> None:
-    """F35, and all of it is kept for as long as the victim takes."""
+def test_the_conditions_say_what_is_wrong_and_that_preemption_goes_on(live: Live) -> None:
+    """As long as the victim terminates."""
     put(live, node("n1", cpu=1), low("low-1", "n1", held=True), *gang(size=1))
-    until(lambda: is_going(live, "low-1"))
+    until(lambda: is_evicted(live, "low-1"))
     told = until(lambda: condition(live, "PodGroup", "high", "PodGroupInitiallyScheduled"))
     for part in (
         "minCount (1) cannot be satisfied",
@@ -163,26 +163,26 @@ def test_the_group_says_both_what_is_missing_and_what_is_done_about_it(live: Liv
     until(lambda: condition(live, "PodGroup", "high", "PodGroupInitiallyScheduled")["status"] == "True")
 
 
-def test_nobody_else_is_evicted_while_a_victim_takes_its_time(live: Live) -> None:
-    """Though there are others, and news; nor does a lesser one slip in."""
+def test_no_further_victim_is_evicted_while_one_terminates(live: Live) -> None:
+    """Though there are other victims and other events. No pod of lower priority takes the room either."""
     put(live, node("n1", cpu=2), node("n2", cpu=2))
     put(live, low("slow", "n1", held=True, cpu=2), low("other", "n2", priority=20, cpu=2), *gang())
-    until(lambda: is_going(live, "slow"))
+    until(lambda: is_evicted(live, "slow"))
     put(live, pod("lesser", cpu=1, priority=15))
     for number in range(3):
         put(live, node(f"small-{number}", cpu=0))
         time.sleep(1.0)
-    assert not is_going(live, "other")
+    assert not is_evicted(live, "other")
     release(live, "slow")
     until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
-    assert (is_going(live, "other"), node_of(live, "lesser")) == (False, "")
+    assert (is_evicted(live, "other"), node_of(live, "lesser")) == (False, "")
 
 
-def test_a_plan_whose_node_is_lost_is_made_anew(live: Live) -> None:
-    """On another node, with other victims."""
+def test_a_plan_breaks_when_its_node_is_lost(live: Live) -> None:
+    """The next plan has another node and another victim."""
     put(live, node("n1", cpu=1), node("n2", cpu=1))
     put(live, low("first", "n1", held=True), low("second", "n2", priority=20), pod("high", cpu=1, priority=100))
-    until(lambda: is_going(live, "first"))
+    until(lambda: is_evicted(live, "first"))
     assert nominated(live, "high") == "n1"
     live.delete("n1")
     until(lambda: node_of(live, "high") == "n2")
@@ -192,35 +192,35 @@ def test_a_plan_whose_node_is_lost_is_made_anew(live: Live) -> None:
 
 @contextmanager
 def killed(process: Process) -> Iterator[Process]:
-    """Have a scheduler run, and kill it afterwards."""
+    """Run a scheduler, and kill it at the end."""
     try:
         yield process
     finally:
         process.process.kill()
 
 
-def test_a_new_scheduler_waits_for_the_victims_of_the_old_one(
+def test_a_new_scheduler_waits_for_the_victims_of_the_previous_one(
     live: Live, cluster: "Cluster", flavour: str, install: "Installer", tmp_path: Path
 ) -> None:
-    """Killed while they terminate: it finds the plan in the API, makes no second one, and carries on."""
+    """It is killed while they terminate. The new one finds the preemption in the API, and makes no second plan."""
     another = {"schedulerName": "again", "replicas": 1, "settings": {"leaderElect": False}}
-    # Nobody else minds the pods of that name.
+    # No other scheduler has that name.
     chart = install(cluster, {"api": flavour, "scheduler": another, "operator": {"enabled": False}}, "again")
     ours = [pod(f"high-{number}", group="high", cpu=1, priority=100) for number in range(2)]
     ours = [replace(one, spec=replace(one.spec, scheduler_name="again")) for one in ours]
     put(live, node("n1", cpu=2), node("n2", cpu=2), low("slow", "n1", held=True, cpu=2))
     put(live, low("other", "n2", priority=20, cpu=2), pod_group("high", gang=2, priority=100), *ours)
     with killed(Process(cluster.access, chart.deployments[0], tmp_path)) as old:
-        until(lambda: is_going(live, "slow"))
+        until(lambda: is_evicted(live, "slow"))
     with killed(Process(cluster.access, chart.deployments[0], tmp_path)) as new:
         until(lambda: "preemption taken up" in new.process.output())
         put(live, node("small", cpu=0))
         time.sleep(2.0)
-        assert not is_going(live, "other")
+        assert not is_evicted(live, "other")
         assert {nominated(live, "high-0"), nominated(live, "high-1")} == {"n1"}
         release(live, "slow")
         until(lambda: node_of(live, "high-0") == node_of(live, "high-1") == "n1")
     said = [line for process in (old, new) for line in process.process.output().splitlines()]
     lines = [msgspec.json.decode(line) for line in said if line.startswith("{")]
     assert [line["event"] for line in lines].count("preempting") == 1
-    assert not is_going(live, "other")
+    assert not is_evicted(live, "other")

@@ -1,4 +1,4 @@
-"""What a plan keeps and whom it leaves alone while things change around it."""
+"""What a preemption keeps, and which pods it spares, while the cluster changes."""
 
 import pytest
 from msgspec.structs import replace
@@ -9,67 +9,67 @@ from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
 from cpg_scheduler.preemption.jobs import EvictUnit, UnitEvicted, UnitFailed
 from cpg_scheduler.preemption.terminating import MAX_CLOCK_SKEW_SECONDS
-from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, messages, patient, plans
+from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, message, plans, terminating
 from cpg_scheduler.testing.stage import DELETED, DENIED, Stage
 
 
-def cordoned(stage: Stage, *, closed: bool) -> None:
-    """Close the node, or open it again."""
+def cordon(stage: Stage, *, is_cordoned: bool) -> None:
+    """Cordon the node, or uncordon it."""
     found = node("n1", cpu=2)
-    stage.put(replace(found, spec=replace(found.spec, unschedulable=closed)))
+    stage.put(replace(found, spec=replace(found.spec, unschedulable=is_cordoned)))
     stage.settle()
 
 
-def gone(stage: Stage, *names: str) -> None:
-    """Let victims end."""
+def end_pods(stage: Stage, *names: str) -> None:
+    """Let pods end."""
     stage.delete(*(stage.pod(name) for name in names))
     stage.settle(3)
 
 
-def test_room_is_kept_though_one_more_comes_that_fits_nowhere() -> None:
-    """Who was to be evicted has gone for somebody."""
-    stage = patient()
+def test_room_stays_reserved_if_a_new_member_fits_nowhere() -> None:
+    """The victims are not evicted in vain."""
+    stage = terminating()
     stage.put(pod("late", group="pg", cpu=9, priority=100))
     stage.settle(3)
-    gone(stage, "low-0")
+    end_pods(stage, "low-0")
     stage.put(pod("quick", cpu=1, priority=1))
     stage.settle(3)
-    gone(stage, "low-1")
+    end_pods(stage, "low-1")
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
     assert sorted(stage.evicted) == ["low-0", "low-1"]
 
 
-def test_room_is_kept_where_somebody_else_makes_it_for_a_part() -> None:
-    """Two leave, which is enough for the minimum, and the third member fits nowhere."""
+def test_room_is_reserved_for_the_minimum_if_terminating_pods_make_it() -> None:
+    """Two pods terminate, which is enough for the minimum. The third member fits nowhere."""
     stage = Stage(node("n1", cpu=2), low("low-0"), low("low-1"), *gang(size=3, minimum=2))
     stage.victims_linger = True
     for name in ("low-0", "low-1"):
         stage.terminate(stage.pod(name))
     stage.settle()
     stage.put(pod("quick", cpu=1, priority=1))
-    gone(stage, "low-0")
-    gone(stage, "low-1")
+    end_pods(stage, "low-0")
+    end_pods(stage, "low-1")
     assert (stage.evicted, "quick" in stage.bound(), len(stage.bound())) == ([], False, 2)
-    assert messages(stage).count("preempting 0") == 0
+    assert message(stage).count("preempting 0") == 0
 
 
-def test_a_node_that_comes_back_is_waited_for_again() -> None:
-    """All on it are about to leave, and nobody else is less important."""
-    stage = patient()
-    cordoned(stage, closed=True)
+def test_room_is_reserved_again_on_a_node_that_is_uncordoned() -> None:
+    """All its pods terminate, and there are no other victims."""
+    stage = terminating()
+    cordon(stage, is_cordoned=True)
     assert stage.cache.reservations.reserved_uids() == ()
-    cordoned(stage, closed=False)
+    cordon(stage, is_cordoned=False)
     stage.settle(3)
     assert len(stage.cache.reservations.reserved_uids()) == 2
     stage.put(pod("quick", cpu=1, priority=1))
-    gone(stage, "low-0")
-    gone(stage, "low-1")
+    end_pods(stage, "low-0")
+    end_pods(stage, "low-1")
     assert stage.bound() == {"pg-0": "n1", "pg-1": "n1"}
 
 
-def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
-    """Else others came in while it backs off, and had to be evicted as well."""
-    stage = patient()
+def test_a_failed_bind_keeps_the_room_of_the_victims() -> None:
+    """Otherwise other pods would take it during the backoff, and would have to be evicted as well."""
+    stage = terminating()
     stage.delete(*(stage.pod(f"low-{number}") for number in range(2)))
     stage.run_passes()
     stage.fail_binds(DENIED)
@@ -81,8 +81,8 @@ def test_a_bind_that_fails_keeps_the_room_that_was_made() -> None:
     assert (len(plans(stage)), stage.cache.reservations.reserved_uids()) == (1, ())
 
 
-def test_who_was_never_nominated_keeps_no_room() -> None:
-    """A bind that fails is nobody's plan."""
+def test_a_failed_bind_of_a_pod_that_was_not_nominated_reserves_no_room() -> None:
+    """There was no preemption."""
     stage = Stage(node("n1", cpu=2), *gang())
     stage.run_passes()
     stage.fail_binds(DENIED)
@@ -90,8 +90,8 @@ def test_who_was_never_nominated_keeps_no_room() -> None:
 
 
 @pytest.mark.parametrize("least", [CRD, NATIVE])
-def test_units_of_one_name_in_both_flavours_are_two(least: str) -> None:
-    """One is the victim, the other has not grown."""
+def test_units_of_one_name_in_two_flavours_are_different_units(least: str) -> None:
+    """One is the victim, and the pods of the other do not count as growth."""
     stage = Stage(node("n1", cpu=2))
     for flavour, leaf in ((CRD, "a"), (NATIVE, "b")):
         top = composite("c", all_=True, priority=9 if flavour == least else 10)
@@ -105,8 +105,8 @@ def test_units_of_one_name_in_both_flavours_are_two(least: str) -> None:
 
 
 @pytest.mark.parametrize("priority", [10, 500])
-def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> None:
-    """It goes with others by now, or is more important than it seemed: nobody goes in part, nor in vain."""
+def test_a_victim_is_validated_again_when_its_group_arrives(priority: int) -> None:
+    """It belongs to a larger unit then, or has a higher priority: no unit is evicted in part, and no pod in vain."""
     stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
     stage.put(pod("high", cpu=1, priority=100))
     stage.run_passes()
@@ -117,35 +117,35 @@ def test_a_victim_that_has_found_its_group_is_looked_at_anew(priority: int) -> N
     assert sorted(stage.evicted) == ([] if priority > 100 else ["w-0", "w-1"])
 
 
-def test_what_a_kubelet_runs_from_a_file_is_no_victim() -> None:
-    """Deleted, it is there again at once."""
+def test_a_static_pod_is_no_victim() -> None:
+    """The kubelet would run it again at once."""
     static = low("static", cpu=2, meta=replace(metadata("static"), annotations={MIRROR: "hash"}))
     stage = Stage(node("n1", cpu=2), static, *gang())
     stage.settle(60)
     assert stage.evicted == []
-    assert "No preemption victims found" in messages(stage)
+    assert "No preemption victims found" in message(stage)
 
 
-def test_nobody_is_said_to_be_evicted_where_others_make_room() -> None:
-    """The plan waits for those whom somebody else has deleted."""
+def test_the_message_of_a_plan_without_evictions_counts_no_victims() -> None:
+    """The plan waits for pods that terminate for other reasons."""
     stage = full()
     stage.victims_linger = True
     for name in ("low-0", "low-1"):
         stage.terminate(stage.pod(name))
     stage.settle()
-    assert (stage.evicted, messages(stage).endswith(ONGOING)) == ([], True)
+    assert (stage.evicted, message(stage).endswith(ONGOING)) == ([], True)
 
 
-@pytest.mark.parametrize("why", ["gone", "closed"])
-def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
-    """The preemptor goes, or its node takes nobody any more, while the first of its victims goes; the plan is not."""
+@pytest.mark.parametrize("why", ["deleted", "cordoned"])
+def test_units_that_have_not_been_started_stay_when_the_plan_breaks(why: str) -> None:
+    """The preemptor is deleted, or its node cordoned, while the first unit is evicted; that unit is completed."""
     stage = full()
     stage.run_passes()
     (job,) = stage.executor.preparing
     assert stage.prepare(job)
     (first,) = stage.executor.units
     stage.executor.units = []
-    if why == "gone":
+    if why == "deleted":
         stage.delete(stage.pod("pg-0"), stage.pod("pg-1"))
     else:
         found = node("n1", cpu=2)
@@ -159,8 +159,8 @@ def test_who_has_not_been_told_to_go_stays_once_it_is_in_vain(why: str) -> None:
     assert [pod.metadata.name for pod in stage.executor.cleared] == []
 
 
-def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
-    """Two gangs after one another; the first goes before all its victims have been told to."""
+def test_a_victim_that_stays_can_be_chosen_by_the_next_plan() -> None:
+    """The first gang is deleted before all of its victims have been started."""
     stage = Stage(node("n1", cpu=4), *(low(f"low-{number}") for number in range(4)), *gang("first", priority=200))
     stage.run_passes()
     (job,) = stage.executor.preparing
@@ -180,8 +180,8 @@ def test_who_counts_on_a_victim_that_stays_plans_anew() -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 35, 250])
-def test_a_clock_that_is_ahead_evicts_nobody_more(ahead: int) -> None:
-    """When victims should have ended is told by the API server's clock, and how long that is ago by ours."""
+def test_a_difference_of_clocks_makes_no_pod_overdue(ahead: int) -> None:
+    """The API server says by its clock when a pod should end. Our clock measures how long that is ago."""
     stage = Stage(*(node(f"n{number}", cpu=2) for number in range(4)), *gang())
     stage.put(*(low(f"l{number}-{place}", f"n{number}") for number in range(4) for place in range(2)))
     stage.preemption._terminating._wall = lambda: DELETED.timestamp() + stage.now + ahead
@@ -193,8 +193,8 @@ def test_a_clock_that_is_ahead_evicts_nobody_more(ahead: int) -> None:
     assert len(stage.evicted) == 4
 
 
-def test_who_should_have_ended_long_ago_is_not_waited_for() -> None:
-    """Also by who has only just heard of him; clocks do not differ that much."""
+def test_a_pod_is_overdue_if_the_delay_is_longer_than_clocks_differ() -> None:
+    """Also for a scheduler that has only just seen the pod."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"dead-{n}") for n in range(2)))
     stage.put(*(low(f"low-{n}", "n2", priority=20) for n in range(2)))
     stage.victims_linger = True
@@ -207,8 +207,8 @@ def test_who_should_have_ended_long_ago_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "lowered"])
-def test_who_waits_learns_at_once_that_somebody_matters_less(how: str) -> None:
-    """The group of those who run is gone, and with it its priority; or has another."""
+def test_a_unit_is_requeued_when_a_running_group_loses_its_priority(how: str) -> None:
+    """The group is deleted, or gets a lower priority."""
     running = pod_group("run", priority=1000)
     stage = Stage(node("n1", cpu=2), running, low("r0", group="run"), low("r1", group="run"), *gang())
     stage.settle(30)
@@ -222,8 +222,8 @@ def test_who_waits_learns_at_once_that_somebody_matters_less(how: str) -> None:
 
 
 @pytest.mark.parametrize("there", [priority_class("high", 1000), None])
-def test_a_tree_whose_priority_is_lost_matters_as_much_as_its_pods(there: PriorityClass | None) -> None:
-    """Nobody evicts it because somebody has deleted its class."""
+def test_a_tree_of_unknown_priority_has_that_of_its_pods(there: PriorityClass | None) -> None:
+    """Its priority class was deleted."""
     group = pod_group("run", priority=None, all_=True)
     group = replace(group, spec=replace(group.spec, workload_ref=None, priority_class_name="high"))
     stage = Stage(node("n1", cpu=2), group, *(low(f"r{n}", group="run", priority=1000) for n in range(2)))
@@ -235,8 +235,8 @@ def test_a_tree_whose_priority_is_lost_matters_as_much_as_its_pods(there: Priori
     assert sorted(stage.evicted) == ["r0", "r1"]
 
 
-def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
-    """What its leaves matter is not known; a pod of one of them has come that matters much."""
+def test_a_unit_of_unknown_priority_has_the_highest_of_its_pods() -> None:
+    """A pod of high priority joins one of its groups."""
     top = composite("c", all_=True, priority=None)
     stage = Stage(node("n1", cpu=3), top, pod_group("a", parent="c"), pod_group("b", parent="c"))
     stage.put(low("a-0", group="a"), low("b-0", group="b"))
@@ -245,8 +245,8 @@ def test_a_unit_of_which_a_part_may_matter_more_does_not_go() -> None:
     assert stage.cache.victims.units(100) == ()
 
 
-def forgotten() -> tuple[Stage, EvictUnit]:
-    """Return a stage on which a pod is about to be deleted for a preemptor that is gone, and the unit in flight."""
+def in_flight() -> tuple[Stage, EvictUnit]:
+    """Return a stage on which a pod is evicted for a preemptor that was deleted, and the unit in flight."""
     stage = Stage(node("n1", cpu=2), low("l0"), low("l1", priority=20), pod("first", cpu=1, priority=100))
     stage.run_passes()
     (job,) = stage.executor.preparing
@@ -258,9 +258,9 @@ def forgotten() -> tuple[Stage, EvictUnit]:
     return stage, unit
 
 
-def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
-    """Before the API server shows that he goes; nobody else is evicted in his place."""
-    stage, _ = forgotten()
+def test_a_victim_in_flight_is_counted_on_after_its_preemption_has_ended() -> None:
+    """Before the API server shows its deletion. No other pod is evicted in its place."""
+    stage, _ = in_flight()
     stage.put(pod("second", cpu=1, priority=100))
     stage.run_passes()
     assert stage.executor.preparing[0].victims == []
@@ -270,9 +270,9 @@ def test_who_goes_for_a_plan_that_is_forgotten_is_counted_on() -> None:
     assert (stage.bound(), stage.evicted) == ({"l1": "n1", "second": "n1"}, [])
 
 
-def test_who_stays_after_all_is_not_counted_on() -> None:
-    """The API server will not have him evicted, and the plan is forgotten: somebody else goes for the next one."""
-    stage, unit = forgotten()
+def test_a_refused_victim_is_not_counted_on_after_its_preemption_has_ended() -> None:
+    """Another pod is evicted for the next plan."""
+    stage, unit = in_flight()
     stage.run_passes()
     stage.refuse_eviction(unit.job_id, stage.pod("l0"))
     stage.report(UnitFailed(unit.job_id, unit.number))

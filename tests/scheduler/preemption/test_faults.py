@@ -1,6 +1,6 @@
-"""What preemption never does, whatever happens in the middle of it: refusals, lost nodes, new leaders, others' deletes.
+"""What preemption never does, whatever fails in the middle of it: refusals, lost nodes and pods, new leaders.
 
-The units are held against the slow model of ``cpg_engine.testing.victim_units``.
+The units are compared with the slow model of ``cpg_engine.testing.victim_units``.
 """
 
 from typing import Any
@@ -37,16 +37,16 @@ from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
 ROOTS = 16
-CYCLES = 12
-"""How many cycles, of each root, all news of one moment may cause at the most, telling included."""
-RESTING = 8
-"""Minutes in which everything comes to rest: a refusal is minded for five."""
-CLOSED = Taint(key="closed", effect="NoSchedule")
+MAX_PASSES = 12
+"""Passes per root that all events of one moment may cause, reports included."""
+MINUTES_TO_REST = 8
+"""Minutes until everything is at rest: a refused victim is left out of plans for five."""
+CORDONED = Taint(key="cordoned", effect="NoSchedule")
 WHICH = st.integers(0, 5)
 
 
 class Root(Struct, frozen=True):
-    """What comes: a pod, a gang or a tree of two gangs, and what of it goes as a whole, from the top down."""
+    """A pod, a gang or a tree of two gangs; ``wholes`` are its groups, from the top, that are evicted as a whole."""
 
     shape: str
     size: int
@@ -74,30 +74,30 @@ ROOT = st.sampled_from(
 
 
 class Watched(Stage):
-    """A stage that counts cycles, and looks at every plan when the first of its victims is about to go."""
+    """A stage that counts passes, and checks every plan just before its first eviction."""
 
     def __init__(self, *things: Any) -> None:
         self.spent = 0
-        self.begun: list[set[str]] = []
+        self.evicted_units: list[set[str]] = []
         super().__init__(*things, units_in_flight=2)
 
     def settle(self, seconds: float = 0.0) -> None:
-        """Let time pass, and count anew."""
+        """Let time pass, and start counting again."""
         self.spent = 0
         super().settle(seconds)
 
     def run_passes(self) -> int:
-        """Run cycles, but not for ever."""
+        """Run passes, but not without end."""
         before = self.spent
         while self.loop.run_pass():
             self.spent += 1
-            assert self.spent <= CYCLES * (ROOTS + 1), "it runs hot"
+            assert self.spent <= MAX_PASSES * (ROOTS + 1), "too many passes"
         return self.spent - before
 
     def evict(self) -> None:
-        """Perform what is under way, and look at it."""
+        """Perform the instructions, but not without end."""
         self.spent += 1
-        assert self.spent <= CYCLES * (ROOTS + 1), "it evicts hot"
+        assert self.spent <= MAX_PASSES * (ROOTS + 1), "too many evictions"
         super().evict()
 
     def prepare(self, job: EvictionJob) -> bool:
@@ -115,7 +115,7 @@ class Watched(Stage):
     def started(self, victim: Victim) -> None:
         """Remember that a unit is evicted as a whole."""
         if len(victim.pods) > 1:
-            self.begun.append({one.metadata.uid for one in victim.pods})
+            self.evicted_units.append({one.metadata.uid for one in victim.pods})
 
     def check(self, job: EvictionJob) -> None:
         """Compare a job whose first unit starts with the cluster."""
@@ -126,38 +126,39 @@ class Watched(Stage):
             uids = {one.metadata.uid for one in victim.pods}
             for uid in uids & units.keys():
                 assert units[uid].priority < priority
-                assert {*units[uid].pods} <= uids, "half a unit goes"
+                assert {*units[uid].pods} <= uids, "a unit is evicted in part"
         for one, name in job.nominations if job.victims else ():
             (known,) = self.of(Pod, one.metadata.uid)
             (place,) = self.of(Node, f"uid-{name}")
             assert not known.spec.node_name
-            closed = place.spec.unschedulable or place.spec.taints
-            assert not closed, "somebody goes for a node that is closed"
+            is_cordoned = place.spec.unschedulable or place.spec.taints
+            assert not is_cordoned, "a pod is evicted for a node that is cordoned"
 
     def of(self, kind: type[Any], uid: str = "") -> list[Any]:
         """Return the objects of a kind, or the one with that UID."""
         return [one for one in self.objects() if isinstance(one, kind) and uid in {"", one.metadata.uid}]
 
     def units(self) -> list[VictimUnit]:
-        """Return what runs and stays, as units."""
+        """Return the units of the pods that run and do not terminate."""
         groups = [*self.of(PodGroup), *self.of(CompositePodGroup)]
         return units_of(groups, (one for one in self.of(Pod) if not one.is_terminating))
 
     def restarted(self) -> "Watched":
-        """Return the stage on which another leader has just begun."""
+        """Return a stage with a new leader."""
         after = Watched(*self.objects())
-        after.victims_linger, after.begun, after.evicted = self.victims_linger, self.begun, self.evicted
+        after.victims_linger, after.evicted = self.victims_linger, self.evicted
+        after.evicted_units = self.evicted_units
         after.recover()
         return after
 
 
 class Faults(RuleBasedStateMachine):
-    """A few nodes, trees that come with different priorities, and all that can go wrong."""
+    """A few nodes, roots of different priorities, and all that can fail."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stage = Watched()
-        self.came = 0
+        self.created = 0
 
     @initialize(
         cpus=st.lists(st.integers(2, 4), min_size=2, max_size=3),
@@ -165,7 +166,7 @@ class Faults(RuleBasedStateMachine):
         roots=st.lists(ROOT, min_size=3, max_size=5),
     )
     def begin(self, cpus: list[int], allowed: int, roots: list[Root]) -> None:
-        """Have nodes that are as full as they can be, and a budget."""
+        """Start with full nodes and a budget."""
         self.stage.put(*(node(f"n{number}", cpu=cpu) for number, cpu in enumerate(cpus)))
         self.stage.put(
             PodDisruptionBudget(
@@ -175,16 +176,16 @@ class Faults(RuleBasedStateMachine):
             )
         )
         for root in roots:
-            self.come(root, 1)
+            self.create(root, 1)
         self.stage.settle()
 
     @rule(root=ROOT, priority=st.integers(1, 3))
-    def come(self, root: Root, priority: int) -> None:
-        """Have a root come: a pod, a gang, or a tree of three levels with two gangs."""
-        if self.came == ROOTS:
+    def create(self, root: Root, priority: int) -> None:
+        """Create a root: a pod, a gang, or a tree of three levels with two gangs."""
+        if self.created == ROOTS:
             return
-        name = f"r{self.came}"
-        self.came += 1
+        name = f"r{self.created}"
+        self.created += 1
         leaves = {"pod": [""], "group": [name], "tree": [f"{name}a", f"{name}b"]}[root.shape]
         if root.shape == "tree":
             self.stage.put(composite(name, priority=priority, all_=root.wholes[0], gang=1))
@@ -200,46 +201,46 @@ class Faults(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 40.0]))
     def work(self, seconds: float) -> None:
-        """Let time pass, and everything happen that is under way."""
+        """Let time pass, and everything happen that is in flight."""
         self.stage.settle(seconds)
 
     @rule()
     def decide(self) -> None:
-        """Decide, and leave undone what was decided."""
+        """Decide, bind, and leave the evictions undone."""
         self.stage.spent = 0
         self.stage.run_passes()
         self.stage.complete_binds()
 
     @rule(patient=st.booleans())
-    def take_time(self, patient: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
-        """Have victims take their time from now on, or none."""
+    def slow_down(self, patient: bool) -> None:  # noqa: FBT001 - hypothesis passes by name
+        """Let victims terminate for a while from now on, or end at once."""
         self.stage.victims_linger = patient
 
     @rule(which=WHICH)
     def end(self, which: int) -> None:
-        """Have a pod end that was deleted."""
+        """Let a terminating pod end."""
         going = [one for one in self.stage.of(Pod) if one.is_terminating]
         if going:
             self.stage.delete(going[which % len(going)])
 
     @rule(which=WHICH)
     def lose_pod(self, which: int) -> None:
-        """Have somebody else delete a pod."""
+        """Delete a pod, as another component would."""
         pods = self.stage.of(Pod)
         if pods:
             self.stage.delete(pods[which % len(pods)])
 
-    @rule(which=WHICH, closed=st.booleans(), tainted=st.booleans())
-    def close(self, *, which: int, closed: bool, tainted: bool) -> None:
-        """Close a node, one way or the other, or open it."""
+    @rule(which=WHICH, cordoned=st.booleans(), tainted=st.booleans())
+    def cordon(self, *, which: int, cordoned: bool, tainted: bool) -> None:
+        """Cordon or taint a node, or undo it."""
         nodes = self.stage.of(Node)
         one = nodes[which % len(nodes)]
-        taints = (CLOSED,) if tainted else None
-        self.stage.put(replace(one, spec=replace(one.spec, unschedulable=closed, taints=taints)))
+        taints = (CORDONED,) if tainted else None
+        self.stage.put(replace(one, spec=replace(one.spec, unschedulable=cordoned, taints=taints)))
 
     @rule(which=WHICH)
     def lose_node(self, which: int) -> None:
-        """Have a node go; its pods are collected."""
+        """Delete a node with its pods."""
         nodes = self.stage.of(Node)
         if len(nodes) < 2:
             return
@@ -249,13 +250,13 @@ class Faults(RuleBasedStateMachine):
 
     @rule(allowed=st.integers(0, 2))
     def count(self, allowed: int) -> None:
-        """Have the disruption controller count anew."""
+        """Let the disruption controller count."""
         (budget,) = self.stage.of(PodDisruptionBudget)
         self.stage.put(replace(budget, status=PodDisruptionBudgetStatus(disruptions_allowed=allowed)))
 
     @rule(root=ROOT, priority=st.integers(2, 3), which=WHICH)
     def refuse(self, root: Root, priority: int, which: int) -> None:
-        """Have the API server refuse a victim before anybody has gone: nobody does."""
+        """Refuse a victim before the first eviction: no pod of the job is evicted."""
         found = self.interrupted(root, priority, which)
         if found is None:
             return
@@ -296,7 +297,7 @@ class Faults(RuleBasedStateMachine):
         root=ROOT, priority=st.integers(2, 3), which=WHICH, units=st.sampled_from([0, 0, 1, 2]), pods=st.integers(0, 2)
     )
     def die(self, *, root: Root, priority: int, which: int, units: int, pods: int) -> None:
-        """Have another leader begin, while some units have gone, of another some pods, and the rest were left."""
+        """Start a new leader, after some units were evicted, and some pods of another one."""
         found = self.interrupted(root, priority, which)
         if found is not None:
             self.stage.executor.preparing.append(found)
@@ -310,16 +311,16 @@ class Faults(RuleBasedStateMachine):
 
     @rule()
     def rest(self) -> None:
-        """Let all end that is going, and time pass: nothing is left of any plan, and nobody waits in vain."""
+        """Let all terminating pods end, and time pass: no preemption is left, and no unit waits in vain."""
         self.stage.victims_linger = False
         self.stage.delete(*(one for one in self.stage.of(Pod) if one.is_terminating))
-        for _ in range(RESTING):
+        for _ in range(MINUTES_TO_REST):
             self.stage.settle(60)
             self.stage.put(*self.stage.of(PodDisruptionBudget))
         state, preemption = self.stage.cache, self.stage.preemption
         there = {one.metadata.uid for one in self.stage.of(Pod)}
-        halves = [uids & there for uids in self.stage.begun if 0 < len(uids & there) < len(uids)]
-        assert halves == [], "half a unit was left"
+        parts = [uids & there for uids in self.stage.evicted_units if 0 < len(uids & there) < len(uids)]
+        assert parts == [], "a unit was evicted in part"
         assert (list(preemption._active), {*preemption._active.awaited()}, state.budgets._spent) == ([], set(), {})
         assert (len(preemption._evictions), self.stage.executor.jobs) == (0, {})
         assert state.reservations.reserved_uids() == ()
@@ -334,13 +335,13 @@ class Faults(RuleBasedStateMachine):
     def interrupted(self, root: Root, priority: int, which: int) -> EvictionJob | None:
         """Have an important root come; return a job that is being prepared then, and is prepared no more."""
         self.stage.settle()
-        self.come(root, priority)
+        self.create(root, priority)
         self.decide()
         jobs = self.stage.executor.preparing
         return jobs.pop(which % len(jobs)) if jobs else None
 
     def teardown(self) -> None:
-        """Have it end at rest."""
+        """End at rest."""
         if self.stage.of(Node):
             self.rest()
 
@@ -349,12 +350,12 @@ TestFaults = Faults.TestCase
 TestFaults.settings = settings(max_examples=60, stateful_step_count=18, deadline=None)
 
 
-def test_room_that_appears_for_some_before_anybody_has_gone_ends_the_plan() -> None:
-    """It was made for all of them; for those that are left it may take fewer, or others."""
+def test_room_for_some_pods_before_the_first_eviction_breaks_the_plan() -> None:
+    """It was made for all pods; for the others there may be one with fewer victims, or other ones."""
     gang = Root(shape="group", size=2, wholes=(False, False, True), cpu=1, app="")
     faults = Faults()
     faults.begin(cpus=[2, 2], allowed=0, roots=[gang, gang, gang])
-    faults.come(priority=2, root=Root(shape="tree", size=1, wholes=(False, False, False), cpu=1, app=""))
+    faults.create(priority=2, root=Root(shape="tree", size=1, wholes=(False, False, False), cpu=1, app=""))
     faults.decide()
     faults.lose_pod(which=0)
     faults.rest()

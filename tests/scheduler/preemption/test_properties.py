@@ -1,4 +1,4 @@
-"""What preemption never does, whatever the cluster and whoever comes in whatever order."""
+"""What preemption never does, whatever the cluster, and in whatever order roots arrive."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from cpg_api.scheduling.membership import membership
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_scheduler.testing.stage import Stage
 
-SETTLING = 40
-"""Rounds in which everything has to come to rest; each is a minute."""
+MAX_ROUNDS = 40
+"""Rounds, of a minute each, in which evictions have to end."""
 
 
 class Root(Struct, frozen=True):
-    """A gang, or a pod of its own where it has no minimum."""
+    """A gang, or a single pod if it has no minimum."""
 
     size: int
     minimum: int
@@ -36,8 +36,8 @@ ROOTS = st.builds(
 )
 
 
-class Closed:
-    """A cluster in which every pod that is evicted comes again, at once and with the priority it had."""
+class ClosedSystem:
+    """A cluster in which every evicted pod is created again at once, with its old priority."""
 
     def __init__(self, nodes: list[int]) -> None:
         self.stage = Stage(*(node(f"n{number}", cpu=cpu) for number, cpu in enumerate(nodes)))
@@ -45,11 +45,11 @@ class Closed:
         self.made: dict[str, Pod] = {}
         self.groups: dict[str, Root] = {}
         self.lives: dict[str, int] = {}
-        self.stood: set[str] = set()
-        """Who had a node when the last round began."""
+        self.running: set[str] = set()
+        """The pods that had a node when the last round began."""
 
     def create(self, number: int, root: Root) -> None:
-        """Have a root come."""
+        """Create a root."""
         name = f"r{number}"
         grouped = root.minimum > 0
         self.groups[name] = root
@@ -62,9 +62,9 @@ class Closed:
             self.stage.put(one)
 
     def round(self) -> list[str]:
-        """Let a minute pass; return who was evicted in it, all of whom are there again afterwards."""
+        """Let a minute pass; return the pods that were evicted, all of which are created again."""
         self.stage.evicted.clear()
-        self.stood = set(self.stage.bound())
+        self.running = set(self.stage.bound())
         self.stage.settle(60)
         evicted = list(self.stage.evicted)
         for name in evicted:
@@ -82,26 +82,26 @@ class Closed:
         return [name for name, number in taken.items() if number > self.sizes[name]]
 
     def halved(self, evicted: list[str]) -> list[str]:
-        """Return the groups that go as a whole, and of which some went and some were left running.
+        """Return the groups of which some pods were evicted and others left running, though a group is one unit.
 
-        One that had waited and has taken the room of those that went is none of these.
+        A pod that was pending and has taken the room of the evicted ones does not count.
         """
-        left = self.stood & self.stage.bound().keys()
+        left = self.running & self.stage.bound().keys()
         running = {membership(self.stage.pod(name)).group for name in left} - {None}
-        struck = {name.split("-")[0] for name in evicted}
-        return [name for name in struck & running if name and self.groups[name].whole]
+        evicted_groups = {name.split("-")[0] for name in evicted}
+        return [name for name in evicted_groups & running if name and self.groups[name].whole]
 
 
 def plans(stage: Stage) -> list[dict[str, Any]]:
-    """Return the plans that the log tells of."""
+    """Return the plans in the log."""
     return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(ROOTS, min_size=2, max_size=6))
-def test_a_closed_system_comes_to_rest(nodes: list[int], roots: list[Root]) -> None:
-    """Two preemptors never evict each other for ever, though whoever is evicted comes again and wants its place."""
-    closed = Closed(nodes)
+def test_evictions_end_in_a_closed_system(nodes: list[int], roots: list[Root]) -> None:
+    """Two preemptors never evict each other for ever, though evicted pods are created again at once."""
+    closed = ClosedSystem(nodes)
     total = 0
     for number, root in enumerate(roots):
         closed.create(number, root)
@@ -109,12 +109,12 @@ def test_a_closed_system_comes_to_rest(nodes: list[int], roots: list[Root]) -> N
         total += len(evicted)
         assert not closed.overdrawn()
     quiet = 0
-    for _ in range(SETTLING):
+    for _ in range(MAX_ROUNDS):
         evicted = closed.round()
         total += len(evicted)
         quiet = 0 if evicted else quiet + 1
         assert not closed.overdrawn()
-    assert quiet > SETTLING // 2
+    assert quiet > MAX_ROUNDS // 2
     assert total <= 3 * len(closed.made) * len(roots)
     assert closed.stage.cache.reservations.reserved_uids() == ()
 
@@ -122,9 +122,9 @@ def test_a_closed_system_comes_to_rest(nodes: list[int], roots: list[Root]) -> N
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(ROOTS, min_size=2, max_size=5))
 @example([2, 3], [Root(1, 0, 1, 1, False), Root(3, 1, 2, 1, True), Root(1, 0, 2, 2, False)])  # noqa: FBT003  # a Root
-def test_nobody_is_evicted_for_equals_and_no_unit_is_halved(nodes: list[int], roots: list[Root]) -> None:
-    """By what the log says of each plan, and by who still runs."""
-    closed = Closed(nodes)
+def test_victims_have_lower_priority_and_units_are_evicted_as_a_whole(nodes: list[int], roots: list[Root]) -> None:
+    """By the plans in the log, and by the pods that still run."""
+    closed = ClosedSystem(nodes)
     for number, root in enumerate(roots):
         closed.create(number, root)
         evicted = closed.round()

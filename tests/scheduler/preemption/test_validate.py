@@ -1,4 +1,4 @@
-"""Plans looked at once more: before the first is evicted, and when the turn of each unit has come."""
+"""Plans are validated before their first eviction, and each unit is validated before it is evicted."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ from cpg_scheduler.testing.stage import Stage
 
 
 def planned(*things: Any) -> Stage:
-    """Return a stage on which somebody is about to be evicted."""
+    """Return a stage with one plan that is being prepared."""
     stage = Stage(*things)
     stage.run_passes()
     assert len(stage.executor.preparing) == 1
     return stage
 
 
-def ended(stage: Stage) -> list[str]:
-    """Return who was evicted in the end."""
+def evicted(stage: Stage) -> list[str]:
+    """Return the pods that were evicted in the end."""
     stage.settle()
     stage.settle(60)
     return sorted(stage.evicted)
@@ -51,48 +51,48 @@ def next_units(stage: Stage) -> list[list[str]]:
 
 
 def foreign(name: str) -> Pod:
-    """Return a pod that somebody else has bound."""
+    """Return a pod that another scheduler has bound."""
     found = pod(name, cpu=1, priority=1000, node_name="n1")
     return replace(found, spec=replace(found.spec, scheduler_name="default-scheduler"))
 
 
 @pytest.mark.parametrize("taker", [foreign("other"), pod("boss", cpu=1, priority=1000)], ids=["theirs", "ours"])
-def test_nobody_goes_where_the_free_part_has_been_taken(taker: Pod) -> None:
-    """What would be left after the eviction is not enough."""
+def test_no_pod_is_evicted_if_the_free_room_of_the_plan_is_taken(taker: Pod) -> None:
+    """The eviction would not be enough any more."""
     stage = planned(node("n1", cpu=2), low("v"), *gang())
     stage.put(taker)
-    assert ended(stage) == []
+    assert evicted(stage) == []
     assert set(stage.bound()) == {"v", taker.metadata.name}
 
 
-def test_nobody_goes_where_room_has_appeared() -> None:
-    """It is used at once."""
+def test_no_pod_is_evicted_if_room_has_appeared() -> None:
+    """The room is used at once."""
     stage = planned(node("n1", cpu=2), low("v0"), low("v1"), *gang())
     stage.put(node("n2", cpu=2))
-    assert ended(stage) == []
+    assert evicted(stage) == []
     assert stage.bound() == {"v0": "n1", "v1": "n1", "pg-0": "n2", "pg-1": "n2"}
 
 
 def racks(second: str) -> list[Any]:
-    """Return two nodes, each of which has room for one pod."""
+    """Return two nodes with room for one pod each."""
     return [node(name, cpu=1, labels={"rack": rack}) for name, rack in (("n1", "r1"), ("n2", second))]
 
 
 def in_a_rack() -> list[Any]:
-    """Return a gang that has to be in one rack, and whom it would evict there."""
+    """Return a gang that requires one rack, and the victims there."""
     _, *pods = gang()
     return [low("v0", "n1"), low("v1", "n2"), pod_group("pg", gang=2, priority=100, key="rack"), *pods]
 
 
-def test_nobody_goes_where_the_domain_has_come_apart() -> None:
-    """Each node still takes the pod that is nominated to it, but not both."""
+def test_no_pod_is_evicted_if_the_nodes_are_in_different_domains_now() -> None:
+    """Each node still takes the pod that is nominated to it."""
     stage = planned(*racks("r1"), *in_a_rack())
     stage.put(*racks("r2"))
-    assert ended(stage) == []
+    assert evicted(stage) == []
 
 
-def test_no_room_is_kept_in_a_domain_that_has_come_apart() -> None:
-    """Though the victims are on their way out."""
+def test_no_room_is_reserved_if_the_nodes_are_in_different_domains_now() -> None:
+    """Though the victims terminate."""
     stage = Stage(*racks("r1"), *in_a_rack())
     stage.victims_linger = True
     stage.settle()
@@ -102,23 +102,23 @@ def test_no_room_is_kept_in_a_domain_that_has_come_apart() -> None:
     assert stage.cache.reservations.reserved_uids() == ()
 
 
-def test_nobody_goes_where_a_node_has_become_smaller() -> None:
-    """One of two would not fit."""
+def test_no_pod_is_evicted_if_a_node_has_become_smaller() -> None:
+    """One of two pods would not fit."""
     stage = planned(node("n1", cpu=2), low("v0"), low("v1"), *gang())
     stage.put(node("n1", cpu=1))
-    assert ended(stage) == []
+    assert evicted(stage) == []
 
 
-def test_nobody_goes_for_one_who_has_become_less_important() -> None:
-    """The plan was made by another number."""
+def test_no_pod_is_evicted_if_the_preemptor_has_a_lower_priority_now() -> None:
+    """The plan was made for the higher one."""
     stage = planned(node("n1", cpu=2), low("v0"), low("v1"), *gang(priority=100))
     stage.put(*gang(priority=5))
     assert not stage.prepare(stage.executor.preparing[0])
-    assert ended(stage) == []
+    assert evicted(stage) == []
 
 
-def test_a_budget_that_allows_less_by_now_is_heeded() -> None:
-    """Somebody goes who matters more, and is not covered."""
+def test_a_budget_that_allows_less_now_is_respected() -> None:
+    """A pod of higher priority is evicted instead, which no budget covers."""
     stage = planned(
         budget(1),
         *(node(name, cpu=1) for name in ("n1", "n2")),
@@ -127,36 +127,36 @@ def test_a_budget_that_allows_less_by_now_is_heeded() -> None:
         pod("boss", cpu=1, priority=100),
     )
     stage.put(budget(0))
-    assert ended(stage) == ["free"]
+    assert evicted(stage) == ["free"]
 
 
-def test_what_goes_against_a_budget_is_planned_once() -> None:
-    """Nobody else would do, and it was known when the plan was made."""
+def test_a_known_violation_of_a_budget_does_not_break_the_plan() -> None:
+    """There is no other victim, and the violation was known when the plan was made."""
     stage = planned(budget(0), node("n1", cpu=1), foo("covered", "n1"), pod("boss", cpu=1, priority=100))
-    assert ended(stage) == ["covered"]
+    assert evicted(stage) == ["covered"]
     assert [plan["violated"] for plan in plans(stage)] == [["default/pdb"]]
 
 
-def test_a_unit_that_has_grown_does_not_go_in_part() -> None:
-    """One more has come since the plan was begun; the next plan takes all."""
+def test_a_unit_that_has_grown_is_not_evicted_in_part() -> None:
+    """It has grown after the validation of its plan. The next plan evicts all of its pods."""
     whole = [pod_group("whole", priority=10, all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
     stage = waiting_unit(node("n1", cpu=2), node("n2", cpu=1), *whole, *gang())
     stage.put(low("w-2", "n2", group="whole"))
     assert next_units(stage) == []
-    assert ended(stage) == ["ahead", "w-0", "w-1", "w-2"]
+    assert evicted(stage) == ["ahead", "w-0", "w-1", "w-2"]
 
 
-def test_a_unit_that_has_become_more_important_stays() -> None:
-    """Though its eviction had been decided."""
+def test_a_unit_whose_priority_has_risen_stays() -> None:
+    """Its plan was valid before."""
     whole = [pod_group("whole", priority=10, all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
     stage = waiting_unit(node("n1", cpu=2), *whole, *gang())
     stage.put(pod_group("whole", priority=1000, all_=True))
     assert next_units(stage) == []
-    assert ended(stage) == ["ahead"]
+    assert evicted(stage) == ["ahead"]
 
 
-def test_who_has_come_to_his_end_is_not_evicted() -> None:
-    """He is not told that he was preempted."""
+def test_a_victim_that_has_ended_is_not_evicted() -> None:
+    """It is not marked as preempted."""
     stage = waiting_unit(node("n1", cpu=2), low("l0"), low("l1"), *gang())
     done = stage.pod("l0")
     stage.put(replace(done, status=PodStatus(phase="Succeeded")))
@@ -164,13 +164,13 @@ def test_who_has_come_to_his_end_is_not_evicted() -> None:
 
 
 def far_from(label: str) -> Affinity:
-    """Return the wish not to be in one zone with pods that have a label."""
+    """Return the anti-affinity to pods with a label in the same zone."""
     term = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": label}))
     return Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
 
 
-def test_a_plan_that_counts_on_somebody_elsewhere_falls_with_his_staying() -> None:
-    """He keeps the preemptor away from his whole zone, and is to go for somebody else, who disappears."""
+def test_a_plan_breaks_if_a_pod_elsewhere_that_it_counts_on_stays() -> None:
+    """The anti-affinity of that pod covers the zone. It was the victim of a preemptor that is deleted."""
     hostile = low("hostile", "a1", priority=200)
     hostile = replace(hostile, spec=replace(hostile.spec, affinity=far_from("web")))
     zone = {"zone": "a"}
@@ -181,11 +181,11 @@ def test_a_plan_that_counts_on_somebody_elsewhere_falls_with_his_staying() -> No
     stage.put(pod("web", cpu=1, priority=100, meta=metadata("web", app="web")))
     stage.run_passes()
     stage.delete(stage.pod("boss"))
-    assert ended(stage) == []
+    assert evicted(stage) == []
 
 
-def test_a_plan_does_not_wait_for_those_whom_it_does_not_need() -> None:
-    """They leave nodes that it has nothing to do with."""
+def test_a_plan_does_not_wait_for_terminating_pods_that_it_does_not_need() -> None:
+    """They leave other nodes."""
     stage = full()
     stage.put(node("n2", cpu="500m"), pod("other", cpu="500m", node_name="n2"))
     stage.victims_linger = True
@@ -195,20 +195,20 @@ def test_a_plan_does_not_wait_for_those_whom_it_does_not_need() -> None:
     assert preemption.awaited == {"uid-default-low-0", "uid-default-low-1"}
 
 
-def test_a_domain_that_becomes_free_as_a_whole_is_no_objection() -> None:
-    """The planner knows of a seat more than whoever searches it afterwards: a unit has its pods in two racks."""
+def test_a_domain_that_becomes_free_as_a_whole_does_not_break_the_plan() -> None:
+    """The plan counts on more room than the search finds before: a victim unit has pods in two racks."""
     stage = Stage(*(node(f"n{number}", cpu=3, labels={"rack": f"r{number}"}) for number in range(2)))
     stage.put(pod_group("w", priority=1, all_=True), low("p1", "n0", priority=5))
     stage.put(low("w0", "n0", cpu=2, priority=1, group="w"), low("w1", "n1", cpu=3, priority=1, group="w"))
     stage.put(pod_group("pg", gang=1, priority=100, key="rack"))
     stage.put(*(pod(f"q{number}", cpu=2 - number, priority=100, group="pg") for number in range(2)))
-    assert ended(stage) == ["p1", "w0", "w1"]
+    assert evicted(stage) == ["p1", "w0", "w1"]
     assert set(stage.bound()) == {"q0", "q1"}
     assert not any(call.kwargs.get("event") == "plan broken" for call in stage.log.calls)
 
 
-def test_two_plans_of_equals_do_not_object_to_each_other_for_ever() -> None:
-    """One needs somebody near whom the other is about to evict; when it has given up, there is room for the other."""
+def test_two_plans_of_equal_priority_do_not_break_each_other_for_ever() -> None:
+    """One needs affinity to a victim of the other. When it has given up, there is room for the other."""
     term = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "a"}))
     near = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
     places = (("n0", 1, "r1", "z1"), ("n1", 3, "r2", "z0"), ("n2", 4, "r1", "z0"))
@@ -222,8 +222,8 @@ def test_two_plans_of_equals_do_not_object_to_each_other_for_ever() -> None:
     assert len(plans(stage)) <= 4
 
 
-def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_called() -> None:
-    """A label of the node is changed, and the pod that somebody else has deleted does not end."""
+def test_a_plan_that_waits_for_an_overdue_pod_keeps_its_room_when_its_node_is_relabelled() -> None:
+    """The pod terminates for another reason, and does not end."""
     stage = Stage(node("n1", cpu=2), low("stuck"), low("v"), *gang())
     stage.victims_linger = True
     stage.terminate(stage.pod("stuck"))
@@ -235,9 +235,9 @@ def test_a_plan_that_waits_for_a_late_pod_keeps_its_room_whatever_its_node_is_ca
     assert len(stage.cache.reservations.reserved_uids()) == 2
 
 
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed: bool) -> None:
-    """It plans anew, and who matters more than both is not kept waiting either."""
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_unit_plans_anew_when_the_plan_that_it_counts_on_ends(*, is_prepared: bool) -> None:
+    """A pod of higher priority than both is not delayed either."""
     stage = Stage(
         node("n1", cpu=2), low("v", cpu=2), pod("boss", cpu=1, priority=100), pod("second", cpu=1, priority=50)
     )
@@ -246,7 +246,7 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
     stage.nominate(first)
     stage.nominate(second)
     assert second.victims == []
-    assert not is_committed or stage.prepare(second)
+    assert not is_prepared or stage.prepare(second)
     stage.delete(stage.pod("boss"))
     for _ in range(3):
         stage.settle(30)
@@ -256,8 +256,8 @@ def test_who_counted_on_a_plan_that_is_dropped_waits_for_nobody(*, is_committed:
     assert stage.bound() == {"king": "n1"}
 
 
-def test_room_that_has_appeared_is_taken_before_lesser_ones_come() -> None:
-    """Its root does not wait for a while first."""
+def test_room_that_has_appeared_is_used_without_a_backoff() -> None:
+    """Otherwise a pod of lower priority would take it."""
     stage = planned(node("n1", cpu=1), low("v1"), pod("boss", cpu=1, priority=100))
     stage.put(node("n2", cpu=1))
     assert not stage.prepare(stage.executor.preparing[0])
@@ -266,8 +266,8 @@ def test_room_that_has_appeared_is_taken_before_lesser_ones_come() -> None:
     assert (stage.bound(), stage.evicted) == ({"v1": "n1", "boss": "n2"}, [])
 
 
-def test_who_takes_long_to_be_deleted_has_its_time_all_the_same() -> None:
-    """How long a pod should take to end counts from its deletion, and not from when its turn came."""
+def test_the_grace_period_of_a_victim_begins_with_its_deletion() -> None:
+    """Not with the start of its eviction."""
     stage = planned(
         node("n1", cpu=1), node("n2", cpu=1), low("v1"), low("v2", "n2", priority=20), *gang(size=1, minimum=1)
     )
