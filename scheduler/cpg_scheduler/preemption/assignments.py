@@ -52,7 +52,7 @@ class Assignments:
             self._lifecycle.break_off(preemption, "some of its pods have been placed without it")
 
     def on_assumed(self, key: UnitKey) -> None:
-        """Renominate pods whose node was taken to nodes that the placed pods did not need."""
+        """Renominate pods to the nodes that the placed pods did not need, if their own nodes have been taken."""
         preemption = self._active.get(key)
         if preemption is None or not preemption.freed_nodes or not preemption.is_reserving:
             return

@@ -1,8 +1,8 @@
 """The jobs that are performed: how far each has come, and which of its units starts next.
 
 At most ``max_in_flight`` units are in flight over all jobs, first come, first served, so that a refusal stops most of
-a job. The first unit of each namespace is a scout that goes ahead of its job: what forbids an eviction mostly forbids
-it for a namespace. A unit whose requests keep failing gives its place to the next one.
+a job. The first unit of each namespace is a scout: the others start after it, because what forbids an eviction mostly
+forbids it for a namespace. A unit that stalls, since its requests keep failing, gives its place to the next one.
 """
 
 from collections import deque

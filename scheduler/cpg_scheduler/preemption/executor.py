@@ -1,4 +1,4 @@
-"""The executor: performs eviction jobs, in an order in which a new leader can tell how far a job has come.
+"""The executor: performs eviction jobs, in an order that shows a new leader how far a job has come.
 
 1. It asks the API server for the deletions of all units with several pods in a dry run, so that no unit is evicted in
    part because one of its pods is refused.
@@ -69,7 +69,7 @@ class _Run(Struct, eq=False):
 
 
 class _Unit(Struct, eq=False):
-    """A unit that is evicted; ``has_lost`` tells that a pod of it has been deleted or had ended, so it is completed."""
+    """A unit that is evicted; it ``has_lost`` a pod if one has been deleted or had ended, and is completed then."""
 
     run: _Run
     number: int

@@ -93,7 +93,7 @@ class Lifecycle:
         self._conclude(preemption)
 
     def _release(self, preemption: ActivePreemption) -> list[Pod]:
-        """Drop the reservations; return the pods whose nominations are to be cleared.
+        """Drop the reservations; return the pods that have to lose their nominations.
 
         While the executor may still be nominating them it is too early for that, so the job is cancelled first.
         """

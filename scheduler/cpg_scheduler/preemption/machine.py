@@ -3,12 +3,13 @@
 The planner makes plans, this module keeps at most one preemption per unit, and the executor performs the instructions.
 ``states.py`` has the states and the transitions. The rules:
 
-1. **When.** A unit preempts if it found no place and evictions could help. So does a unit whose minimum runs, if none
-   of its other pods was placed in this cycle: a unit never binds and preempts in one cycle. ``Never`` forbids it.
+1. **When.** A unit preempts if it found no place and evictions could help. If its minimum runs already, it preempts for
+   its other pods, unless one of them was placed in this cycle: a unit never binds and preempts in one cycle. ``Never``
+   forbids it.
 2. **One plan at a time.** While a victim still takes room, no other plan is made, however long the victim takes to
    terminate. The unit is attempted on every event that may help it, and uses room that appears elsewhere.
 3. **Room is reserved** for nominated pods. Only units of higher priority ignore a reservation. A pod that is placed on
-   the node of another pod of its unit leaves its own node to that pod. A pod whose bind fails keeps its reservation.
+   the node of another pod of its unit gives its own node to that pod. A failed bind keeps the reservation.
 4. **Terminating pods are counted on.** A plan sees the cluster as if all victims of other plans, and all pods that
    terminate for other reasons, had ended. It evicts only what is still missing, and waits for those that it needs.
 5. **Overdue pods are not counted on**, because their kubelet may be dead. A plan that waits for an overdue pod is kept
@@ -181,7 +182,7 @@ class PreemptionMachine:
     def attempt(
         self, key: UnitKey, unit: SchedulableUnit, decision: Decision, unplaced: Mapping[str, Pod]
     ) -> PreemptionResult:
-        """Return what is done for pods of a unit that were not placed: a plan goes on or begins, or there is none."""
+        """Return what is done for pods of a unit that were not placed: a plan continues or begins, or there is none."""
         result = self._attempt(key, unit, decision, unplaced)
         instructions = self._instructions()
         return replace(result, instructions=instructions) if instructions else result
@@ -258,7 +259,7 @@ class PreemptionMachine:
             if preemption.unit in events.changed_units or self._cache.current_unit(preemption.unit) != preemption.unit:
                 self._review(preemption)
             if not events.changed_nodes.isdisjoint(preemption.nominations.values()) and not self._holds(preemption):
-                self._lifecycle.break_off(preemption, "a node of it is gone, or takes no such pods any more")
+                self._lifecycle.break_off(preemption, "one of its nodes is gone, or does not take its pods any more")
         at_once.update(dict.fromkeys(self._lifecycle.take_broken()))
         self._outbox.add(*(Requeue(unit, at_once=True) for unit in at_once))
 
@@ -312,7 +313,7 @@ class PreemptionMachine:
         self._evictions.end(progress, has_worked=False)
 
     def _on_pod_refused(self, progress: JobProgress, event: PodRefused) -> None:
-        """Break the plan, and leave the pod out of plans for a while."""
+        """Break the plan, and exclude the pod from plans for a while."""
         uid, preemption = event.pod.metadata.uid, progress.preemption
         self._planner.exclude(uid)
         if preemption is None:

@@ -16,7 +16,7 @@ from cpg_scheduler.preemption.validate import count_placeable
 from cpg_scheduler.units import SchedulableUnit
 
 REFUSED_VICTIM_TTL_SECONDS = 300.0
-"""Seconds for which a pod that the API server refused to evict is left out of plans."""
+"""Seconds for which plans exclude a pod that the API server refused to evict."""
 
 
 class Planner:
@@ -58,7 +58,7 @@ class Planner:
     def needed(self, key: UnitKey, unit: SchedulableUnit, plan: PreemptionPlan) -> set[str]:
         """Return the terminating pods that a plan needs to end: those on its nodes, or all where these are not enough.
 
-        A pod on another node can be in the way, such as one whose anti-affinity keeps the preemptor out of its zone.
+        A pod on another node can be in the way too, if its anti-affinity keeps the preemptor out of its zone.
         """
         if plan.outcome is not PlanOutcome.PLANNED:
             return set()
@@ -99,15 +99,15 @@ class Planner:
         return count_placeable(self._cache, preemption, ending, self._options)
 
     def leaving(self) -> set[str]:
-        """Return the pods, by UID, whose room becomes free without further evictions."""
+        """Return the pods, by UID, that will free their room without further evictions."""
         return self._terminating.leaving(self._active.awaited())
 
     def exclude(self, uid: str) -> None:
-        """Leave a pod out of plans for a while: the API server refuses to evict it."""
+        """Exclude a pod from plans for a while: the API server refuses to evict it."""
         self._refused_until[uid] = self._clock() + REFUSED_VICTIM_TTL_SECONDS
 
     def _excluded(self) -> Collection[str]:
-        """Return the pods that cannot be chosen: they leave anyway, or have been refused."""
+        """Return the pods that are no candidates: they terminate anyway, or have been refused."""
         now = self._clock()
         self._refused_until = {uid: until for uid, until in self._refused_until.items() if until > now}
         return self._active.awaited() | self._refused_until.keys() | self._terminating.expected()

@@ -1,11 +1,11 @@
-"""Recovery: what the API shows of the preemptions of a previous leader, and how they go on.
+"""Recovery: what the API shows of the preemptions of a previous leader, and how they continue.
 
 The preemptor's pods are nominated, and the condition of each victim names the preemptor. Victims that terminate already
 are waited for. Some pods of a unit that is evicted as a whole may have ended without a trace. So a unit with any marked
 pod counts as started, and is completed. Marked pods that are units by themselves stay.
 
-Where the preemptor is gone, no unit is evicted in vain: one is completed only if all of its pods have been marked,
-because no pod of it can have been deleted before.
+If the preemptor is gone, a unit is completed only if all of its pods have been marked. Otherwise no pod of it can have
+been deleted, so its eviction would be in vain.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -58,7 +58,7 @@ class Recovery:
         self._log = log
 
     def run(self) -> None:
-        """Take up everything that a previous leader left."""
+        """Take up all preemptions of a previous leader."""
         nominated: dict[UnitKey, dict[str, str]] = {}
         for uid, pod in self._cache.pods.items():
             if pod.status.nominated_node_name and self._cache.is_pending(pod):
@@ -69,7 +69,7 @@ class Recovery:
             self._complete(found)
 
     def take_up(self, key: UnitKey, nodes: Mapping[str, str]) -> None:
-        """Go on with the preemption of a unit whose pods, by UID, are nominated to these nodes."""
+        """Continue the preemption of a unit, with its pods, by UID, nominated to these nodes."""
         unit = build_unit(self._cache, key) if queue_key_of(self._cache, key) is not None else None
         if not isinstance(unit, SchedulableUnit):
             self._outbox.add(ClearNominations([self._cache.pods[uid] for uid in nodes]))
@@ -113,7 +113,7 @@ class Recovery:
 
 
 class RecoveredPreemption(Struct, frozen=True):
-    """A preemption that goes on, the victim units to complete, and the marked pods that stay."""
+    """A preemption that continues, the victim units to complete, and the marked pods that stay."""
 
     preemption: ActivePreemption
     started: Sequence[Victim]
@@ -133,7 +133,7 @@ class OrphanedPreemption(Struct, frozen=True):
 def recovered(
     cache: ClusterCache, key: UnitKey, unit: SchedulableUnit, nodes: Mapping[str, str]
 ) -> RecoveredPreemption:
-    """Return the preemption of a unit whose pods, by UID, are nominated to these nodes."""
+    """Return the preemption of a unit, with its pods, by UID, nominated to these nodes."""
     preemptor = Preemptor.of(unit)
     marked = {uid: pod for uid, pod in cache.pods.items() if is_victim_of(pod, preemptor.uid) and _has_room(pod)}
     terminating = {uid for uid, pod in marked.items() if pod.is_terminating}

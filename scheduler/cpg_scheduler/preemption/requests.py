@@ -114,7 +114,7 @@ class EvictionRequests:
 
 
 async def failure_of(act: Act) -> ClientError | None:
-    """Send once and return the error; none for a pod that is gone, or whose name another pod has by now."""
+    """Send once and return the error; none if the pod is gone, even if another pod has its name now."""
     try:
         await act()
     except ApiError as error:

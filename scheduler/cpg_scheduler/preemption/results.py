@@ -18,7 +18,7 @@ class PreemptionResult(Struct, frozen=True, kw_only=True):
 
     outlook: PreemptionOutlook | None = None
     is_waiting: bool = False
-    """Whether a preemption goes on, for the ``nominated`` pods."""
+    """Whether a preemption is active, for the ``nominated`` pods."""
     is_unproven: bool = False
     """Whether any change in the cluster may make a plan possible."""
     outcome: str = ""
@@ -47,7 +47,7 @@ def number_of_victims(plan: PreemptionPlan) -> int:
 
 
 def ongoing(preemption: ActivePreemption, outcome: str, victims: int) -> PreemptionResult:
-    """Return the result for a unit whose preemption goes on; victims are counted until the first has ended."""
+    """Return the result for a unit with an active preemption; victims are counted until the first has ended."""
     number = (
         None
         if preemption.plan is None or len(preemption.awaited) < preemption.awaited_at_first
@@ -63,7 +63,7 @@ def ongoing(preemption: ActivePreemption, outcome: str, victims: int) -> Preempt
 
 
 def forbidden(kind: str) -> PreemptionResult:
-    """Return the result for a unit whose preemption policy forbids evictions."""
+    """Return the result for a unit with a preemption policy that forbids evictions."""
     return PreemptionResult(outlook=PreemptionOutlook(PreemptionVerdict.FORBIDDEN, kind))
 
 

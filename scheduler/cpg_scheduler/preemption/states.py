@@ -105,7 +105,7 @@ def next_state(state: PreemptionState, trigger: Trigger, guard: Guard = Guard.AL
 
 
 class ActivePreemption(Struct, kw_only=True, eq=False):
-    """A preemption that goes on for a unit; ``plan`` is None where it was found after a restart."""
+    """A preemption for a unit; ``plan`` is None if it was found after a restart."""
 
     unit: UnitKey
     preemptor: Preemptor
@@ -130,7 +130,7 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
     freed_nodes: list[str] = field(default_factory=list)
     """The nodes that its pods were nominated to and did not take."""
     started: set[str] = field(default_factory=set)
-    """The victims whose eviction has started; their units are completed."""
+    """The victims in units that have been started; these units are completed."""
     awaited_at_first: int = 0
     """How many pods it waited for when it began."""
 
@@ -145,5 +145,5 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
 
     @property
     def unstarted(self) -> frozenset[str]:
-        """Return the victims whose eviction has not started."""
+        """Return the victims in units that have not been started."""
         return self.victims - self.started

@@ -17,7 +17,7 @@ MAX_CLOCK_SKEW_SECONDS = 300.0
 
 
 class TerminatingPods:
-    """The pods that leave their nodes."""
+    """The pods that will free their room without further evictions."""
 
     def __init__(self, cache: ClusterCache, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         """Start without any; ``wall`` is the time of day."""
@@ -47,7 +47,7 @@ class TerminatingPods:
         return frozenset(self._evicted)
 
     def leaving(self, awaited: Iterable[str]) -> set[str]:
-        """Return the pods, by UID, whose room becomes free without further evictions: all but the overdue ones."""
+        """Return the pods, by UID, that will free their room: all that terminate and are not overdue."""
         terminating, known = self._cache.victims.terminating, self._cache.pods
         found = (*awaited, *self._evicted, *terminating)
         return {uid for uid in found if uid in known and not self._is_overdue(terminating.get(uid))}

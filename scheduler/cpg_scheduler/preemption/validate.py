@@ -58,7 +58,7 @@ def takes(cache: ClusterCache, node: str, uid: str) -> bool:
 
 
 def has_unit_changed(cache: ClusterCache, pods: Collection[str], below: int) -> bool:
-    """Return whether a running pod of a unit is in a larger unit now, or in one whose priority is not ``below``."""
+    """Return whether a running pod of a unit is in a larger unit now, or the priority is not lower than ``below``."""
     planned, seen = frozenset(pods), set[str]()
     for pod in running_pods(cache, pods):
         if pod.metadata.uid in seen:

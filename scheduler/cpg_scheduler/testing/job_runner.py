@@ -64,7 +64,7 @@ class WireNominator:
 
 
 class JobRunner:
-    """An executor and a job for two victims, whose units are started as the machine starts them, unvalidated."""
+    """An executor and a job for two victims; units start as the machine starts them, but unvalidated."""
 
     def __init__(self, api: FakeConnection | None = None, *, is_resumed: bool = False) -> None:
         self.api = api or FakeConnection(Timing(sleep=no_time))
@@ -162,7 +162,7 @@ class JobRunner:
         self.victims = [Victim(pods, REASON, [WHOLE])]
 
     def deleted(self) -> list[str]:
-        """Return the pods whose deletion was requested, dry runs aside."""
+        """Return the pods that were to be deleted, dry runs aside."""
         deletions = (one for one in self.api.writes if one.method == "DELETE" and "dryRun" not in one.body)
         return [write.path.rsplit("/")[-1] for write in deletions]
 

@@ -118,7 +118,7 @@ class Watched(Stage):
             self.evicted_units.append({one.metadata.uid for one in victim.pods})
 
     def check(self, job: EvictionJob) -> None:
-        """Compare a job whose first unit starts with the cluster."""
+        """Compare a job with the cluster, when its first unit starts."""
         preemptor = job.preemptor.group or next(iter(self.of(Pod, job.preemptor.uid)))
         priority = preemptor.spec.priority or 0
         units = {uid: unit for unit in self.units() for uid in unit.pods}

@@ -35,7 +35,7 @@ def test_a_new_leader_waits_for_the_victims_of_the_previous_one() -> None:
 
 
 def interrupted(*things: Any, marked: int = 2, **given: Any) -> Stage:
-    """Return a stage whose leader has died after it had marked some victims, and before the first deletion."""
+    """Return a stage with a leader that has died after it had marked some victims, before the first deletion."""
     stage = full(**given)
     stage.put(*things)
     stage.run_passes()
@@ -61,7 +61,7 @@ def test_a_new_leader_completes_a_unit() -> None:
 
 
 def whole(*, marked: int) -> Stage:
-    """Return a stage whose leader has marked some pods of a unit of three, and whose preemptor was deleted since."""
+    """Return a stage on which some pods of a unit of three are marked, and the preemptor was deleted since."""
     stage = Stage(node("n1", cpu=3), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
     stage.put(*(low(f"w-{number}", group="whole") for number in range(3)))
     stage.run_passes()
@@ -181,7 +181,7 @@ def test_a_new_leader_does_not_take_up_a_plan_that_was_replaced() -> None:
 
 
 def test_nominations_without_a_plan_are_cleared() -> None:
-    """They are of another component, or of a plan whose victims ended without making enough room."""
+    """They are of another component, or of a plan with victims that ended without making enough room."""
     lost = pod("lost", cpu=9)
     stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
     after = restarted(stage)

@@ -83,7 +83,7 @@ def gang(testbed: "Testbed", name: str = "high", size: int = WANTED, cpu: str = 
 async def completing_deletions(testbed: "Testbed") -> AsyncIterator[None]:
     """Delete terminating pods once more, as their kubelet would.
 
-    An API server whose client is killed between the two steps of a deletion leaves the pod terminating.
+    If its client is killed between the two steps of a deletion, the API server leaves the pod terminating.
     """
 
     async def complete() -> None:
