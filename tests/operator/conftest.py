@@ -26,7 +26,7 @@ SERVED = (*KINDS[CRD].values(), PODS, NODES, PRIORITY_CLASSES, NAMESPACES, DEFIN
 
 
 class FakeApi:
-    """Objects by the path of their collection; a lease is whoever's that writes it."""
+    """Objects by the path of their collection, and one lease."""
 
     def __init__(self) -> None:
         """Serve the kinds of our flavour, without objects."""
@@ -102,9 +102,10 @@ class FakeApi:
         self.requests.append((method, path))
         if "/leases" in path:
             return await self._answer_lease(request)
-        if path in self.served:
+        collection = _collection(path)
+        if collection in self.served:
             watches = request.query.get("watch") == "true"
-            return await self._watch(request) if watches else self._list(path)
+            return await self._watch(request, collection) if watches else self._list(collection)
         if method == "GET":
             return self._discover(path)
         return await self._write(request)
@@ -113,15 +114,15 @@ class FakeApi:
         items, version = [*self.objects[path].values()], str(next(self._versions))
         return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         queue: asyncio.Queue[bytes] = asyncio.Queue()
         since = int(request.query.get("resourceVersion") or 0)
         for version, path, line in self._history:
-            if path == request.path and version > since:
+            if path == collection and version > since:
                 queue.put_nowait(line)
-        self._watches[queue] = request.path
+        self._watches[queue] = collection
         try:
             while line := await queue.get():
                 await response.write(line)
@@ -185,6 +186,12 @@ class FakeApi:
         """Have another replica hold the lease."""
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15}
         self._lease = {"metadata": {"name": "cpg-operator", "resourceVersion": str(next(self._versions))}, "spec": spec}
+
+
+def _collection(path: str) -> str:
+    """Return the path of a collection in all namespaces."""
+    parts = path.split("/")
+    return path.replace("/namespaces/default/", "/") if len(parts) in {6, 7} else path
 
 
 @pytest.fixture

@@ -77,5 +77,5 @@ async def test_rights_in_one_namespace_are_enough(
         limited.stop(20)
         operator.start()
     assert limited.exit_code == 0, limited.tail()
-    assert "look failed" not in limited.output()
+    assert "reconcile failed" not in limited.output()
     assert "forbidden" not in limited.output().lower().replace("may not be listed", "")

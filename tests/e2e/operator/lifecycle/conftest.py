@@ -171,7 +171,7 @@ def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.Tem
     operator = Operator(cluster, release, tmp_path_factory.mktemp("operator"))
     yield operator
     operator.kill()
-    assert "look failed" not in operator.log
+    assert "reconcile failed" not in operator.log
     assert "forbidden: User" not in operator.log
 
 
