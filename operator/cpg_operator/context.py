@@ -37,7 +37,7 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
 
     @property
     def is_crd(self) -> bool:
-        """Whether the groups are of our flavour, whose status has fields for counts and domain."""
+        """Whether the groups are of our flavour, which has fields for counts and domain in its status."""
         return self.key.flavour == CRD
 
     def resource(self, group: Group) -> Resource:

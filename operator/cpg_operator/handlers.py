@@ -84,7 +84,7 @@ async def probe(*, memo: kopf.Memo, **_: Any) -> str:
     return readiness
 
 
-async def observe(*, event: kopf.RawEvent, memo: kopf.Memo, param: Any = None, **_: Any) -> None:  # noqa: ANN401  # as in Kopf's protocol
+async def observe(*, event: kopf.RawEvent, memo: kopf.Memo, param: Any = None, **_: Any) -> None:  # noqa: ANN401  # Kopf's protocol
     """Take an event into the view."""
     memo.run.components.events.take(*param, event)
 
@@ -101,7 +101,7 @@ async def review(
     warnings: list[str],
     new: kopf.Body | None = None,
     old: kopf.Body | None = None,
-    param: Any = None,  # noqa: ANN401  # as in Kopf's protocol
+    param: Any = None,  # noqa: ANN401  # Kopf's protocol
     **_: Any,
 ) -> None:
     """Refuse an object that nothing could make valid, and warn about one that is not valid yet."""

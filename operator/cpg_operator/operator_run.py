@@ -96,7 +96,7 @@ class OperatorRun:
         return self._readiness.page("").body.decode().strip()
 
     def open_session(self) -> kopf.AiohttpSession:
-        """Return a session for Kopf that shares our credentials, and whose requests count for our readiness."""
+        """Return a session for Kopf that shares our credentials; its requests count for our readiness."""
         health = self._components.watch_health if self._components is not None else None
         return kopf.AiohttpSession(
             server=self.endpoint.server,

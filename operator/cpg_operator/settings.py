@@ -24,7 +24,7 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     secret: str = ""
     """The Secret, in the lease's namespace, in which the leader keeps a certificate that it makes; empty for none."""
     configuration: str = ""
-    """The ValidatingWebhookConfiguration whose CA bundle is kept up to date."""
+    """The ValidatingWebhookConfiguration; its CA bundle is kept up to date."""
     host: str = ""
     """The name under which the API server reaches the webhook, for which the certificate is made."""
     validity: float = 90 * 24 * 3600.0

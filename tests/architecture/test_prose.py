@@ -11,11 +11,8 @@ from prose.riddles import Density, total
 PER_THOUSAND = 1.0
 """Riddle words that may stand among 1,000 words."""
 OVER_THE_LIMIT: dict[str, float] = {
-    "operator": 3.7,
     "scheduler/cpg_scheduler": 2.2,
-    "tests/e2e": 1.5,
     "tests/engine": 12.2,
-    "tests/operator": 4.8,
     "tests/properties": 4.2,
     "tests/scenarios": 3.8,
     "tests/scheduler": 10.0,

@@ -128,7 +128,7 @@ async def test_an_error_in_a_watch_starts_kopf_again(api: "FakeApi", endpoint: E
 async def test_a_new_run_begins_when_other_kinds_are_served(
     api: "FakeApi", endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as Workloads, whose definition is installed last."""
+    """Such as Workloads, if their definition is installed last."""
     monkeypatch.setattr(resync, "SECONDS_UNTIL_FIRST_CHECK", 0.1)
     del api.served[CPG_WORKLOADS.path()]
     async with operating(endpoint) as operator:

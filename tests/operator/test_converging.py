@@ -230,7 +230,7 @@ class Rig:
         raise AssertionError("it does not settle")
 
     def wrong_groups(self) -> list[str]:
-        """Return the groups whose status in the API differs from what a new operator would write."""
+        """Return the groups with another status in the API than a new operator would write."""
         fresh = self._view(RecordingQueue())
         for kind, plain in map(found, self.api.groups.values()):
             fresh.put(CRD, msgspec.convert(plain, kind))
@@ -258,7 +258,7 @@ stories = st.lists(
 
 
 async def play(story: list[tuple[Any, ...]]) -> list[str]:
-    """Play a story to its end; return the groups whose status is wrong."""
+    """Play a story to its end; return the groups with a wrong status."""
     rig = Rig()
     working = asyncio.create_task(rig.writer.run())
     while rig.api.events:

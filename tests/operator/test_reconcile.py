@@ -44,7 +44,7 @@ class RecordingWriter:
 
 
 class Rig:
-    """A reconciler over a view, whose clock a test sets."""
+    """A reconciler over a view; a test sets its clock."""
 
     def __init__(self, *steps: Step, fixture: ViewFixture | None = None) -> None:
         """Run these steps."""

@@ -1,1 +1,1 @@
-"""The optional validating webhook: its answers, its server and its certificate."""
+"""The optional validating webhook: its answers, its server, and its certificate."""

@@ -1,7 +1,8 @@
-"""The webhook's certificates as values: made, judged, and put together. No I/O and no clock.
+"""The webhook's certificates as values. No I/O and no clock.
 
-Each serving certificate has an authority of its own, whose key is forgotten once it has signed; so there is one secret
-and not two. Trusted are all authorities that have not expired: who still serves an earlier certificate is trusted, too.
+Each serving certificate has its own authority, and the authority's key is dropped after it has signed: so there is one
+secret and not two. All authorities that have not expired are trusted, because a server may still use an earlier
+certificate.
 """
 
 import datetime as dt
@@ -12,15 +13,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-SLACK = dt.timedelta(minutes=5)
-"""By which clocks may differ."""
+MAX_CLOCK_DIFFERENCE = dt.timedelta(minutes=5)
 
-MOST_TRUSTED = 10
-"""Authorities: whoever empties the Secret again and again must not fill what the API server reads."""
+MAX_AUTHORITIES = 10
+"""A client that empties the Secret again and again must not fill the webhook configuration."""
 
 
 class CertificateBundle(Struct, frozen=True):
-    """What is kept in the Secret, as PEM; the newest of the authorities has signed the certificate."""
+    """The content of the Secret, as PEM; the newest of the authorities has signed the certificate."""
 
     authorities: bytes
     certificate: bytes
@@ -28,7 +28,7 @@ class CertificateBundle(Struct, frozen=True):
 
 
 def issue(host: str, earlier: bytes, *, now: dt.datetime, validity: dt.timedelta) -> CertificateBundle:
-    """Make a certificate for a host by a new authority, which is trusted beside the earlier ones."""
+    """Issue a certificate for a host, signed by a new authority that is trusted beside the earlier ones."""
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-cpg webhook authority")])
     authority = (
@@ -51,36 +51,36 @@ def issue(host: str, earlier: bytes, *, now: dt.datetime, validity: dt.timedelta
     written = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return CertificateBundle(_pem(authority) + valid_ones(earlier, now), _pem(certificate), written)
+    return CertificateBundle(_pem(authority) + unexpired(earlier, now), _pem(certificate), written)
 
 
-def is_due(found: CertificateBundle, host: str, *, now: dt.datetime, validity: dt.timedelta) -> bool:
-    """Tell whether another certificate is to be made: there is none, not for this host, or in its last third."""
+def needs_renewal(found: CertificateBundle, host: str, *, now: dt.datetime, validity: dt.timedelta) -> bool:
+    """Return whether a new certificate is needed: it is missing, for another host, or in the last third of its time."""
     try:
         certificate = x509.load_pem_x509_certificate(found.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         authority, *_ = x509.load_pem_x509_certificates(found.authorities)
         certificate.verify_directly_issued_by(authority)
         key = serialization.load_pem_private_key(found.key, None).public_key()
-    except Exception:  # noqa: BLE001  # whatever is wrong with it, it cannot be used
+    except Exception:  # noqa: BLE001  # a certificate that cannot be read cannot be used
         return True
     if key != certificate.public_key() or host not in names.get_values_for_type(x509.DNSName):
         return True
     return now >= certificate.not_valid_after_utc - validity / 3
 
 
-def together(authorities: bytes, trusted: bytes, now: dt.datetime) -> bytes:
-    """Return those authorities that have not expired, and after them those who are trusted already, each once."""
-    ordered = dict.fromkeys(_valid(authorities, now) + _valid(trusted, now))
-    return b"".join([*ordered][:MOST_TRUSTED])
+def merge_authorities(authorities: bytes, trusted: bytes, now: dt.datetime) -> bytes:
+    """Return the unexpired authorities, and after them those that are trusted already, each once."""
+    ordered = dict.fromkeys(_unexpired(authorities, now) + _unexpired(trusted, now))
+    return b"".join([*ordered][:MAX_AUTHORITIES])
 
 
-def valid_ones(authorities: bytes, now: dt.datetime) -> bytes:
-    """Return those authorities that have not expired; none where they cannot be read."""
-    return b"".join(_valid(authorities, now))
+def unexpired(authorities: bytes, now: dt.datetime) -> bytes:
+    """Return the unexpired authorities; none where they cannot be read."""
+    return b"".join(_unexpired(authorities, now))
 
 
-def _valid(authorities: bytes, now: dt.datetime) -> list[bytes]:
+def _unexpired(authorities: bytes, now: dt.datetime) -> list[bytes]:
     try:
         found = x509.load_pem_x509_certificates(authorities)
     except ValueError:
@@ -93,7 +93,7 @@ def _builder(key: ec.EllipticCurvePublicKey, now: dt.datetime, validity: dt.time
         x509.CertificateBuilder()
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SLACK)
+        .not_valid_before(now - MAX_CLOCK_DIFFERENCE)
         .not_valid_after(now + validity)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )

@@ -1,8 +1,8 @@
-"""Keeps the webhook's certificate: in a Secret that its server reads, and its authorities where the API server looks.
+"""Keeps the webhook's certificate: in a Secret for the server, and its authorities in the webhook configuration.
 
-First the API server learns whom to trust, and then the certificate is changed; so at every moment in between, and for
-as long as a kubelet takes to bring the Secret to the server, what is served is trusted. What is served need not be what
-the Secret says: somebody may just have emptied it. So an authority that is trusted stays so until it expires.
+The configuration gets the new authority before the Secret gets the new certificate. So the served certificate is
+trusted at every moment, also while a kubelet updates the mounted Secret. The served certificate may be another than the
+Secret's, because a user may have emptied the Secret: so a trusted authority stays trusted until it expires.
 """
 
 import base64
@@ -18,7 +18,7 @@ from cpg_client.connection import JSON_PATCH, MERGE_PATCH, Connection
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
 from cpg_client.timing import Timing
-from cpg_operator.admission.certificates import CertificateBundle, is_due, issue, together
+from cpg_operator.admission.certificates import CertificateBundle, issue, merge_authorities, needs_renewal
 from cpg_operator.settings import Webhook
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -30,15 +30,15 @@ CONFIGURATIONS = Resource(
     namespaced=False,
 )
 KEYS = ("ca.crt", "tls.crt", "tls.key")
-LONGEST_REST = 60.0
-"""Seconds between two looks: somebody may empty the Secret, or apply the configuration as it was at first."""
+MAX_SECONDS_BETWEEN_CHECKS = 60.0
+"""A user may empty the Secret, or apply the first version of the configuration again."""
 
 
 class Certifier:
-    """Sees to it that there is a certificate, and that it is trusted."""
+    """Issues and renews the certificate, and has the API server trust it."""
 
     def __init__(self, connection: Connection, webhook: Webhook, namespace: str, timing: Timing) -> None:
-        """Look at nothing yet; the Secret is in this namespace."""
+        """Check nothing yet; the Secret is in this namespace."""
         self._connection = connection
         self._webhook = webhook
         self._timing = timing
@@ -48,28 +48,28 @@ class Certifier:
         self._log: FilteringBoundLogger = structlog.get_logger()
 
     async def run(self) -> NoReturn:
-        """Look now and again, for ever."""
-        rest = min(LONGEST_REST, self._webhook.validity / 30)
+        """Check regularly, until cancelled."""
+        wait = min(MAX_SECONDS_BETWEEN_CHECKS, self._webhook.validity / 30)
         while True:
             try:
-                await self.look()
+                await self.check()
             except (ClientError, msgspec.DecodeError) as error:
-                self._log.warning("certificate not kept", error=str(error), retry_in=rest)
-            await self._timing.sleep(rest)
+                self._log.warning("certificate not kept", error=str(error), retry_in=wait)
+            await self._timing.sleep(wait)
 
-    async def look(self) -> None:
-        """Make a certificate if one is due, and have it trusted in any case."""
+    async def check(self) -> None:
+        """Issue a certificate if one is needed, and have its authority trusted in any case."""
         secret = decode(await self._connection.get(self._secret))
         data = secret.get("data") or {}
         found = CertificateBundle(*(_plain(data.get(key, "")) for key in KEYS))
         now = dt.datetime.fromtimestamp(self._timing.wall(), dt.UTC)
         host = self._webhook.host
-        if not is_due(found, host, now=now, validity=self._validity):
-            await self._have_trusted(found.authorities, now)
+        if not needs_renewal(found, host, now=now, validity=self._validity):
+            await self._trust(found.authorities, now)
             return
-        made = issue(host, found.authorities, now=now, validity=self._validity)
-        await self._have_trusted(made.authorities, now)
-        parts = (made.authorities, made.certificate, made.key)
+        issued = issue(host, found.authorities, now=now, validity=self._validity)
+        await self._trust(issued.authorities, now)
+        parts = (issued.authorities, issued.certificate, issued.key)
         body = {
             "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
             "data": {key: _encoded(part) for key, part in zip(KEYS, parts, strict=True)},
@@ -77,13 +77,13 @@ class Certifier:
         await self._connection.patch(self._secret, body, MERGE_PATCH)
         self._log.info("certificate made", host=host, days=self._validity.days)
 
-    async def _have_trusted(self, authorities: bytes, now: dt.datetime) -> None:
-        """Write down whom the API server has to trust, too, if that is not so."""
+    async def _trust(self, authorities: bytes, now: dt.datetime) -> None:
+        """Add authorities to the webhook configuration, if it lacks them."""
         configuration = decode(await self._connection.get(self._configuration))
         changes: list[dict[str, Any]] = []
         for number, webhook in enumerate(configuration.get("webhooks", ())):
             trusted = webhook["clientConfig"].get("caBundle", "")
-            bundle = _encoded(together(authorities, _plain(trusted), now))
+            bundle = _encoded(merge_authorities(authorities, _plain(trusted), now))
             if trusted != bundle:
                 path = f"/webhooks/{number}"
                 changes.append({"op": "test", "path": f"{path}/name", "value": webhook["name"]})

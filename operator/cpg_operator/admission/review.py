@@ -36,7 +36,7 @@ class Reviewer:
         self._log: FilteringBoundLogger = structlog.get_logger()
 
     def review(self, kind: type[Group | Workload], new: PlainObject, old: PlainObject) -> Review:
-        """Judge a new object, or one whose spec has changed; warnings are few and short."""
+        """Judge a new object or a changed spec; warnings are few and short."""
         try:
             found = self._review(kind, new, old)
         except Exception:  # noqa: BLE001  # a defect of ours must not block users

@@ -1,1 +1,1 @@
-"""Protection: no group goes before what is below it has gone, and no finalizer is left behind."""
+"""The command that removes our finalizers from every group, for a cluster without the operator."""

@@ -1,1 +1,1 @@
-"""Where events come from: Kopf, reflectors and the sweep."""
+"""Where events come from: Kopf, our reflectors, and the sweep."""

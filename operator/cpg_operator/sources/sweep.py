@@ -1,9 +1,9 @@
 """Compares the view with a LIST of everything that Kopf watches: at the start, and regularly after that.
 
 Kopf never reports a deletion between a refused watch (410) and the LIST that follows it: the sweep finds it. The first
-sweep fills the view, so that no tree is judged on partial data; Kopf's own LIST brings nothing new after that. An
-object whose deletion is reported during a sweep stays deleted although the LIST may have it, because Kopf will not
-report it again. A LIST may be long, so other tasks run while it is processed.
+sweep fills the view, so that no tree is judged on partial data; Kopf's own LIST brings nothing new after that. If Kopf
+reports a deletion during a sweep, the object stays deleted although the LIST may have it, because Kopf will not report
+the deletion again. A LIST may be long, so other tasks run while it is processed.
 """
 
 import asyncio

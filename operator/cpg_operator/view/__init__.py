@@ -1,1 +1,1 @@
-"""What the operator knows of the cluster."""
+"""The cluster as the operator knows it."""

@@ -66,7 +66,7 @@ def _own_part(status: Status) -> tuple[object, ...]:
 
 
 def _expected_status(known: Group, write: Write) -> Status:
-    """Return a status whose operator's part is as it should be after a write: each apply sends all of it."""
+    """Return the status after a write, as far as our own part goes: each apply sends all of it."""
     if write.verb is Verb.APPLY_STATUS and write.manager == MANAGER:
         return msgspec.convert(msgspec.to_builtins(write.body), type(known.status))
     return known.status

@@ -142,7 +142,7 @@ class TreeIndex:
         }
 
     def _made_from(self, flavour: str, place: tuple[str, str]) -> set[TreeKey]:
-        """Return the key of a Workload, and the trees whose groups name it."""
+        """Return the key of a Workload, and the trees of the groups that name it."""
         store = self._stores[flavour]
         trees = {TreeKey(flavour, store.anchor(key)) for key in store.groups_of_workload(*place)}
         return {TreeKey(flavour, GroupKey(Workload.kind, *place)), *trees}

@@ -1,10 +1,10 @@
 """Names of instantiated groups: authors of pod templates have to know them in advance.
 
-A name consists of the Workload, the template, and one number for each level from the root whose template has
-``replicas``: ``train-workers-1``. It depends on nothing else, so a group keeps its name whatever happens to others. Two
-cases would break that, and get the head of the name and a hash of all of it instead: a name too long for the label by
-which pods name their group, and a template whose numbered names could be those of another template, such as ``a``
-beside ``a-0``.
+A name consists of the Workload, the template, and one number for each level from the root on that has ``replicas``:
+``train-workers-1``. It depends on nothing else, so a group keeps its name whatever happens to others. Two cases would
+break that, and get the head of the name and a hash of all of it instead: a name too long for the label by which pods
+name their group, and a template with numbered names that could be those of another template, such as ``a`` beside
+``a-0``.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def group_name(workload: str, template: str, numbers: Iterable[int], *, ambiguou
 
 
 def ambiguous_templates(names: Collection[str]) -> frozenset[str]:
-    """Return the templates whose name with some numbers appended may be the name of another template."""
+    """Return the templates that get the name of another template by appending some numbers."""
     return frozenset(
         name
         for name in names

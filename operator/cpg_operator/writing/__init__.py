@@ -1,1 +1,1 @@
-"""Every write of the operator: sent in order for each object, retried with a back-off, remembered until seen."""
+"""Every write of the operator: in order for each object, retried with a back-off, remembered until it is seen."""

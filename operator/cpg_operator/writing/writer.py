@@ -25,7 +25,7 @@ PENDING_WRITES_WAIT_SECONDS = 1.0
 """After this time a tree that waits for the end of its writes is reconciled anyway."""
 
 CONFLICT_WAIT_SECONDS = 0.5
-"""After this time a tree whose version was outdated is reconciled: the watch has usually shown the newer one."""
+"""After a conflict the tree is reconciled in this time: the watch has usually shown the newer version by then."""
 
 
 class Writer:

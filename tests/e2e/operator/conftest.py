@@ -33,7 +33,7 @@ RESOURCES = {flavour: {kind.__name__: resource for kind, resource in kinds.items
 
 
 class Operator:
-    """Our operator as the chart runs it; it can be killed and started again."""
+    """The operator as the chart runs it; it can be killed and started again."""
 
     def __init__(self, start: Callable[[], PodProcess]) -> None:
         """Run nothing yet."""
@@ -45,13 +45,13 @@ class Operator:
         self._pod = self._start()
 
     def kill(self) -> None:
-        """Kill it without a word, once it is ready."""
+        """Kill it, once it is ready."""
         pod = self._ready()
         pod.process.kill()
         _check(pod)
 
     def end(self) -> None:
-        """End it in order, once it is ready; it must not have ended before."""
+        """Stop it, once it is ready; it must not have ended before."""
         pod = self._ready()
         pod.stop()
         assert pod.process.exit_code == 0, pod.process.tail()
@@ -64,22 +64,22 @@ class Operator:
 
 
 def _check(pod: PodProcess) -> None:
-    """Check that it has made no mistakes, and was refused nothing."""
+    """Check that no reconcile has failed, and that no request was forbidden."""
     assert "reconcile failed" not in pod.process.output()
     assert "forbidden: User" not in pod.process.output()
 
 
 class Stage:
-    """A namespace, and short words for what tests do in it."""
+    """A namespace, and short methods for what tests do in it."""
 
     def __init__(self, connection: Connection, namespace: str, flavour: str = CRD) -> None:
-        """Take a namespace that is there."""
+        """Use an existing namespace."""
         self.connection = connection
         self.namespace = namespace
         self.flavour = flavour
 
     def resource(self, kind: str) -> Resource:
-        """Return where a kind is served."""
+        """Return the resource of a kind."""
         return PODS if kind == "Pod" else RESOURCES[self.flavour][kind]
 
     async def create(self, kind: str, name: str, spec: Plain, **metadata: Any) -> Plain:  # as JSON is
@@ -102,20 +102,20 @@ class Stage:
         await self.create("PodGroup", name, _spec(name, {"minCount": gang}, spec), **_annotated(spec))
 
     async def pod(self, name: str, group: str, node: str = "", **spec: Any) -> None:  # as JSON is
-        """Create a pod that no scheduler looks at, bound already if a node is given."""
+        """Create a pod for no scheduler, bound already if a node is given."""
         containers = [{"name": "main", "image": "none"}]
         native = {"schedulingGroup": {"podGroupName": group}} if self.flavour == NATIVE else {}
         labels = {} if native else {POD_GROUP_LABEL: group}
-        body = {"schedulerName": "nobody", "containers": containers, **({"nodeName": node} if node else {})}
+        body = {"schedulerName": "none", "containers": containers, **({"nodeName": node} if node else {})}
         await self.create("Pod", name, {**body, **native, **spec}, labels=labels)
 
     async def running(self, *names: str, phase: str = "Running") -> None:
-        """Have pods run."""
+        """Set the phase of pods."""
         for name in names:
             await self.patch("Pod", name, {"status": {"phase": phase}}, STATUS)
 
     async def patch(self, kind: str, name: str, body: Plain, part: str | None = None) -> None:
-        """Merge into an object."""
+        """Change an object by a merge patch."""
         await self.connection.patch(self.resource(kind).path(self.namespace, name, part), body, MERGE_PATCH)
 
     async def apply_status(self, kind: str, name: str, status: Plain, manager: str) -> None:
@@ -130,7 +130,7 @@ class Stage:
         return _decoded(await self.connection.get(self.resource(kind).path(self.namespace, name)))
 
     async def delete(self, kind: str, name: str) -> None:
-        """Delete an object at once, without anybody's leave."""
+        """Delete an object at once, without its finalizers."""
         path = self.resource(kind).path(self.namespace, name)
         if kind != "Pod":
             await self.connection.patch(path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
@@ -147,16 +147,16 @@ class Stage:
         return next((one for one in found if one["type"] == condition), {})
 
     async def scheduled(self, kind: str, name: str) -> Plain:
-        """Return whether a group was ever placed."""
+        """Return the condition that says whether a group was placed."""
         return await self.condition(kind, name, f"{kind}InitiallyScheduled")
 
     async def events(self, reason: str) -> list[str]:
-        """Return about which objects there are events of a reason."""
+        """Return the objects that have an event of a reason."""
         answer = await self.connection.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
         return sorted(one["regarding"]["name"] for one in _decoded(answer)["items"] if one["reason"] == reason)
 
     async def until(self, wanted: object, ask: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> float:
-        """Return after how many seconds the answer was what is wanted; fail with the last one if it never was."""
+        """Return after how many seconds the answer was the wanted one; fail with the last answer otherwise."""
         began = time.monotonic()
         while (found := await ask()) != wanted:
             assert time.monotonic() - began < patience, f"wanted {wanted!r}, still {found!r}"
@@ -202,16 +202,16 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Webhook:
-    """Where the operator is asked before objects are taken, and its certificate."""
+    """The address of the webhook, and its certificate."""
 
     def __init__(self, folder: Path) -> None:
-        """Make a certificate."""
+        """Issue a certificate."""
         self.address = f"{LOOPBACK}:{free_port()}"
         self.folder = str(folder)
         self.rotate()
 
     def rotate(self) -> None:
-        """Make another certificate, by another authority, in place of the one that is there."""
+        """Replace the certificate by one of another authority."""
         folder = Path(self.folder)
         made = issue(folder, now=dt.datetime.fromtimestamp(time.time(), dt.UTC), service_ip="10.0.0.1")
         made.server_key.rename(folder / "tls.key")
@@ -221,7 +221,7 @@ class Webhook:
 
 @pytest.fixture(scope="package")
 def webhook(tmp_path_factory: pytest.TempPathFactory) -> Webhook:
-    """Return where the operator is to be asked; nobody asks it unless a test wants that."""
+    """Return the webhook of the operator; the API server calls it only in tests that configure it."""
     return Webhook(tmp_path_factory.mktemp("webhook"))
 
 
@@ -229,7 +229,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Webhook:
 def operator(
     cluster: Cluster, install: "Installer", webhook: Webhook, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
-    """Run our operator; without a lease, which who is killed would keep for a while, and with an ear for questions."""
+    """Run the operator, with the webhook and without a lease, which a killed operator would keep for a while."""
     alone = {"settings": {"leaderElect": False}}
     (deployment,) = install(cluster, {"scheduler": {"enabled": False}, "operator": alone}).deployments
     files = json.loads(cluster.kubectl("get", "configmap", *PLACE, "-o", "json").stdout)["data"]

@@ -1,4 +1,4 @@
-"""The webhook on a real API server: what is refused, what is warned of, and that it never stands in the way."""
+"""The webhook on a real API server: it refuses and warns, and never blocks users without need."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ WORKLOAD = {"podGroupTemplates": [{"name": "leaf", "schedulingPolicy": {"gang": 
 
 @pytest.fixture
 async def asked(stage: "Stage", webhook: "Webhook") -> AsyncIterator["Stage"]:
-    """Return a namespace about which the operator is asked."""
+    """Return a namespace for which the API server calls the webhook."""
     await stage.connection.post(CONFIGURATIONS, configuration(stage, webhook))
     await stage.until(True, lambda: is_asked(stage))  # noqa: FBT003  # what is wanted
     yield stage
@@ -36,7 +36,7 @@ async def asked(stage: "Stage", webhook: "Webhook") -> AsyncIterator["Stage"]:
 
 
 def configuration(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
-    """Return the chart's own, but for the address, and about one namespace alone."""
+    """Return the chart's configuration with another address, for one namespace."""
     objects = render(CHART, {"webhook": {"enabled": True}}, namespace="kube-cpg")
     (found,) = (one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
     found["metadata"] = {"name": NAME}
@@ -51,12 +51,12 @@ def configuration(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
 
 
 async def is_asked(stage: "Stage") -> bool:
-    """Tell whether a group that is its own parent is refused by now."""
+    """Return whether a group that is its own parent is refused by now."""
     return "form a cycle: probe -> probe" in await refusal(stage, "CompositePodGroup", "probe", parent="probe")
 
 
 async def refusal(stage: "Stage", kind: str, name: str, **spec: Any) -> str:
-    """Return why a group is refused, or nothing; it is not created either way."""
+    """Return why a group is refused, or an empty string; a dry run creates nothing."""
     body = group(kind, name, **spec)
     try:
         await stage.connection.post(stage.resource(kind).path(stage.namespace), body, {"dryRun": "All"})
@@ -78,11 +78,11 @@ def group(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_mistakes_are_refused_or_warned_of(asked: "Stage", cluster: "Cluster") -> None:
-    """By kubectl, in the words of the condition; what may still become right is taken, with a warning."""
+async def test_mistakes_are_refused_or_get_a_warning(asked: "Stage", cluster: "Cluster") -> None:
+    """With the message of the condition in kubectl; an object that may become valid is accepted with a warning."""
     await asked.composite("root")
     await asked.create("Workload", "w", WORKLOAD)
-    # The operator answers by what it knows, and hears of both in its own time.
+    # The operator answers by its view, which has both objects a moment later.
     message = ""
     async with asyncio.timeout(PATIENCE):
         while not message:
@@ -103,10 +103,10 @@ async def test_mistakes_are_refused_or_warned_of(asked: "Stage", cluster: "Clust
     assert "created" in (await asyncio.to_thread(cluster.kubectl, *apply, input=body)).stdout
 
 
-async def test_a_certificate_may_change_and_the_operator_go(
+async def test_the_certificate_may_change_and_the_operator_be_down(
     asked: "Stage", operator: "Operator", webhook: "Webhook"
 ) -> None:
-    """A new certificate is used without a restart; without an operator everything is taken."""
+    """A new certificate is loaded without a restart; without an operator every object is accepted."""
     webhook.rotate()
     await asked.connection.patch(f"{CONFIGURATIONS}/{NAME}", patched(asked, webhook))
     await asked.until(True, lambda: is_asked(asked))  # noqa: FBT003  # what is wanted
@@ -116,5 +116,5 @@ async def test_a_certificate_may_change_and_the_operator_go(
 
 
 def patched(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
-    """Return what changes of the configuration when the certificate does."""
+    """Return the change of the configuration for a new certificate."""
     return {"webhooks": configuration(stage, webhook)["webhooks"]}

@@ -1,4 +1,4 @@
-"""L72 to L79 of spec-by-example: what the native API does about priority in admission, our operator does afterwards."""
+"""Priorities of groups: what the native API server does in admission, our operator does after it."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,15 @@ pytestmark = pytest.mark.e2e
 
 PG, CPG = "PodGroup", "CompositePodGroup"
 ALL = "PreemptLowerPriority"
-MEEK = "meek"
+NEVER = "never-preempts"
 
 
 @pytest.fixture
 async def classes(stage: "Stage") -> AsyncIterator["Stage"]:
-    """Add a class of pods that evict nobody, for as long as the test runs."""
-    await make(stage, MEEK, 500, preemptionPolicy="Never")
+    """Add a class of pods that never preempt, for the time of the test."""
+    await make(stage, NEVER, 500, preemptionPolicy="Never")
     yield stage
-    await stage.connection.delete(PRIORITY_CLASSES.path(None, MEEK))
+    await stage.connection.delete(PRIORITY_CLASSES.path(None, NEVER))
 
 
 async def make(stage: "Stage", name: str, value: int, **more: Any) -> None:
@@ -31,7 +31,7 @@ async def make(stage: "Stage", name: str, value: int, **more: Any) -> None:
 
 
 async def both(stage: "Stage", name: str, **spec: Any) -> None:
-    """Create a root, and a leaf below it, of the same spec; no Workload could have another word."""
+    """Create a root and a leaf below it with the same spec, and a Workload without priorities."""
     await stage.create("Workload", name, {"compositePodGroupTemplates": [templates()]})
     await stage.composite("root", workload=name, **spec)
     await stage.group("leaf", workload=name, parent="root", **spec)
@@ -44,20 +44,20 @@ def templates() -> dict[str, Any]:
 
 
 async def resolved(stage: "Stage") -> object:
-    """Return class, number and policy of both groups, once each."""
+    """Return class, priority and preemption policy of both groups, once each."""
     specs = [(await stage.get(kind, name))["spec"] for kind, name in ((CPG, "root"), (PG, "leaf"))]
     fields = ("priorityClassName", "priority", "preemptionPolicy")
     return {tuple(spec.get(field) for field in fields) for spec in specs}
 
 
 async def told(stage: "Stage") -> set[str]:
-    """Return what both groups say of why they are invalid, and nothing where they are not."""
+    """Return why both groups are invalid, or an empty string where they are valid."""
     found = [await stage.scheduled(CPG, "root"), await stage.scheduled(PG, "leaf")]
     return {one["message"] if one.get("reason") == "Invalid" else "" for one in found}
 
 
-async def test_l72_the_global_default_is_filled_in(stage: "Stage") -> None:
-    """Its name, its number and its preemption policy, where a group names none."""
+async def test_the_global_default_is_filled_in(stage: "Stage") -> None:
+    """Its name, value and preemption policy, where a group names no class."""
     await make(stage, "usual", 70, globalDefault=True, preemptionPolicy="Never")
     try:
         await both(stage, "w")
@@ -73,22 +73,28 @@ async def test_l72_the_global_default_is_filled_in(stage: "Stage") -> None:
         ({"priorityClassName": "high"}, ("high", 1000, ALL)),
         ({}, (None, 0, ALL)),
         ({"priorityClassName": "high", "priority": 1000}, ("high", 1000, ALL)),
-        ({"priorityClassName": MEEK}, (MEEK, 500, "Never")),
-        ({"priorityClassName": MEEK, "preemptionPolicy": "Never"}, (MEEK, 500, "Never")),
+        ({"priorityClassName": NEVER}, (NEVER, 500, "Never")),
+        ({"priorityClassName": NEVER, "preemptionPolicy": "Never"}, (NEVER, 500, "Never")),
     ],
-    ids=["L73 class given", "L75 no class and no default", "L76 number of the class", "L78 policy", "L79 policy said"],
+    ids=[
+        "class-value-is-filled-in",
+        "priority-is-zero-without-a-class",
+        "priority-may-equal-the-class",
+        "preemption-policy-is-filled-in",
+        "preemption-policy-may-equal-the-class",
+    ],
 )
-async def test_class_number_and_policy_are_filled_in(
+async def test_class_priority_and_policy_are_filled_in(
     classes: "Stage", spec: dict[str, Any], wanted: tuple[object, ...]
 ) -> None:
-    """Of the class that is named, of none without one; what says the same as the class is right."""
+    """Those of the named class, or zero without one; a group may repeat the values of its class."""
     await both(classes, "w", **spec)
     await classes.until({wanted}, lambda: resolved(classes))
     assert await told(classes) == {""}
 
 
-async def test_l74_an_unknown_class_is_told_until_it_is_made(stage: "Stage") -> None:
-    """Nothing is filled in before; then it is, and the tree is valid."""
+async def test_an_unknown_class_is_reported_until_it_is_created(stage: "Stage") -> None:
+    """Nothing is filled in before that; after it, the tree is valid."""
     await both(stage, "w", priorityClassName="soon")
     named = f"CompositePodGroup {stage.namespace}/root names the PriorityClass soon, which does not exist"
     await stage.until({f"{named} (and 1 more problem)"}, lambda: told(stage))
@@ -110,16 +116,16 @@ async def test_l74_an_unknown_class_is_told_until_it_is_made(stage: "Stage") -> 
             f"has preemptionPolicy Never, its PriorityClass high has {ALL}",
         ),
         (
-            {"priorityClassName": MEEK, "preemptionPolicy": ALL},
-            f"has preemptionPolicy {ALL}, its PriorityClass meek has Never",
+            {"priorityClassName": NEVER, "preemptionPolicy": ALL},
+            f"has preemptionPolicy {ALL}, its PriorityClass never-preempts has Never",
         ),
     ],
-    ids=["L77 another number", "L79 Never", "L79 not Never"],
+    ids=["another-priority", "never-instead-of-the-class", "not-never-as-the-class"],
 )
-async def test_a_group_that_contradicts_its_class_is_told_so(
+async def test_a_group_that_contradicts_its_class_is_invalid(
     classes: "Stage", spec: dict[str, Any], words: str
 ) -> None:
-    """On every group of the tree, also while there are no pods; a group made anew without the word mends it."""
+    """So is every group of its tree, also without pods; creating the group again without the field corrects it."""
     await both(classes, "w")
     await classes.until({(None, 0, ALL)}, lambda: resolved(classes))
     await classes.delete(PG, "leaf")

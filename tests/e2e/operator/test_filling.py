@@ -1,4 +1,4 @@
-"""What groups take from templates and priority classes is written down, in whatever order things come."""
+"""Fields that groups take from templates and priority classes are filled in, in any order of creation."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ FILLED = {**LEAF, **REFERENCE, "priority": 1000, "preemptionPolicy": "PreemptLow
 
 
 async def spec(stage: "Stage", name: str, kind: str = PG) -> dict[str, Any]:
-    """Return what is wanted of a group."""
+    """Return the spec of a group."""
     found: dict[str, Any] = (await stage.get(kind, name))["spec"]
     return found
 
@@ -34,13 +34,13 @@ async def workload(stage: "Stage", **changes: Any) -> None:
 
 
 async def reason(stage: "Stage", name: str = "g") -> object:
-    """Return what is said of a group."""
+    """Return the condition of a group."""
     return (await stage.scheduled(PG, name)).get("reason")
 
 
 @pytest.mark.parametrize("first", ["group", "workload"])
 async def test_a_priority_comes_from_the_template_in_either_order(stage: "Stage", first: str) -> None:
-    """A default is never written down for good while the Workload is not there; pods of the class fit in the end."""
+    """No default is filled in while the Workload is missing; pods of the class match in the end."""
     if first == "workload":
         await workload(stage)
     await stage.create(PG, "g", {**REFERENCE, **POLICY})
@@ -58,8 +58,8 @@ async def test_a_priority_comes_from_the_template_in_either_order(stage: "Stage"
     await stage.until("Pending", lambda: reason(stage))
 
 
-async def test_a_group_may_be_a_reference_alone(stage: "Stage", operator: "Operator") -> None:
-    """It says what it waits for, and has everything when the Workload comes; also what came while nobody was there."""
+async def test_a_group_may_consist_of_a_reference(stage: "Stage", operator: "Operator") -> None:
+    """It reports that it waits, and gets all fields with the Workload; also if that is created during a restart."""
     await stage.create(PG, "early", REFERENCE)
 
     async def waits() -> bool:
@@ -76,8 +76,8 @@ async def test_a_group_may_be_a_reference_alone(stage: "Stage", operator: "Opera
     await stage.until(FILLED, lambda: spec(stage, "late"))
 
 
-async def test_what_a_group_says_stands_and_stays(stage: "Stage") -> None:
-    """Its own words are no template's to change, and what has been filled in does not follow the template."""
+async def test_fields_of_a_group_are_not_overwritten(stage: "Stage") -> None:
+    """Neither its own fields nor those that were filled in follow a change of the template."""
     await workload(stage)
     own: dict[str, Any] = {"disruptionMode": {"single": {}}, "schedulingConstraints": {}}
     await stage.create(PG, "g", {**REFERENCE, **own})
@@ -89,7 +89,7 @@ async def test_what_a_group_says_stands_and_stays(stage: "Stage") -> None:
     assert await spec(stage, "g") == {**FILLED, **own}
 
 
-async def test_a_composite_group_may_be_a_reference_alone(stage: "Stage") -> None:
+async def test_a_composite_group_may_consist_of_a_reference(stage: "Stage") -> None:
     """With a tree of templates, group by group."""
     leaf = {"name": "leaf", "schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}}
     root = {"name": "root", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "disruptionMode": {"all": {}}}
@@ -107,8 +107,8 @@ async def test_a_composite_group_may_be_a_reference_alone(stage: "Stage") -> Non
     await stage.until(wanted, filled)
 
 
-async def test_a_wrong_template_fills_in_nothing_until_it_is_right(stage: "Stage") -> None:
-    """One that is missing or for the other kind makes the group Invalid; a Workload made anew mends it."""
+async def test_a_wrong_template_fills_in_nothing(stage: "Stage") -> None:
+    """A missing one, or one for the other kind, makes the group Invalid; a corrected Workload makes it valid."""
     root = {"name": "leaf", "schedulingPolicy": {"basic": {}}, "podGroupTemplates": [{"name": "x", **POLICY}]}
     await stage.create("Workload", "w", {"compositePodGroupTemplates": [root]})
     await stage.create(PG, "g", REFERENCE)

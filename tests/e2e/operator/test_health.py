@@ -1,4 +1,4 @@
-"""Counts, domains, health and repair on a real API server, whatever happens to pods, statuses and the operator."""
+"""Counts, domains, health and release on a real API server, whatever happens to pods, statuses and the operator."""
 
 import asyncio
 import time
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.e2e
 
 ROOT = ("CompositePodGroup", "root")
 PROMISED = 2.0
-"""Seconds within which news of a pod are told by the root."""
+"""Within this time the root counts a change of a pod."""
 TREES, PODS_OF_A_TREE = 6, 6
 
 
 async def tree(stage: "Stage", **root: Any) -> None:  # as JSON is
-    """Make a root that wants both of its gangs of two, in one rack."""
+    """Create a root that needs both of its gangs of two, in one rack."""
     constraint = {"topology": [{"key": "rack"}]}
     await stage.composite("root", 2, schedulingConstraints=constraint, **root)
     await stage.group("a", 2, parent="root")
@@ -38,15 +38,15 @@ async def tree(stage: "Stage", **root: Any) -> None:  # as JSON is
 async def standing(
     stage: "Stage", kind: str = "CompositePodGroup", name: str = "root"
 ) -> tuple[object, object, object, object]:
-    """Return reason and message of a group's health, and its counts."""
+    """Return reason and message of the condition ``Healthy`` of a group, and its counts."""
     found = (await stage.get(kind, name)).get("status", {})
     health: dict[str, Any] = next((one for one in found.get("conditions", []) if one["type"] == "Healthy"), {})
     pods = found.get("pods", {})
     return health.get("reason"), health.get("message"), pods.get("scheduled"), pods.get("running")
 
 
-async def test_the_root_tells_how_the_tree_fares_as_pods_come_and_go(stage: "Stage") -> None:
-    """From pending over partial and starting to met, and back."""
+async def test_the_root_shows_the_health_of_its_tree(stage: "Stage") -> None:
+    """From pending over partial and starting to the minimum, and back."""
     await tree(stage)
     waiting = "0 of 2 groups ready, 2 short: PodGroup a: 0 of 0 pods running, 2 short"
     await stage.until(("Pending", waiting, 0, 0), lambda: standing(stage))
@@ -76,32 +76,32 @@ async def test_the_root_tells_how_the_tree_fares_as_pods_come_and_go(stage: "Sta
 
 
 class Ears:
-    """When each number of running pods of a tree was first heard of: from its pods, and from its root."""
+    """When a watch first showed each number of running pods of a tree: by its pods, and by its root."""
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
+        """Start without events."""
         self.pods: defaultdict[str, list[float]] = defaultdict(list)
         self.roots: defaultdict[str, list[float]] = defaultdict(list)
 
     def on_pod(self, change: Change[Pod]) -> None:
-        """Note a pod that has begun to run; its name begins with its tree's."""
+        """Record a pod that has started; its name begins with the name of its tree."""
         if isinstance(change, Modified) and change.new.status.phase == "Running" != change.old.status.phase:
             self.pods[change.new.metadata.name.partition("-")[0]].append(time.monotonic())
 
     def on_root(self, change: Change[CompositePodGroup]) -> None:
-        """Note how many pods run by what a root says."""
+        """Record how many running pods a root counts."""
         if isinstance(change, Added | Modified) and (counts := change.new.status.pods) is not None:
             heard = self.roots[change.new.metadata.name]
             heard += [time.monotonic()] * (counts.running - len(heard))
 
     def delays(self) -> list[float]:
-        """Return how long after each pod its root has told of it."""
+        """Return how long after each pod its root counted it."""
         return [
             told - seen for tree, pods in self.pods.items() for seen, told in zip(pods, self.roots[tree], strict=False)
         ]
 
 
-async def test_every_pod_is_told_by_its_root_within_two_seconds(stage: "Stage") -> None:
+async def test_every_pod_is_counted_by_its_root_within_two_seconds(stage: "Stage") -> None:
     """In all trees at once while pods start one after the other, counted from the moment a watch shows the pod."""
     trees = [f"t{number}" for number in range(TREES)]
     names = [(f"{tree}-{number}", f"{tree}-{'ab'[number % 2]}") for number in range(PODS_OF_A_TREE) for tree in trees]
@@ -131,7 +131,7 @@ async def test_every_pod_is_told_by_its_root_within_two_seconds(stage: "Stage") 
     assert max(ears.delays()) < PROMISED
 
 
-async def test_a_burst_is_few_writes(stage: "Stage") -> None:
+async def test_a_burst_causes_few_writes(stage: "Stage") -> None:
     """Sixty pods that start one after the other change the status of their group a few times only."""
     await stage.group("a", 60)
     await asyncio.gather(*(stage.pod(f"p{number}", "a", "n1") for number in range(60)))
@@ -143,8 +143,8 @@ async def test_a_burst_is_few_writes(stage: "Stage") -> None:
     assert not [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
 
 
-async def test_the_native_flavour_says_what_its_schema_can_hold(native: "Stage") -> None:
-    """The condition, on both kinds; counts are for ours alone."""
+async def test_the_native_flavour_gets_what_its_schema_has(native: "Stage") -> None:
+    """The condition, on both kinds; only our own flavour has counts."""
     await native.composite("root", 1)
     await native.group("a", 1, parent="root")
     await native.pod("p", "a", "n1")
@@ -160,8 +160,8 @@ async def test_the_native_flavour_says_what_its_schema_can_hold(native: "Stage")
     await native.until("Invalid", reason)
 
 
-async def test_a_tree_that_was_placed_without_a_word_is_said_to_have_been(stage: "Stage") -> None:
-    """So it is where the scheduler died before its report, and where somebody has erased the status."""
+async def test_a_missing_report_of_the_placement_is_added(stage: "Stage") -> None:
+    """Where the scheduler died before its report, and where a user has erased the status."""
     await stage.group("a", 1)
     await stage.pod("p", "a", "n1")
     await stage.running("p")
@@ -176,8 +176,8 @@ async def test_a_tree_that_was_placed_without_a_word_is_said_to_have_been(stage:
     await stage.until("True", placed)
 
 
-async def test_who_writes_over_us_is_corrected(stage: "Stage") -> None:
-    """Counts and health that another manager takes over come back to what is so."""
+async def test_a_foreign_status_is_corrected(stage: "Stage") -> None:
+    """Counts and health that another manager has taken over become right again."""
     await stage.group("a", 1)
     waiting = ("Pending", "0 of 0 pods running, 1 short", 0, 0)
     await stage.until(waiting, lambda: standing(stage, "PodGroup", "a"))
@@ -193,8 +193,8 @@ async def test_who_writes_over_us_is_corrected(stage: "Stage") -> None:
     await stage.until(waiting, lambda: standing(stage, "PodGroup", "a"))
 
 
-async def test_what_others_add_to_what_is_ours_is_taken_away(stage: "Stage") -> None:
-    """A domain that nobody asked for, and a half gang that is none, whoever goes on owning other fields."""
+async def test_foreign_additions_to_our_status_are_removed(stage: "Stage") -> None:
+    """A domain without a constraint, and ``Partial`` on a tree that is not partial; other fields stay."""
     await stage.group("a", 1)
     await stage.pod("p", "a", "n1")
     await stage.running("p")
@@ -213,8 +213,8 @@ async def test_what_others_add_to_what_is_ours_is_taken_away(stage: "Stage") -> 
     assert await standing(stage, "PodGroup", "a") == met
 
 
-async def test_a_node_that_is_registered_anew_may_be_in_another_rack(stage: "Stage") -> None:
-    """Its pods may still be there, and nobody has changed them; without the node nobody knows where they are."""
+async def test_a_node_may_be_registered_again_in_another_rack(stage: "Stage") -> None:
+    """Its pods have not changed; while the node is missing, their domain is unknown."""
     await stage.group("a", schedulingConstraints={"topology": [{"key": "rack"}]})
     await stage.pod("p", "a", "anew")
 
@@ -230,8 +230,8 @@ async def test_a_node_that_is_registered_anew_may_be_in_another_rack(stage: "Sta
             await stage.until(None, domain)
 
 
-async def test_rubbish_concerns_nobody_else(stage: "Stage") -> None:
-    """Pods that name two groups, none, or one that is not there; a group that is its own parent."""
+async def test_malformed_objects_concern_no_other(stage: "Stage") -> None:
+    """Pods that name two groups, none, or a missing one; a group that is its own parent."""
     await stage.composite("own", parent="own")
     await stage.pod("empty", "")
     await stage.pod("lost", "nowhere")
@@ -244,8 +244,8 @@ async def test_rubbish_concerns_nobody_else(stage: "Stage") -> None:
     await stage.until(("MinimumMet", "1 of 1 pods running", 1, 1), lambda: standing(stage, "PodGroup", "a"))
 
 
-async def test_half_a_gang_is_released_when_its_user_wants_that(stage: "Stage") -> None:
-    """After the time on the root its pods are deleted, once, with an event; without a time nothing is."""
+async def test_a_partial_tree_is_released_on_request(stage: "Stage") -> None:
+    """After the time in the annotation its pods are deleted, with one event; without a time nothing is."""
     await tree(stage, annotations={RELEASE_ANNOTATION: "1s"})
     await stage.group("kept", 2)
     for name, group in (("a1", "a"), ("a2", "a"), ("k1", "kept")):
@@ -257,13 +257,13 @@ async def test_half_a_gang_is_released_when_its_user_wants_that(stage: "Stage") 
 
 
 async def released(stage: "Stage") -> object:
-    """Return how the first gang fares, in few words."""
+    """Return the health of the first gang."""
     reason, message, scheduled, _ = await standing(stage, "PodGroup", "a")
     return reason, str(message).split(",")[0], scheduled
 
 
 async def test_a_priority_is_filled_in_once(stage: "Stage") -> None:
-    """From the class, or zero without one; what the API server then holds is immutable."""
+    """From the class, or zero without one; after that the API server keeps it immutable."""
     await stage.composite("root", priorityClassName="high")
     await stage.group("a", 1, parent="root", priorityClassName="high")
     await stage.create("PodGroup", "alone", {"schedulingPolicy": {"gang": {"minCount": 1}}})
@@ -276,8 +276,8 @@ async def test_a_priority_is_filled_in_once(stage: "Stage") -> None:
     await stage.until(("Pending", "0 of 0 pods running, 1 short", 0, 0), lambda: standing(stage, "PodGroup", "alone"))
 
 
-async def test_what_happened_while_it_was_down_is_caught_up(stage: "Stage", operator: "Operator") -> None:
-    """Killed without a word and started again, it finds what came, went and changed."""
+async def test_changes_during_a_restart_are_found(stage: "Stage", operator: "Operator") -> None:
+    """Killed and started again, the operator finds what was created, deleted and changed."""
     await tree(stage)
     for name in ("a1", "a2", "b1", "b2"):
         await stage.pod(name, name[0], "n1")

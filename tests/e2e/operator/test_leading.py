@@ -1,4 +1,4 @@
-"""Two replicas: one works, the other stands by and takes over."""
+"""Two replicas: one leads, the other stands by and takes over."""
 
 import asyncio
 import re
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.e2e
 
 
 async def answer(pod: PodProcess, path: str) -> str:
-    """Return the answer of a replica's probes."""
+    """Return the response of a replica's probe server."""
     return (await asyncio.to_thread(pod.get, path))[1]
 
 
 async def test_a_replica_takes_over_when_the_other_ends(
     stage: "Stage", cluster: "Cluster", operator: "Operator", install: "Installer", tmp_path: Path
 ) -> None:
-    """Both answer probes; only the leader counts trees, and its successor follows at once."""
+    """Both answer probes; only the leader counts trees, and the standby follows at once."""
     operator.kill()
     release = install(cluster, {"scheduler": {"enabled": False}, "operator": {"replicas": 2}}, stage.namespace)
     running = Deployments(cluster.access, release.deployments, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""What a policy of the cluster refuses holds up nothing else."""
+"""A write that a policy of the cluster refuses delays no other."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ BINDINGS = Resource(
 
 @asynccontextmanager
 async def policy(stage: "Stage", verb: str, rule: str, name: str, violation: dict[str, Any]) -> AsyncIterator[None]:
-    """Have a rule for PodGroups of one namespace, in force once one with this name and spec is refused."""
+    """Add a rule for PodGroups of one namespace; it is in force once a group with this name and spec is refused."""
     resource, here = stage.resource(PG), {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
     rules = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": [verb], "resources": [resource.plural]}]
     validations = [{"expression": rule, "message": "not here"}]
@@ -56,8 +56,8 @@ async def policy(stage: "Stage", verb: str, rule: str, name: str, violation: dic
         await stage.connection.delete(POLICIES.path(name=stage.namespace))
 
 
-async def test_a_spec_that_may_not_be_changed_holds_up_nothing_else(stage: "Stage") -> None:
-    """The group is protected and its health is told; the priority comes once the policy has gone."""
+async def test_a_refused_change_of_the_spec_delays_nothing_else(stage: "Stage") -> None:
+    """The group gets its finalizer and health; its priority follows once the policy is deleted."""
     await stage.group("probe", priority=7)
     async with policy(stage, "UPDATE", "!has(object.spec.priority)", "probe", {"priority": 7}):
         await stage.group("g", priorityClassName="high")
@@ -75,8 +75,8 @@ async def test_a_spec_that_may_not_be_changed_holds_up_nothing_else(stage: "Stag
     await stage.until(([FINALIZER], counts, "True", True), told)
 
 
-async def test_of_groups_that_are_refused_one_is_named_and_told_of_once(stage: "Stage") -> None:
-    """Always the same one, however often it is tried; the others are made, and all once it is allowed."""
+async def test_of_refused_groups_one_is_named_in_one_event(stage: "Stage") -> None:
+    """Always the same one, however often it is tried; the others are created, and all of them once it is allowed."""
     gang: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 1}}}
     leaves = [{"name": f"leaf-{number}", **gang} for number in range(6)]
     root = {"name": "root", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "podGroupTemplates": leaves}

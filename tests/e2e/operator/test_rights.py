@@ -1,4 +1,4 @@
-"""An operator that may see one namespace only, with the rights of a service account in it."""
+"""An operator with the rights of a service account in one namespace."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ RULES = [
 
 
 async def kubeconfig(stage: "Stage", cluster: "Cluster", folder: Path) -> Path:
-    """Give an account those rights, and write down how to use it."""
+    """Grant an account these rights, and write a kubeconfig for it."""
     post, space = stage.connection.post, stage.namespace
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
     await post(f"{rbac}/roles", {"metadata": {"name": "operator"}, "rules": RULES})
@@ -56,7 +56,7 @@ async def kubeconfig(stage: "Stage", cluster: "Cluster", folder: Path) -> Path:
 async def test_rights_in_one_namespace_are_enough(
     stage: "Stage", cluster: "Cluster", operator: "Operator", tmp_path: Path
 ) -> None:
-    """Health is told there; no node and no class may be read, so no domain is told and no priority filled in."""
+    """It reports health there; without access to nodes and classes it reports no domain and fills in no priority."""
     operator.kill()
     account = ["--kubeconfig", str(await kubeconfig(stage, cluster, tmp_path)), "--no-leader-elect", "--listen", ""]
     command = [sys.executable, "-m", "cpg_operator", *account, "--api", CRD, "--namespace", stage.namespace]

@@ -1,4 +1,4 @@
-"""Every kind of invalid tree, and its repair, on a real API server."""
+"""Every kind of invalid tree, and its correction, on a real API server."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,7 @@ WORKLOAD: dict[str, Any] = {
 
 
 class Case(NamedTuple):
-    """What is wrong, what is said of it, how a user mends it, and which groups are left then."""
+    """What is wrong, the message about it, how a user corrects it, and which groups are left then."""
 
     make: "Callable[[Stage], Awaitable[Any]]"
     words: str
@@ -36,14 +36,14 @@ class Case(NamedTuple):
 
 
 async def cycle(stage: "Stage") -> None:
-    """Make two groups that are each other's parent."""
+    """Create two groups that are each other's parent."""
     await stage.composite("root", parent="other")
     await stage.composite("other", parent="root")
     await stage.group("leaf", parent="root")
 
 
 async def deep(stage: "Stage") -> None:
-    """Make five levels."""
+    """Create five levels."""
     await stage.composite("root")
     for level in range(1, 4):
         await stage.composite(f"mid-{level}", parent=f"mid-{level - 1}" if level > 1 else "root")
@@ -51,20 +51,20 @@ async def deep(stage: "Stage") -> None:
 
 
 async def several_workloads(stage: "Stage") -> None:
-    """Make a leaf from another Workload."""
+    """Create a leaf from another Workload."""
     await stage.composite("root")
     await stage.group("leaf", parent="root", workload="v")
 
 
 async def template_missing(stage: "Stage") -> None:
-    """Make a leaf whose template the Workload has not."""
+    """Create a leaf with a template that the Workload does not have."""
     await stage.create("Workload", "w", WORKLOAD)
     await stage.composite("root")
     await stage.group("leaf", parent="root", template="gone")
 
 
 async def template_kind(stage: "Stage") -> None:
-    """Make a PodGroup from a template for CompositePodGroups."""
+    """Create a PodGroup from a template for CompositePodGroups."""
     (root,) = WORKLOAD["compositePodGroupTemplates"]
     inner = [{**root, "name": "inner"}]
     templates = {**root, "podGroupTemplates": None, "compositePodGroupTemplates": inner}
@@ -74,7 +74,7 @@ async def template_kind(stage: "Stage") -> None:
 
 
 async def all_above_single(stage: "Stage") -> None:
-    """Put what is disrupted as one above what is disrupted in parts."""
+    """Put disruption mode ``all`` above ``single``."""
     await stage.composite("root", disruptionMode={"all": {}})
     await stage.group("leaf", parent="root", disruptionMode={"single": {}})
 
@@ -86,13 +86,13 @@ async def priorities(stage: "Stage") -> None:
 
 
 async def class_unknown(stage: "Stage") -> None:
-    """Name a class that nobody has made."""
+    """Name a class that does not exist."""
     await stage.composite("root", priorityClassName="high")
     await stage.group("leaf", parent="root", priorityClassName="nowhere")
 
 
 async def schedulers(stage: "Stage") -> None:
-    """Make two pods for two schedulers."""
+    """Create two pods for two schedulers."""
     await stage.composite("root")
     await stage.group("leaf", parent="root")
     await stage.pod("p1", "leaf", schedulerName="one")
@@ -100,14 +100,14 @@ async def schedulers(stage: "Stage") -> None:
 
 
 async def pod_priority(stage: "Stage") -> None:
-    """Make a pod of another priority than its tree."""
+    """Create a pod of another priority than its tree."""
     await stage.composite("root")
     await stage.group("leaf", parent="root")
     await stage.pod("p1", "leaf", priorityClassName="high")
 
 
 async def pod_policy(stage: "Stage") -> None:
-    """Make two pods of one priority, of which one may evict others and one may not."""
+    """Create two pods of one priority, of which one may preempt and one may not."""
     for name, policy in (("bold", "PreemptLowerPriority"), ("timid", "Never")):
         body = {"metadata": {"name": name}, "value": 77, "preemptionPolicy": policy}
         await stage.connection.post(PRIORITY_CLASSES.path(), body)
@@ -118,7 +118,7 @@ async def pod_policy(stage: "Stage") -> None:
 
 
 def deleting(kind: str, name: str) -> "Callable[[Stage], Awaitable[Any]]":
-    """Return how something is deleted."""
+    """Return a function that deletes an object."""
 
     async def delete(stage: "Stage") -> None:
         await stage.delete(kind, name)
@@ -127,12 +127,12 @@ def deleting(kind: str, name: str) -> "Callable[[Stage], Awaitable[Any]]":
 
 
 async def right_class(stage: "Stage") -> None:
-    """Make the class that the leaf names."""
+    """Create the class that the leaf names."""
     await stage.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "nowhere"}, "value": 1000})
 
 
 async def right_workload(stage: "Stage") -> None:
-    """Make the Workload anew, with templates as the groups need them."""
+    """Create the Workload again, with the templates that the groups need."""
     await stage.delete("Workload", "w")
     (root,) = WORKLOAD["compositePodGroupTemplates"]
     leaves = [{**root["podGroupTemplates"][0], "name": name} for name in ("leaf", "gone", "inner")]
@@ -140,7 +140,7 @@ async def right_workload(stage: "Stage") -> None:
 
 
 async def right_pod(stage: "Stage") -> None:
-    """Make the second pod anew, like the first."""
+    """Create the second pod again, like the first."""
     first = (await stage.get("Pod", "p1"))["spec"]
     await stage.delete("Pod", "p2")
     spec = {"schedulerName": first["schedulerName"]}
@@ -149,7 +149,7 @@ async def right_pod(stage: "Stage") -> None:
 
 
 async def right_leaf(stage: "Stage") -> None:
-    """Make the leaf anew, in everything like its root."""
+    """Create the leaf again, with all fields of its root."""
     above = (await stage.get(*ROOT))["spec"]
     fields = {key: above[key] for key in ("disruptionMode", "priorityClassName") if key in above}
     await stage.delete(*LEAF)
@@ -178,7 +178,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 async def classes(stage: "Stage") -> AsyncIterator[None]:
-    """Take away the classes that a test has made."""
+    """Delete the classes that a test has created."""
     yield
     for name in ("nowhere", "bold", "timid"):
         with contextlib.suppress(ApiError):
@@ -186,8 +186,8 @@ async def classes(stage: "Stage") -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.make.__name__}-{case.mend.__name__}")
-async def test_an_invalid_tree_says_so_everywhere_until_it_is_mended(stage: "Stage", case: Case) -> None:
-    """Every group is Invalid with the edge that is wrong, told by one event; mended, it is Pending again."""
+async def test_every_group_of_an_invalid_tree_is_invalid_until_it_is_corrected(stage: "Stage", case: Case) -> None:
+    """With the wrong edge in the message, and one event; after the correction it is Pending again."""
     await case.make(stage)
     groups = {ROOT, LEAF, *case.groups}
 
@@ -214,8 +214,8 @@ async def test_an_invalid_tree_says_so_everywhere_until_it_is_mended(stage: "Sta
     await stage.until({"Pending"}, those_left)
 
 
-async def test_an_event_is_told_once_and_not_again_after_a_restart(stage: "Stage", operator: "Operator") -> None:
-    """Neither as a new one nor by counting: what stands in the condition has been told."""
+async def test_an_event_is_recorded_once_also_across_a_restart(stage: "Stage", operator: "Operator") -> None:
+    """Neither again nor with a higher count: the condition shows that it was recorded."""
     await several_workloads(stage)
     await stage.until(["leaf", "root"], lambda: stage.events("Invalid"))
     before = await events_of(stage)
@@ -239,8 +239,8 @@ async def reason_of(stage: "Stage", group: tuple[str, str]) -> object:
     return (await stage.scheduled(*group)).get("reason")
 
 
-async def test_what_was_placed_stays_placed(stage: "Stage") -> None:
-    """True is final: a tree that becomes invalid later says so in its other groups alone."""
+async def test_a_placed_group_stays_placed(stage: "Stage") -> None:
+    """True is final: where its tree becomes invalid later, only the other groups report that."""
     await stage.composite("root")
     await stage.until("Pending", lambda: reason_of(stage, ROOT))
     done = {"type": "CompositePodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
@@ -251,8 +251,8 @@ async def test_what_was_placed_stays_placed(stage: "Stage") -> None:
     assert (await stage.scheduled(*ROOT))["status"] == "True"
 
 
-async def test_the_scheduler_may_have_the_last_word(stage: "Stage") -> None:
-    """An answer of the scheduler about a valid tree is left alone, one about an invalid tree is corrected once."""
+async def test_a_condition_of_the_scheduler_is_kept(stage: "Stage") -> None:
+    """One about a valid tree stays, one about an invalid tree is corrected once."""
     await stage.composite("root")
     await stage.group("leaf", parent="root")
     word = {"status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-01-01T00:00:00Z"}

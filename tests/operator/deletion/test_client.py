@@ -1,4 +1,4 @@
-"""How pykube-ng is led to a server: as our own connections are."""
+"""The client of pykube-ng has the same credentials and authorities as our own connections."""
 
 import datetime as dt
 import ssl
@@ -14,36 +14,36 @@ import requests
 from cpg_client.endpoint import Endpoint
 from cpg_lab.certificates import issue
 from cpg_lab.ports import LOOPBACK
-from cpg_operator.deletion.client import client_of
+from cpg_operator.deletion.client import open_client
 
 
 class Server(ThreadingHTTPServer):
-    """Notes who asks."""
+    """Records the tokens of requests."""
 
     def __init__(self) -> None:
-        """Listen at a free port."""
+        """Listen on a free port."""
         super().__init__((LOOPBACK, 0), Handler)
         self.tokens: list[str | None] = []
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers everything."""
+    """Answers every request."""
 
     server: Server
 
     def do_GET(self) -> None:  # as the base has it
-        """Answer."""
+        """Answer with 200."""
         self.server.tokens.append(self.headers.get("Authorization"))
         self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Be silent."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Run a server without TLS, until the test gives it some."""
+    """Run a server without TLS, to which a test may add it."""
     with Server() as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield running
@@ -52,45 +52,45 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def endpoint(server: Server, tmp_path: Path) -> Endpoint:
-    """Give the server TLS by an authority of its own."""
-    made = issue(tmp_path, now=dt.datetime.now(dt.UTC), service_ip="10.0.0.1")  # noqa: TID251  # TLS looks at the clock
+    """Add TLS to the server, with its own authority."""
+    made = issue(tmp_path, now=dt.datetime.now(dt.UTC), service_ip="10.0.0.1")  # noqa: TID251  # TLS reads the clock
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made.server, made.server_key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     return Endpoint(server=f"https://{LOOPBACK}:{server.server_port}", ca=made.ca)
 
 
-def ask(endpoint: Endpoint, token: str | None = "secret") -> int:  # noqa: S107  # it opens nothing
-    """Ask something; return the status."""
-    with client_of(endpoint, token) as client:
+def status_of(endpoint: Endpoint, token: str | None = "secret") -> int:  # noqa: S107  # it opens nothing
+    """Send a request; return the status."""
+    with open_client(endpoint, token) as client:
         status: int = client.get(version="v1", url="pods").status_code
         return status
 
 
-def test_the_token_goes_to_the_server_that_the_authority_vouches_for(
+def test_the_token_is_sent_to_a_server_with_the_right_certificate(
     server: Server, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a file or from memory; the environment's proxies are nobody's business."""
+    """With the authority in a file or in memory; proxies in the environment are ignored."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    assert ask(endpoint) == 200
+    assert status_of(endpoint) == 200
     assert isinstance(endpoint.ca, Path)
-    assert ask(replace(endpoint, ca=endpoint.ca.read_bytes()), None) == 200
+    assert status_of(replace(endpoint, ca=endpoint.ca.read_bytes()), None) == 200
     assert server.tokens == ["Bearer secret", None]
 
 
-def test_nobody_else_gets_it(server: Server, endpoint: Endpoint) -> None:
-    """Another authority's word does not count, nor another name; who wants neither says so."""
+def test_no_other_server_gets_the_token(server: Server, endpoint: Endpoint) -> None:
+    """Another authority or name is refused, unless verification is switched off."""
     with pytest.raises(requests.exceptions.SSLError):
-        ask(replace(endpoint, ca=None))
+        status_of(replace(endpoint, ca=None))
     with pytest.raises(requests.exceptions.SSLError):
-        ask(replace(endpoint, tls_server_name="elsewhere"))
+        status_of(replace(endpoint, tls_server_name="elsewhere"))
     assert server.tokens == []
-    assert ask(replace(endpoint, tls_server_name="kubernetes")) == 200
+    assert status_of(replace(endpoint, tls_server_name="kubernetes")) == 200
     with pytest.warns(Warning, match="Unverified"):
-        assert ask(replace(endpoint, ca=None, verify=False)) == 200
+        assert status_of(replace(endpoint, ca=None, verify=False)) == 200
 
 
-def test_no_token_goes_over_an_open_line(server: Server) -> None:
+def test_no_token_is_sent_without_tls(server: Server) -> None:
     """As in our own connections."""
-    assert ask(Endpoint(server=f"http://{LOOPBACK}:{server.server_port}")) == 200
+    assert status_of(Endpoint(server=f"http://{LOOPBACK}:{server.server_port}")) == 200
     assert server.tokens == [None]

@@ -1,4 +1,4 @@
-"""The way out: finalizers come off whatever else happens."""
+"""The command that removes our finalizers, whatever else happens."""
 
 from typing import Any, cast
 
@@ -9,28 +9,34 @@ import requests
 
 from cpg_api.scheduling.names import FINALIZER
 from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
-from cpg_operator.deletion.release_finalizers import COMING_BACK, FREE, Lease, NotReleasedError, release_finalizers
+from cpg_operator.deletion.release_finalizers import (
+    FINALIZERS_COME_BACK,
+    FREE_LEASE_SECONDS,
+    LeaseName,
+    NotReleasedError,
+    release_finalizers,
+)
 
-LEASE = Lease("here", "cpg-operator")
+LEASE = LeaseName("here", "cpg-operator")
 HOLD = "example.com/hold"
 SERVED = (CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)
 DEEP = b'{"f:a":' * 5000 + b"{}" + b"}" * 5000
 
 
 class Server(requests.adapters.BaseAdapter):
-    """Groups by their path with their finalizers, one on each page; time passes only by waiting."""
+    """Finalizers of groups by path, one group per page; time passes only by waiting."""
 
     def __init__(self, groups: dict[str, list[str]], *, stubborn: bool = False) -> None:
-        """Hold these groups; a stubborn server has an operator that puts every finalizer back."""
+        """Hold these groups; ``stubborn`` stands for an operator that adds every finalizer again."""
         super().__init__()
         self.groups = groups
         self.now = 0.0
         self.answers: dict[str, list[int]] = {}
         self.holders: list[tuple[float, str]] = []
-        """Who has held the lease from when on; nobody ever had one without any."""
+        """The holders of the lease, each with the time from which on it holds it; there is no lease without any."""
         self._stubborn = stubborn
         self.seconds = 0.0
-        """What a patch takes."""
+        """The duration of a patch."""
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> requests.Response:
         """Answer, or refuse once with a status."""
@@ -100,7 +106,7 @@ def where(resource: Resource, namespace: str, name: str) -> str:
 
 
 def release(server: Server, *namespaces: str, patience: float = 60.0) -> None:
-    """Release what a server holds."""
+    """Release the groups of a server."""
     config = pykube.KubeConfig.from_url("http://server")
     client = pykube.HTTPClient(config, http_adapter=server)
     release_finalizers(client, namespaces, lease=LEASE, patience=patience, sleep=server.wait, clock=lambda: server.now)
@@ -108,13 +114,13 @@ def release(server: Server, *namespaces: str, patience: float = 60.0) -> None:
 
 @pytest.fixture
 def mine() -> str:
-    """Return where a group is."""
+    """Return the path of a group."""
     return where(CPG_POD_GROUPS, "a", "mine")
 
 
 @pytest.mark.parametrize("status", [404, 409, 500, 0])
-def test_ours_comes_off_every_group_and_others_stay(mine: str, status: int) -> None:
-    """Of both kinds, in all namespaces; what has changed, or could not be reached, is taken in the next pass."""
+def test_our_finalizer_is_removed_from_every_group_and_others_stay(mine: str, status: int) -> None:
+    """Of both kinds, in all namespaces; the next round takes a group that has changed or could not be reached."""
     root, free = where(CPG_COMPOSITE_POD_GROUPS, "b", "root"), where(CPG_POD_GROUPS, "a", "free")
     server = Server({mine: [FINALIZER], root: [HOLD, FINALIZER], free: [HOLD]})
     server.answers[mine] = [status]
@@ -122,16 +128,16 @@ def test_ours_comes_off_every_group_and_others_stay(mine: str, status: int) -> N
     assert server.groups == {mine: [], root: [HOLD], free: [HOLD]}
 
 
-def test_only_the_namespaces_that_are_named(mine: str) -> None:
-    """Whoever may not see the whole cluster can still clear up what is theirs."""
+def test_only_the_chosen_namespaces_are_released(mine: str) -> None:
+    """Users without rights on the whole cluster can release their own namespaces."""
     other = where(CPG_POD_GROUPS, "b", "x")
     server = Server({mine: [FINALIZER], other: [FINALIZER]})
     release(server, "a")
     assert server.groups == {mine: [], other: [FINALIZER]}
 
 
-def test_an_operator_that_still_runs_is_told_of(mine: str) -> None:
-    """It puts them back for ever; that is an error, not success."""
+def test_a_running_operator_is_an_error(mine: str) -> None:
+    """It adds the finalizers again for ever."""
     server = Server({mine: [FINALIZER]}, stubborn=True)
     with pytest.raises(NotReleasedError, match="stop the operator first"):
         release(server, patience=5.0)
@@ -139,7 +145,7 @@ def test_an_operator_that_still_runs_is_told_of(mine: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "words", "waited"), [(403, "status 403", 0.0), (500, "status 500", 5.0)])
-def test_what_cannot_be_done_is_told(mine: str, status: int, words: str, waited: float) -> None:
+def test_a_failure_is_reported(mine: str, status: int, words: str, waited: float) -> None:
     """At once where waiting cannot help, such as without the right."""
     server = Server({mine: [FINALIZER]})
     server.answers[CPG_POD_GROUPS.path()] = [status] * 99
@@ -152,14 +158,16 @@ def test_what_cannot_be_done_is_told(mine: str, status: int, words: str, waited:
 @pytest.mark.parametrize(
     ("holders", "least"),
     [
-        ([(0.0, "")], FREE),
-        ([(0.0, "dead")], 15 + FREE),
-        ([(0.0, "first"), (10.0, ""), (12.0, "second"), (20.0, "")], 20 + FREE),
-        ([(0.0, ""), (FREE + 1, "second"), (20.0, "")], 20 + FREE),
+        ([(0.0, "")], FREE_LEASE_SECONDS),
+        ([(0.0, "dead")], 15 + FREE_LEASE_SECONDS),
+        ([(0.0, "first"), (10.0, ""), (12.0, "second"), (20.0, "")], 20 + FREE_LEASE_SECONDS),
+        ([(0.0, ""), (FREE_LEASE_SECONDS + 1, "second"), (20.0, "")], 20 + FREE_LEASE_SECONDS),
     ],
 )
-def test_nobody_leads_any_more_before_it_is_done(mine: str, holders: list[tuple[float, str]], least: float) -> None:
-    """Whoever stands by has had time to take over; who died without a word has lost the lease; if one comes, anew."""
+def test_the_lease_is_free_before_the_command_succeeds(
+    mine: str, holders: list[tuple[float, str]], least: float
+) -> None:
+    """A standby has had time to take it, a killed leader has lost it, and a new leader starts the wait again."""
     server = Server({mine: [FINALIZER]})
     server.holders = holders
     release(server)
@@ -167,16 +175,16 @@ def test_nobody_leads_any_more_before_it_is_done(mine: str, holders: list[tuple[
     assert server.now >= least
 
 
-def test_who_still_leads_is_told_of(mine: str) -> None:
-    """And nothing is taken off under it."""
+def test_the_present_leader_is_named(mine: str) -> None:
+    """And no finalizer is removed while it leads."""
     server = Server({mine: [FINALIZER]})
-    server.holders = [(0.0, "somebody")]
-    with pytest.raises(NotReleasedError, match="somebody holds the lease here/cpg-operator: stop the operator first"):
+    server.holders = [(0.0, "replica-a")]
+    with pytest.raises(NotReleasedError, match="replica-a holds the lease here/cpg-operator: stop the operator first"):
         release(server)
     assert server.groups == {mine: [FINALIZER]}
 
 
-def test_a_group_that_is_nested_by_the_thousand_is_released_like_any_other(mine: str) -> None:
+def test_a_deeply_nested_group_is_released_like_any_other(mine: str) -> None:
     """Neither its list nor the answer to its patch is decoded as a whole; nor is such a lease."""
     deep = where(CPG_POD_GROUPS, "b", "deep")
     server = Server({deep: [HOLD, FINALIZER], mine: [FINALIZER]})
@@ -186,8 +194,8 @@ def test_a_group_that_is_nested_by_the_thousand_is_released_like_any_other(mine:
 
 
 @pytest.mark.parametrize("status", [403, 422, 500])
-def test_what_is_wrong_with_one_group_stops_no_other_and_is_told(mine: str, status: int) -> None:
-    """Be it that a policy refuses it for ever; others of its page, its kind and the other kind are released."""
+def test_an_error_of_one_group_stops_no_other_and_is_reported(mine: str, status: int) -> None:
+    """Such as a policy that refuses it for ever; the others of its page, its kind and the other kind are released."""
     after, root = where(CPG_POD_GROUPS, "a", "other"), where(CPG_COMPOSITE_POD_GROUPS, "b", "root")
     server = Server({mine: [FINALIZER], after: [FINALIZER], root: [FINALIZER]})
     server.answers[mine] = [status] * 999
@@ -198,7 +206,7 @@ def test_what_is_wrong_with_one_group_stops_no_other_and_is_told(mine: str, stat
 
 
 def test_a_kind_that_cannot_be_listed_stops_no_other(mine: str) -> None:
-    """It is told which it was."""
+    """The error names it."""
     root = where(CPG_COMPOSITE_POD_GROUPS, "b", "root")
     server = Server({mine: [FINALIZER], root: [FINALIZER]})
     server.answers[CPG_POD_GROUPS.path()] = [403] * 999
@@ -207,16 +215,16 @@ def test_a_kind_that_cannot_be_listed_stops_no_other(mine: str) -> None:
     assert server.groups == {mine: [FINALIZER], root: []}
 
 
-def test_a_group_that_cannot_be_read_is_told_of() -> None:
-    """Nobody knows whether it has been released; of many troubles some are named."""
+def test_a_group_that_cannot_be_decoded_is_reported() -> None:
+    """It may not have been released; of many errors some are spelled out."""
     odd = [where(CPG_POD_GROUPS, "a", f"odd{number}") for number in range(7)]
     server = Server({place: cast("list[str]", 7) for place in odd})
     with pytest.raises(NotReleasedError, match=r"PodGroup a/odd0: ValueError: .*finalizers.*; and 2 more$"):
         release(server, patience=5.0)
 
 
-def test_whoever_has_much_to_release_has_time_for_it() -> None:
-    """Patience ends only where nothing more comes off: however long a round takes, that it ends well is success."""
+def test_a_long_release_has_time_while_it_makes_progress() -> None:
+    """The time limit counts from the last group that was released."""
     many = {where(CPG_POD_GROUPS, "a", f"g{number}"): [FINALIZER] for number in range(9)}
     server = Server(dict(many))
     server.seconds = 2.0
@@ -228,4 +236,4 @@ def test_whoever_has_much_to_release_has_time_for_it() -> None:
     server.seconds = 2.0
     with pytest.raises(NotReleasedError) as told:
         release(server, patience=5.0)
-    assert str(told.value) == COMING_BACK
+    assert str(told.value) == FINALIZERS_COME_BACK

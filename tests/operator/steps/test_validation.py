@@ -79,7 +79,7 @@ def test_the_condition_is_withdrawn_when_the_tree_is_corrected(fixture: ViewFixt
 
 
 def put_complete_tree(fixture: ViewFixture, healthy_since: str | None) -> None:
-    """Put a tree into the view whose pods all run, and whose root may be healthy since some time."""
+    """Put a tree with running pods into the view; its root may be healthy since some time."""
     root, *leaves = small_tree()
     fixture.put(
         root if healthy_since is None else with_conditions(root, (HEALTHY, "True", "MinimumMet", healthy_since)),
@@ -107,7 +107,7 @@ def test_the_scheduler_has_time_to_report_that_a_tree_was_placed(
 
 
 def test_after_that_the_operator_reports_it(fixture: ViewFixture) -> None:
-    """For all groups whose minimum is met, without an event; where the root is not healthy, for none."""
+    """For all groups that have their minimum, without an event; where the root is not healthy, for none."""
     put_complete_tree(fixture, "1970-01-12T13:46:30Z")
     writes = validate(fixture.context()).writes
     assert [one.target.name for one in writes] == ["root", "a", "b"]

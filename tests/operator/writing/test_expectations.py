@@ -43,7 +43,7 @@ def test_writes_to_a_deleted_object_are_forgotten() -> None:
 
 
 def test_writes_are_forgotten_after_a_while() -> None:
-    """Such as those to pods, whose deletion is not reported here; a new write to an object keeps its entry."""
+    """Such as those to pods: their deletion is not reported here. A new write to an object keeps its entry."""
     now = 0.0
     expected = Expectations(lambda: now)
     for number in range(1000):

@@ -86,7 +86,7 @@ def wire() -> Wire:
 
 @pytest.fixture
 def queue() -> WorkQueue[TreeKey]:
-    """Return a queue whose clock stands still."""
+    """Return a queue with a clock that stands still."""
     return WorkQueue(lambda: 0.0, quiet=0.25, longest=1.0)
 
 

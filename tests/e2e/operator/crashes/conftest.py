@@ -1,4 +1,4 @@
-"""Operators that end badly: a line to the API server that counts their writes, and can break at any of them."""
+"""Operators that fail: a proxy to the API server that counts their writes, and can act at any of them."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ACCOUNT = ("kube-cpg-operator", "kube-cpg")
 PATIENCE = 30.0
 DROPPED = frozenset({"host", "content-length", "transfer-encoding", "content-encoding", "connection", "authorization"})
-"""Headers that belong to one of the two halves of a line alone."""
+"""Headers that belong to one of the two connections alone."""
 
 Refuse = Callable[[web.Request], int]
 
@@ -42,15 +42,15 @@ def _refuse_nothing(_: web.Request) -> int:
     return 0
 
 
-class Line:
-    """Where one operator reaches the API server, by the chart's account for it."""
+class ApiProxy:
+    """The way of one operator to the API server, with the token of the chart's account."""
 
     def __init__(self, server: str, token: str, session: aiohttp.ClientSession) -> None:
-        """Carry nothing yet."""
+        """Forward nothing yet."""
         self.refuse: Refuse = _refuse_nothing
-        """Gives a status for what is not to be passed on, and else 0."""
+        """Returns a status for a request that is refused, and 0 otherwise."""
         self.writes = 0
-        """How many requests have come that would change something, but for the lease."""
+        """The number of writes, without those of the lease."""
         self.url = ""
         self._at: dict[int, Callable[[], None]] = {}
         self._server, self._token, self._session = server, token, session
@@ -60,29 +60,29 @@ class Line:
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.5)
 
     async def open(self) -> None:
-        """Carry what comes."""
+        """Start forwarding."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, LOOPBACK, 0)
         await site.start()
         self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
 
     async def close(self) -> None:
-        """Carry nothing any more."""
+        """Stop forwarding."""
         self.cut()
         await self._runner.cleanup()
 
     def at(self, number: int, act: Callable[[], None]) -> None:
-        """Do something once that many more writes have come, before the last of them is passed on."""
+        """Act at the write with this number from now on, before it is forwarded."""
         self._at[self.writes + number] = act
 
     def cut(self) -> None:
-        """Break all watches; who watches asks anew."""
+        """Abort all watches; the clients start new ones."""
         for request in self._watches.values():
             if request.transport is not None:
                 request.transport.abort()
 
     async def say(self, event: Mapping[str, Any]) -> None:
-        """Put an event into all watches, as if the API server had sent it."""
+        """Send an event to all watches, as if it came from the API server."""
         for response in list(self._watches):
             with contextlib.suppress(OSError):
                 await response.write(msgspec.json.encode(event) + b"\n")
@@ -120,16 +120,16 @@ class Line:
 
 
 class Replica:
-    """A process of the operator, at the end of a line of its own."""
+    """A process of the operator with its own proxy."""
 
-    def __init__(self, line: Line, folder: Path, name: str, settings: Mapping[str, object]) -> None:
+    def __init__(self, proxy: ApiProxy, folder: Path, name: str, settings: Mapping[str, object]) -> None:
         """Start it."""
-        self.line = line
+        self.proxy = proxy
         self.url = f"http://{LOOPBACK}:{free_port()}"
         access = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": line.url}}],
+            "clusters": [{"name": "c", "cluster": {"server": proxy.url}}],
             "users": [{"name": "u", "user": {}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
@@ -142,7 +142,7 @@ class Replica:
         self.process = Process(name, [sys.executable, "-m", "cpg_operator", *options], log=folder / f"{name}.log")
 
     def ask(self, path: str) -> tuple[int, str]:
-        """Return what a probe is answered: the status and the body, or 0 and why there is none."""
+        """Return status and body of a probe, or 0 and the error."""
         return probing.get_plain(self.url + path)
 
     def signal(self, number: signal.Signals) -> None:
@@ -150,15 +150,15 @@ class Replica:
         os.kill(self.process.pid, number)
 
     def leads(self) -> bool:
-        """Tell whether it works, and does not stand by."""
+        """Return whether it leads and is ready."""
         return self.ask("/readyz") == (200, "ok\n")
 
 
 class Ring:
-    """A namespace, and operators that are started and ended for it."""
+    """A namespace, and the operators of a test."""
 
     def __init__(self, stage: "Stage", *, cluster: Cluster, folder: Path, session: aiohttp.ClientSession) -> None:
-        """Start none yet."""
+        """Start no operator yet."""
         self.stage = stage
         self.cluster = cluster
         self.replicas: list[Replica] = []
@@ -168,8 +168,8 @@ class Ring:
 
     async def start(self, *, elected: bool = False, **further: object) -> Replica:
         """Start an operator for our own flavour, by default without a lease."""
-        line = Line(self.cluster.url, self._token, self._session)
-        await line.open()
+        proxy = ApiProxy(self.cluster.url, self._token, self._session)
+        await proxy.open()
         settings = {
             "api": "crd",
             "leaderElect": elected,
@@ -179,12 +179,12 @@ class Ring:
             "longestDelay": 0.5,
             **further,
         }
-        replica = Replica(line, self._folder, f"operator-{next(self._names)}", settings)
+        replica = Replica(proxy, self._folder, f"operator-{next(self._names)}", settings)
         self.replicas.append(replica)
         return replica
 
     async def until(self, what: str, holds: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         deadline = time.monotonic() + patience
         while not await holds():
             told = "\n".join(replica.process.tail(5) for replica in self.replicas[-2:])
@@ -192,7 +192,7 @@ class Ring:
             await asyncio.sleep(0.05)
 
     async def until_leading(self, replica: Replica) -> None:
-        """Wait until an operator works."""
+        """Wait until an operator leads."""
 
         async def leads() -> bool:
             return await asyncio.to_thread(replica.leads)
@@ -200,12 +200,12 @@ class Ring:
         await self.until("it leads", leads)
 
     async def end(self) -> None:
-        """End all of them; none may have been refused anything, or have made a mistake."""
+        """End all operators; no request may have been forbidden, and no reconcile have failed."""
         for replica in self.replicas:
             if replica.process.is_running:
                 replica.signal(signal.SIGCONT)
                 replica.process.kill()
-            await replica.line.close()
+            await replica.proxy.close()
         for replica in self.replicas:
             assert "forbidden: User" not in replica.process.output()
             assert "reconcile failed" not in replica.process.output()
@@ -213,26 +213,26 @@ class Ring:
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with its garbage collector, and no node."""
+    """Run a cluster with the garbage collector and without nodes."""
     with Cluster(ClusterSpec(components=("controller-manager",))) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def release(cluster: Cluster, install: "Installer") -> ChartRelease:
-    """Return the chart in the cluster, with our kinds."""
+    """Install the chart, with our kinds."""
     return install(cluster, {"api": "crd", "scheduler": {"enabled": False}})
 
 
 @pytest.fixture
 def operator(release: ChartRelease) -> ChartRelease:
-    """Run no operator but those that a test starts; what they need is there."""
+    """Run only the operators that a test starts; the chart has what they need."""
     return release
 
 
 @pytest.fixture
 async def ring(stage: "Stage", cluster: Cluster, tmp_path: Path) -> AsyncIterator[Ring]:
-    """Return a ring without any operator."""
+    """Return a namespace without operators."""
     connector = aiohttp.TCPConnector(ssl=False, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:

@@ -1,6 +1,6 @@
-"""An operator that is killed with writes in flight, in every step of a life: the end is that of one left in peace.
+"""An operator that is killed with writes in flight, in every step of a tree's life: the result is the same.
 
-Killed at seeded writes, at other ones (``CRASH_SEED``) and more often in each step (``CRASH_KILLS``) on demand.
+It is killed at seeded writes, at others by ``CRASH_SEED``, and more often in each step by ``CRASH_KILLS``.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 KILLS = int(os.environ.get("CRASH_KILLS", "1"))
 QUIET = 1.5
-"""Seconds without a write after which an operator that is left in peace has done what there was to do."""
+"""After this time without a write, an undisturbed operator has finished."""
 CPG, PG = "CompositePodGroup", "PodGroup"
 KINDS = ("Workload", CPG, PG)
 Plain = dict[str, Any]
@@ -40,30 +40,30 @@ def templates(replicas: int) -> Plain:
 
 
 async def instantiate(ring: "Ring") -> None:
-    """Have a Workload make its groups; there is a pod for one of them."""
+    """Create a Workload that is instantiated, and a pod of one of its groups."""
     await ring.stage.pod("member", "w-leaf-0")
     await ring.stage.create("Workload", "w", templates(3), annotations={INSTANTIATE: "true"})
 
 
 async def grow(ring: "Ring") -> None:
-    """Want more groups."""
+    """Raise the number of groups."""
     await ring.stage.patch("Workload", "w", {"spec": templates(6)})
 
 
 async def shrink(ring: "Ring") -> None:
-    """Want fewer."""
+    """Lower the number of groups."""
     await ring.stage.patch("Workload", "w", {"spec": templates(1)})
 
 
 async def delete(ring: "Ring") -> None:
-    """Want none; the pod has gone before."""
+    """Delete the pod, and then the Workload."""
     stage = ring.stage
     await stage.delete("Pod", "member")
     await stage.connection.delete(stage.resource("Workload").path(stage.namespace, "w"))
 
 
 async def by_hand(ring: "Ring") -> None:
-    """Make a tree of another kind."""
+    """Create a tree without a Workload."""
     await ring.stage.composite("root", 2)
     for side in ("left", "right"):
         await ring.stage.composite(side, parent="root")
@@ -72,7 +72,7 @@ async def by_hand(ring: "Ring") -> None:
 
 
 async def delete_by_hand(ring: "Ring") -> None:
-    """Delete all of it at once: it goes from the leaves to the root."""
+    """Delete all of it at once: it is released from the leaves to the root."""
     for kind in (CPG, PG):
         path = ring.stage.resource(kind).path(ring.stage.namespace)
         await ring.stage.connection.delete(path)
@@ -87,11 +87,11 @@ STEPS: dict[Step, int] = {
     by_hand: 9,
     delete_by_hand: 6,
 }
-"""What is done, and within how many writes of an operator the kills come: fewer than it takes."""
+"""The steps, and within how many writes of the operator it is killed: fewer than the step takes."""
 
 
 async def state(ring: "Ring") -> Plain:
-    """Return what is there, but for names of its making: times, versions, UIDs, who manages what."""
+    """Return all objects without their times, versions, UIDs and field managers."""
     found = {}
     for kind in KINDS:
         path = ring.stage.resource(kind).path(ring.stage.namespace)
@@ -110,23 +110,23 @@ async def state(ring: "Ring") -> Plain:
 
 
 async def listed(ring: "Ring", path: str) -> Plain:
-    """Return what is at a path."""
+    """Return the objects at a path."""
     answer: Plain = msgspec.json.decode(await ring.stage.connection.get(path))
     return answer
 
 
 async def settled(ring: "Ring", replica: "Replica", step: Step) -> Plain:
-    """Return what is there once an operator that is left in peace writes no more, and what was to go has gone."""
+    """Return all objects once an undisturbed operator writes no more, and all deleted objects are gone."""
     seen, since = -1, time.monotonic()
     while time.monotonic() - since < QUIET or (step in GOING and await state(ring)):
-        if replica.line.writes != seen:
-            seen, since = replica.line.writes, time.monotonic()
+        if replica.proxy.writes != seen:
+            seen, since = replica.proxy.writes, time.monotonic()
         await asyncio.sleep(0.05)
     return await state(ring)
 
 
 async def in_peace(ring: "Ring") -> list[Plain]:
-    """Return what is there after each step."""
+    """Return all objects after each step, without kills."""
     replica = await ring.start()
     await ring.until_leading(replica)
     ends = []
@@ -138,17 +138,17 @@ async def in_peace(ring: "Ring") -> list[Plain]:
 
 
 async def killed(ring: "Ring", replica: "Replica") -> "Replica":
-    """Return another operator once one has come to the write at which it dies, with all that was in flight."""
+    """Return a new operator once one has been killed, with all of its writes in flight."""
 
     async def is_dead() -> bool:
         return not replica.process.is_running
 
-    await ring.until("it dies at one of its writes", is_dead)
+    await ring.until("it is killed at one of its writes", is_dead)
     return await ring.start()
 
 
 async def test_every_step_ends_as_without_a_kill(ring: "Ring") -> None:
-    """Finalizers are gone, statuses right, no group is there twice or left over, and what was there is the same one."""
+    """Finalizers and statuses are right, no group exists twice or is left over, and the root is the same object."""
     expected = await in_peace(ring)
     moments = random.Random(SEED)  # noqa: S311  # to be repeated
     replica = await ring.start()
@@ -156,12 +156,12 @@ async def test_every_step_ends_as_without_a_kill(ring: "Ring") -> None:
     root = ""
     for (step, writes), end in zip(STEPS.items(), expected, strict=True):
         numbers = [moments.randrange(1, max(2, writes // KILLS)) for _ in range(KILLS)]
-        replica.line.at(numbers[0], replica.process.kill)
+        replica.proxy.at(numbers[0], replica.process.kill)
         await step(ring)
         for number in (*numbers[1:], None):
             replica = await killed(ring, replica)
             if number:
-                replica.line.at(number, replica.process.kill)
+                replica.proxy.at(number, replica.process.kill)
         await ring.stage.until(end, lambda: state(ring), 30)
         if step in {instantiate, grow, shrink}:
             uid = (await ring.stage.get(CPG, "w-root"))["metadata"]["uid"]

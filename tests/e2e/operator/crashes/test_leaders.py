@@ -1,4 +1,4 @@
-"""Two replicas and a lease: whoever leads may die or be stopped in the middle of its writes."""
+"""Two replicas and a lease: the leader is killed or stopped in the middle of its writes."""
 
 import asyncio
 import signal
@@ -19,19 +19,19 @@ LEAF = {"name": "leaf", "replicas": MANY, "schedulingPolicy": {"gang": {"minCoun
 
 
 async def pair(ring: "Ring") -> tuple["Replica", "Replica"]:
-    """Return one that leads, and one that stands by."""
+    """Return a leader and a standby."""
     leader = await ring.start(elected=True)
     await ring.until_leading(leader)
     return leader, await ring.start(elected=True)
 
 
 async def wanted(ring: "Ring") -> None:
-    """Have a Workload ask for many groups."""
+    """Create a Workload with many groups."""
     await ring.stage.create("Workload", "w", {"podGroupTemplates": [LEAF]}, annotations={INSTANTIATE: "true"})
 
 
 async def whole(ring: "Ring") -> bool:
-    """Tell whether all of them are there, with their health and finalizer."""
+    """Return whether all of them exist, with health and finalizer."""
     stage = ring.stage
     groups = msgspec.json.decode(await stage.connection.get(stage.resource("PodGroup").path(stage.namespace)))["items"]
     found = 0
@@ -42,10 +42,10 @@ async def whole(ring: "Ring") -> bool:
     return found == MANY == len(groups) and told.get("reason") == "Instantiated"
 
 
-async def test_the_standby_goes_on_where_a_leader_was_killed(ring: "Ring") -> None:
-    """In the middle of making groups; all of them are there in the end, and said to be."""
+async def test_the_standby_continues_the_work_of_a_killed_leader(ring: "Ring") -> None:
+    """In the middle of creating groups; all of them exist in the end, and the Workload reports that."""
     leader, standby = await pair(ring)
-    leader.line.at(3, leader.process.kill)
+    leader.proxy.at(3, leader.process.kill)
     await wanted(ring)
     await ring.until_leading(standby)
     assert not leader.process.is_running
@@ -53,15 +53,15 @@ async def test_the_standby_goes_on_where_a_leader_was_killed(ring: "Ring") -> No
 
 
 async def test_a_leader_that_was_stopped_writes_no_more(ring: "Ring") -> None:
-    """It was stopped with writes in flight; the other has done its work when it wakes up, and it ends."""
+    """It was stopped with writes in flight; when it continues, the other has done its work, and it ends."""
     leader, standby = await pair(ring)
-    leader.line.at(3, lambda: leader.signal(signal.SIGSTOP))
+    leader.proxy.at(3, lambda: leader.signal(signal.SIGSTOP))
     await wanted(ring)
     await ring.until_leading(standby)
     await ring.until("all groups are there", lambda: whole(ring))
-    written = leader.line.writes
+    written = leader.proxy.writes
     leader.signal(signal.SIGCONT)
     assert await asyncio.to_thread(leader.process.wait, 10)
     assert leader.process.exit_code == 1
     assert "cpg-operator: " in leader.process.tail(3)
-    assert leader.line.writes == written
+    assert leader.proxy.writes == written

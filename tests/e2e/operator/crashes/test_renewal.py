@@ -1,4 +1,4 @@
-"""The webhook's own certificate: it is made and renewed, and nobody who asks meanwhile is left without an answer."""
+"""The webhook's own certificate: it is issued and renewed, and every request meanwhile gets an answer."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 VALIDITY = 27.0
-"""Seconds; a certificate is replaced after 18, and the server looks for another every five."""
+"""Seconds: a certificate is renewed after 18 s, and the server checks for a new one every 5 s."""
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kube-cpg-webhook.kube-cpg"
 SECRET = "/api/v1/namespaces/kube-cpg/secrets/kube-cpg-webhook-certificates"  # noqa: S105  # its path
 VALUES = {"api": "crd", "scheduler": {"enabled": False}, "webhook": {"enabled": True}}
@@ -40,7 +40,7 @@ async def found(ring: "Ring", path: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def brought(ring: "Ring", folder: Path) -> AsyncIterator[None]:
-    """Bring the Secret into a folder, as a kubelet does."""
+    """Copy the Secret to a folder, as a kubelet does."""
 
     async def bring() -> None:
         while True:
@@ -59,7 +59,7 @@ async def brought(ring: "Ring", folder: Path) -> AsyncIterator[None]:
 
 
 async def is_refused(ring: "Ring") -> bool:
-    """Tell whether a group that is its own parent is refused: else nobody has answered."""
+    """Return whether a group that is its own parent is refused: otherwise the webhook has not answered."""
     spec = {
         "schedulingPolicy": {"gang": {"minGroupCount": 1}},
         "workloadRef": {"workloadName": "w", "templateName": "t"},
@@ -74,10 +74,10 @@ async def is_refused(ring: "Ring") -> bool:
     return False
 
 
-async def test_it_is_renewed_while_the_webhook_goes_on_answering(
+async def test_the_certificate_is_renewed_while_the_webhook_answers(
     ring: "Ring", cluster: "Cluster", install: "Installer", tmp_path: Path
 ) -> None:
-    """With the chart's rights: old and new authorities are trusted together, and no question is lost."""
+    """With the chart's rights: old and new authorities are trusted together, and no request is lost."""
     release = install(cluster, VALUES)
     (files,) = (one for one in release.of_kind("ConfigMap") if "settings.yaml" in one["data"])
     chosen = yaml.safe_load(files["data"]["settings.yaml"])["webhook"]
@@ -97,10 +97,10 @@ async def test_it_is_renewed_while_the_webhook_goes_on_answering(
     try:
         async with brought(ring, folder):
             await ring.start(webhook={**chosen, **webhook})
-            await ring.until("somebody answers", lambda: is_refused(ring))
+            await ring.until("the webhook answers", lambda: is_refused(ring))
             authorities = {await trusted(ring)}
             while len(authorities) < 3:
-                assert await is_refused(ring), "a question was not answered"
+                assert await is_refused(ring), "a request was not answered"
                 authorities.add(await trusted(ring))
                 await asyncio.sleep(0.1)
             assert any(bundle.count("BEGIN CERTIFICATE") == 2 for bundle in authorities), json.dumps([*authorities])
@@ -109,6 +109,6 @@ async def test_it_is_renewed_while_the_webhook_goes_on_answering(
 
 
 async def trusted(ring: "Ring") -> str:
-    """Return whom the API server trusts to be the webhook."""
+    """Return the authorities that the API server trusts for the webhook."""
     (webhook,) = (await found(ring, CONFIGURATION))["webhooks"]
     return base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()

@@ -1,4 +1,4 @@
-"""A real API server with both flavours and its controllers, pods that run, and an operator to kill and start again."""
+"""A real API server with both flavours and its controllers, running pods, and an operator to kill and restart."""
 
 import asyncio
 import time
@@ -42,13 +42,13 @@ class Api:
     """The objects of one namespace."""
 
     def __init__(self, connection: Connection, namespace: str) -> None:
-        """Work in this namespace, with our kinds of groups."""
+        """Use this namespace, with our kinds of groups."""
         self.connection = connection
         self.namespace = namespace
         self.flavour = CRD
 
     def resource(self, kind: str) -> Resource:
-        """Return where a kind is served."""
+        """Return the resource of a kind."""
         kinds = {one.__name__: resource for one, resource in KINDS[self.flavour].items()}
         return kinds.get(kind) or OTHERS[kind]
 
@@ -88,12 +88,12 @@ class Api:
             await self.connection.delete(self._path(kind, name), options)
 
     async def group(self, kind: str, name: str, parent: str | None = None, **metadata: Any) -> None:
-        """Create a group that is content with anything, below a parent if one is named."""
+        """Create a group with a minimum of one, below a parent if one is named."""
         spec = {"schedulingPolicy": {"basic": {}}, "workloadRef": {"workloadName": "w", "templateName": "t"}}
         await self.create(kind, name, spec | ({PARENT: parent} if parent else {}), **metadata)
 
     async def pod(self, name: str, group: str | None, *, phase: str = "") -> None:
-        """Create a pod on a node, where it will run; or off all nodes, in a phase of which nobody says otherwise."""
+        """Create a pod on a node, where it will run; or without a node, in a phase that no controller changes."""
         labels = {POD_GROUP_LABEL: group} if group else {}
         where = {"schedulerName": SCHEDULER_NAME} if phase else {"nodeName": NODE}
         await self.create("Pod", name, {**pod_spec(), **where}, labels=labels)
@@ -113,7 +113,7 @@ class Api:
 
 
 class Operator:
-    """Our operator as the chart runs it; it can be killed and started again."""
+    """The operator as the chart runs it; it can be killed and started again."""
 
     def __init__(self, cluster: Cluster, release: ChartRelease, folder: Path) -> None:
         """Start nothing yet."""
@@ -124,7 +124,7 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Its log."""
         return "".join(pod.process.output() for pod in self._pods)
 
     def ensure(self) -> None:
@@ -135,18 +135,18 @@ class Operator:
             self._pods[-1].await_ready(PATIENCE)
 
     def kill(self) -> None:
-        """End it without a last word."""
+        """Kill it."""
         for pod in self._pods[-1:]:
             pod.process.kill()
 
     def release(self) -> None:
-        """Run its way out to the end."""
+        """Run the command that removes our finalizers."""
         (job,) = self._release.of_kind("Job")
         run_job(self._access, job, folder=self._folder, timeout=PATIENCE)
 
 
 def pod_spec() -> Plain:
-    """Return what a pod asks for: nothing much, and a quick end."""
+    """Return the spec of a small pod that ends quickly."""
     return {"containers": [{"name": "main", "image": "busybox"}], "terminationGracePeriodSeconds": 0}
 
 
@@ -165,7 +165,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="package")
 def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """Return our operator, not yet started; without a lease, which who is killed would keep for a while."""
+    """Return the operator, not started; without a lease, which a killed operator would keep for a while."""
     alone = {"settings": {"leaderElect": False}}
     release = install(cluster, {"scheduler": {"enabled": False}, "operator": alone})
     operator = Operator(cluster, release, tmp_path_factory.mktemp("operator"))
@@ -177,14 +177,14 @@ def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def operator(process: Operator) -> Operator:
-    """Return our operator, running."""
+    """Return the running operator."""
     process.ensure()
     return process
 
 
 @pytest.fixture
 async def api(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Api]:
-    """Return an empty namespace of its own."""
+    """Return an empty namespace."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name.lower())[-50:].strip("-")
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         found = Api(connection, name)

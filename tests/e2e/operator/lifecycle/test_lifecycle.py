@@ -1,4 +1,4 @@
-"""Groups from their creation to their end, on a real API server with its garbage collector."""
+"""Groups from their creation to their deletion, on a real API server with its garbage collector."""
 
 import asyncio
 import os
@@ -44,19 +44,19 @@ pytestmark = pytest.mark.e2e
 
 
 async def protected(api: "Api", *kinds: str, but: frozenset[str] = frozenset()) -> bool:
-    """Tell whether every group there bears our finalizer, once; but some, which do not."""
+    """Return whether every group has our finalizer once, but for some, which do not have it."""
     groups = [group["metadata"] for kind in kinds or (CPG, PG) for group in await api.list(kind)]
     return all(group.get("finalizers", []).count(FINALIZER) == (group["name"] not in but) for group in groups)
 
 
 async def gone(api: "Api", *names: str) -> bool:
-    """Tell whether these groups have gone, or without names all of them."""
+    """Return whether these groups are deleted, or without names all of them."""
     there = await api.names(CPG, PG)
     return not there & set(names) if names else not there
 
 
 async def gone_leaves_first(api: "Api") -> bool:
-    """Tell whether all groups have gone; none may be gone while what is below it is there.
+    """Return whether all groups are deleted; none may be while a group or pod below it exists.
 
     What is above is listed before what is below, so that it was gone before the other was seen.
     """
@@ -73,51 +73,74 @@ async def gone_leaves_first(api: "Api") -> bool:
 
 
 async def running(api: "Api", count: int) -> bool:
-    """Tell whether so many pods are there, all of them running."""
+    """Return whether there are so many pods, all of them running."""
     pods = await api.list("Pod")
     return len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)
 
 
-async def test_finalizers_come_and_go_by_the_rules(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Area K of the native behaviour: a group goes when no pod refers to it that has not ended."""
-    for name in ("k01", "k07", "k08", "k09", "k10", "k13", "k14", "k15", "k16"):
+async def test_finalizers_are_added_and_removed_by_the_native_rules(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """A deleted group is released once all pods that name it have ended."""
+    for name in (
+        "kept",
+        "empty",
+        "active",
+        "ended",
+        "active-and-ended",
+        "pod-deleted",
+        "pod-succeeds",
+        "pod-fails",
+        "pod-pending",
+    ):
         await api.group(PG, name)
-    await api.group(PG, "k02", finalizers=[HOLD, FINALIZER])
-    for name in ("k11", "k12"):
+    await api.group(PG, "kept-and-held", finalizers=[HOLD, FINALIZER])
+    for name in ("held", "held-with-pod"):
         await api.group(PG, name, finalizers=[HOLD])
         await api.delete(PG, name)
-    await api.until("all are protected", lambda: protected(api, but=frozenset({"k11", "k12"})))
-    for name in ("08", "10", "12", "13"):
-        await api.pod(f"active-{name}", f"k{name}")
-    for name in ("14", "15", "16"):
-        await api.pod(f"active-{name}", f"k{name}", phase="Pending")
-    for name, group in (("ended-9", "k09"), ("ended-10", "k10"), ("ended-18", "missing")):
-        await api.pod(name, group, phase="Succeeded")
-    await api.pod("alone-17", None)
+    await api.until("all are protected", lambda: protected(api, but=frozenset({"held", "held-with-pod"})))
+    for group in ("active", "active-and-ended", "held-with-pod", "pod-deleted"):
+        await api.pod(f"of-{group}", group)
+    for group in ("pod-succeeds", "pod-fails", "pod-pending"):
+        await api.pod(f"of-{group}", group, phase="Pending")
+    for group in ("ended", "active-and-ended", "missing"):
+        await api.pod(f"ended-of-{group}", group, phase="Succeeded")
+    await api.pod("alone", None)
     await asyncio.sleep(0.3)
-    await api.delete(PG, "k07", "k08", "k09", "k10", "k13", "k14", "k15", "k16")
-    await api.until("those without pods have gone", lambda: gone(api, "k07", "k09"))
-    await api.delete("Pod", "active-13")
-    await api.merge("Pod", "active-14", {"status": {"phase": "Succeeded"}}, "status")
-    await api.merge("Pod", "active-15", {"status": {"phase": "Failed"}}, "status")
-    await api.until("those whose last pod has ended have gone", lambda: gone(api, "k13", "k14", "k15"))
+    await api.delete(
+        PG, "empty", "active", "ended", "active-and-ended", "pod-deleted", "pod-succeeds", "pod-fails", "pod-pending"
+    )
+    await api.until("groups without pods are deleted", lambda: gone(api, "empty", "ended"))
+    await api.delete("Pod", "of-pod-deleted")
+    await api.merge("Pod", "of-pod-succeeds", {"status": {"phase": "Succeeded"}}, "status")
+    await api.merge("Pod", "of-pod-fails", {"status": {"phase": "Failed"}}, "status")
+    await api.until(
+        "groups are deleted after their last pod has ended",
+        lambda: gone(api, "pod-deleted", "pod-succeeds", "pod-fails"),
+    )
     found = {one["metadata"]["name"]: one["metadata"]["finalizers"] for one in await api.list(PG)}
-    assert found.keys() == {"k01", "k02", "k08", "k10", "k11", "k12", "k16"}
-    assert (found["k02"], found["k11"], found["k12"]) == ([HOLD, FINALIZER], [HOLD], [HOLD])
-    for name in ("k02", "k11", "k12"):
+    assert found.keys() == {
+        "kept",
+        "kept-and-held",
+        "active",
+        "active-and-ended",
+        "held",
+        "held-with-pod",
+        "pod-pending",
+    }
+    assert (found["kept-and-held"], found["held"], found["held-with-pod"]) == ([HOLD, FINALIZER], [HOLD], [HOLD])
+    for name in ("kept-and-held", "held", "held-with-pod"):
         await api.merge(PG, name, {"metadata": {"finalizers": None}})
 
 
 @contextmanager
 def down(operator: "Operator") -> Iterator[None]:
-    """Have something happen while the operator, which ran until then, is down."""
+    """Kill the operator while the block runs."""
     operator.kill()
     yield
     operator.ensure()
 
 
 async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator: "Operator") -> None:
-    """The life cycle of the KEP: each step happens while the operator is down, and is caught up with afterwards."""
+    """The life cycle of the KEP: each step happens while the operator is down, and is processed after its restart."""
     waits = {"nodeName": None, "schedulerName": "nobody"}
     template = {"metadata": {"labels": {POD_GROUP_LABEL: "leaf"}}, "spec": POD | waits}
     with down(operator):  # 1. A user creates the true workload.
@@ -140,45 +163,45 @@ async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator
     await api.until("the root counts them", lambda: counted(api, {"desired": 2, "scheduled": 2, "running": 2}))
     with down(operator):  # 6. The user deletes the true workload.
         await api.delete("Job", "train", policy="Foreground")
-        await api.until("it is on its way out", lambda: leaving(api, "Job", "train"))
+        await api.until("it is being deleted", lambda: leaving(api, "Job", "train"))
     with down(operator):  # 7. The garbage collector deletes the pods.
-        await api.until("the pods have gone", lambda: some(api, 0))
+        await api.until("the pods are deleted", lambda: some(api, 0))
     with down(operator):  # 8. The groups go, from the leaves to the root.
-        await api.until("their end has begun", lambda: leaving(api, CPG, "root"))
+        await api.until("the groups are being deleted", lambda: leaving(api, CPG, "root"))
     await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
-    await api.until("the Job has gone", lambda: none_of(api, "Job"))
+    await api.until("the Job is deleted", lambda: none_of(api, "Job"))
 
 
 async def some(api: "Api", count: int) -> bool:
-    """Tell whether there are so many pods."""
+    """Return whether there are so many pods."""
     return len(await api.list("Pod")) == count
 
 
 async def counted(api: "Api", pods: dict[str, int]) -> bool:
-    """Tell whether the root counts pods like that."""
+    """Return whether the root has these counts of pods."""
     root = await api.get(CPG, "root")
     return root is not None and root["status"].get("pods") == pods
 
 
 async def leaving(api: "Api", kind: str, name: str) -> bool:
-    """Tell whether an object is on its way out, or has gone."""
+    """Return whether an object is being deleted, or is deleted."""
     found = await api.get(kind, name)
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def owned_by(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the references by which a Job owns what was made for it."""
+    """Return the references by which a Job owns its groups."""
     meta = job["metadata"]
     return [{"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}]
 
 
 async def none_of(api: "Api", kind: str) -> bool:
-    """Tell whether there is no object of a kind."""
+    """Return whether there is no object of a kind."""
     return not await api.list(kind)
 
 
-async def test_a_namespace_goes_with_a_deep_tree_and_running_pods(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Everything in it is deleted at once, in no order; what is left is the order of the finalizers."""
+async def test_a_namespace_with_a_tree_and_running_pods_is_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """All objects in it are deleted at once; the finalizers give the order."""
     for name, parent in (("a", None), ("b", "a"), ("c", "b")):
         await api.group(CPG, name, parent)
     for number in range(3):
@@ -192,12 +215,12 @@ async def test_a_namespace_goes_with_a_deep_tree_and_running_pods(api: "Api", op
     async def vanished() -> bool:
         return await api.get("Namespace", api.namespace) is None
 
-    await api.until("the namespace has gone", vanished)
+    await api.until("the namespace is deleted", vanished)
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Background", "Orphan"])
-async def test_children_that_a_group_owns_go_before_it(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
-    """In the foreground all go; by the others nobody deletes the child while the group is there, which waits for it."""
+async def test_children_that_a_group_owns_are_deleted_before_it(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+    """Foreground deletion deletes all; the other policies leave the child, and the group waits for it."""
     await api.group(CPG, "root")
     root = await api.get(CPG, "root")
     assert root is not None
@@ -219,8 +242,8 @@ async def test_children_that_a_group_owns_go_before_it(api: "Api", operator: "Op
     await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
 
 
-async def test_a_namespace_goes_with_a_workload_that_makes_groups(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Nothing can be made anew in it, whatever goes first; it is not held up by that."""
+async def test_a_namespace_with_an_instantiated_workload_is_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """No group can be created in it again, whichever is deleted first; that does not delay the namespace."""
     several = {"podGroupTemplates": [LEAF | {"replicas": 8}]}
     await api.create("Workload", "w", several, annotations={INSTANTIATE: "true"})
 
@@ -234,24 +257,24 @@ async def test_a_namespace_goes_with_a_workload_that_makes_groups(api: "Api", op
     async def vanished() -> bool:
         return await api.get("Namespace", api.namespace) is None
 
-    await api.until("the namespace has gone", vanished)
+    await api.until("the namespace is deleted", vanished)
 
 
 async def test_a_cycle_and_an_orphan_can_be_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Neither has a root from which anything could be taken down."""
+    """Neither has a root."""
     for kind, name, parent in ((CPG, "x", "y"), (CPG, "y", "x"), (CPG, "self", "self"), (PG, "orphan", "nobody")):
         await api.group(kind, name, parent)
     await api.until("they are protected", lambda: protected(api))
     await api.delete(CPG, "x", "y", "self")
     await api.delete(PG, "orphan")
-    await api.until("they have gone", lambda: gone(api))
+    await api.until("they are deleted", lambda: gone(api))
 
 
 async def test_native_composite_groups_are_protected_and_podgroups_left_to_kubernetes(
     native: "Api",
     operator: "Operator",  # noqa: ARG001
 ) -> None:
-    """Both go from the leaves to the root, by two controllers."""
+    """Both are released from the leaves to the root, by two controllers."""
     await native.group(CPG, "root")
     await native.group(PG, "leaf", "root")
     await native.until("the root is protected", lambda: protected(native, CPG))
@@ -266,8 +289,8 @@ async def test_native_composite_groups_are_protected_and_podgroups_left_to_kuber
     await native.until("the tree has gone, leaves first", lambda: gone_leaves_first(native))
 
 
-async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Operator") -> None:
-    """The command that the chart runs after an uninstall takes off our finalizer, and no other."""
+async def test_a_command_removes_our_finalizers_without_the_operator(api: "Api", operator: "Operator") -> None:
+    """The chart runs it after an uninstall; it removes no other finalizer."""
     await api.group(CPG, "root", finalizers=[HOLD])
     await api.group(PG, "leaf", "root")
     await api.until("the tree is protected", lambda: protected(api))
@@ -284,7 +307,7 @@ async def test_there_is_a_way_out_without_the_operator(api: "Api", operator: "Op
 
 @pytest.fixture
 async def deep(api: "Api", operator: "Operator") -> AsyncIterator[str]:  # noqa: ARG001  # it ends after the group
-    """Create a group that is nested by the thousand, and return the path of its collection.
+    """Create a group with thousands of nested levels, and return the path of its collection.
 
     The cluster is shared with other tests, so the group is deleted at the end, whatever has become of the test.
     """
@@ -298,11 +321,11 @@ async def deep(api: "Api", operator: "Operator") -> AsyncIterator[str]:  # noqa:
         assert (await api.connection.post(path, group)).count(b'"f:a":') == 1500
         yield path
     finally:
-        await api.until("the deep group has gone", lambda: removed(api, f"{path}/deep"))
+        await api.until("the deep group is deleted", lambda: removed(api, f"{path}/deep"))
 
 
 async def removed(api: "Api", path: str) -> bool:
-    """Return whether a group is not there; delete it, with whatever finalizers it has, if it is."""
+    """Return whether a group is deleted; otherwise delete it, with all of its finalizers."""
     try:
         await api.connection.delete(path)
         await api.connection.patch(path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
@@ -313,10 +336,8 @@ async def removed(api: "Api", path: str) -> bool:
     return False
 
 
-async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(
-    api: "Api", operator: "Operator", deep: str
-) -> None:
-    """The API server keeps what users write there; watches go on, also from a list that has it; the way out is open."""
+async def test_a_deeply_nested_group_is_processed_like_any_other(api: "Api", operator: "Operator", deep: str) -> None:
+    """Watches and lists with it work, and so does the command that removes our finalizers."""
     path = deep
 
     async def is_protected(name: str) -> bool:
@@ -326,7 +347,7 @@ async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(
     operator.kill()
     operator.ensure()
     await api.group(PG, "other")
-    await api.until("who comes later is protected", lambda: is_protected("other"))
+    await api.until("a later group is protected", lambda: is_protected("other"))
     await asyncio.sleep(2)
     assert "Kopf has failed" not in operator.log
     operator.kill()
@@ -335,10 +356,10 @@ async def test_a_group_that_is_nested_by_the_thousand_is_one_like_any_other(
     assert not await is_protected("other")
 
 
-async def test_the_way_out_outlasts_replicas_that_take_over(
+async def test_the_command_waits_for_replicas_that_take_over(
     api: "Api", operator: "Operator", cluster: "Cluster", install: "Installer", tmp_path: Path
 ) -> None:
-    """Of two that are told to end one after the other, the second leads for a while; nothing is held in the end."""
+    """Of two replicas that are stopped one after the other, the second leads for a while; no finalizer is left."""
     operator.kill()
     values = {"scheduler": {"enabled": False}, "operator": {"replicas": 2}, "namespaces": [api.namespace]}
     release = install(cluster, values, f"{api.namespace}-two")
@@ -362,8 +383,8 @@ async def test_the_way_out_outlasts_replicas_that_take_over(
         await asyncio.to_thread(running.stop)
 
 
-async def test_there_is_a_way_out_with_kubectl_alone(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
-    """The line in the documentation works as it stands, and takes off our finalizer and no other."""
+async def test_kubectl_alone_removes_our_finalizers(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
+    """The documented command works, and removes no other finalizer."""
     await api.group(CPG, "root", finalizers=[HOLD, FINALIZER])
     await api.group(PG, "held", "root", finalizers=[FINALIZER, HOLD])
     await api.group(PG, "leaf", "root")

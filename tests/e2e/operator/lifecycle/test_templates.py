@@ -1,4 +1,4 @@
-"""Groups made from the templates of a Workload, on a real API server."""
+"""Groups that are created from the templates of a Workload, on a real API server."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +40,13 @@ def tree(replicas: int | None = 2, minimum: int = 2) -> dict[str, Any]:
 
 
 async def there(api: "Api", *names: str) -> bool:
-    """Tell whether exactly these groups are there, none of them on its way out."""
+    """Return whether exactly these groups exist, none of them being deleted."""
     groups = [one["metadata"] for kind in (CPG, PG) for one in await api.list(kind)]
     return {one["name"] for one in groups} == set(names) and not any("deletionTimestamp" in one for one in groups)
 
 
 async def told(api: "Api", reason: str) -> bool:
-    """Tell whether the Workload says this of its groups."""
+    """Return whether the Workload's condition has this reason."""
     workload = await api.get("Workload", "w")
     assert workload is not None
     conditions = workload.get("status", {}).get("conditions", [])
@@ -54,15 +54,15 @@ async def told(api: "Api", reason: str) -> bool:
 
 
 async def spec(api: "Api", kind: str, name: str) -> dict[str, Any]:
-    """Return what is wanted of a group."""
+    """Return the spec of a group."""
     found = await api.get(kind, name)
     assert found is not None
     wanted: dict[str, Any] = found["spec"]
     return wanted
 
 
-async def test_a_workload_is_instantiated_whole_and_kept_so(api: "Api", operator: "Operator") -> None:
-    """Also when it was created while the operator was down, and a group deleted while it was down again."""
+async def test_a_workload_gets_all_of_its_groups(api: "Api", operator: "Operator") -> None:
+    """Also where it was created while the operator was down, and a group was deleted while it was down again."""
     operator.kill()
     await api.create("Workload", "w", tree(), annotations=MARK)
     operator.ensure()
@@ -76,16 +76,16 @@ async def test_a_workload_is_instantiated_whole_and_kept_so(api: "Api", operator
         "workloadRef": {"workloadName": "w", "templateName": "leaf"},
     }
     assert await spec(api, PG, "w-leaf-1") == wanted | place
-    await api.until("it is told", lambda: told(api, "Instantiated"))
+    await api.until("it is reported", lambda: told(api, "Instantiated"))
     operator.kill()
     await api.delete(CPG, "w-replica-0")
     await api.delete(PG, "w-leaf-0")
     operator.ensure()
-    await api.until("they have been made anew", lambda: there(api, *PARENTS))
+    await api.until("they have been created again", lambda: there(api, *PARENTS))
 
 
-async def test_minimum_and_replicas_are_followed(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Up and down; a group that pods still need goes when they have gone, and comes back after that if need be."""
+async def test_changes_of_minimum_and_replicas_are_applied(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """Up and down; a surplus group is deleted after its pods, and created again if it is wanted again."""
     await api.create("Workload", "w", tree(), annotations=MARK)
     await api.until("all groups are there", lambda: there(api, *PARENTS))
     await api.pod("member", "w-leaf-1")
@@ -105,27 +105,27 @@ async def test_minimum_and_replicas_are_followed(api: "Api", operator: "Operator
 
     await api.until("the second replica waits for its pod", leaving)
     await api.merge("Workload", "w", {"spec": tree(replicas=2, minimum=3)})
-    await api.until("its return waits too", lambda: told(api, "BeingDeleted"))
+    await api.until("its creation waits too", lambda: told(api, "BeingDeleted"))
     await api.delete("Pod", "member")
     await api.until("it is back", lambda: there(api, *PARENTS))
-    await api.until("that is told", lambda: told(api, "Instantiated"))
+    await api.until("that is reported", lambda: told(api, "Instantiated"))
 
 
-async def test_a_stranger_of_that_name_is_left_alone(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Everything else is made; a mark that is taken away leaves the groups and nothing said."""
+async def test_a_foreign_group_of_that_name_is_left_alone(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+    """All other groups are created; without the annotation the groups stay and the condition is removed."""
     await api.group(PG, "w-leaf-0")
     await api.create("Workload", "w", tree(), annotations=MARK)
-    await api.until("the conflict is told", lambda: told(api, "Conflict"))
+    await api.until("the conflict is reported", lambda: told(api, "Conflict"))
     await api.until("the others are there", lambda: there(api, *PARENTS))
     assert (await spec(api, PG, "w-leaf-0"))["schedulingPolicy"] == {"basic": {}}
     await api.merge("Workload", "w", {"metadata": {"annotations": None}})
-    await api.until("nothing is said", lambda: told(api, ""))
+    await api.until("the condition is removed", lambda: told(api, ""))
     assert await there(api, *PARENTS)
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_a_workload_takes_its_groups_along(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
-    """Once their pods have gone, and leaves first; then the same name can be used again at once."""
+async def test_the_groups_of_a_deleted_workload_are_deleted(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+    """After their pods, and leaves first; then the same name can be used again at once."""
     await api.create("Workload", "w", tree(), annotations=MARK)
     await api.until("all groups are there", lambda: there(api, *PARENTS))
     await api.pod("member", "w-leaf-1")
@@ -134,7 +134,7 @@ async def test_a_workload_takes_its_groups_along(api: "Api", operator: "Operator
     async def waiting() -> bool:
         return await api.names(CPG, PG) == {"w-root", "w-replica-1", "w-leaf-1"}
 
-    await api.until("what the pod needs stays", waiting)
+    await api.until("the groups of the pod stay", waiting)
     assert (await api.get("Workload", "w") is not None) == (policy == "Foreground")
     if policy == "Background":
         await api.create("Workload", "w", tree(), annotations=MARK)
@@ -148,11 +148,11 @@ async def test_a_workload_takes_its_groups_along(api: "Api", operator: "Operator
     async def all_gone() -> bool:
         return not await api.names(CPG, PG, "Workload")
 
-    await api.until("all has gone", all_gone)
+    await api.until("all groups are deleted", all_gone)
 
 
 async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """One group per template; it has no status, so an annotation says how it is."""
+    """One group per template; it has no status, so an annotation has the report."""
     await native.create("Workload", "w", tree(replicas=None), annotations=MARK)
     await native.until("all groups are there", lambda: there(native, "w-root", "w-replica", "w-leaf"))
 
@@ -162,22 +162,22 @@ async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "O
         said: str = workload["metadata"]["annotations"].get(INSTANTIATED, "")
         return words in said
 
-    await native.until("it is told", lambda: says("True: Instantiated: all 3 groups are there"))
+    await native.until("it is reported", lambda: says("True: Instantiated: all 3 groups are there"))
     assert (await spec(native, PG, "w-leaf"))["parentCompositePodGroupName"] == "w-replica"
     changed = tree(replicas=None, minimum=4)
     changed["compositePodGroupTemplates"][0]["schedulingPolicy"] = {"gang": {"minGroupCount": 2}}
     await native.merge("Workload", "w", {"spec": changed})
-    await native.until("what cannot change is told", lambda: says("False: Immutable: CompositePodGroup"))
+    await native.until("an immutable field is reported", lambda: says("False: Immutable: CompositePodGroup"))
 
     async def followed() -> bool:
         policy: dict[str, Any] = (await spec(native, PG, "w-leaf"))["schedulingPolicy"]
         return policy == {"gang": {"minCount": 4}}
 
-    await native.until("what can change has changed", followed)
+    await native.until("the other fields have changed", followed)
 
 
 async def test_a_group_made_by_hand_takes_the_priority_of_its_template(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
-    """Where it has none; what it says itself stands."""
+    """Where it has none; its own priority stays."""
     leaf = {"name": "leaf", "schedulingPolicy": {"basic": {}}, "priority": 7}
     await api.create("Workload", "w", {"podGroupTemplates": [leaf]})
     made = {"schedulingPolicy": {"basic": {}}, "workloadRef": {"workloadName": "w", "templateName": "leaf"}}
