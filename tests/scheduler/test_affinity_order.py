@@ -1,4 +1,4 @@
-"""Gangs whose pods need each other near: they are bound whatever their names, and others make room for them."""
+"""Gangs whose pods have affinity to each other: they are placed in the right order, and preempt as a whole."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ AFFINITY_RULES = "didn't match pod affinity rules"
 
 
 def near(app: str) -> Affinity:
-    """Return the need of a pod of an app in the same zone."""
+    """Return the affinity to pods of an app in the same zone."""
     term = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": app}))
     return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
 
 
 def member(name: str, app: str = "", *, group: str | None = "pg", **more: Any) -> Pod:
-    """Return an important pod of a group, which fills a node, and of an app."""
+    """Return a high-priority pod of a group and an app that fills a node."""
     found = pod(name, cpu=2, group=group, priority=100, **more)
     return replace(found, metadata=replace(found.metadata, labels={**found.metadata.labels, "app": app}))
 
@@ -34,13 +34,13 @@ def nodes() -> list[Node]:
 
 
 def full() -> list[Pod]:
-    """Return the lesser pods that fill them."""
+    """Return low-priority pods that fill them."""
     return [low("old-1", "a1", cpu=2), low("old-2", "a2", cpu=2)]
 
 
 @pytest.mark.parametrize("name", ["a-near", "z-near"])
-def test_both_are_bound_whatever_their_names(name: str) -> None:
-    """The one that is needed comes first in the search, be it first by name or not."""
+def test_a_pod_is_placed_after_the_pod_that_its_affinity_selects(name: str) -> None:
+    """Whatever their names are."""
     stage = Stage(
         *nodes(), pod_group("pg", gang=2, priority=100), member(name, affinity=near("web")), member("web", "web")
     )
@@ -49,8 +49,8 @@ def test_both_are_bound_whatever_their_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a-near", "z-near"])
-def test_lesser_pods_make_room_for_both(name: str) -> None:
-    """Nobody of the kind is there yet, but one will be: both are nominated, and bound once the victims have gone."""
+def test_a_gang_with_affinity_between_its_pods_preempts_as_a_whole(name: str) -> None:
+    """No selected pod runs yet, but one will: both pods are nominated, and bound once the victims have ended."""
     group = pod_group("pg", gang=2, priority=100)
     stage = Stage(*nodes(), *full(), group, member(name, affinity=near("web")), member("web", "web"))
     stage.victims_linger = True
@@ -65,8 +65,8 @@ def test_lesser_pods_make_room_for_both(name: str) -> None:
     assert stage.bound().keys() == {name, "web"}
 
 
-def test_lesser_pods_make_room_for_groups_that_need_each_other() -> None:
-    """Of two groups of a tree, the one whose pods need the other's comes after it."""
+def test_a_tree_with_affinity_between_its_groups_preempts_as_a_whole() -> None:
+    """A group is placed after the group that its pods have affinity to."""
     leaves = [pod_group(name, gang=1, parent="root", priority=100) for name in ("followers", "leaders")]
     members = [member("follower", group="followers", affinity=near("web")), member("leader", "web", group="leaders")]
     stage = Stage(*nodes(), *full(), composite("root", gang=2, priority=100), *leaves, *members)
@@ -75,14 +75,14 @@ def test_lesser_pods_make_room_for_groups_that_need_each_other() -> None:
     assert (stage.evicted, set(stage.bound())) == (["old-1", "old-2"], {"follower", "leader"})
 
 
-@pytest.mark.parametrize("lesser", [False, True])
-def test_a_circle_waits_and_is_told_why(lesser: bool) -> None:  # noqa: FBT001 - pytest gives it by name
-    """Each needs the other, so neither can be the first: nobody goes for them, and they hear that it would not help."""
+@pytest.mark.parametrize("has_victims", [False, True])
+def test_pods_with_affinity_to_each_other_are_unschedulable(has_victims: bool) -> None:  # noqa: FBT001 - pytest gives it by name
+    """Neither can be placed first, so no pod is evicted for them, and they say that evictions would not help."""
     members = [member("chicken", "chicken", affinity=near("egg")), member("egg", "egg", affinity=near("chicken"))]
-    stage = Stage(*nodes(), *(full()[:1] if lesser else ()), pod_group("pg", gang=2, priority=100), *members)
+    stage = Stage(*nodes(), *(full()[:1] if has_victims else ()), pod_group("pg", gang=2, priority=100), *members)
     stage.settle()
     stage.settle(600)
-    assert (stage.evicted, list(stage.bound())) == ([], ["old-1"] if lesser else [])
+    assert (stage.evicted, list(stage.bound())) == ([], ["old-1"] if has_victims else [])
     for found in members:
         reason, message = stage.status.pods[found.metadata.name]
         assert (reason, AFFINITY_RULES in message, "evictions would not help" in message) == (
@@ -92,8 +92,8 @@ def test_a_circle_waits_and_is_told_why(lesser: bool) -> None:  # noqa: FBT001 -
         )
 
 
-def test_a_circle_is_bound_once_somebody_from_outside_helps() -> None:
-    """A pod that one of them needs begins to run."""
+def test_pods_with_affinity_to_each_other_are_bound_beside_a_pod_outside() -> None:
+    """It is selected by the affinity of one of them."""
     members = [member("chicken", "chicken", affinity=near("egg")), member("egg", "egg", affinity=near("chicken"))]
     stage = Stage(*nodes(), node("a3", labels={"zone": "a"}), pod_group("pg", gang=2, priority=100), *members)
     stage.settle()

@@ -1,4 +1,4 @@
-"""Standing by and leading: what is known before, and what begins with the lease."""
+"""Standby and leadership: what is cached before, and what starts with the lease."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,8 +20,8 @@ from cpg_scheduler.settings import SchedulerSettings
 from cpg_scheduler.testing.fake_connection import FakeConnection
 
 
-class Watch:
-    """A reflector that has read everything, and may be in trouble since."""
+class FakeReflector:
+    """A reflector that has listed everything; its watch may have failed since."""
 
     synced = True
 
@@ -30,23 +30,23 @@ class Watch:
         self.health = CollectionHealth("/all", last_heard=0.0)
 
     async def run(self) -> None:
-        """Bring nothing."""
+        """Report no change."""
         await asyncio.Event().wait()
 
 
-class House:
-    """A scheduler without an API server: what its reflectors would bring is told by hand."""
+class AppFixture:
+    """A scheduler over a fake connection; the test reports the changes of the cluster."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.api = FakeConnection()
         self.shell = ProcessContext(settings=SchedulerSettings(), log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
-        self.watch = Watch()
+        self.watch = FakeReflector()
         patch.setattr(app, "discover", self._discover)
         patch.setattr(app, "reflectors", self._reflectors)
         self.block = app._standing_by(cast("Connection", self.api), self.shell)
 
-    async def learnt(self) -> None:
+    async def reflected(self) -> None:
         """Wait until the reflectors run."""
         while self.shell.readiness.informers is None:  # noqa: ASYNC110  # another task's doing
             await asyncio.sleep(0)
@@ -58,95 +58,95 @@ class House:
         self.cluster = cluster
         return [self.watch]
 
-    def put(self, *things: Pod | Node) -> None:
-        """Let a watch bring something new."""
+    def put(self, *targets: Pod | Node) -> None:
+        """Let the watch report new objects."""
         assert self.cluster is not None
-        for thing in things:
-            take = self.cluster.cache.on_pod if isinstance(thing, Pod) else self.cluster.cache.on_node
-            change = cast("Any", Added(thing.metadata.key, thing))
+        for target in targets:
+            take = self.cluster.cache.on_pod if isinstance(target, Pod) else self.cluster.cache.on_node
+            change = cast("Any", Added(target.metadata.key, target))
             take(change)
-            self.cluster.on_change(change, type(thing))
+            self.cluster.on_change(change, type(target))
 
     async def sent(self) -> list[str]:
-        """Return where something was written to, after a while."""
+        """Return the paths of the writes after a while, without events."""
         await asyncio.sleep(0.1)
         return sorted(write.path for write in self.api.writes if "events" not in write.path)
 
 
-async def test_who_stands_by_knows_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the lease it decides about what it knew before, and about what comes then; it ends when it is told to."""
-    house = House(monkeypatch)
-    async with house.block as work:
-        await house.learnt()
-        house.put(node("n1", cpu=2), pod("a", cpu=1), pod("full", cpu=9, node_name="n1"))
-        house.put(node("n2", cpu=4), pod("b", cpu=1))
-        assert await house.sent() == []
+async def test_a_standby_fills_its_cache_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As leader it schedules the pods of before and new ones, and ends when it is told to."""
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        fixture.put(node("n1", cpu=2), pod("a", cpu=1), pod("full", cpu=9, node_name="n1"))
+        fixture.put(node("n2", cpu=4), pod("b", cpu=1))
+        assert await fixture.sent() == []
         leading = asyncio.create_task(work())
         bound = [f"/api/v1/namespaces/default/pods/{name}/binding" for name in "abc"]
-        assert await house.sent() == bound[:2]
-        house.put(pod("c", cpu=1))
-        assert await house.sent() == bound
-        house.shell.stopping.set()
+        assert await fixture.sent() == bound[:2]
+        fixture.put(pod("c", cpu=1))
+        assert await fixture.sent() == bound
+        fixture.shell.stopping.set()
         async with asyncio.timeout(5):
             await leading
-    told = [write.body for write in house.api.writes if "/events" in write.path]
-    assert ("n1", "OverCommitted") in [(one["regarding"]["name"], one["reason"]) for one in told]
+    events = [write.body for write in fixture.api.writes if "/events" in write.path]
+    assert ("n1", "OverCommitted") in [(one["regarding"]["name"], one["reason"]) for one in events]
 
 
-async def test_news_that_nobody_reads_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who stands by for weeks remembers what is there, and not all that has ever happened."""
+async def test_a_standby_does_not_pile_up_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory does not grow for weeks; as leader it begins with all that is cached."""
     monkeypatch.setattr(reflectors, "MAX_EVENTS_ON_STANDBY", 10)
-    house = House(monkeypatch)
-    async with house.block as work:
-        await house.learnt()
-        assert house.cluster is not None
-        state = house.cluster.cache
-        house.put(node("n1", cpu=2))
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        assert fixture.cluster is not None
+        cache = fixture.cluster.cache
+        fixture.put(node("n1", cpu=2))
         for number in range(100):
             gone = pod(f"p{number}", cpu=1, node_name="n1")
-            house.put(gone)
+            fixture.put(gone)
             change = Deleted(gone.metadata.key, gone)
-            state.on_pod(change)
-            house.cluster.on_change(change, Pod)
-        assert len(state.events.pending.removed_pods) <= 10
-        house.put(pod("a", cpu=1))
-        state.take_events()
+            cache.on_pod(change)
+            fixture.cluster.on_change(change, Pod)
+        assert len(cache.events.pending.removed_pods) <= 10
+        fixture.put(pod("a", cpu=1))
+        cache.take_events()
         leading = asyncio.create_task(work())
-        assert await house.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
-        house.shell.stopping.set()
+        assert await fixture.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
+        fixture.shell.stopping.set()
         await leading
 
 
-async def test_who_stood_by_through_an_outage_catches_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it knows is from before; it decides a moment after its watches are well again."""
+async def test_a_leader_waits_until_its_watches_have_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage its cache is outdated, so it schedules a moment after its watches have recovered."""
     monkeypatch.setattr(app, "SECONDS_TO_CATCH_UP", 0.2)
-    house = House(monkeypatch)
-    house.watch.health.failing_since = 0.0
-    async with house.block as work:
-        await house.learnt()
-        house.put(node("n1", cpu=1), pod("a", cpu=1))
+    fixture = AppFixture(monkeypatch)
+    fixture.watch.health.failing_since = 0.0
+    async with fixture.block as work:
+        await fixture.reflected()
+        fixture.put(node("n1", cpu=1), pod("a", cpu=1))
         leading = asyncio.create_task(work())
-        assert await house.sent() == []
-        house.watch.health.failing_since = None
-        assert await house.sent() == []
-        house.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
+        assert await fixture.sent() == []
+        fixture.watch.health.failing_since = None
+        assert await fixture.sent() == []
+        fixture.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
         async with asyncio.timeout(5):
-            while not await house.sent():
+            while not await fixture.sent():
                 pass
-        assert [write.body["target"]["name"] for write in house.api.writes if "binding" in write.path] == ["n2"]
-        house.shell.stopping.set()
+        assert [write.body["target"]["name"] for write in fixture.api.writes if "binding" in write.path] == ["n2"]
+        fixture.shell.stopping.set()
         await leading
 
 
-async def test_the_end_may_come_before_anything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is done then, lease or not."""
-    house = House(monkeypatch)
-    house.shell.stopping.set()
+async def test_a_process_can_end_before_the_api_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written then, lease or not."""
+    fixture = AppFixture(monkeypatch)
+    fixture.shell.stopping.set()
 
     async def never(*_: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(app, "discover", never)
-    async with house.block as work:
+    async with fixture.block as work:
         await work()
-    assert (house.cluster, house.api.writes) == (None, [])
+    assert (fixture.cluster, fixture.api.writes) == (None, [])

@@ -1,4 +1,4 @@
-"""The right of way of binds and evictions."""
+"""Binds and evictions go before conditions and events."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""One more look before the first bind: what speaks against it, and what does not."""
+"""Validation of a batch before its first bind."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from cpg_scheduler.testing.stage import Stage
 
 
 def decided() -> Stage:
-    """Return two nodes, with two pods assumed on the first and one on the second; one has a claim that is bound."""
+    """Return two pods assumed on one node and one on another, the latter with a bound claim."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), claim("x", bound_to="pv"), volume("pv"))
     stage.put(pod("a", cpu=1), pod("b", cpu=1), pod("c", cpu=1, volumes=using("x")))
     for name, where in (("a", "n1"), ("b", "n1"), ("c", "n2")):
@@ -25,8 +25,8 @@ def decided() -> Stage:
     return stage
 
 
-def look(stage: Stage) -> str:
-    """Look at the decision once more; the ledger stays as it is."""
+def validate(stage: Stage) -> str:
+    """Validate the binds; the ledger is as before afterwards."""
     ledger = stage.cache.snapshot.ledger
     before = ledger.used.tolist()
     found = validate_binds(
@@ -40,7 +40,7 @@ TAINT = Taint(key="bad", effect="NoSchedule")
 
 
 @pytest.mark.parametrize(
-    ("happens", "expected"),
+    ("change", "expected"),
     [
         (lambda stage: stage.delete(stage.pod("b")), "one of its pods is gone or terminating"),
         (lambda stage: stage.delete(node("n1")), "node n1 is gone"),
@@ -55,64 +55,64 @@ TAINT = Taint(key="bad", effect="NoSchedule")
     ],
     ids=["pod gone", "node gone", "shrunk", "filled by others", "cordoned", "tainted", "volume elsewhere"],
 )
-def test_what_has_arrived_may_speak_against_a_bind(happens: Callable[[Stage], None], expected: str) -> None:
-    """It is named, so that the log says why an order was given back."""
+def test_a_change_of_its_pods_or_nodes_outdates_a_batch(change: Callable[[Stage], None], expected: str) -> None:
+    """It is named, so that the log says why the batch was dropped."""
     stage = decided()
-    happens(stage)
-    assert look(stage) == expected
+    change(stage)
+    assert validate(stage) == expected
 
 
 @pytest.mark.parametrize(
-    "happens",
+    "change",
     [
         lambda _: None,
         lambda stage: stage.put(pod("z", cpu=1, node_name="n2")),
         lambda stage: stage.put(node("n3", unschedulable=True)),
         lambda stage: stage.put(node("n1", cpu=2, memory="1Gi"), pod("z", memory="2Gi", node_name="n1")),
     ],
-    ids=["nothing", "a pod beside", "another node", "overdrawn of what nobody here asks for"],
+    ids=["nothing", "pod on the node", "other node", "other resource overdrawn"],
 )
-def test_what_concerns_others_does_not(happens: Callable[[Stage], None]) -> None:
-    """A busy cluster must not keep anybody from being bound."""
+def test_a_change_that_does_not_concern_its_pods_does_not_outdate_a_batch(change: Callable[[Stage], None]) -> None:
+    """Otherwise no batch would be bound in a busy cluster."""
     stage = decided()
-    happens(stage)
-    assert look(stage) == ""
+    change(stage)
+    assert validate(stage) == ""
 
 
-def test_room_that_is_kept_for_others_is_not_taken() -> None:
-    """Who was decided about has passed them by, and would be decided about the same way for ever."""
+def test_reservations_do_not_outdate_a_batch() -> None:
+    """The decision has ignored them, and the next one would as well."""
     stage = decided()
-    waiting = pod("z", cpu=2)
-    stage.put(waiting)
+    nominated = pod("z", cpu=2)
+    stage.put(nominated)
     root = stage.cache.unit_of(stage.pod("z"))
-    stage.cache.reservations.put(waiting, Reservation("n1", root, 0))
-    assert look(stage) == ""
+    stage.cache.reservations.put(nominated, Reservation("n1", root, 0))
+    assert validate(stage) == ""
 
 
-# What pods see of each other.
+# Pods that depend on other pods.
 
 HOST = "kubernetes.io/hostname"
 ONLY = ("ReadWriteOncePod",)
 
 
-def term(who: str) -> PodAffinity:
-    """Return the rule that is about pods with a label, on the same node."""
-    found = PodAffinityTerm(topology_key=HOST, label_selector=LabelSelector({"app": who}))
+def term(label: str) -> PodAffinity:
+    """Return a term that selects the pods of an app on the same node."""
+    found = PodAffinityTerm(topology_key=HOST, label_selector=LabelSelector({"app": label}))
     return PodAffinity(required_during_scheduling_ignored_during_execution=(found,))
 
 
 def app(name: str, label: str, **fields: Any) -> Pod:
-    """Return a pod with a label."""
+    """Return a pod of an app."""
     return pod(name, meta=metadata(name, app=label), **fields)
 
 
 def port(name: str, **fields: Any) -> Pod:
-    """Return a pod that wants port 80 of its node."""
+    """Return a pod with host port 80."""
     return pod(name, containers=(Container(name="main", ports=(ContainerPort(80, host_port=80),)),), **fields)
 
 
 def spread(name: str) -> Pod:
-    """Return a pod that wants pods like itself, and others with its label, to be spread over the nodes."""
+    """Return a pod of the app web, which is spread over the nodes."""
     rule = TopologySpreadConstraint(
         max_skew=1, topology_key=HOST, when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector({"app": "web"})
     )
@@ -125,7 +125,7 @@ NEEDED = app("cache", "cache", node_name="n1")
 
 
 @pytest.mark.parametrize(
-    ("ours", "happens", "who"),
+    ("ours", "change", "plugin"),
     [
         (port("a"), lambda stage: stage.put(port("z", node_name="n1")), "NodePorts"),
         (
@@ -159,35 +159,37 @@ NEEDED = app("cache", "cache", node_name="n1")
             "NodeVolumeLimits",
         ),
     ],
-    ids=["port", "avoided", "avoiding", "needed one gone", "crowded", "claim in use", "too many volumes"],
+    ids=["port", "anti-affinity", "existing anti-affinity", "affinity", "spread", "claim in use", "too many volumes"],
 )
-def test_pods_of_others_may_speak_against_a_bind(ours: Pod, happens: Callable[[Stage], None], who: str) -> None:
-    """Whatever another scheduler has bound meanwhile: each filter that looks at pods is asked."""
+def test_pods_that_another_scheduler_has_bound_outdate_a_batch(
+    ours: Pod, change: Callable[[Stage], None], plugin: str
+) -> None:
+    """Each filter that depends on other pods is asked."""
     stage = Stage(*NODES, *STORE, NEEDED, ours)
     where = {ours.metadata.uid: "n1"}
     stage.cache.assume(ours.metadata.uid, "n1")
-    borne = known_violations(stage.cache, where)
-    assert (borne, validate_binds(stage.cache, where, borne)) == (frozenset(), "")
-    happens(stage)
-    assert validate_binds(stage.cache, where, borne) == f"pods have come or gone that speak against node n1 ({who})"
+    known = known_violations(stage.cache, where)
+    assert (known, validate_binds(stage.cache, where, known)) == (frozenset(), "")
+    change(stage)
+    assert validate_binds(stage.cache, where, known) == f"pods have come or gone that speak against node n1 ({plugin})"
 
 
-def test_what_pods_bear_from_the_beginning_is_no_objection() -> None:
-    """The first of a gang may stand where the rest has made it too full for it; it would be decided so for ever."""
+def test_a_known_violation_does_not_outdate_a_batch() -> None:
+    """The rest of a gang may crowd the domain of its first pod; the next decision would be the same."""
     stage = Stage(*NODES, spread("a"), app("b", "web"), port("c"))
     where = {f"uid-default-{name}": "n1" for name in "abc"}
     for uid in where:
         stage.cache.assume(uid, "n1")
-    borne = known_violations(stage.cache, where)
-    assert borne == {("uid-default-a", "PodTopologySpread")}
+    known = known_violations(stage.cache, where)
+    assert known == {("uid-default-a", "PodTopologySpread")}
     stage.put(pod("z", node_name="n2"))
-    assert validate_binds(stage.cache, where, borne) == ""
+    assert validate_binds(stage.cache, where, known) == ""
     stage.put(port("other", node_name="n1"))
-    assert validate_binds(stage.cache, where, borne).endswith("(NodePorts)")
+    assert validate_binds(stage.cache, where, known).endswith("(NodePorts)")
 
 
-def test_nominated_pods_are_no_reason_to_be_discontent() -> None:
-    """They were passed by when it was decided; when it is asked who stands where he could not come, too."""
+def test_nominated_pods_cause_no_violation() -> None:
+    """The decision has ignored their reservations, so validation does as well."""
     stage = Stage(*NODES, port("a"), port("z"))
     root = stage.cache.unit_of(stage.pod("z"))
     stage.cache.reservations.put(stage.pod("z"), Reservation("n1", root, 0))

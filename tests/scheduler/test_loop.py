@@ -1,0 +1,132 @@
+"""The loop: when it runs passes, when it sleeps, and how it ends."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from cpg_engine.testing.builders import node, pod
+from cpg_scheduler import cycle as scheduling_cycle
+from cpg_scheduler.binding.batch import BindSucceeded
+from cpg_scheduler.testing.gangs import gang
+from cpg_scheduler.testing.stage import Stage
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """End a task."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_loop_sleeps_until_it_is_woken() -> None:
+    """Then it runs until no unit is active."""
+    stage = Stage(node("n1"))
+    running = asyncio.create_task(stage.loop.run())
+    await asyncio.sleep(0)
+    stage.put(pod("p"))
+    await asyncio.sleep(0)
+    assert stage.binder.batches == []
+    stage.inbox.wake()
+    await until(lambda: bool(stage.binder.batches))
+    await end(running)
+
+
+async def test_changes_that_activate_no_unit_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While thousands of pods end, there is not a pass for each; an active unit does not wait longer."""
+    monkeypatch.setattr(scheduling_cycle, "GATHERING_SECONDS", 0.2)
+    stage = Stage(node("n1"))
+    passes: list[bool] = []
+    run_pass = stage.loop.run_pass
+
+    def counted() -> bool:
+        passes.append(run_pass())
+        return passes[-1]
+
+    monkeypatch.setattr(stage.loop, "run_pass", counted)
+    running = asyncio.create_task(stage.loop.run())
+    await until(lambda: len(passes) == 1)
+    for number in range(20):
+        stage.put(pod(f"theirs{number}", node_name="n1"))
+        stage.inbox.wake()
+        await asyncio.sleep(0)
+    assert passes == [False]
+    stage.put(pod("p"))
+    await until(lambda: bool(stage.binder.batches))
+    assert passes.count(False) <= 2
+    await end(running)
+
+
+async def test_the_loop_wakes_when_a_backoff_ends() -> None:
+    """Without any event."""
+    stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
+    stage.run_passes()
+    stage.put(node("n1", cpu=2))
+    stage.run_passes()
+    stage.now = 1.24
+    await stage.loop._sleep()
+    stage.now = 1.3
+    assert stage.run_passes() == 1
+    assert len(stage.binder.batches) == 1
+
+
+async def test_many_passes_yield_to_other_tasks() -> None:
+    """Watches and binds share the event loop."""
+    stage = Stage(node("n1"), *(pod(f"p{number}") for number in range(20)))
+    ticks = iter(range(10**6))
+    stage.loop._clock = lambda: float(next(ticks))
+    running = asyncio.create_task(stage.loop.run())
+    await asyncio.sleep(0)
+    assert 0 < len(stage.binder.batches) < 20
+    await until(lambda: len(stage.binder.batches) == 20)
+    await end(running)
+
+
+async def test_outcomes_are_handled_after_attempts_have_stopped() -> None:
+    """The process is about to end: what was begun is reported, and no unit is attempted any more."""
+    stage = Stage(node("n1"), *gang("pg"))
+    running = asyncio.create_task(stage.loop.run())
+    await until(lambda: bool(stage.binder.batches))
+    stage.loop.stop_attempts()
+    await asyncio.sleep(0)
+    stage.put(pod("late"))
+    stage.inbox.wake()
+    (batch,) = stage.binder.batches
+    stage.cache.binds_in_flight.end(batch.id, batch.nodes)
+    stage.inbox.put(BindSucceeded(batch))
+    await until(lambda: stage.status.groups == {"pg": (True, "", "")})
+    assert [len(found.nodes) for found in stage.binder.batches] == [2]
+    await end(running)
+
+
+async def test_no_unit_is_attempted_where_the_process_ends_before_it_leads() -> None:
+    """Nor is a preemption taken up."""
+    stage = Stage(node("n1"), pod("p"))
+    stage.loop.stop_attempts()
+    running = asyncio.create_task(stage.loop.run())
+    await asyncio.sleep(0)
+    assert (stage.binder.batches, stage.executor.is_idle) == ([], True)
+    await end(running)
+
+
+async def test_outcomes_are_handled_while_changes_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of evictions makes room for the next, so none waits for a pass."""
+    monkeypatch.setattr(scheduling_cycle, "GATHERING_SECONDS", 60.0)
+    stage = Stage(node("n1"), *gang("pg"))
+    running = asyncio.create_task(stage.loop.run())
+    await until(lambda: bool(stage.binder.batches))
+    await asyncio.sleep(0)
+    stage.inbox.wake()
+    await asyncio.sleep(0)
+    (batch,) = stage.binder.batches
+    stage.inbox.put(BindSucceeded(batch))
+    await until(lambda: len(stage.queue) == 0)
+    await end(running)
