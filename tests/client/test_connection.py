@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,6 +118,16 @@ async def test_a_get_is_repeated_when_an_idle_connection_was_closed(
         await connection.post("/x", {})
 
 
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """Limit garbage collections to the objects of one test: after thousands of tests a full one takes a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("small_heap")
 async def test_a_cancelled_connect_leaves_no_socket_open(tls_server: "FakeServer", tls_endpoint: Endpoint) -> None:
     """At any moment; a leaked socket is a warning, and an error in these tests."""
     tls_server.answers("GET", "/x")
