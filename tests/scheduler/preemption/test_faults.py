@@ -317,6 +317,8 @@ class Faults(RuleBasedStateMachine):
         for _ in range(MINUTES_TO_REST):
             self.stage.settle(60)
             self.stage.put(*self.stage.of(PodDisruptionBudget))
+        errors = [call.kwargs for call in self.stage.log.calls if call.kwargs.get("event") == "attempt failed"]
+        assert errors == [], "a transition that is not in the table, or another defect"
         state, preemption = self.stage.cache, self.stage.preemption
         there = {one.metadata.uid for one in self.stage.of(Pod)}
         parts = [uids & there for uids in self.stage.evicted_units if 0 < len(uids & there) < len(uids)]

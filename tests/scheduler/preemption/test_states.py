@@ -1,12 +1,19 @@
 """The table of transitions: what it says, and that nothing else happens."""
 
+from contextlib import nullcontext
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cpg_api.scheduling.forest import GroupKey
+from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.preemption.jobs import Preemptor
 from cpg_scheduler.preemption.states import (
     RESERVING,
     TRANSITIONS,
+    ActivePreemption,
     Guard,
     PreemptionState,
     TransitionError,
@@ -17,6 +24,7 @@ from cpg_scheduler.preemption.states import (
 ROWS = {(row.state, row.trigger, row.guard): row.target for row in TRANSITIONS}
 
 
+PREEMPTOR = Preemptor(GroupKey("Pod", "default", "p"), "uid")
 UNLISTED = [found for found in product(PreemptionState, Trigger, Guard) if found not in ROWS]
 
 
@@ -31,6 +39,26 @@ def test_a_transition_that_is_not_in_the_table_raises(found: tuple[PreemptionSta
     """The error names state, trigger and guard."""
     with pytest.raises(TransitionError, match=found[0]):
         next_state(*found)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Trigger), st.sampled_from(Guard))))
+def test_a_preemption_follows_the_table_whatever_is_triggered(triggers: list[tuple[Trigger, Guard]]) -> None:
+    """A trigger that is not in the table for its state raises, and changes nothing."""
+    preemption = ActivePreemption(
+        unit=UnitKey("", PREEMPTOR.key),
+        preemptor=PREEMPTOR,
+        priority=0,
+        pods=set(),
+        nominations={},
+        victims=frozenset(),
+        awaited=set(),
+    )
+    for trigger, guard in triggers:
+        before = preemption.state
+        target = ROWS.get((before, trigger, guard))
+        with pytest.raises(TransitionError) if target is None else nullcontext():
+            preemption.advance(trigger, guard)
+        assert preemption.state is (target or before)
 
 
 def test_every_state_is_reached_and_ends() -> None:
