@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from cpg_engine.snapshot import new_snapshot
 from cpg_operator.metrics import Metrics as OperatorMetrics
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.pending import PendingCollector
 from cpg_scheduler.observability.plugins import PluginsCollector
 from cpg_scheduler.observability.requests import RequestMetrics
@@ -52,7 +52,7 @@ ELECTED = """\
 def rendered() -> str:
     """Return the expected content of the file."""
     pending = SchedulingQueue(RequeueBackoff())
-    scheduler, state = Metrics("", lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
+    scheduler, state = SchedulerMetrics("", lambda: 0.0).registry, ClusterCache(new_snapshot(), (), "")
     for collector in (
         PendingCollector(state, pending, wall=lambda: 0.0, ages=dict),
         PluginsCollector(state, pending, ""),

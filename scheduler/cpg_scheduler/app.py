@@ -36,7 +36,7 @@ from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.pages import add_pages, build_metrics
 from cpg_scheduler.preemption.executor import EvictionExecutor
@@ -273,7 +273,9 @@ def _status_writer(
     )
 
 
-def _preemption(shell: ProcessContext[SchedulerSettings], cache: ClusterCache, metrics: Metrics) -> PreemptionMachine:
+def _preemption(
+    shell: ProcessContext[SchedulerSettings], cache: ClusterCache, metrics: SchedulerMetrics
+) -> PreemptionMachine:
     """Return the preemption machine, which has as many units in flight as there may be requests."""
     return PreemptionMachine(
         cache,
@@ -294,7 +296,7 @@ def _binder(
     *,
     inbox: EventInbox,
     gate: WriteGate,
-    metrics: Metrics,
+    metrics: SchedulerMetrics,
 ) -> Binder:
     """Return the binder, with its PreBind plugins."""
     settings = shell.settings

@@ -33,7 +33,7 @@ from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.instructions import Requeue
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.preemption.events import BindsFailed, PodsAssumed, PodsPlaced, UnitInadmissible
 from cpg_scheduler.preemption.jobs import Executor, PreemptionInstruction
@@ -80,7 +80,7 @@ class SchedulingLoop:
         trees: TreeStatus,
         status: StatusWriter,
         events: EventWriter,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],
         log: FilteringBoundLogger,

@@ -12,7 +12,7 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.dump import Dumper
 from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.observability.loop_lag import LoopLag
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.observability.pending import PendingCollector
 from cpg_scheduler.observability.plugins import PluginsCollector
@@ -29,11 +29,11 @@ def build_metrics(
     cache: ClusterCache,
     overcommit: OvercommitWatch,
     tasks: asyncio.TaskGroup,
-) -> Metrics:
+) -> SchedulerMetrics:
     """Return the metrics, with those of the loop's lag and of the connection's requests."""
     readiness, lag = shell.readiness, LoopLag(time.monotonic)
     tasks.create_task(lag.run(), name="loop lag")
-    metrics = Metrics(
+    metrics = SchedulerMetrics(
         shell.settings.scheduler_name,
         readiness.age,
         loop_lag=lag.longest,
@@ -51,7 +51,7 @@ def add_pages(
     cache: ClusterCache,
     queue: SchedulingQueue,
     preemption: PreemptionMachine,
-    metrics: Metrics,
+    metrics: SchedulerMetrics,
 ) -> None:
     """Serve metrics, explanations and dumps."""
     options, clock = shell.settings.options(), time.monotonic
@@ -67,7 +67,7 @@ def add_pages(
     )
 
 
-def _metrics_page(metrics: Metrics, pending: PendingCollector, rest: str) -> ProbeResponse:
+def _metrics_page(metrics: SchedulerMetrics, pending: PendingCollector, rest: str) -> ProbeResponse:
     """Return the page of metrics; pending pods are counted first, in slices."""
     page = (metrics.page(rest).body for _ in range(1))
     return ProbeResponse(b"", content_type=METRICS_CONTENT_TYPE, chunks=chain(pending.count_in_slices(), page))

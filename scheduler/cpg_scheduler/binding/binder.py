@@ -46,7 +46,7 @@ from cpg_scheduler.binding.volumes import BACKOFF, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.write_gate import WriteGate
 
 GONE = "the pod is gone or terminating"
@@ -110,7 +110,7 @@ class Binder:
         inbox: EventInbox,
         gate: WriteGate,
         prebinds: Sequence[PreBind],
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         log: FilteringBoundLogger,
         in_flight: int,
         backoff: WatchBackoff = BACKOFF,

@@ -15,7 +15,7 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.dump import UnreadableDumpError, load
 from cpg_scheduler.debug.explain import Explainer
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.policy import RequeueBackoff
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
@@ -36,7 +36,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
     pending = SchedulingQueue(RequeueBackoff())
     preemption = PreemptionMachine(
         cache,
-        metrics=Metrics(cache.scheduler_name, lambda: 0.0),
+        metrics=SchedulerMetrics(cache.scheduler_name, lambda: 0.0),
         options=loaded.options,
         max_units_in_flight=0,
         clock=time.monotonic,

@@ -175,7 +175,7 @@ class BindMetrics:
         self._sizes.labels(kind).observe(pods)
 
 
-class Metrics:
+class SchedulerMetrics:
     """All metrics of the scheduler."""
 
     def __init__(

@@ -29,7 +29,7 @@ from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
 from cpg_client.retrying import WatchBackoff
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.ports import Nominator
 from cpg_scheduler.preemption.jobs import (
     CancelJob,
@@ -91,7 +91,7 @@ class EvictionExecutor:
         nominator: Nominator,
         events: EvictionEvents,
         scheduler_name: str,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         log: FilteringBoundLogger,
         in_flight: int,
     ) -> None:

@@ -43,7 +43,7 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.events import ClusterEvents
 from cpg_scheduler.instructions import Requeue
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.active import ActivePreemptions
 from cpg_scheduler.preemption.assignments import Assignments
 from cpg_scheduler.preemption.events import BindsFailed, PodsAssumed, PodsPlaced, UnitInadmissible
@@ -95,7 +95,7 @@ class PreemptionMachine:
         self,
         cache: ClusterCache,
         *,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         options: SearchOptions,
         max_units_in_flight: int,
         clock: Callable[[], float],

@@ -69,12 +69,12 @@ class TreeStatus:
         return list(attempt_updates(unit, explanation, unplaced, outlook=failure.outlook))
 
     def placed(self, key: UnitKey) -> list[StatusUpdate]:
-        """Return the updates for the groups whose minimum is bound, as they are now."""
+        """Return the updates for the groups with a bound minimum, as they are now."""
         groups = self.placed_groups(key).values()
         return [*(GroupStatusUpdate(group, scheduled=True) for group in groups), *self.recovered(key)]
 
     def placed_groups(self, key: UnitKey) -> dict[GroupKey, Group]:
-        """Return the groups whose minimum has nodes: of pods in a PodGroup, of such child groups above.
+        """Return the groups of which the minimum has nodes: of pods in a PodGroup, of such child groups above.
 
         An assumed pod does not count while its bind is in flight.
         """
@@ -101,7 +101,7 @@ class TreeStatus:
         return group in map(key_of, self._recovered_groups(key))
 
     def _recovered_groups(self, key: UnitKey) -> list[Group]:
-        """Return the groups whose condition says that they are evicted, although no pod of the tree is any more.
+        """Return the groups with the condition that they are evicted, although no pod of the tree is any more.
 
         In a foreign tree, that is our condition only if the message names us.
         """
@@ -115,7 +115,7 @@ class TreeStatus:
         return [group for group in found if key_of(group) in placed]
 
     def _settled_unit(self, key: UnitKey) -> SchedulableUnit | Inadmissible | None:
-        """Return the unit of a tree whose groups may say something outdated, or None.
+        """Return the unit of a tree with groups that may have an outdated condition, or None.
 
         Trees with pending or assumed pods are reported by their attempts, and an empty tree has its first condition.
         """

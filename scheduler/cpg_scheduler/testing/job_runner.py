@@ -16,7 +16,7 @@ from cpg_client.timing import Timing
 from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.testing.builders import metadata, pod, pod_group
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.evictions import Evictions, JobProgress
 from cpg_scheduler.preemption.executor import EvictionExecutor
 from cpg_scheduler.preemption.jobs import (
@@ -68,7 +68,7 @@ class JobRunner:
 
     def __init__(self, api: FakeConnection | None = None, *, is_resumed: bool = False) -> None:
         self.api = api or FakeConnection(Timing(sleep=no_time))
-        self.metrics = Metrics("", lambda: 0.0)
+        self.metrics = SchedulerMetrics("", lambda: 0.0)
         self.log = structlog.testing.CapturingLogger()
         self.inbox, self.gate, self.outbox = EventInbox(), WriteGate(), Outbox()
         self.evictions = Evictions(IN_FLIGHT, self.outbox)

@@ -39,7 +39,7 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import Stored
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.jobs import (
     EvictionJob,
     EvictUnit,
@@ -79,7 +79,7 @@ class Stage:
         """Start with these objects, of the CRD flavour; the scheduler acts in the namespaces, by default in all."""
         self.now = 0.0
         self.cache = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
-        self.metrics = Metrics(SCHEDULER_NAME, lambda: 0.0)
+        self.metrics = SchedulerMetrics(SCHEDULER_NAME, lambda: 0.0)
         self.queue = SchedulingQueue(RequeueBackoff(), self.metrics.count_incoming)
         self.inbox = EventInbox()
         self.binder, self.executor, self.events = FakeBinder(), FakeExecutor(), FakeEventWriter()

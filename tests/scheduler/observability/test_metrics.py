@@ -5,20 +5,20 @@ from cpg_engine.preemption.values import Eviction, EvictionReason, PlanOutcome, 
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import QueueKey, UnitKey
-from cpg_scheduler.observability.metrics import Metrics
+from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.queueing.policy import RequeueBackoff
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.testing.stage import Stage
 
 
-def lines(metrics: Metrics) -> set[str]:
+def lines(metrics: SchedulerMetrics) -> set[str]:
     """Return the samples of the page."""
     return {line for line in metrics.page("").body.decode().splitlines() if not line.startswith("#")}
 
 
 def test_attempts_are_counted_by_result() -> None:
     """By kube-scheduler's names, and by the finding of the search."""
-    metrics = Metrics("mine", lambda: 2.5, loop_lag=lambda: 0.5)
+    metrics = SchedulerMetrics("mine", lambda: 2.5, loop_lag=lambda: 0.5)
     for finding in (Finding.PLACED, Finding.IMPOSSIBLE, Finding.OUT_OF_BUDGET, Finding.CONTRADICTION):
         metrics.attempted(finding, 0.002)
     metrics.held("Invalid")
@@ -44,7 +44,7 @@ def test_attempts_are_counted_by_result() -> None:
 
 def test_a_unit_is_timed_from_its_creation_to_its_last_bind() -> None:
     """By type; without a creation time its age is 0."""
-    metrics = Metrics("mine", lambda: 0.0, wall=lambda: 1767225630.0)
+    metrics = SchedulerMetrics("mine", lambda: 0.0, wall=lambda: 1767225630.0)
     metrics.placed("podgroup", 3, seconds=0.5, created="2026-01-01T00:00:00Z")
     metrics.placed("pod", 1, seconds=0.5, created=None)
     metrics.ended(metrics.attempted(Finding.PLACED, 0.001, placed=3, left=1), 0.002)
@@ -87,7 +87,7 @@ def test_units_that_enter_a_queue_are_counted_by_event() -> None:
 
 def test_the_pending_pods_of_a_tree_enter_a_queue_with_it() -> None:
     """All of them are counted."""
-    metrics = Metrics("mine", lambda: 0.0, pending_pods_of=lambda root: len(root.key.name))
+    metrics = SchedulerMetrics("mine", lambda: 0.0, pending_pods_of=lambda root: len(root.key.name))
     pending = SchedulingQueue(RequeueBackoff(), metrics.count_incoming)
     pending.activate(QueueKey(0, "", UnitKey("crd", GroupKey("PodGroup", "default", "four"))))
     pending.activate(QueueKey(0, "", UnitKey("", GroupKey("Pod", "default", "p"))))
@@ -99,7 +99,7 @@ def test_the_pending_pods_of_a_tree_enter_a_queue_with_it() -> None:
 
 def test_every_metric_has_a_help_text() -> None:
     """It is a sentence, and no label is the name of an object."""
-    for family in Metrics("mine", lambda: 0.0).registry.collect():
+    for family in SchedulerMetrics("mine", lambda: 0.0).registry.collect():
         assert family.documentation.endswith("."), family.name
         labels = {label for sample in family.samples for label in sample.labels}
         assert labels <= {"profile", "result", "le", "version", "python"}
@@ -107,7 +107,7 @@ def test_every_metric_has_a_help_text() -> None:
 
 def test_plans_are_counted_by_kube_schedulers_names() -> None:
     """By preemptor and result, with their victims and the spared units."""
-    metrics = Metrics("mine", lambda: 0.0)
+    metrics = SchedulerMetrics("mine", lambda: 0.0)
     units = [
         VictimUnit(key=GroupKey("Pod", "default", name), priority=1, since="", pods=tuple(name)) for name in ("a", "bc")
     ]
