@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from cpg_engine.snapshot import new_snapshot
-from cpg_operator.metrics import Metrics as OperatorMetrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.pending import PendingCollector

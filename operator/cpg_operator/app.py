@@ -16,7 +16,7 @@ from cpg_client.process import ProcessContext, process_identity, run_until, serv
 from cpg_client.timing import REAL_TIME, Timing
 from cpg_operator import handlers
 from cpg_operator.kopf_settings import less_noise
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.operator_run import SIGNALS, OperatorRun
 from cpg_operator.settings import Settings
 
@@ -43,7 +43,7 @@ async def run(endpoint: Endpoint, settings: Settings, timing: Timing = REAL_TIME
 
 async def _run_until_stopped(endpoint: Endpoint, process: ProcessContext[Settings], timing: Timing) -> None:
     """Run Kopf again and again, with a back-off after each failure of its own."""
-    metrics, failures = Metrics(), 0
+    metrics, failures = OperatorMetrics(), 0
     while not process.stopping.is_set():
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, process.stopping.set)
@@ -58,7 +58,7 @@ async def _run_until_stopped(endpoint: Endpoint, process: ProcessContext[Setting
         await run_until(process.stopping, _pause(timing, wait))
 
 
-async def run_kopf(endpoint: Endpoint, process: ProcessContext[Settings], metrics: Metrics) -> Exception | None:
+async def run_kopf(endpoint: Endpoint, process: ProcessContext[Settings], metrics: OperatorMetrics) -> Exception | None:
     """Run Kopf once; return its error. Raise the error of our own run, if there is one."""
     stop = asyncio.Event()
     this_run = OperatorRun(endpoint, process, metrics, on_end=lambda _: stop.set())

@@ -9,7 +9,7 @@ from cpg_client.resources import Resource
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
 from cpg_operator.admission.review import Reviewer
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.reconcile import Reconciler, StepRunner
 from cpg_operator.settings import Settings
 from cpg_operator.sources.reflectors import AnyReflector, ClusterAccess, Reflectors
@@ -68,7 +68,7 @@ def build_components(
     *,
     settings: Settings,
     identity: str,
-    metrics: Metrics,
+    metrics: OperatorMetrics,
     timing: Timing,
 ) -> Components:
     """Connect the parts: sources -> view -> work queue -> reconciler -> writer."""

@@ -14,7 +14,7 @@ import structlog
 
 from cpg_client.incluster import find_endpoint
 from cpg_client.process import ProcessContext, process_identity
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.operator_run import OperatorRun
 from cpg_operator.settings import Settings, load, merged
 
@@ -33,7 +33,7 @@ def run_from_environment() -> OperatorRun:
         process.log.warning("the operator has ended", error=repr(this_run.failure) if this_run.failure else None)
         signal.raise_signal(signal.SIGTERM)
 
-    return OperatorRun(find_endpoint(None), process, Metrics(), on_end=end_kopf, owns_process=False)
+    return OperatorRun(find_endpoint(None), process, OperatorMetrics(), on_end=end_kopf, owns_process=False)
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> Settings:

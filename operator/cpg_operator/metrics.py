@@ -38,7 +38,7 @@ class MetricsSnapshot(Struct, frozen=True, kw_only=True):
     overdue: float = 0.0
 
 
-class Metrics:
+class OperatorMetrics:
     """Counters that last as long as the process, and gauges that are set at each scrape."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from cpg_client.shared_session import open_shared_session
 from cpg_client.timing import REAL_TIME, Timing
 from cpg_operator.admission.certifier import Certifier
 from cpg_operator.components import Components, Kinds, build_components
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.settings import Settings
 from cpg_operator.sources.reflectors import find_access
 
@@ -52,7 +52,7 @@ class OperatorRun:
         self,
         endpoint: Endpoint,
         process: ProcessContext[Settings],
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         *,
         on_end: Callable[["OperatorRun"], None],
         owns_process: bool = True,

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cpg_api.scheduling.workload import Workload
 from cpg_operator.context import Step, build_context
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.tree_states import TreeStates
 from cpg_operator.turns import MAX_SECONDS_PER_TURN
 from cpg_operator.view.cluster_view import ClusterView
@@ -70,7 +70,7 @@ class Reconciler:
         steps: StepRunner,
         writer: Writer,
         retries: RetryState[TreeKey],
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         clock: Callable[[], float],
     ) -> None:
         """Reconcile nothing yet."""

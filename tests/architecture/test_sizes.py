@@ -27,7 +27,7 @@ MAX_METHODS_PER_CLASS = 25
 LONG_ON_AVERAGE: set[str] = {"bench"}
 LONG_MODULES: dict[str, int] = {"tests": 5}
 LARGE_CLASSES: dict[str, int] = {}
-SHARED_NAMES = 3
+SHARED_NAMES = 0
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

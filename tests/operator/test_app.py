@@ -19,7 +19,7 @@ from cpg_lab import probing
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_operator import app
 from cpg_operator.app import MAX_RESTART_SECONDS, STABLE_SECONDS
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.settings import Settings
 from cpg_operator.sources import resync
 
@@ -172,7 +172,7 @@ async def test_the_back_off_of_kopf_doubles(endpoint: Endpoint, monkeypatch: pyt
     """It starts again after a run that was long enough; a signal ends the process."""
     time, runs = FakeTiming(), iter([0.0] * 8 + [STABLE_SECONDS, 0.0])
 
-    async def run_kopf(_: Endpoint, process: ProcessContext[Settings], __: Metrics) -> Exception | None:
+    async def run_kopf(_: Endpoint, process: ProcessContext[Settings], __: OperatorMetrics) -> Exception | None:
         lasted = next(runs, None)
         if lasted is None:
             process.stopping.set()

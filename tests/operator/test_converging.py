@@ -19,7 +19,7 @@ from cpg_client.stores import Added, Deleted
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import composite, node, pod_group
 from cpg_operator.context import build_context
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.reconcile import Reconciler, StepRunner
 from cpg_operator.steps import STEPS
 from cpg_operator.steps.health import report_health
@@ -159,7 +159,7 @@ class Rig:
         self.api = Api([composite("root", gang=1, key="rack"), *leaves])
         self.queue: WorkQueue[TreeKey] = WorkQueue(self.api.timing.clock, quiet=0.25, longest=1.0)
         self.view = self._view()
-        metrics, connection, clock = Metrics(), cast("Connection", self.api), self.api.timing.clock
+        metrics, connection, clock = OperatorMetrics(), cast("Connection", self.api), self.api.timing.clock
         retries = RetryState[TreeKey]()
         self.writer = Writer(
             Sender(connection, instance="test"),

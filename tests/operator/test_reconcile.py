@@ -17,7 +17,7 @@ from cpg_client.flavours import CRD
 from cpg_client.timing import cancel_and_wait
 from cpg_engine.testing.builders import composite, metadata, pod_group
 from cpg_operator.context import ReconcileContext, Step
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.reconcile import Reconciler, StepRunner, timestamp
 from cpg_operator.testing.fixtures import ViewFixture, members, small_tree
 from cpg_operator.tree_states import TreeStates
@@ -51,7 +51,7 @@ class Rig:
         self.now = 100.0
         self.fixture = fixture or ViewFixture()
         self.writer = RecordingWriter()
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.states = TreeStates()
         self.queue: WorkQueue[TreeKey] = WorkQueue(lambda: self.now, quiet=0.0, longest=0.0)
         view = self.fixture.view

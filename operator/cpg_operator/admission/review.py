@@ -16,7 +16,7 @@ from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.validation import ValidationContext
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.view.cluster_view import ClusterView
 
 MAX_WARNINGS = 5
@@ -29,7 +29,7 @@ PlainObject: TypeAlias = Mapping[str, Any] | None
 class Reviewer:
     """Judges objects of our flavour before the API server accepts them."""
 
-    def __init__(self, view: ClusterView, metrics: Metrics) -> None:
+    def __init__(self, view: ClusterView, metrics: OperatorMetrics) -> None:
         """Judge by this view."""
         self._view = view
         self._metrics = metrics

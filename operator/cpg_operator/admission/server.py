@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.decoding import decode
 from cpg_api.nesting import cut_nesting
 from cpg_client.webhook_server import ServingCertificate, serve_webhook
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 
 REFUSED = 422
 """The code of a refusal, as of an object that breaks the rules of its schema."""
@@ -36,7 +36,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 class WebhookServer:
     """Calls Kopf's handlers for each request of the API server."""
 
-    def __init__(self, address: tuple[str, int], certificates: Path, metrics: Metrics) -> None:
+    def __init__(self, address: tuple[str, int], certificates: Path, metrics: OperatorMetrics) -> None:
         """Listen to nothing yet."""
         self._address = address
         self._certificates = certificates

@@ -4,13 +4,13 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.parsing import Rejected
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 
 
 class Rejections:
     """Logs and counts objects that do not fit their type."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: OperatorMetrics) -> None:
         """Report nothing yet."""
         self._metrics = metrics
         self._log: FilteringBoundLogger = structlog.get_logger()

@@ -9,7 +9,7 @@ from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.resources import Resource
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.sweep import Sweeper
 
 SECONDS_UNTIL_FIRST_CHECK, SETTLING_SECONDS = 3.0, 45.0
@@ -31,7 +31,7 @@ class Resync:
         *,
         api: str,
         period: float,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         timing: Timing,
     ) -> None:
         """Check nothing yet; ``health`` says when Kopf has last listed, and ``period`` how often to sweep at least."""

@@ -8,7 +8,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.parsing import Rejected, convert_object
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.view.tree_index import ManagedObject
@@ -19,7 +19,7 @@ class WatchEvents:
     """Brings the view up to date with each event."""
 
     def __init__(
-        self, view: ClusterView, *, expectations: Expectations, rejections: Rejections, metrics: Metrics
+        self, view: ClusterView, *, expectations: Expectations, rejections: Rejections, metrics: OperatorMetrics
     ) -> None:
         """Take nothing yet."""
         self._view = view

@@ -12,7 +12,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_client.errors import ApiError, ClientError
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.work_queue import WorkQueue
 from cpg_operator.writes import ObjectPart, TreeKey, Verb, Write
@@ -40,7 +40,7 @@ class Writer:
         expectations: Expectations,
         creations: RecentCreations,
         retries: RetryState[TreeKey],
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         in_flight: int = 16,
     ) -> None:
         """Send nothing yet, and later at most ``in_flight`` requests at once."""

@@ -14,7 +14,7 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import composite, leaf_template, pod_group, workload
 from cpg_operator.admission.review import MAX_WARNING_LENGTH, MAX_WARNINGS, Reviewer
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.testing.fixtures import RecordingQueue, ViewFixture
 from cpg_operator.view.cluster_view import ClusterView
 
@@ -27,7 +27,7 @@ class Rig:
 
     def __init__(self, *groups: Group | Workload, view: ClusterView | None = None) -> None:
         """Put these objects into the view."""
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.view = view or ViewFixture().view
         for group in groups:
             self.view.put(CRD, group)
@@ -85,7 +85,7 @@ def test_an_unchanged_spec_is_not_reviewed(new: Any, old: Any) -> None:  # noqa:
 
 def test_a_deletion_is_not_reviewed() -> None:
     """It has no new object."""
-    reviewer = Reviewer(ViewFixture().view, Metrics())
+    reviewer = Reviewer(ViewFixture().view, OperatorMetrics())
     assert reviewer.review(CompositePodGroup, None, to_manifest(CLOSING)) == Review()
 
 

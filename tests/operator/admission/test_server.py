@@ -15,7 +15,7 @@ import pytest
 from cpg_lab.certificates import issue
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_operator.admission.server import WebhookServer
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 
 UID = {"uid": "u"}
 Answer = Callable[[Any], dict[str, Any]]
@@ -39,7 +39,7 @@ def server(answer: Answer | None = None) -> tuple[WebhookServer, kopf.WebhookFn]
             raise LookupError("the specified resource has no handlers")
         return {"response": {"uid": request["request"]["uid"], **answer(request["request"])}}
 
-    return WebhookServer((LOOPBACK, free_port()), Path("nowhere"), Metrics()), call_handlers
+    return WebhookServer((LOOPBACK, free_port()), Path("nowhere"), OperatorMetrics()), call_handlers
 
 
 async def ask(request: Any, answer: Answer | None = None) -> Any:  # noqa: ANN401  # as JSON is
@@ -88,7 +88,7 @@ async def test_the_server_runs_as_kopf_expects(certificates: Path) -> None:
     """An async generator that serves while it is iterated, and yields no client configuration."""
     port = free_port()
     _, call_handlers = server(lambda _: {"allowed": True})
-    generator = WebhookServer((LOOPBACK, port), certificates, Metrics())(call_handlers)
+    generator = WebhookServer((LOOPBACK, port), certificates, OperatorMetrics())(call_handlers)
 
     async def iterate() -> None:
         await anext(generator)

@@ -9,7 +9,7 @@ from cpg_client.errors import ApiError
 from cpg_client.flavours import KINDS
 from cpg_client.stores import Synced
 from cpg_client.timing import Timing
-from cpg_operator.metrics import Metrics
+from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.reflectors import ClusterAccess, Reflectors, find_access
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.testing.fixtures import ViewFixture
@@ -39,7 +39,7 @@ def connection(**refused: int) -> Connection:
 
 def reflectors(fixture: ViewFixture) -> Reflectors:
     """Return what builds the reflectors of a view."""
-    return Reflectors(connection(), fixture.view, Rejections(Metrics()))
+    return Reflectors(connection(), fixture.view, Rejections(OperatorMetrics()))
 
 
 async def test_with_all_rights_everything_is_reflected() -> None:

@@ -12,7 +12,7 @@ from cpg_client.flavours import KINDS, FlavourNotServedError
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.sources import resync
 from cpg_operator.sources.resync import SETTLING_SECONDS, Resync
 from cpg_operator.sources.sweep import Sweeper
@@ -26,7 +26,7 @@ class Rig:
         self.now, self._end = 0.0, end
         self.actions: dict[float, Callable[[], None]] = {}
         self.swept: list[float] = []
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.health = SessionHealth([(CPG_POD_GROUPS, None)], lambda: self.now)
         timing = Timing(sleep=self._sleep, clock=lambda: self.now)
         self.resync = Resync(

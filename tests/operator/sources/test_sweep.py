@@ -18,7 +18,7 @@ from cpg_client.flavours import CRD
 from cpg_client.resources import CPG_POD_GROUPS, Resource
 from cpg_client.timing import Timing
 from cpg_engine.testing.builders import metadata, pod_group
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.sources.sweep import Sweeper
 from cpg_operator.testing.fixtures import RecordingQueue
@@ -58,7 +58,7 @@ class Rig:
         kinds: dict[str, dict[type, Resource]] = {CRD: {PodGroup: CPG_POD_GROUPS}}
         self.view = ClusterView(kinds, RecordingQueue(), namespaces=namespaces)
         self.server = Server()
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         connection = cast("Connection", self.server)
         self.sweeper = Sweeper(connection, self.view, namespaces=namespaces, rejections=Rejections(self.metrics))
 

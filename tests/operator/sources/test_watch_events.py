@@ -9,7 +9,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.flavours import CRD
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_engine.testing.builders import metadata, pod_group
-from cpg_operator.metrics import Metrics, MetricsSnapshot
+from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.sources.watch_events import WatchEvents
 from cpg_operator.testing.fixtures import ViewFixture
@@ -23,7 +23,7 @@ class Rig:
     def __init__(self) -> None:
         """Start without objects."""
         self.view = ViewFixture().view
-        self.metrics = Metrics()
+        self.metrics = OperatorMetrics()
         self.expectations = Expectations(lambda: 0.0)
         self.events = WatchEvents(
             self.view, expectations=self.expectations, rejections=Rejections(self.metrics), metrics=self.metrics
