@@ -1,4 +1,4 @@
-"""A whole cycle, from the question to the decision; what a search finds and tells is tested in ``gangs/``."""
+"""A whole cycle, from the unit to the decision; the search and its reports are tested in ``gangs/``."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def snapshot() -> Snapshot:
 def decided(
     snapshot: Snapshot, groups: list[Group], pods: dict[str, int], running: dict[str, str] | None = None
 ) -> Decision:
-    """Decide about a tree whose leaves have so many waiting pods of 1 CPU, and members that run on these nodes."""
+    """Decide about a tree with so many pending pods of 1 CPU per leaf, and members that run on these nodes."""
     (tree,) = Forest.of(groups).trees()
     members = {
         key_of(group): GroupPods(
@@ -46,12 +46,12 @@ def decided(
 
 
 def places(decision: Decision) -> dict[str, str]:
-    """Return where everybody goes."""
+    """Return the node of each pod."""
     return {bind.uid.removeprefix("uid-default-"): bind.node for bind in decision.binds}
 
 
 def test_a_pod_goes_to_the_best_node(snapshot: Snapshot) -> None:
-    """The emptier of two nodes, and the ledger is then what it was before."""
+    """It is the emptier of two, and the ledger is unchanged afterwards."""
     decision = decide(snapshot, pod_unit(pod("p", cpu=1), snapshot.ledger), SearchOptions())
     assert (places(decision), decision.explanation.finding) == ({"p": "a"}, Finding.PLACED)
     assert decision.explanation.next_step is None
@@ -59,7 +59,7 @@ def test_a_pod_goes_to_the_best_node(snapshot: Snapshot) -> None:
 
 
 def test_a_pod_that_fits_nowhere_is_explained(snapshot: Snapshot) -> None:
-    """Nothing is bound, and there is one thing to do."""
+    """Nothing is bound, and there is one next step."""
     decision = decide(snapshot, pod_unit(pod("p", cpu=5), snapshot.ledger), SearchOptions(detail=True))
     assert (decision.binds, decision.explanation.finding) == ((), Finding.IMPOSSIBLE)
     (report,) = decision.explanation.reports
@@ -67,8 +67,8 @@ def test_a_pod_that_fits_nowhere_is_explained(snapshot: Snapshot) -> None:
     assert decision.explanation.next_step is not None
 
 
-def test_a_gang_goes_whole_or_not_at_all(snapshot: Snapshot) -> None:
-    """Six pods of 1 CPU fit, seven do not, and then none is bound."""
+def test_a_gang_is_bound_whole_or_not_at_all(snapshot: Snapshot) -> None:
+    """Six pods of 1 CPU fit; of seven, none is bound."""
     assert {f"g-{number}" for number in range(6)} == set(places(decided(snapshot, [pod_group("g", gang=6)], {"g": 6})))
     assert places(decided(snapshot, [pod_group("g", gang=7)], {"g": 7})) == {}
 
@@ -81,20 +81,20 @@ def test_a_gang_of_one_rack_stays_there(snapshot: Snapshot) -> None:
 
 
 def test_a_tree_is_placed_child_by_child(snapshot: Snapshot) -> None:
-    """Both children in a rack of their own, the larger in the larger one."""
+    """Both children get a rack of their own, the larger one the larger rack."""
     large = pod_group("x", gang=3, parent="root", key="rack")
     groups: list[Group] = [composite("root", gang=2), large, pod_group("y", gang=2, parent="root", key="rack")]
     found = places(decided(snapshot, groups, {"x": 3, "y": 2}))
     assert ({"a"}, {"b"}) == ({found[f"x-{n}"] for n in range(3)}, {found[f"y-{n}"] for n in range(2)})
 
 
-def test_who_has_not_enough_members_is_not_tried(snapshot: Snapshot) -> None:
-    """A gang of three that has two pods waits for the third."""
+def test_a_gang_without_enough_members_is_not_tried(snapshot: Snapshot) -> None:
+    """A gang of three with two pods waits for the third."""
     assert Finding.INADMISSIBLE is decided(snapshot, [pod_group("g", gang=3)], {"g": 2}).explanation.finding
 
 
-def test_members_that_contradict_their_group_are_told(snapshot: Snapshot) -> None:
-    """A gang that must be in one rack and runs in two can be placed nowhere, and says which they are."""
+def test_members_that_contradict_their_group_are_reported(snapshot: Snapshot) -> None:
+    """A gang that requires one rack and runs in two cannot be placed, and the explanation names both."""
     group = pod_group("g", gang=3, key="rack")
     decision = decided(snapshot, [group], {"g": 1}, {"r": "a", "s": "b"})
     assert Finding.CONTRADICTION is decision.explanation.finding
@@ -102,8 +102,8 @@ def test_members_that_contradict_their_group_are_told(snapshot: Snapshot) -> Non
     assert snapshot.ledger.mark() == 0
 
 
-def test_nominated_room_is_not_given_away_except_to_who_outranks_it(snapshot: Snapshot) -> None:
-    """Room on node a that is kept for others is not there for a cycle, unless that has them lifted for itself."""
+def test_reserved_room_is_taken_only_by_ignoring_it(snapshot: Snapshot) -> None:
+    """Room on node a that is reserved for others is not free, unless the cycle ignores their pods."""
     ghost = pod("n", cpu=4)
     snapshot.ledger.put_pod(ghost, "a")
     used = snapshot.ledger.used.copy()
@@ -114,7 +114,7 @@ def test_nominated_room_is_not_given_away_except_to_who_outranks_it(snapshot: Sn
 
 
 def test_two_runs_agree(snapshot: Snapshot) -> None:
-    """The same question has the same answer, in a world that came about in another order, too."""
+    """The same unit gets the same decision, in a snapshot that was built in another order, too."""
     other = new_snapshot()
     for name in ("b", "a"):
         found = snapshot.ledger.cluster.nodes[snapshot.ledger.cluster.row_of[name]]
@@ -135,20 +135,20 @@ def test_a_cycle_leaves_every_array_as_it_was(snapshot: Snapshot) -> None:
 
 
 class Broken:
-    """A filter with a fault, which shows at the second question."""
+    """A filter with a fault, which shows at the second call."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def pre_filter(self, _pod_class: PodClass) -> None:
-        """Fail when a pod has been placed already."""
+        """Raise once a pod has been placed."""
         self.asked += 1
         if self.asked > 1:
             raise ZeroDivisionError
 
 
 def test_an_error_inside_leaves_no_trace() -> None:
-    """A fault in the engine costs a cycle, never the ledger: what was placed and lifted is taken back."""
+    """A fault in the engine costs a cycle, never the ledger: what was placed and ignored is rolled back."""
     groups = {"root": {"gang": 2, "children": {"pg1": None, "pg2": None}}}
     trial = DecisionCase(["n1 4"], groups, ["1@pg1", "1@pg2", "1@pg2 on n1"])
     before = trial.trace()
@@ -162,8 +162,8 @@ def test_an_error_inside_leaves_no_trace() -> None:
     assert before == trial.trace()
 
 
-def test_an_error_among_the_lifted_leaves_no_trace() -> None:
-    """The second could not be named when the first was asked for."""
+def test_an_error_in_the_ignored_pods_leaves_no_trace() -> None:
+    """The iterator of ignored pods fails after the first."""
     trial = DecisionCase(["n1 4"], {"root": None}, ["1@root", "1@root on n1"])
     before = trial.trace()
 
@@ -176,8 +176,8 @@ def test_an_error_among_the_lifted_leaves_no_trace() -> None:
     assert before == trial.trace()
 
 
-def test_nominated_room_can_make_a_gang_fail() -> None:
-    """The reason is told as if others held the room already, since they are about to."""
+def test_reserved_room_can_make_a_gang_fail() -> None:
+    """The reasons are those of a cluster in which the nominated pods run."""
     trial = DecisionCase(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
     ghost = pod("ghost", cpu=1)
     trial.snapshot.ledger.put_pod(ghost, "n1")
@@ -186,8 +186,8 @@ def test_nominated_room_can_make_a_gang_fail() -> None:
     assert len(trial.decide(ignored=[ghost.metadata.uid]).binds) == 2
 
 
-def test_the_budget_is_told_where_it_was_what_lacked() -> None:
-    """No pod is bound, and the next step is to give the search more."""
+def test_an_exhausted_budget_is_reported() -> None:
+    """No pod is bound, and the next step is a larger budget."""
     nodes: list[str | dict[str, Any]] = [{"node": "a1 12 rack=a", "pods": 3}, "a2 5 rack=b"]
     racks = {"pg1": {"gang": 3, "key": "rack"}, "pg2": {"gang": 5, "key": "rack"}}
     found = DecisionCase(nodes, {"root": {"gang": 2, "children": racks}}, ["3x1@pg1", "5x1@pg2"]).decide(
@@ -199,7 +199,7 @@ def test_the_budget_is_told_where_it_was_what_lacked() -> None:
 
 
 def test_a_contradiction_names_the_group_and_where_its_members_run() -> None:
-    """The tree is told what is wrong, the next step whose members are to be moved; siblings count as they are."""
+    """The next step names the group with the members to be moved; siblings have their own counts."""
     groups = {"root": {"children": {"pg1": {"gang": 2, "key": "rack"}, "pg2": None}}}
     found = DecisionCase(["n1 2 rack=a", "n2 2 rack=b"], groups, ["1@pg1 on n1", "1@pg1 on n2", "1@pg2"]).decide()
     expected = Contradiction(GroupKey("PodGroup", "default", "pg1"), "rack", ("a", "b"))
@@ -210,7 +210,7 @@ def test_a_contradiction_names_the_group_and_where_its_members_run() -> None:
 
 
 def test_reports_stand_in_the_order_of_the_tree() -> None:
-    """Parents come before their children, siblings as they are asked; there is one for each group."""
+    """Parents come before their children; there is one report for each group."""
     groups = {"root": {"children": {"mid": {"children": {"pg1": None}}, "pg2": None}}}
     for pods in (["1@pg1", "1@pg2"], ["9@pg1", "9@pg2"], []):
         reports = DecisionCase(["n1 2"], groups, pods).decide().decision.explanation.reports
@@ -218,13 +218,13 @@ def test_reports_stand_in_the_order_of_the_tree() -> None:
 
 
 def test_binds_stand_in_the_order_of_the_tree() -> None:
-    """Whoever performs them one after the other completes one group before the next."""
+    """Performing them in order completes one group before the next."""
     found = DecisionCase(["n1 4"], {"root": {"children": {"pg1": None, "pg2": None}}}, ["2x1@pg1", "2x1@pg2"]).decide()
     assert list(found.binds) == ["pg1-1", "pg1-2", "pg2-1", "pg2-2"]
 
 
-def test_domains_are_counted_that_were_offered_and_tried() -> None:
-    """Of three racks one has no room and is not tried, one is tried in vain, and the third will do."""
+def test_offered_and_tried_domains_are_counted() -> None:
+    """Of three racks one has no room and is not tried, one is tried in vain, and the third is taken."""
     nodes = ["n1 1 rack=a", "n2 6 rack=b", "n5 1 rack=b", "n3 2 rack=c", "n4 7 rack=c"]
     found = DecisionCase(nodes, {"root": {"gang": 2, "key": "rack"}}, ["5@root", "2@root"]).decide()
     assert found.decision.placements == PlacementCounts(3, feasible=1, infeasible=1)

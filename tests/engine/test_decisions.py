@@ -14,13 +14,13 @@ def decision() -> Decision:
     return Decision((Bind("uid", "n1"),), Explanation(Finding.PLACED, (report,)))
 
 
-def test_decisions_are_compared_by_what_they_say() -> None:
-    """Two cycles that decide the same have decided equally."""
+def test_decisions_are_compared_by_value() -> None:
+    """Two cycles with the same result return equal decisions."""
     assert decision() == decision()
 
 
 def test_decisions_cannot_be_changed() -> None:
-    """A shell performs what was decided, not what somebody made of it."""
+    """The scheduler performs what was decided."""
     with pytest.raises(AttributeError):
         decision().binds = ()  # type: ignore[misc]
 

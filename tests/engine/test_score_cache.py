@@ -1,4 +1,4 @@
-"""Boards: how good each node is for a class now, and where a run of pods goes."""
+"""The score cache: how good each node is for a class now, and where a run of pods goes."""
 
 from collections.abc import Callable
 
@@ -32,17 +32,17 @@ def ledger_of(*cpus: int, pods: int = 110) -> Ledger:
     return ledger
 
 
-def board_of(ledger: Ledger, one: Pod) -> ClassScores:
-    """Return a new board of the class of a pod."""
+def scores_of(ledger: Ledger, one: Pod) -> ClassScores:
+    """Return new scores of the class of a pod."""
     return ClassScores(ledger.class_of(one), ledger, Weights())
 
 
 def one_by_one(ledger: Ledger, one: Pod, rows: list[int], count: int) -> list[int]:
-    """Place pods the slow way: look at every node anew for each, take the best, by score and then by name."""
+    """Place pods the slow way: score every node for each pod, take the best, by score and then by name."""
     chosen: list[int] = []
     mark = ledger.mark()
     for _ in range(count):
-        keys = board_of(ledger, one).keys
+        keys = scores_of(ledger, one).keys
         best = max(rows, key=lambda row: keys[row], default=None)
         if best is None or keys[best] == INFEASIBLE:
             break
@@ -52,10 +52,10 @@ def one_by_one(ledger: Ledger, one: Pod, rows: list[int], count: int) -> list[in
     return chosen
 
 
-def test_a_key_is_the_score_above_the_place_by_name() -> None:
-    """The better score wins, of equal ones the earlier name, and nodes that are out stand below all."""
+def test_a_key_has_the_score_above_the_rank_by_name() -> None:
+    """The better score wins, of equal ones the earlier name, and infeasible nodes come last."""
     ledger = ledger_of(4, 4, 8, 1)
-    keys = board_of(ledger, pod("p", cpu=2)).keys
+    keys = scores_of(ledger, pod("p", cpu=2)).keys
     assert (keys[:3] >> SCORE_SHIFT).tolist() == [425, 425, 450]
     assert keys[2] > keys[0] > keys[1] > INFEASIBLE == keys[3] == keys[4]
 
@@ -65,14 +65,14 @@ def test_names_and_not_arrival_break_ties() -> None:
     ledger = Ledger()
     for name in ("b", "c", "a"):
         ledger.put_node(node(name))
-    keys = board_of(ledger, pod("p", cpu=1)).keys
+    keys = scores_of(ledger, pod("p", cpu=1)).keys
     assert [ledger.cluster.name(row) for row in np.argsort(-keys[:3]).tolist()] == ["a", "b", "c"]
 
 
-def test_a_board_follows_the_ledger() -> None:
-    """A refreshed board is what a new one would be, whether pods, nodes or neither have changed."""
+def test_scores_follow_the_ledger() -> None:
+    """Refreshed scores equal new ones, whether pods, nodes or neither have changed."""
     ledger = ledger_of(4, 4, 8)
-    board = board_of(ledger, pod("p", cpu=2))
+    board = scores_of(ledger, pod("p", cpu=2))
     steps: tuple[Callable[[], object], ...] = (
         lambda: 0,
         lambda: ledger.put_pod(pod("x", cpu=3), "a"),
@@ -84,15 +84,15 @@ def test_a_board_follows_the_ledger() -> None:
     for step in steps:
         step()
         board.refresh()
-        fresh = board_of(ledger, pod("p", cpu=2))
+        fresh = scores_of(ledger, pod("p", cpu=2))
         assert fresh.keys.tolist() == board.keys.tolist()
         assert fresh.slots().tolist() == board.slots().tolist()
 
 
-def test_only_what_changed_is_scored_anew() -> None:
+def test_only_changed_nodes_are_scored_again() -> None:
     """A pod that comes changes the key of its node and of no other."""
     ledger = ledger_of(4, 4, 4)
-    board = board_of(ledger, pod("p", cpu=1))
+    board = scores_of(ledger, pod("p", cpu=1))
     before = board.keys.copy()
     ledger.put_pod(pod("x", cpu=1), "b")
     board.refresh()
@@ -100,19 +100,19 @@ def test_only_what_changed_is_scored_anew() -> None:
 
 
 def test_slots_are_room_where_the_class_may_run() -> None:
-    """A cordoned node has no room, whatever its resources, and of a node that fills up there is less."""
+    """A cordoned node has no room, whatever its resources, and a node that fills up has less."""
     ledger = ledger_of(4, 3)
     ledger.put_node(node("c", unschedulable=True))
-    board = board_of(ledger, pod("p", cpu=2))
+    board = scores_of(ledger, pod("p", cpu=2))
     assert board.slots()[:3].tolist() == [2, 1, 0]
     ledger.place(board.pod_class, np.array([0]))
     assert board.slots()[:3].tolist() == [1, 1, 0]
 
 
-def test_empty_nodes_have_room_whoever_is_on_them() -> None:
+def test_empty_slots_ignore_the_pods_on_a_node() -> None:
     """What would fit if nothing ran there depends on the node alone, and follows it."""
     ledger = ledger_of(4, 3)
-    board = board_of(ledger, pod("p", cpu=2))
+    board = scores_of(ledger, pod("p", cpu=2))
     ledger.place(board.pod_class, np.array([0]))
     for _ in range(2):
         assert board.empty_slots()[:3].tolist() == [2, 1, 0]
@@ -121,8 +121,8 @@ def test_empty_nodes_have_room_whoever_is_on_them() -> None:
     assert board.empty_slots()[:3].tolist() == [2, 4, 0]
 
 
-def test_boards_are_kept_by_class() -> None:
-    """Pods that are alike share a board; the least recently used one makes room for a new one."""
+def test_scores_are_cached_by_class() -> None:
+    """Identical pods share their scores; the least recently used ones are dropped for new ones."""
     ledger = ledger_of(4)
     score_cache = ScoreCache(ledger, Weights())
     classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(MAX_IDLE_CLASSES + 1)]
@@ -135,8 +135,8 @@ def test_boards_are_kept_by_class() -> None:
     assert score_cache.of(classes[1]) is not second
 
 
-def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
-    """None is made twice for it, however many it has; the next one gives back what it does not need itself."""
+def test_all_classes_of_a_unit_are_cached() -> None:
+    """None is scored twice for it, however many it has; the next unit drops those that it does not need itself."""
     ledger = ledger_of(4)
     score_cache = ScoreCache(ledger, Weights())
     classes = [ledger.class_of(pod("p", cpu=f"{number + 1}m")) for number in range(3 * MAX_IDLE_CLASSES)]
@@ -148,8 +148,8 @@ def test_a_unit_has_room_for_the_boards_of_all_its_classes() -> None:
     assert score_cache.of(classes[0]) is not first[0]
 
 
-def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many classes somebody comes up with, they do not fill the memory."""
+def test_the_cache_is_bounded_by_the_scores_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many classes pods have, they do not fill the memory."""
     monkeypatch.setattr("cpg_engine.score_cache.MAX_CACHED_SCORES", 20)
     ledger = ledger_of(4, 4)
     score_cache = ScoreCache(ledger, Weights())
@@ -164,8 +164,8 @@ def test_the_boards_of_a_unit_are_bounded_by_the_nodes_on_them(monkeypatch: pyte
     assert score_cache.of(classes[0]) is not first
 
 
-def test_a_kept_board_is_up_to_date() -> None:
-    """Whoever asks for a board gets it as it is now."""
+def test_cached_scores_are_up_to_date() -> None:
+    """They are refreshed on every access."""
     ledger = ledger_of(1)
     score_cache = ScoreCache(ledger, Weights())
     found = ledger.class_of(pod("p", cpu=1))
@@ -174,11 +174,11 @@ def test_a_kept_board_is_up_to_date() -> None:
     assert score_cache.of(found).keys[0] == INFEASIBLE
 
 
-def test_storage_is_looked_at_by_classes_that_have_volumes() -> None:
-    """News of storage make nobody look at the nodes again who has no volumes."""
+def test_storage_changes_concern_classes_with_volumes() -> None:
+    """Nodes are not scored again for a class without volumes."""
     ledger = ledger_of(1)
     volumes = (PodVolume("v", persistent_volume_claim=ClaimVolumeSource("c")),)
-    plain, storing = board_of(ledger, pod("p")), board_of(ledger, pod("q", volumes=volumes))
+    plain, storing = scores_of(ledger, pod("p")), scores_of(ledger, pod("q", volumes=volumes))
     before = plain.keys, storing.keys
     ledger.storage.version += 1
     plain.refresh()
@@ -198,28 +198,28 @@ def test_storage_is_looked_at_by_classes_that_have_volumes() -> None:
         ([], 3, []),
     ],
 )
-def test_a_run_goes_where_each_would_have_gone(cpus: list[int], count: int, chosen: list[int]) -> None:
+def test_a_run_is_placed_as_its_pods_would_be(cpus: list[int], count: int, chosen: list[int]) -> None:
     """Pods of 1 CPU go where they would go one after the other."""
     ledger = ledger_of(*cpus)
-    board = board_of(ledger, pod("p", cpu=1))
+    board = scores_of(ledger, pod("p", cpu=1))
     assert chosen == choose_nodes(board, ledger.cluster.everything(), count).tolist()
 
 
 def test_a_run_keeps_to_its_rows() -> None:
-    """A better node outside of the rows is not considered, and the board is left as it was."""
+    """A better node outside of the rows is not considered, and the scores are unchanged."""
     ledger = ledger_of(8, 4, 4)
-    board = board_of(ledger, pod("p", cpu=1))
+    board = scores_of(ledger, pod("p", cpu=1))
     before = board.keys.copy()
     assert choose_nodes(board, np.array([2, 1]), 3).tolist() == [1, 2, 1]
     assert before.tolist() == board.keys.tolist()
 
 
 def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
-    """No node is chosen more often than it has room, nor twice for one place."""
+    """No node is chosen more often than it has room."""
     ledger = ledger_of(4, 0, pods=3)
-    board = board_of(ledger, pod("p"))
+    board = scores_of(ledger, pod("p"))
     assert choose_nodes(board, np.array([0]), 99).tolist() == [0] * 3
-    large = board_of(ledger, pod("q", cpu=2))
+    large = scores_of(ledger, pod("q", cpu=2))
     assert choose_nodes(large, np.array([0, 1]), 3).tolist() == [0, 0]
 
 
@@ -233,29 +233,29 @@ def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
 def test_a_run_is_the_same_as_one_by_one(
     nodes: list[tuple[int, int]], count: int, cpu: str, data: st.DataObject
 ) -> None:
-    """On any nodes, in any order of rows, a batch of pods goes exactly where they would have gone by themselves."""
+    """On any nodes, in any order of rows, a batch of pods goes exactly where its pods would have gone alone."""
     ledger = Ledger()
     for number, (offered, memory) in enumerate(nodes):
         ledger.put_node(node(f"n{number}", cpu=offered, memory=f"{memory}Gi"))
     one = pod("p", cpu=cpu, memory="300Mi")
     rows = data.draw(st.lists(st.sampled_from(range(len(nodes))), unique=True))
-    found = choose_nodes(board_of(ledger, one), np.array(rows, dtype=np.intp), count)
+    found = choose_nodes(scores_of(ledger, one), np.array(rows, dtype=np.intp), count)
     assert one_by_one(ledger, one, rows, count) == found.tolist()
 
 
 def test_many_nodes_are_no_different() -> None:
-    """With more nodes than pods, of which most are looked at once only, the batch is still what one by one would be."""
+    """With more nodes than pods, most of them scored only once, the batch is still the same as one by one."""
     ledger = Ledger()
     for number in range(90):
         ledger.put_node(node(f"n{number:02}", cpu=1 + number % 5, memory=f"{1 + number % 3}Gi"))
     one = pod("p", cpu="700m", memory="100Mi")
     rows = ledger.cluster.everything()
-    found = choose_nodes(board_of(ledger, one), rows, MAX_ARGMAX_COUNT + 8)
+    found = choose_nodes(scores_of(ledger, one), rows, MAX_ARGMAX_COUNT + 8)
     assert one_by_one(ledger, one, rows.tolist(), MAX_ARGMAX_COUNT + 8) == found.tolist()
 
 
-def test_a_named_node_is_the_only_one_on_the_board() -> None:
-    """Static filters take nodes out of the board."""
+def test_a_named_node_is_the_only_feasible_one() -> None:
+    """Static filters make nodes infeasible."""
     ledger = ledger_of(4, 4)
     wishing = replace(pod("p"), spec=replace(pod("p").spec, node_name="b"))
-    assert (board_of(ledger, wishing).keys[:2] > INFEASIBLE).tolist() == [False, True]
+    assert (scores_of(ledger, wishing).keys[:2] > INFEASIBLE).tolist() == [False, True]

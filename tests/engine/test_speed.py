@@ -35,12 +35,12 @@ def bench() -> dict[str, Any]:
 @pytest.mark.speed
 @pytest.mark.parametrize("name", ["large_gang", "rack_gang"])
 def test_a_thousand_pods_are_placed_within_budget(bench: dict[str, Any], name: str) -> None:
-    """The best of three runs at 5,000 nodes keeps the promise, but for a shared machine's bad seconds."""
+    """The best of three runs at 5,000 nodes is within the promised budget, on a shared machine."""
     assert any(bench["best"](bench["MEASURES"][name], 5000, 3) <= PROMISED[name] for _ in range(ATTEMPTS))
 
 
 def test_every_measure_has_a_budget_and_every_budget_its_reasons(bench: dict[str, Any]) -> None:
-    """No budget is above what was promised, and the margin is what lies between the slowest of the runs and it."""
+    """No budget is above the promise, and the margin is between the slowest of the runs and the budget."""
     budgets = yaml.safe_load((BENCH / "budgets.yaml").read_bytes())
     for name in (*bench["MEASURES"], *bench["OTHERS"]):
         found = budgets[name]

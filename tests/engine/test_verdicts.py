@@ -27,11 +27,11 @@ def test_the_status_follows_from_the_counts(counts: StatusCounts, status: Status
 
 
 def test_a_report_has_the_status_of_its_counts() -> None:
-    """A group's status is never stored beside the numbers that it follows from."""
+    """The status is never stored beside the numbers that it follows from."""
     report = GroupReport(GroupKey("PodGroup", "default", "pg"), StatusCounts(1, remaining=1))
     assert report.status is Status.WAIT
 
 
 def test_the_statuses_have_the_names_of_the_kep() -> None:
-    """Whoever reads a report reads the words of KEP-6012."""
+    """Reports use the words of KEP-6012."""
     assert [str(status) for status in Status] == ["Success", "Wait", "Unschedulable", "UnschedulableAndUnresolvable"]

@@ -1,4 +1,4 @@
-"""Objects that make no sense never stop a cycle: they get a problem, and the others go on."""
+"""Malformed objects never stop a cycle: they get a problem, and the others are scheduled."""
 
 import json
 from collections.abc import Sequence
@@ -132,13 +132,13 @@ CONSTRAINTS = st.fixed_dictionaries({}, optional={"topology": few(st.fixed_dicti
 
 
 def wire(plain: object, kind: type[Any]) -> Any:  # noqa: ANN401 - whatever kind is wanted
-    """Send an object over the wire; what the model cannot hold never reaches the engine."""
+    """Encode and decode an object; what the model cannot represent never reaches the engine."""
     found = parse_object(json.dumps(plain).encode(), kind)
     return None if isinstance(found, Rejected) else found
 
 
 def survivors(simulator: ClusterSimulator) -> None:
-    """Ask for two good pods among the absurd ones, and see them placed."""
+    """Add two valid pods beside the malformed ones, and check that they are placed."""
     simulator.put_node(node("n1", cpu=2, memory="1Gi", labels={"good": "yes"}, taints=(RED,)))
     simulator.put_group(pod_group("good-group", gang=2))
     for name in ("good-1", "good-2"):
@@ -149,8 +149,8 @@ def survivors(simulator: ClusterSimulator) -> None:
 
 @cases(600)
 @given(st.lists(SPECS, min_size=1, max_size=3))
-def test_absurd_pods(specs: Sequence[dict[str, Any]]) -> None:
-    """Whatever a pod asks for, pending or running, other pods are placed."""
+def test_malformed_pods(specs: Sequence[dict[str, Any]]) -> None:
+    """Whatever a pod requests, pending or running, other pods are placed."""
     simulator = ClusterSimulator(SearchOptions(detail=True))
     simulator.put_node(node("n0", cpu=4, memory="1Gi"))
     for number, spec in enumerate(specs):
@@ -162,8 +162,8 @@ def test_absurd_pods(specs: Sequence[dict[str, Any]]) -> None:
 
 @cases(300)
 @given(NODES)
-def test_absurd_nodes(plain: dict[str, Any]) -> None:
-    """Whatever a node says of itself, pods are placed on the others."""
+def test_malformed_nodes(plain: dict[str, Any]) -> None:
+    """Whatever a node reports, pods are placed on the others."""
     simulator = ClusterSimulator(SearchOptions(detail=True))
     found: Node | None = wire(plain, Node)
     if found is not None:
@@ -174,7 +174,7 @@ def test_absurd_nodes(plain: dict[str, Any]) -> None:
 
 @cases(300)
 @given(NUMBERS, NUMBERS, CONSTRAINTS, CONSTRAINTS)
-def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: dict[str, Any]) -> None:
+def test_malformed_groups(minimum: int, groups: int, above: dict[str, Any], below: dict[str, Any]) -> None:
     """Whatever a group demands, other groups are placed."""
     simulator = ClusterSimulator(SearchOptions(detail=True))
     simulator.put_node(node("n0", cpu=4))
@@ -194,7 +194,7 @@ def test_absurd_groups(minimum: int, groups: int, above: dict[str, Any], below: 
 
 @cases(200)
 @given(st.lists(st.sampled_from(["a", "b"]), max_size=4), st.lists(st.sampled_from(["n1", "n2"]), max_size=4))
-def test_the_same_twice(pods: list[str], nodes: list[str]) -> None:
+def test_duplicates(pods: list[str], nodes: list[str]) -> None:
     """Objects that come again, or two with one UID, change nothing for others."""
     simulator = ClusterSimulator(SearchOptions())
     for name in nodes:

@@ -1,4 +1,4 @@
-"""A batch of pods that are alike goes where they would have gone one by one, and where simple arithmetic says."""
+"""A batch of identical pods goes where they would have gone one by one, and where simple arithmetic says."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -53,8 +53,8 @@ SHAPES = st.builds(
 )
 
 
-def world_of(nodes: list[Node]) -> Snapshot:
-    """Return a world with these nodes and a pod on the first of them."""
+def snapshot_of(nodes: list[Node]) -> Snapshot:
+    """Return a snapshot with these nodes and a pod on the first of them."""
     snapshot = new_snapshot()
     for found in nodes:
         snapshot.ledger.put_node(found)
@@ -63,7 +63,7 @@ def world_of(nodes: list[Node]) -> Snapshot:
 
 
 def one_by_one(snapshot: Snapshot, shape: Pod, count: int) -> list[str]:
-    """Return where the pods go if each is placed before the next is looked at."""
+    """Return where the pods go if each is placed before the next is scored."""
     pod_class = snapshot.ledger.class_of(shape)
     rows = snapshot.topology.whole().rows
     names = []
@@ -76,7 +76,7 @@ def one_by_one(snapshot: Snapshot, shape: Pod, count: int) -> list[str]:
 
 
 class Naive:
-    """Nodes as plain numbers: the arithmetic of kube-scheduler's scores, written down once more."""
+    """Nodes as plain numbers: the arithmetic of kube-scheduler's scores, implemented once more."""
 
     def __init__(self, nodes: list[Node], shape: Pod) -> None:
         """Read the numbers off the objects; one pod is on the first node."""
@@ -94,7 +94,7 @@ class Naive:
         self.fixed = self._fixed(nodes, prefers=shape.spec.affinity is not None)
 
     def best(self) -> str | None:
-        """Return the node for the next pod, and put it there."""
+        """Return the node for the next pod, and place it there."""
         fits = [name for name in self.capacity if self._fits(name)]
         if not fits:
             return None
@@ -123,7 +123,7 @@ class Naive:
         return self.fixed[name] + least + self._balance(name, counted)
 
     def _balance(self, name: str, counted: list[int]) -> int:
-        """Return half of what the pod adds to the evenness of CPU and memory, around 75; nothing for an empty pod."""
+        """Return half of what the pod adds to the evenness of usage, around 75; zero for a pod without requests."""
         if not any(self.needs):
             return 0
         before, after = (
@@ -134,7 +134,7 @@ class Naive:
 
     @staticmethod
     def _fixed(nodes: list[Node], *, prefers: bool) -> dict[str, int]:
-        """Return what depends on the node alone: soft taints count 3, preferences 2, both scaled to the largest."""
+        """Return what depends on the node alone: soft taints weigh 3, preferences 2, both scaled to the largest."""
         any_soft = any(found.spec.taints for found in nodes)
         any_ssd = any("ssd" in found.metadata.labels for found in nodes)
         return {
@@ -145,17 +145,17 @@ class Naive:
 
 
 def evenness(shares: list[float]) -> int:
-    """Return 100 where both are used to the same degree, or there is but one."""
+    """Return 100 where both are used to the same degree, or there is only one."""
     return int((1 - abs(shares[0] - shares[-1]) / 2) * 100) if shares else 100
 
 
 def milli(text: str) -> int:
-    """Read thousandths of CPU."""
+    """Return thousandths of CPU."""
     return int(text[:-1]) if text.endswith("m") else int(text) * 1000
 
 
 def mebi(text: str) -> int:
-    """Read mebibytes."""
+    """Return mebibytes."""
     return int(text.removesuffix("Mi"))
 
 
@@ -163,7 +163,7 @@ def mebi(text: str) -> int:
 @given(CLUSTERS, SHAPES, st.integers(0, 40))
 def test_a_batch_is_as_one_by_one(nodes: list[Node], shape: Pod, count: int) -> None:
     """Placing many at once and placing one after the other chooses the same nodes in the same order."""
-    snapshot = world_of(nodes)
+    snapshot = snapshot_of(nodes)
     pod_class = snapshot.ledger.class_of(shape)
     rows = choose_nodes(snapshot.score_cache.of(pod_class), snapshot.topology.whole().rows, count)
     batch = [snapshot.ledger.cluster.name(int(row)) for row in np.asarray(rows)]
@@ -176,4 +176,4 @@ def test_the_best_node_is_the_best_by_simple_arithmetic(nodes: list[Node], shape
     """Every pod goes to the node that the documented scores and then the name put first."""
     naive = Naive(nodes, shape)
     expected = [name for name in (naive.best() for _ in range(8)) if name is not None]
-    assert one_by_one(world_of(nodes), shape, 8) == expected
+    assert one_by_one(snapshot_of(nodes), shape, 8) == expected

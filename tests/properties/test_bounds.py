@@ -1,4 +1,4 @@
-"""Bounds let through what later fails, never the reverse."""
+"""Bounds may let through what later fails, and never reject what could be placed."""
 
 import hypothesis.strategies as st
 from hypothesis import assume, given

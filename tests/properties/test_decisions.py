@@ -1,4 +1,4 @@
-"""What every decision keeps to, whatever the cluster and the tree."""
+"""What holds for every decision, whatever the cluster and the tree."""
 
 import hypothesis.strategies as st
 from hypothesis import assume, given
@@ -17,7 +17,7 @@ BUDGETS = st.sampled_from([0, 3, 100])
 
 
 def root_of(simulator: ClusterSimulator) -> RootUnit:
-    """Return the tree on the simulator; drop the case where it has nothing to schedule."""
+    """Return the tree in the simulator; discard the example if it has nothing to schedule."""
     roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
     return roots[0]
@@ -37,14 +37,14 @@ def binds_of(decision: Decision) -> dict[str, str]:
 @cases(1000)
 @given(situations(), BUDGETS)
 def test_no_rule_is_broken(situation: Situation, budget: int) -> None:
-    """No node is overfull, no group below its minimum at any level, no constrained group in two domains."""
+    """No node is overfull, no group below its minimum at any level, no group with required topology in two domains."""
     decision = decided(situation, budget)
     assert violations(situation, binds_of(decision)) == []
 
 
 @cases(300)
 @given(situations(dependent=True))
-def test_no_rule_is_broken_by_pods_that_see_each_other(situation: Situation) -> None:
+def test_no_rule_is_broken_by_dependent_pods(situation: Situation) -> None:
     """The same holds on the path that places pods one by one."""
     assert violations(situation, binds_of(decided(situation))) == []
 
@@ -52,7 +52,7 @@ def test_no_rule_is_broken_by_pods_that_see_each_other(situation: Situation) -> 
 @cases(1000)
 @given(situations(), BUDGETS)
 def test_what_can_be_placed_is_never_called_impossible(situation: Situation, budget: int) -> None:
-    """Where trying everything finds a place, the engine finds one or says that it has not proven there is none."""
+    """Where trying everything finds a placement, the engine finds one or says that it has no proof."""
     possible = find(situation) is not None
     finding = decided(situation, budget).explanation.finding
     if contradicts(situation):
@@ -63,8 +63,8 @@ def test_what_can_be_placed_is_never_called_impossible(situation: Situation, bud
 
 @cases(300)
 @given(situations())
-def test_only_what_runs_can_contradict(situation: Situation) -> None:
-    """A contradiction is one by the oracle's rules, too."""
+def test_a_contradiction_is_one_by_the_oracle(situation: Situation) -> None:
+    """The oracle's rules agree."""
     if decided(situation).explanation.finding is Finding.CONTRADICTION:
         assert contradicts(situation)
 
@@ -72,7 +72,7 @@ def test_only_what_runs_can_contradict(situation: Situation) -> None:
 @cases(300)
 @given(situations())
 def test_the_report_agrees_with_the_decision(situation: Situation) -> None:
-    """The root succeeds where it is placed and only there; every group is told about, with counts that add up."""
+    """The root succeeds if and only if it is placed; every group has a report, with counts that add up."""
     simulator = ClusterSimulator.of(situation)
     root = root_of(simulator)
     decision = simulator.decide(root)
@@ -87,7 +87,7 @@ def test_the_report_agrees_with_the_decision(situation: Situation) -> None:
 @cases(300)
 @given(situations(alike=True), st.sampled_from([{"zone": "z1"}, {"zone": "z1", "rack": "r1"}, {"rack": "r2"}, {}]))
 def test_a_free_node_never_hurts_a_gang_of_one_shape(situation: Situation, labels: dict[str, str]) -> None:
-    """What could be placed still can where there is one node more."""
+    """What could be placed still can with one more node."""
     assume(decided(situation).explanation.finding is Finding.PLACED)
     more = (*situation.nodes, node("a-new-one", cpu=4, memory="4Gi", labels=labels))
     assert decided(replace(situation, nodes=more)).explanation.finding is Finding.PLACED
@@ -95,8 +95,8 @@ def test_a_free_node_never_hurts_a_gang_of_one_shape(situation: Situation, label
 
 @cases(200)
 @given(situations(), st.booleans())
-def test_rounds_come_to_rest(situation: Situation, budget: bool) -> None:  # noqa: FBT001 - drawn
-    """Asked again until nothing more is bound, the engine breaks no rule on the way and ends."""
+def test_repeated_rounds_end(situation: Situation, budget: bool) -> None:  # noqa: FBT001 - drawn
+    """Repeated until nothing more is bound, the engine breaks no rule and ends."""
     simulator = ClusterSimulator.of(situation, SearchOptions(budget=100 if budget else 0))
     simulator.settle()
     assert simulator.broken == []

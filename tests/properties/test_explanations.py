@@ -1,4 +1,4 @@
-"""What every explanation keeps to, whatever the cluster and the tree."""
+"""What holds for every explanation, whatever the cluster and the tree."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ FILLERS = st.lists(st.sampled_from([0, 1, 2]), min_size=4, max_size=4)
 
 
 def decided(situation: Situation, options: SearchOptions) -> tuple[Unit, Decision]:
-    """Return the tree of a situation as the engine sees it, and what is decided about it."""
+    """Return the tree of a situation as the engine has it, and the decision about it."""
     simulator = ClusterSimulator.of(situation, options)
     roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
@@ -30,7 +30,7 @@ def decided(situation: Situation, options: SearchOptions) -> tuple[Unit, Decisio
 
 
 def filled(situation: Situation, cpus: list[int]) -> Situation:
-    """Return the situation with pods of strangers on its nodes."""
+    """Return the situation with other pods on its nodes."""
     strangers = [
         pod(f"stranger-{number}", cpu=cpu, node_name=node.metadata.name)
         for number, (node, cpu) in enumerate(zip(situation.nodes, cpus, strict=False))
@@ -40,26 +40,26 @@ def filled(situation: Situation, cpus: list[int]) -> Situation:
 
 
 def emptied(situation: Situation) -> Situation:
-    """Return the situation as it would be if all strangers were evicted."""
+    """Return the situation without all other pods."""
     groups = {node.key.name for node in situation.tree.nodes}
     return replace(situation, pods=tuple(found for found in situation.pods if membership(found).group in groups))
 
 
-def is_turned_away(report: GroupReport) -> bool:
-    """Tell whether a group failed by its bounds, so that its children were not asked."""
+def is_rejected_by_bounds(report: GroupReport) -> bool:
+    """Return whether a group failed by its bounds, so that its children were not tried."""
     return bool(report.status is not Status.SUCCESS and not report.blockers)
 
 
 @cases(500)
 @given(situations(), FILLERS, OPTIONS)
-def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
+def test_a_group_tallies_its_children(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
     """At every level the counts are a tally of the children's statuses, and blockers are those that failed."""
     unit, decision = decided(filled(situation, cpus), options)
     assume(decision.explanation.finding is not Finding.CONTRADICTION)
     reports = decision.explanation.reports
     for node, report in zip(unit.nodes, reports, strict=True):
         counts = report.counts
-        if node.leaf or is_turned_away(report):
+        if node.leaf or is_rejected_by_bounds(report):
             members = len(node.children) or node.scheduled + len(node.pending) + len(node.invalid)
             assert sum((counts.scheduled, counts.remaining, counts.unschedulable, counts.unresolvable)) == members
             continue
@@ -70,7 +70,7 @@ def test_a_group_counts_what_its_children_say(situation: Situation, cpus: list[i
 
 @cases(300)
 @given(situations(), FILLERS, OPTIONS)
-def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
+def test_binds_agree_with_the_reports(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
     """The binds of a leaf are those that its report counts, and all are in the domain that it names."""
     found = filled(situation, cpus)
     unit, decision = decided(found, options)
@@ -90,7 +90,7 @@ def test_what_is_placed_is_where_the_report_says(situation: Situation, cpus: lis
 def test_what_is_unresolvable_fits_no_empty_cluster(
     situation: Situation, cpus: list[int], options: SearchOptions
 ) -> None:
-    """Where the root says that no eviction helps, there is no place without the strangers either."""
+    """Where the root says that no eviction helps, there is no placement without the other pods either."""
     unit, decision = decided(filled(situation, cpus), options)
     explanation = decision.explanation
     assume(explanation.finding is not Finding.CONTRADICTION)
@@ -101,8 +101,8 @@ def test_what_is_unresolvable_fits_no_empty_cluster(
 
 @cases(300)
 @given(situations(), FILLERS, OPTIONS)
-def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
-    """It names a group of the tree that has not got its minimum, and a number that is not nothing."""
+def test_a_failure_has_a_next_step(situation: Situation, cpus: list[int], options: SearchOptions) -> None:
+    """It names a group of the tree that has not got its minimum, and a positive number."""
     _, decision = decided(filled(situation, cpus), options)
     explanation = decision.explanation
     step = explanation.next_step
@@ -117,7 +117,7 @@ def test_there_is_a_next_step_where_it_hurts(situation: Situation, cpus: list[in
 @cases(300)
 @given(situations(dependent=True), FILLERS)
 def test_detail_changes_nothing_but_detail(situation: Situation, cpus: list[int]) -> None:
-    """Findings, counts, binds and the next step are the same whether anybody wants to know more."""
+    """Findings, counts, binds and the next step are the same with and without detail."""
     (_, short), (_, long) = (decided(filled(situation, cpus), SearchOptions(detail=detail)) for detail in (False, True))
     assert short.binds == long.binds
     assert short.explanation.next_step == long.explanation.next_step

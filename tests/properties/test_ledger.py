@@ -1,4 +1,4 @@
-"""The ledger against a model that counts everything anew, whatever comes in whatever order."""
+"""The ledger compared with a model that counts everything again, whatever comes in whatever order."""
 
 from collections import Counter
 
@@ -23,19 +23,19 @@ AMOUNTS = st.fixed_dictionaries(
 )
 
 
-def asking(name: str, amounts: dict[str, str | int]) -> Pod:
-    """Return a pod that asks for these amounts."""
+def requesting(name: str, amounts: dict[str, str | int]) -> Pod:
+    """Return a pod that requests these amounts."""
     container = Container(name="main", resources=ResourceRequirements(requests=dict(amounts)))
     return pod(name, containers=(container,))
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Nodes and pods come, change and go; simulations are begun and taken back."""
+    """Nodes and pods come, change and go; simulations begin and are rolled back."""
 
     marks: Bundle[tuple[int, int]] = Bundle("marks")
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         super().__init__()
         self.ledger = Ledger()
         self.nodes: dict[str, Node] = {}
@@ -53,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def remove_node(self, name: str) -> None:
-        """Remove a node; its pods wait for it."""
+        """Remove a node; its pods stay held."""
         self._end_simulation()
         self.nodes.pop(name, None)
         self.ledger.remove_node(name)
@@ -62,7 +62,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def put_pod(self, uid: str, name: str, amounts: dict[str, str | int]) -> None:
         """Add a pod, change it or move it."""
         self._end_simulation()
-        found = asking(uid, amounts)
+        found = requesting(uid, amounts)
         self.pods[uid] = (found, name)
         self.ledger.put_pod(found, name)
 
@@ -71,14 +71,14 @@ class LedgerMachine(RuleBasedStateMachine):
         """Remove a pod."""
         self._end_simulation()
         self.pods.pop(uid, None)
-        self.ledger.remove_pod(asking(uid, {}).metadata.uid)
+        self.ledger.remove_pod(requesting(uid, {}).metadata.uid)
 
     @rule(target=marks, names=st.lists(NAMES, max_size=4), amounts=AMOUNTS)
     def place(self, names: list[str], amounts: dict[str, str | int]) -> tuple[int, int]:
-        """Try pods that are alike on some nodes, several on one maybe."""
+        """Place identical pods on some nodes, perhaps several on one."""
         mark = (self.ledger.mark(), len(self.simulated))
         there = [name for name in names if name in self.nodes]
-        found = asking("tried", amounts)
+        found = requesting("tried", amounts)
         rows = np.array([self.ledger.cluster.row_of[name] for name in there], dtype=np.intp)
         self.ledger.place(self.ledger.class_of(found), rows)
         self.simulated.append((found, there))
@@ -86,14 +86,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(mark=consumes(marks))
     def rollback(self, mark: tuple[int, int]) -> None:
-        """Take back what was tried since a mark, of which nothing may be left."""
+        """Roll back to a mark; nothing of what came after it may be left."""
         journal, simulated = mark
         self.ledger.rollback(journal)
         del self.simulated[simulated:]
 
     @invariant()
-    def counts_what_is_there(self) -> None:
-        """Every node has on it exactly what the model says, and offers what it says itself."""
+    def counts_every_pod(self) -> None:
+        """Every node has exactly what the model says, and offers its allocatable amounts."""
         names = self.ledger.classes.axis.names
         for name, found in self.nodes.items():
             row = self.ledger.cluster.row_of[name]
@@ -104,7 +104,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert {key: number for key, number in offered.items() if number} == +Counter(wanted)
 
     @invariant()
-    def leaves_nothing_where_nobody_is(self) -> None:
+    def leaves_no_trace_in_free_rows(self) -> None:
         """Rows without a node are all zero, and labels are those of the nodes."""
         empty = ~self.ledger.cluster.alive
         assert not self.ledger.used[empty].any()
@@ -116,7 +116,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert found.metadata.labels.get("rack") == (None if code < 0 else column.values[code])
 
     def _used(self, name: str) -> Counter[str]:
-        """Count everything on a node anew."""
+        """Count everything on a node again."""
         total: Counter[str] = Counter()
         bound = [found for found, at in self.pods.values() if at == name]
         tried = [found for found, there in self.simulated for at in there if at == name]
@@ -127,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return +total
 
     def _end_simulation(self) -> None:
-        """Take everything back before the cluster changes, as a cycle does."""
+        """Roll everything back before the cluster changes, as a cycle does."""
         self.ledger.rollback(0)
         self.simulated.clear()
 

@@ -1,4 +1,4 @@
-"""What every plan keeps to, whatever waits and whatever runs."""
+"""What holds for every plan, whatever waits and whatever runs."""
 
 from collections.abc import Collection, Mapping
 
@@ -25,13 +25,13 @@ ANYBODY = st.one_of(preemption_setups(dependent=True), preemption_setups(depende
 
 
 def units(setup: PreemptionSetup) -> list[VictimUnit]:
-    """Return all that runs in the units in which it goes."""
+    """Return all running pods in the units in which they are evicted."""
     groups = [*setup.others, *(found.group for found in setup.situation.tree.nodes)]
     return units_of(groups, setup.situation.pods)
 
 
 def planned(setup: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
-    """Return the plan for what waits; drop the case where nothing does."""
+    """Return the plan for what waits; discard the example if nothing does."""
     simulator = setup.simulator()
     root = setup.root(simulator)
     assume(root is not None)
@@ -47,20 +47,20 @@ def planned(setup: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
     )
 
 
-def seated(setup: PreemptionSetup) -> int:
+def bound_pods(setup: PreemptionSetup) -> int:
     """Return how many pods an ordinary cycle binds."""
     simulator = setup.simulator()
     root = setup.root(simulator)
     return len(simulator.decide(root).binds) if root else 0
 
 
-def gone(found: PreemptionPlan) -> set[str]:
+def evicted(found: PreemptionPlan) -> set[str]:
     """Return the pods that a plan evicts."""
     return {uid for eviction in found.evictions for uid in eviction.unit.pods}
 
 
 def trace(simulator: ClusterSimulator) -> list[bytes]:
-    """Return what a simulation may touch."""
+    """Return everything that a simulation may change."""
     ledger = simulator.snapshot.ledger
     return [
         found.tobytes()
@@ -71,8 +71,8 @@ def trace(simulator: ClusterSimulator) -> list[bytes]:
 
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
-def test_only_lesser_units_go_and_only_whole(setup: PreemptionSetup) -> None:
-    """Nobody of equal or higher priority goes, nobody of the tree itself, no unit in part; reasons are given."""
+def test_only_whole_units_of_lower_priority_are_evicted(setup: PreemptionSetup) -> None:
+    """No pod of equal or higher priority, no pod of the tree itself, no unit in part; reasons are given."""
     found = planned(setup)
     known = units(setup)
     own = {pod.metadata.uid for place in setup.situation.below(0) for pod in setup.situation.members(place)}
@@ -81,7 +81,7 @@ def test_only_lesser_units_go_and_only_whole(setup: PreemptionSetup) -> None:
         assert eviction.unit in known
         assert own.isdisjoint(eviction.unit.pods)
         assert eviction.reason.node
-    assert len(gone(found)) == sum(len(eviction.unit.pods) for eviction in found.evictions)
+    assert len(evicted(found)) == sum(len(eviction.unit.pods) for eviction in found.evictions)
     assert found.nominations or not found.evictions
 
 
@@ -102,7 +102,7 @@ def test_planning_leaves_no_trace(setup: PreemptionSetup) -> None:
 @cases(300)
 @given(st.one_of(EITHER, ANYBODY))
 def test_the_order_of_things_does_not_matter(setup: PreemptionSetup) -> None:
-    """Nodes, pods, groups and units may come in any order, and twice the same question has the same answer."""
+    """Nodes, pods, groups and units may come in any order, and the same problem has the same plan twice."""
     there, back, again = planned(setup), planned(setup.reversed(), turned=True), planned(setup)
     assert there == again
     assert [eviction.unit.key for eviction in there.evictions] == [eviction.unit.key for eviction in back.evictions]
@@ -112,13 +112,13 @@ def test_the_order_of_things_does_not_matter(setup: PreemptionSetup) -> None:
 
 @cases(300)
 @given(EITHER)
-def test_what_is_nominated_keeps_to_the_rules(setup: PreemptionSetup) -> None:
-    """Once the victims have gone, the pods may go where they are nominated to, all of them together."""
+def test_nominations_keep_to_the_rules(setup: PreemptionSetup) -> None:
+    """Once the victims have evicted, all nominated pods together may go to their nodes."""
     found = planned(setup)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
     if not setup.alone:
-        assert violations(setup.without(gone(found)).situation, binds) == []
-    left = free(setup.without(gone(found)).situation)
+        assert violations(setup.without(evicted(found)).situation, binds) == []
+    left = free(setup.without(evicted(found)).situation)
     pods = {pod.metadata.uid: pod for pod in setup.situation.pods}
     assert all(has_room(pods[uid], left[name]) for uid, name in binds.items())
 
@@ -126,13 +126,13 @@ def test_what_is_nominated_keeps_to_the_rules(setup: PreemptionSetup) -> None:
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
 def test_the_next_cycle_finds_what_was_planned(setup: PreemptionSetup) -> None:
-    """Once the victims have gone, an ordinary decision places as many pods as were nominated, or more."""
+    """Once the victims have evicted, an ordinary decision places as many pods as were nominated, or more."""
     found = planned(setup)
-    assert seated(setup.without(gone(found))) >= len(found.nominations)
+    assert bound_pods(setup.without(evicted(found))) >= len(found.nominations)
 
 
 def pinned(setup: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
-    """Return the setup with only those waiting who are nominated, each to run on that node or nowhere."""
+    """Return the setup with only the nominated pods pending, each restricted to its node."""
     pods = []
     for found in setup.situation.pods:
         name = binds.get(found.metadata.uid)
@@ -149,19 +149,19 @@ def pinned(setup: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
 
 @cases(375)
 @given(st.one_of(EITHER, ANYBODY))
-def test_nobody_goes_in_vain(setup: PreemptionSetup) -> None:
-    """Put any unit back, and the pods cannot be where they were nominated to, or an ordinary cycle places fewer."""
+def test_no_unit_is_evicted_in_vain(setup: PreemptionSetup) -> None:
+    """Put any unit back, and the nominated pods cannot run on their nodes, or an ordinary cycle places fewer."""
     found = planned(setup)
     binds = {nomination.uid: nomination.node for nomination in found.nominations}
     for eviction in found.evictions:
-        rest = setup.without(gone(found).difference(eviction.unit.pods))
-        assert seated(pinned(rest, binds)) < len(binds) or seated(rest) < len(binds)
+        rest = setup.without(evicted(found).difference(eviction.unit.pods))
+        assert bound_pods(pinned(rest, binds)) < len(binds) or bound_pods(rest) < len(binds)
 
 
 @cases(250)
 @given(preemption_setups())
-def test_nobody_goes_where_it_does_not_help(setup: PreemptionSetup) -> None:
-    """Without a plan nobody goes; and where trying everything would find a place, it is not called hopeless."""
+def test_no_unit_is_evicted_where_it_does_not_help(setup: PreemptionSetup) -> None:
+    """Without a placement nothing is evicted; and where trying everything finds one, the plan is not "not helpful"."""
     simulator = setup.simulator()
     root = setup.root(simulator)
     assume(root is not None)
@@ -187,9 +187,9 @@ def test_nobody_goes_where_it_does_not_help(setup: PreemptionSetup) -> None:
 
 @cases(625)
 @given(preemption_setups(alone=True))
-def test_a_pod_alone_is_treated_as_kube_scheduler_does(setup: PreemptionSetup) -> None:
+def test_a_single_pod_preempts_as_in_kube_scheduler(setup: PreemptionSetup) -> None:
     """The node and the victims are those of the slow model, rule by rule."""
-    assume(not seated(setup))
+    assume(not bound_pods(setup))
     found = planned(setup)
     (waiting,) = (pod for pod in setup.situation.pods if pod.metadata.name == setup.alone)
     budgets = budgets_of(setup.budgets, setup.situation.pods)
@@ -197,11 +197,11 @@ def test_a_pod_alone_is_treated_as_kube_scheduler_does(setup: PreemptionSetup) -
     if expected is None:
         assert found.outcome is not PlanOutcome.PLANNED
     else:
-        assert expected == (found.nominations[0].node, frozenset(gone(found)))
+        assert expected == (found.nominations[0].node, frozenset(evicted(found)))
 
 
 def harm(setup: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
-    """Return how many units violate a budget if some go, and the highest priority of those."""
+    """Return how many units violate a budget if some are evicted, and the highest priority of those."""
     allowances = BudgetAllowances(budgets_of(setup.budgets, setup.situation.pods))
     violated = allowances.violations(sorted(some, key=importance))
     return sum(map(bool, violated)), max(unit.priority for unit in some)
@@ -209,7 +209,7 @@ def harm(setup: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int
 
 @cases(150)
 @given(preemption_setups(depth=2, most_pods=3))
-def test_the_harm_is_the_least_there_is(setup: PreemptionSetup) -> None:
+def test_the_harm_is_minimal(setup: PreemptionSetup) -> None:
     """No other set of victims would let the search place as many, with fewer violations or a lower highest priority."""
     found = planned(setup)
     assume(found.outcome is PlanOutcome.PLANNED and found.evictions)
@@ -218,6 +218,6 @@ def test_the_harm_is_the_least_there_is(setup: PreemptionSetup) -> None:
         harm(setup, some)
         for chosen in subsets(len(lesser))
         if (some := [lesser[number] for number in chosen])
-        and seated(setup.without({uid for unit in some for uid in unit.pods})) >= len(found.nominations)
+        and bound_pods(setup.without({uid for unit in some for uid in unit.pods})) >= len(found.nominations)
     )
     assert harm(setup, [eviction.unit for eviction in found.evictions]) == least

@@ -1,4 +1,4 @@
-"""The same question has the same answer, in whatever order it is put, and asking leaves no trace."""
+"""The same unit gets the same decision, in whatever order objects come, and deciding leaves no trace."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from cpg_engine.testing.strategies import cases, situation, situations
 
 
 def root_of(simulator: ClusterSimulator) -> RootUnit:
-    """Return the tree on the simulator; drop the case where it has nothing to schedule."""
+    """Return the tree in the simulator; discard the example if it has nothing to schedule."""
     roots = [root for root in simulator.roots() if root.tree is not None]
     assume(roots)
     return roots[0]
 
 
-def picture(ledger: Ledger) -> dict[str, Any]:
-    """Return all that simulation may touch, bit by bit; when something was touched last is no part of it."""
+def state(ledger: Ledger) -> dict[str, Any]:
+    """Return everything that a simulation may change, bit by bit, except for when it changed last."""
     arrays = {name: value.tobytes() for name, value in vars(ledger).items() if isinstance(value, np.ndarray)}
     del arrays["changed_at"]
     return arrays | {
@@ -41,15 +41,15 @@ def test_deciding_leaves_no_trace(situation: Situation) -> None:
     simulator = ClusterSimulator.of(situation)
     root = root_of(simulator)
     simulator.unit(root)
-    before = picture(simulator.snapshot.ledger)
+    before = state(simulator.snapshot.ledger)
     simulator.decide(root)
-    assert picture(simulator.snapshot.ledger) == before
+    assert state(simulator.snapshot.ledger) == before
 
 
 @cases(300)
 @given(situations(dependent=True))
-def test_what_is_kept_is_what_would_be_counted_anew(situation: Situation) -> None:
-    """Answers that follow every placement and every rollback are the same as answers derived afterwards."""
+def test_updated_counts_equal_recomputed_ones(situation: Situation) -> None:
+    """Counts that follow every placement and every rollback equal counts computed afterwards."""
     simulator = ClusterSimulator.of(situation)
     simulator.settle()
     pod_index = simulator.snapshot.ledger.pod_index
@@ -60,7 +60,7 @@ def test_what_is_kept_is_what_would_be_counted_anew(situation: Situation) -> Non
 @cases(300)
 @given(situations(dependent=True))
 def test_two_decisions_are_equal(situation: Situation) -> None:
-    """The first decision has no influence on the second, in the same world or in one of its own."""
+    """The first decision has no influence on the second, in the same snapshot or in another one."""
     simulator, other = ClusterSimulator.of(situation), ClusterSimulator.of(situation)
     root = root_of(simulator)
     first = simulator.decide(root)
@@ -88,7 +88,7 @@ def test_the_order_of_arrival_does_not_matter(found: Situation, random: Any) -> 
 @cases(300)
 @given(situations(dependent=True))
 def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
-    """A world in which rows were reused and columns have grown decides as a fresh one."""
+    """A snapshot with reused rows and grown columns decides as a fresh one."""
     simulator, other = ClusterSimulator.of(situation), ClusterSimulator(ClusterSimulator.of(situation).options)
     for found in reversed(situation.nodes):
         other.put_node(replace(found, metadata=replace(found.metadata, name=f"old-{found.metadata.name}")))

@@ -1,4 +1,4 @@
-"""Every scenario file, played and compared with what it expects."""
+"""Every scenario file, played and compared with its expectations."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ FILES = sorted(HERE.rglob("*.yaml"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(HERE).with_suffix("")))
 def test_scenario(file: Path, request: pytest.FixtureRequest) -> None:
-    """What the file says holds; where it names a defect, it fails until the defect is mended and its name removed."""
+    """What the file says holds; a file that names a defect fails until the defect is corrected and its name removed."""
     scenario = yaml.safe_load(file.read_text(encoding="utf-8"))
     if "defect" in scenario:
         request.applymarker(pytest.mark.xfail(reason=scenario["defect"], strict=True))

@@ -1,4 +1,4 @@
-"""Pods of one unit that need each other near: who is placed first, and what evictions could do for them."""
+"""Pods of one unit that require each other: the order of placement, and what evictions could do for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
@@ -30,7 +30,7 @@ ZONES = ["a1 4 zone=a", "a2 4 zone=a", "b1 4 zone=b"]
 
 
 def one(form: str, app: str = "", near: str = "", **more: Any) -> Form:
-    """Return a pod that is of an app, and needs another near, or one of several apps."""
+    """Return a pod of an app that may require another app near it, or one of several."""
     found: dict[str, Any] = {"pod": form, **more, "labels": {"app": app} if app else {}}
     if near:
         selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": near.split()}]}
@@ -40,12 +40,12 @@ def one(form: str, app: str = "", near: str = "", **more: Any) -> Form:
 
 
 def leaf(*members: Form) -> dict[str, Any]:
-    """Return what a trial is about in which one gang needs all of some pods."""
+    """Return the arguments of a case with one gang that needs all of some pods."""
     return {"nodes": ZONES, "groups": {"g": {"gang": len(members)}}, "pods": members}
 
 
-def company(trial: DecisionCase) -> AffinityOrder:
-    """Return the company of the unit of a trial."""
+def affinity_order(trial: DecisionCase) -> AffinityOrder:
+    """Return the affinity order of the unit of a case."""
     return AffinityOrder(Needs(trial.unit), trial.snapshot.ledger)
 
 
@@ -53,41 +53,41 @@ def company(trial: DecisionCase) -> AffinityOrder:
 
 
 @pytest.mark.parametrize("name", ["a-near", "z-near"])
-def test_who_is_needed_is_placed_first(name: str) -> None:
+def test_required_pods_are_placed_first(name: str) -> None:
     """Both get a place in one zone, whatever their names."""
     found = DecisionCase(**leaf(one(f"{name}=1@g", near="web"), one("web=1@g", "web"))).decide()
     assert found.binds.keys() == {name, "web"}
     assert len({home[0] for home in found.binds.values()}) == 1
 
 
-def test_a_chain_of_needs_is_placed_from_its_end() -> None:
-    """Each needs the next, the last needs nobody."""
+def test_a_chain_of_requirements_is_placed_from_its_end() -> None:
+    """Each pod requires the next, the last requires none."""
     chain = [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")]
     assert list(DecisionCase(**leaf(*chain)).decide().binds) == ["c", "b", "a"]
 
 
 def test_others_keep_their_order() -> None:
-    """The more important still come first, but for those whom they need."""
+    """More important pods still come first, except for those that they require."""
     members = [one("a=1@g", near="web"), one("b=1@g"), one("c=1@g", "web"), one("d=1@g"), one("e=1@g", near="web")]
     assert list(DecisionCase(**leaf(*members)).decide().binds) == ["b", "c", "a", "d", "e"]
 
 
-def test_who_is_what_it_needs_waits_for_nobody() -> None:
-    """The first of a kind need not be near anybody, so it keeps its place."""
+def test_a_pod_that_satisfies_its_own_affinity_keeps_its_place() -> None:
+    """The first of a kind need not be near any pod."""
     members = [one("a=1@g", "web", "web"), one("b=1@g", "web")]
     assert list(DecisionCase(**leaf(*members)).decide().binds) == ["a", "b"]
 
 
 def test_beyond_the_minimum_the_order_is_the_same() -> None:
-    """One is enough for the gang, and the second pass finds those who needed it."""
+    """One pod is enough for the gang, and the second pass places the pods that required it."""
     trial = DecisionCase(ZONES, {"g": {"gang": 1}}, [one("a=1@g", near="b"), one("b=1@g", "b", "c"), one("c=1@g", "c")])
     assert list(trial.decide().binds) == ["c", "b", "a"]
 
 
-def test_where_nobody_needs_anybody_nothing_is_done() -> None:
-    """The members are those of the unit, as one object."""
+def test_without_requirements_the_order_is_unchanged() -> None:
+    """The pods are those of the unit, as one object."""
     trial = DecisionCase(**leaf(one("a=1@g", "web"), one("b=1@g")))
-    found = company(trial)
+    found = affinity_order(trial)
     assert found.pods(0) is trial.unit.nodes[0].pending
     assert found.dependent_children(0) == set()
     assert not found.companions(trial.unit.nodes[0].pending[0].pod_class)
@@ -96,8 +96,8 @@ def test_where_nobody_needs_anybody_nothing_is_done() -> None:
 # Circles.
 
 
-def test_of_a_circle_nobody_is_placed() -> None:
-    """Each needs the other, so none can be the first; no eviction helps, and it is told why."""
+def test_a_cycle_of_requirements_is_not_placed() -> None:
+    """Each requires the other, so none can be the first; no eviction helps, and the report says so."""
     found = DecisionCase(**leaf(one("a=1@g", "a", "b"), one("b=1@g", "b", "a"))).decide(SearchOptions(detail=True))
     assert (found.finding, found.binds) == (Finding.NOT_FOUND, {})
     assert found.counts("g") == StatusCounts(2, unresolvable=2)
@@ -105,8 +105,8 @@ def test_of_a_circle_nobody_is_placed() -> None:
 
 
 @pytest.mark.parametrize("helper", [one("x=1 on a1", "a"), one("z=1@g", "a")])
-def test_a_circle_is_broken_by_somebody_else(helper: Form) -> None:
-    """Who finds its need outside of the circle comes first, and the other after it."""
+def test_a_cycle_is_broken_from_outside(helper: Form) -> None:
+    """The pod that finds its requirement outside of the cycle comes first, and the other after it."""
     circle = [one("a=1@g", "a", "b"), one("b=1@g", "b", "a")]
     trial = DecisionCase(ZONES, {"g": {"gang": 2}}, [*circle, helper])
     assert [name for name in trial.decide().binds if name in "ab"] == ["b", "a"]
@@ -119,34 +119,34 @@ NEAR_FIRST = {"near": {"gang": 2}, "web": {"gang": 1}}
 
 
 def of_children(nodes: Sequence[str], children: Form, *pods: str | Form, budget: int = 100) -> NamedDecision:
-    """Return what is decided about a tree that needs all of its children."""
+    """Return the decision about a tree that needs all of its children."""
     groups = {"root": {"gang": len(children), "children": children}}
     return DecisionCase(nodes, groups, pods).decide(SearchOptions(budget=budget))
 
 
-def test_the_group_that_is_needed_comes_first() -> None:
-    """Siblings come in the order of need, also where one is confined and used to come first for that."""
+def test_the_required_group_comes_first() -> None:
+    """Siblings are ordered by requirement, even where one requires a domain and would come first for that."""
     pods = [one("2x1@near", near="web"), one("1@web", "web")]
     assert len(of_children(ZONES, NEAR_FIRST, *pods).binds) == 3
     assert len(of_children(ZONES, {**NEAR_FIRST, "near": {"gang": 2, "key": "zone"}}, *pods).binds) == 3
 
 
-def test_groups_below_groups_count_for_them() -> None:
-    """What pods need at the bottom orders the children at the top."""
+def test_requirements_of_inner_groups_order_their_ancestors() -> None:
+    """What pods require at the bottom orders the children at the top."""
     children = {"left": {"gang": 1, "children": {"near": {"gang": 1}}}, "right": {"gang": 1, "children": {"web": None}}}
     assert len(of_children(ZONES, children, one("1@near", near="web"), one("1@web", "web")).binds) == 2
 
 
-def test_a_group_that_has_whom_it_needs_waits_for_no_sibling() -> None:
-    """Two replicas, each with a leader: the older one still comes first."""
+def test_a_group_with_the_required_pods_waits_for_no_sibling() -> None:
+    """Of two replicas, each with a leader, the older one still comes first."""
     pods = [one("1@a", near="web"), one("1@a", "web"), one("1@b", "web")]
     trial = DecisionCase(ZONES, {"root": {"gang": 2, "children": {"a": {"gang": 2}, "b": {"gang": 1}}}}, pods)
-    assert company(trial).dependent_children(0) == set()
+    assert affinity_order(trial).dependent_children(0) == set()
     assert [name[0] for name in trial.decide().binds] == ["a", "a", "b"]
 
 
-def test_whom_one_needs_is_moved_to_another_domain() -> None:
-    """The rack that the leader likes best has no room for its workers: it is asked for another one."""
+def test_a_required_group_is_moved_to_another_domain() -> None:
+    """The best rack for the leader has no room for its workers, so the search backtracks."""
     nodes = ["n1 1 zone=a rack=r1", "n2 1 zone=b rack=r2", "n3 1 zone=b rack=r3", "n4 1 zone=b rack=r3"]
     children = {"near": {"gang": 2}, "web": {"gang": 1, "key": "rack"}}
     pods = [one("2x1@near", near="web"), one("1@web", "web")]
@@ -155,8 +155,8 @@ def test_whom_one_needs_is_moved_to_another_domain() -> None:
     assert of_children(nodes, children, *pods, budget=0).finding is Finding.OUT_OF_BUDGET
 
 
-def test_who_waits_for_a_sibling_is_not_blamed() -> None:
-    """The leader has no room, so its workers have had no turn; a sibling without needs is placed."""
+def test_a_dependent_sibling_is_no_blocker() -> None:
+    """The leader has no room, so its workers were not tried; a sibling without requirements is placed."""
     children = {"other": {"gang": 1}, **NEAR_FIRST}
     pods = [one("1@other"), one("2x1@near", near="web"), one("9@web", "web")]
     found = of_children(["n1 9 zone=a"], children, *pods)
@@ -164,8 +164,8 @@ def test_who_waits_for_a_sibling_is_not_blamed() -> None:
     assert found.blockers("root") == ["web"]
 
 
-def test_groups_that_need_each_other_crosswise_are_not_found() -> None:
-    """One group is placed as a whole before the next: what each has that the other needs comes too late."""
+def test_groups_that_require_each_other_crosswise_are_not_found() -> None:
+    """One group is placed as a whole before the next, so what each requires of the other comes too late."""
     pods = [one("1@a", "a", "b"), one("1@a", "a2"), one("1@b", "b", "a2")]
     assert of_children(ZONES, {"a": {"gang": 2}, "b": {"gang": 1}}, *pods).finding is Finding.NOT_FOUND
 
@@ -183,23 +183,23 @@ def test_groups_that_need_each_other_crosswise_are_not_found() -> None:
         ([one("a=2@g", "a", "b"), one("b=2@g", "b", "a")], StatusCounts(2, unresolvable=2)),
     ],
 )
-def test_who_may_get_company_is_not_hopeless(members: Sequence[Form], counts: StatusCounts) -> None:
-    """On full nodes: where others of the unit may come that are needed, evictions may help, else they do not."""
+def test_a_pod_with_companions_is_resolvable(members: Sequence[Form], counts: StatusCounts) -> None:
+    """On full nodes, evictions may help where required pods of the unit may still be placed, else they do not."""
     full = [one(f"old{number}=2 on n{number}") for number in "12"]
     found = DecisionCase(["n1 2 zone=a", "n2 2 zone=a"], {"g": {"gang": 2}}, [*members, *full]).decide()
     assert found.counts("g") == counts
 
 
-def test_company_is_of_use_in_domains_alone() -> None:
-    """A node without the label is in no zone, whoever comes."""
+def test_companions_help_in_domains_alone() -> None:
+    """A node without the label is in no zone."""
     members = [one("a=1@g", near="web"), one("web=1@g", "web")]
     found = DecisionCase(["n1 1"], {"g": {"gang": 2}}, [*members, one("old=1 on n1")]).decide()
     assert found.counts("g") == StatusCounts(2, unschedulable=1, unresolvable=1)
 
 
 @pytest.mark.parametrize("groups", [{"high": {"gang": 2}}, {"high": {"gang": 2, "children": {"near": {}, "web": {}}}}])
-def test_room_is_made_for_all_of_them(groups: Form) -> None:
-    """Who is needed and who needs it: lesser pods go for both, and an ordinary cycle then binds them."""
+def test_evictions_make_room_for_required_and_requiring_pods(groups: Form) -> None:
+    """Pods of lower priority are evicted for both, and an ordinary cycle then binds them."""
     leaves = ("near", "web") if "children" in groups["high"] else ("high", "high")
     pods = [one(f"a=2@{leaves[0]}", near="web"), one(f"web=2@{leaves[1]}", "web")]
     full = [one(f"old{number}=2 on n{number}", priority=0) for number in "12"]
@@ -218,8 +218,8 @@ PEOPLE = st.lists(st.tuples(APPS, NEEDED), min_size=1, max_size=6)
 RUNNING = st.sampled_from(["", "", "x", "y"])
 
 
-def person(name: str, app: str, near: str, **more: Any) -> Pod:
-    """Return a pod that is of an app and needs others near."""
+def app_with_affinity(name: str, app: str, near: str, **more: Any) -> Pod:
+    """Return a pod of an app that requires others near it."""
     found = labelled(pod(name, cpu=1, **more), {"app": app} if app else {})
     if not near:
         return found
@@ -229,8 +229,8 @@ def person(name: str, app: str, near: str, **more: Any) -> Pod:
     return replace(found, spec=replace(found.spec, affinity=affinity))
 
 
-def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> ClusterSimulator:
-    """Return a simulator of all that."""
+def simulated(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) -> ClusterSimulator:
+    """Return a simulator with all of that."""
     simulator = ClusterSimulator(SearchOptions())
     for place in nodes:
         simulator.put_node(place)
@@ -241,8 +241,8 @@ def staged(nodes: Iterable[Node], groups: Iterable[Any], pods: Iterable[Pod]) ->
     return simulator
 
 
-def comers(pods: Iterable[Pod], place: Node) -> set[str]:
-    """Return who can come to a node at all, if everybody comes who can, one after the other."""
+def placeable(pods: Iterable[Pod], place: Node) -> set[str]:
+    """Return the pods that can be placed on a node at all, one after the other, if all are that can."""
     placed = PlacedPods(nodes=(place,), pods=(), namespaces={})
     waiting = sorted(pods, key=lambda found: not found.spec.node_name)
     while True:
@@ -255,33 +255,33 @@ def comers(pods: Iterable[Pod], place: Node) -> set[str]:
 
 @given(PEOPLE, RUNNING, st.integers(1, 3))
 @cases(300)
-def test_in_one_domain_everybody_is_placed_who_can_be(people: list[tuple[str, str]], there: str, leaves: int) -> None:
-    """Where there is room for all, those are left whom no order would help: in a gang at once, in a tree in the end."""
+def test_in_one_domain_every_placeable_pod_is_placed(people: list[tuple[str, str]], there: str, leaves: int) -> None:
+    """With room for all, only pods are left that no order would help: in a gang at once, in a tree in the end."""
     place = node("n", cpu=99, labels={"zone": "a"})
-    members = [person(f"p{n}", *who, group=f"g{n % leaves}") for n, who in enumerate(people)]
-    pods = [*members, *([person("there", there, "", node_name="n")] if there else [])]
+    members = [app_with_affinity(f"p{n}", *who, group=f"g{n % leaves}") for n, who in enumerate(people)]
+    pods = [*members, *([app_with_affinity("there", there, "", node_name="n")] if there else [])]
     names = [f"g{number}" for number in range(leaves)]
     parent = "root" if leaves > 1 else None
     groups = [*([composite("root")] if parent else []), *(pod_group(name, parent=parent) for name in names)]
-    simulator = staged([place], groups, pods)
+    simulator = simulated([place], groups, pods)
     simulator.settle(once=leaves == 1)
-    assert {name for name, found in simulator.pods.items() if found.spec.node_name} == comers(pods, place)
+    assert {name for name, found in simulator.pods.items() if found.spec.node_name} == placeable(pods, place)
 
 
 @given(PEOPLE, RUNNING)
 @cases(200)
-def test_what_is_called_hopeless_is(people: list[tuple[str, str]], there: str) -> None:
-    """A gang for which no eviction helps is not placed either where all who could be evicted are gone."""
-    members = [person(f"p{n}", *who, group="g", priority=9) for n, who in enumerate(people)]
+def test_unresolvable_gangs_do_not_fit_without_victims(people: list[tuple[str, str]], there: str) -> None:
+    """A gang for which no eviction helps is not placed after all potential victims have been evicted either."""
+    members = [app_with_affinity(f"p{n}", *who, group="g", priority=9) for n, who in enumerate(people)]
     full = [pod(f"old{n}", cpu=9, node_name=f"n{n}", priority=1) for n in range(2)]
-    needed = [person("there", there, "", node_name="n2", priority=9)] if there else []
+    needed = [app_with_affinity("there", there, "", node_name="n2", priority=9)] if there else []
     nodes = [node(f"n{n}", cpu=9, labels={"zone": "ab"[n % 2]}) for n in range(3)]
     groups = [pod_group("g", gang=len(members), priority=9)]
-    simulator = staged(nodes, groups, [*members, *full, *needed])
+    simulator = simulated(nodes, groups, [*members, *full, *needed])
     (root,) = simulator.roots()
     report = simulator.decide(root).explanation.reports[0]
     assume(report.status is not Status.SUCCESS)
-    empty = staged(nodes, groups, [*members, *needed])
+    empty = simulated(nodes, groups, [*members, *needed])
     placed = empty.decide(empty.roots()[0]).binds
     if report.status is Status.UNRESOLVABLE:
         assert not placed
@@ -294,7 +294,7 @@ ITEMS = st.lists(NUMBERS, max_size=8)
 
 
 def ordered(items: str, wants: dict[str, list[str]]) -> str:
-    """Return items, which are letters, in turn."""
+    """Return items, which are letters, in their order of placement."""
     numbers = {ord(one): [frozenset(map(ord, choice)) for choice in choices] for one, choices in wants.items()}
     return "".join(items[place] for place in placement_order([ord(item) for item in items], numbers))
 
@@ -318,21 +318,21 @@ def ordered(items: str, wants: dict[str, list[str]]) -> str:
         ("abc", {"a": ["b"], "b": ["ac"]}, "cba"),
     ],
 )
-def test_who_is_needed_comes_first(items: str, wants: dict[str, list[str]], expected: str) -> None:
-    """Whoever needs others comes after them, and all others stay as they stand."""
+def test_required_items_come_first(items: str, wants: dict[str, list[str]], expected: str) -> None:
+    """An item that requires others comes after them, and all others keep their order."""
     assert ordered(items, wants) == expected
 
 
-def test_who_never_can_come_is_in_no_round() -> None:
-    """Rounds count from one; who needs nobody is there before the first, and no circle is ever broken from within."""
+def test_unsatisfiable_items_are_in_no_round() -> None:
+    """Rounds count from one; an item without requirements precedes the first, and no cycle is broken from within."""
     wants: Requirements = {1: [{0}], 2: [{1, 5}, {0}], 3: [set()], 4: [{5}], 5: [{4}]}
     assert satisfaction_rounds(wants) == {1: 1, 2: 2}
 
 
 @given(ITEMS, WANTS)
 @cases(300)
-def test_all_that_can_come_find_whom_they_need(items: list[int], wants: Requirements) -> None:
-    """Each that can come at all has before it whom it needs; whoever is needed and no item is there from the start."""
+def test_satisfiable_items_find_what_they_require(items: list[int], wants: Requirements) -> None:
+    """Each item that can be placed has before it what it requires; a requirement that is no item is satisfied."""
     items = [*items, *(one for one in wants if one not in items)]
     places = placement_order(items, wants)
     assert sorted(places) == list(range(len(items)))
@@ -344,8 +344,8 @@ def test_all_that_can_come_find_whom_they_need(items: list[int], wants: Requirem
 
 @given(ITEMS, WANTS)
 @cases(200)
-def test_equals_stay_as_they_stand(items: list[int], wants: Requirements) -> None:
-    """Items that are the same keep their order, and where the order is right already, it stays."""
+def test_a_valid_order_is_kept(items: list[int], wants: Requirements) -> None:
+    """Equal items keep their order, and so does an order that is right already."""
     places = placement_order(items, wants)
     for item in set(items):
         assert sorted(found for found in places if items[found] == item) == [f for f in places if items[f] == item]
@@ -355,8 +355,8 @@ def test_equals_stay_as_they_stand(items: list[int], wants: Requirements) -> Non
 
 @given(WANTS)
 @cases(100)
-def test_some_order_is_found_where_there_is_one(wants: Requirements) -> None:
-    """Against all orders: one in which everybody finds whom they need before them."""
+def test_an_order_is_found_if_there_is_one(wants: Requirements) -> None:
+    """Compared with all orders: one in which every item has what it requires before it."""
     everybody = sorted({*wants, *(other for choices in wants.values() for choice in choices for other in choice)})
 
     def holds(order: list[int]) -> bool:

@@ -14,7 +14,7 @@ NOWHERE = {"nodeSelector": {"disk": "none"}}
 CPU = "Insufficient cpu"
 
 
-def told(
+def decision_about(
     nodes: Sequence[str | Form],
     root: Form | None,
     pods: Sequence[str | Form],
@@ -23,7 +23,7 @@ def told(
     detail: bool = True,
     candidates: int = 10,
 ) -> NamedDecision:
-    """Return what is decided about a tree whose root is called so."""
+    """Return the decision about a tree with this root."""
     return DecisionCase(nodes, {"root": root}, pods).decide(
         SearchOptions(budget=budget, detail=detail, candidates=candidates)
     )
@@ -43,40 +43,40 @@ def statuses(found: NamedDecision) -> dict[str, Status]:
 
 
 def test_a_placed_leaf_counts_all_its_members() -> None:
-    """Running and finished members, and those placed now; what lies beyond the room is unschedulable."""
+    """Running and finished members, and those placed now; pods beyond the room are unschedulable."""
     pods: list[str | Form] = ["1@root on n1", {"pod": "1@root", "phase": "Succeeded"}, "3x1@root"]
-    found = told(["n1 3"], {"gang": 3}, pods)
+    found = decision_about(["n1 3"], {"gang": 3}, pods)
     assert StatusCounts(3, scheduled=4, unschedulable=1) == found.counts("root")
     assert (1, (FilterReason(CPU, 1),)) == (found.report("root").nodes, found.report("root").reasons)
 
 
-def test_who_is_lost_with_a_group_above_is_told() -> None:
-    """By the highest that has no place; what has one, and whoever fails alone, is lost with nobody."""
+def test_the_failed_ancestor_is_reported() -> None:
+    """It is the highest without a place; a group that has a place, or fails alone, has none."""
     one, two, far = {"gang": 1}, {"gang": 2}, {"pod": "1@far", **NOWHERE}
     children = {"fits": one, "mid": {"gang": 2, "children": {"low": {"gang": 1, "children": {"fit": one}}, "far": two}}}
-    found = told(["n1 9"], {"gang": 1, "children": children}, ["1@fits", "1@fit", far, far])
+    found = decision_about(["n1 9"], {"gang": 1, "children": children}, ["1@fits", "1@fit", far, far])
     lost = {name: found.report(name).failed_ancestor for name in ("root", "fits", "mid", "low", "fit", "far")}
     mid = found.report("mid").key
     assert lost == {"root": None, "fits": None, "mid": None, "low": mid, "fit": mid, "far": mid}
 
 
-def test_extra_pods_that_nothing_can_help_are_unresolvable() -> None:
-    """They are told apart from those that an eviction could help, and from refused ones."""
+def test_extra_pods_that_no_eviction_helps_are_unresolvable() -> None:
+    """They are counted apart from those that an eviction could help, and from invalid ones."""
     pods: list[str | Form] = ["3x1@root", {"pod": "far=1@root", **NOWHERE}, {"pod": "bad=x@root"}]
-    found = told(["n1 2"], {"gang": 1}, pods)
+    found = decision_about(["n1 2"], {"gang": 1}, pods)
     assert StatusCounts(1, scheduled=2, unschedulable=1, unresolvable=2) == found.counts("root")
     assert [refused.uid for refused in found.report("root").invalid] == ["uid-default-bad"]
 
 
-def test_refused_pods_do_not_hide_those_that_wait_for_room() -> None:
-    """One pod makes no sense, two find no room: each is counted as what it is."""
-    found = told(["n1 1"], {"gang": 1}, ["3x1@root", "bad=x@root"])
+def test_invalid_pods_do_not_hide_unschedulable_ones() -> None:
+    """One pod is invalid, two find no room: each has its own count."""
+    found = decision_about(["n1 1"], {"gang": 1}, ["3x1@root", "bad=x@root"])
     assert StatusCounts(1, scheduled=1, unschedulable=2, unresolvable=1) == found.counts("root")
 
 
 def test_a_leaf_that_fits_in_part_is_unschedulable() -> None:
-    """Scheduled is what fitted, the rest could be helped by evictions."""
-    found = told(["n1 2"], {"gang": 3}, ["3x1@root"])
+    """What fitted is scheduled, the rest could be helped by evictions."""
+    found = decision_about(["n1 2"], {"gang": 3}, ["3x1@root"])
     assert (Status.UNSCHEDULABLE, StatusCounts(3, scheduled=2, unschedulable=1)) == (
         found.report("root").status,
         found.counts("root"),
@@ -85,14 +85,14 @@ def test_a_leaf_that_fits_in_part_is_unschedulable() -> None:
 
 @pytest.mark.parametrize("pod", [{"pod": "1@root", **NOWHERE}, "9@root"])
 def test_a_pod_that_no_eviction_can_help_is_unresolvable(pod: str | Form) -> None:
-    """No node is meant for it, or none is large enough: then neither can its group be helped."""
-    found = told(["n1 4"], {"gang": 3}, ["2x1@root", pod])
+    """No node is feasible, or none is large enough: then its group is unresolvable, too."""
+    found = decision_about(["n1 4"], {"gang": 3}, ["2x1@root", pod])
     assert StatusCounts(3, scheduled=2, unresolvable=1) == found.counts("root")
     assert Status.UNRESOLVABLE is found.report("root").status
 
 
-def test_pods_that_see_others_are_looked_at_closely() -> None:
-    """One that keeps away from its like could be helped by evictions, one that needs company could not."""
+def test_pods_that_depend_on_others_are_checked_by_their_filters() -> None:
+    """Evictions could help against anti-affinity, but not with required affinity."""
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "rack"}
     nodes = ["n1 4 rack=a"]
     for kind, counts in (
@@ -101,12 +101,12 @@ def test_pods_that_see_others_are_looked_at_closely() -> None:
     ):
         pod = {"pod": "1@root", "affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
         other = {"pod": "1@x on n1", "labels": {"app": "db" if kind == "podAntiAffinity" else "web"}}
-        assert counts == told(nodes, {"gang": 1}, [pod, other]).counts("root")
+        assert counts == decision_about(nodes, {"gang": 1}, [pod, other]).counts("root")
 
 
 def test_inadmissible_leaves_count_what_they_have() -> None:
-    """The pods there are remain, the minimum is beyond them."""
-    found = told(["n1 9"], {"gang": 5}, ["1@root on n1", "2x1@root", "bad=x@root"])
+    """The existing pods remain, the minimum is beyond them."""
+    found = decision_about(["n1 9"], {"gang": 5}, ["1@root on n1", "2x1@root", "bad=x@root"])
     assert (Finding.INADMISSIBLE, StatusCounts(5, scheduled=1, remaining=2, unresolvable=1)) == (
         found.finding,
         found.counts("root"),
@@ -117,90 +117,92 @@ def test_inadmissible_leaves_count_what_they_have() -> None:
 
 
 def test_a_parent_counts_the_statuses_of_its_children() -> None:
-    """One was placed, one could be helped, one could not, one was not needed to know."""
+    """One was placed, one could be helped, one could not, one was not needed."""
     root = {"gang": 4, "children": {"pg1": None, "pg2": None, "pg3": None, "pg4": None, "pg5": None}}
     pods: list[str | Form] = ["1@pg1", "9@pg3", {"pod": "1@pg2", **NOWHERE}, "1@pg4", "1@pg5"]
-    found = told(["n1 4"], root, pods)
+    found = decision_about(["n1 4"], root, pods)
     assert StatusCounts(4, scheduled=3, unresolvable=2) == found.counts("root")
     assert found.blockers("root") == ["pg2", "pg3"]
     assert [statuses(found)[name] for name in ("pg5", "pg3")] == [Status.SUCCESS, Status.UNRESOLVABLE]
 
 
-def test_what_is_unresolvable_is_so_up_to_the_root() -> None:
-    """A pod, its group, and every ancestor that cannot do without it."""
+def test_unresolvable_pods_make_their_ancestors_unresolvable() -> None:
+    """A pod, its group, and every ancestor that needs the group."""
     low = children(pg={"gang": 1})
-    found = told(["n1 4"], children(mid=children(low=low)), [{"pod": "1@pg", **NOWHERE}])
+    found = decision_about(["n1 4"], children(mid=children(low=low)), [{"pod": "1@pg", **NOWHERE}])
     assert {Status.UNRESOLVABLE} == set(statuses(found).values())
     assert [found.blockers(name) for name in ("root", "mid", "low", "pg")] == [["mid"], ["low"], ["pg"], []]
 
 
-def test_an_ancestor_that_can_do_without_it_stops_that() -> None:
+def test_an_ancestor_with_enough_other_children_is_resolvable() -> None:
     """The root needs one of two; the other could be helped."""
     root = {"gang": 1, "children": {"lost": children(pg1={"gang": 1}), "full": children(pg2={"gang": 1})}}
-    found = told(["n1 2"], root, [{"pod": "1@pg1", **NOWHERE}, "1@pg2", "2@x on n1"])
+    found = decision_about(["n1 2"], root, [{"pod": "1@pg1", **NOWHERE}, "1@pg2", "2@x on n1"])
     assert StatusCounts(1, unschedulable=1, unresolvable=1) == found.counts("root")
     assert (statuses(found)["root"], statuses(found)["lost"]) == (Status.UNSCHEDULABLE, Status.UNRESOLVABLE)
 
 
-def test_children_that_had_no_turn_wait() -> None:
-    """When the first child has no place, nobody asks for the others."""
-    found = told(["n1 1"], children(pg1={"gang": 2}, pg2={"gang": 1}, pg3={"gang": 9}), ["2x1@pg1", "1@pg2", "1@pg3"])
+def test_untried_children_wait() -> None:
+    """When the first child has no place, the others are not tried."""
+    found = decision_about(
+        ["n1 1"], children(pg1={"gang": 2}, pg2={"gang": 1}, pg3={"gang": 9}), ["2x1@pg1", "1@pg2", "1@pg3"]
+    )
     assert found.finding is Finding.INADMISSIBLE
-    found = told(["n1 1"], children(pg1={"gang": 2}, pg2={"gang": 1}), ["2x1@pg1", "1@pg2"])
+    found = decision_about(["n1 1"], children(pg1={"gang": 2}, pg2={"gang": 1}), ["2x1@pg1", "1@pg2"])
     assert StatusCounts(2, remaining=1, unschedulable=1) == found.counts("root")
     assert (Status.WAIT, StatusCounts(1, remaining=1)) == (statuses(found)["pg2"], found.counts("pg2"))
 
 
-def test_children_that_cannot_be_admitted_are_unresolvable_before_they_are_asked() -> None:
-    """They never remain: the parent may go on without them or not at all."""
+def test_inadmissible_children_are_unresolvable() -> None:
+    """They never remain: the parent is placed without them or not at all."""
     root = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}, "pg3": {"gang": 9}}}
-    found = told(["n1 1"], root, ["2x1@pg1", "1@pg2", "1@pg3"])
+    found = decision_about(["n1 1"], root, ["2x1@pg1", "1@pg2", "1@pg3"])
     assert StatusCounts(2, remaining=1, unschedulable=1, unresolvable=1) == found.counts("root")
     assert found.blockers("root") == ["pg1", "pg3"]
 
 
 def test_inadmissible_groups_name_the_children_that_lack_members() -> None:
-    """Those that are complete wait; a group without enough children blames none."""
-    found = told(["n1 9"], children(pg1={"gang": 2}, pg2={"gang": 1}), ["1@pg1", "1@pg2"])
+    """Complete children wait; a group without enough children blames none."""
+    found = decision_about(["n1 9"], children(pg1={"gang": 2}, pg2={"gang": 1}), ["1@pg1", "1@pg2"])
     assert (StatusCounts(2, remaining=1, unresolvable=1), ["pg1"]) == (found.counts("root"), found.blockers("root"))
-    found = told(["n1 9"], {"gang": 3, "children": {"pg1": None}}, ["1@pg1"])
+    found = decision_about(["n1 9"], {"gang": 3, "children": {"pg1": None}}, ["1@pg1"])
     assert (StatusCounts(3, remaining=1), []) == (found.counts("root"), found.blockers("root"))
 
 
-def test_a_child_that_fitted_is_not_told_as_failed() -> None:
-    """The group before the one that did not fit was asked for other ways, and had none: it is still a success."""
+def test_a_child_that_fitted_is_not_reported_as_failed() -> None:
+    """The group before the one that did not fit was asked for other ways and had none: it is still a success."""
     root = children(mid1=children(pg1={"gang": 2}, pg2={"gang": 1}), mid2=children(pg3={"gang": 3}))
-    found = told(["n1 5"], root, ["2x1@pg1", "1@pg2", "3x1@pg3"])
+    found = decision_about(["n1 5"], root, ["2x1@pg1", "1@pg2", "3x1@pg3"])
     assert (StatusCounts(2, scheduled=1, unschedulable=1), ["mid2"]) == (found.counts("root"), found.blockers("root"))
     assert (StatusCounts(2, scheduled=2), []) == (found.counts("mid1"), found.blockers("mid1"))
     assert StatusCounts(3, scheduled=2, unschedulable=1) == found.counts("pg3")
 
 
 def test_extra_pods_remain_where_only_minimums_were_placed() -> None:
-    """In an attempt that failed, nobody has asked for more than minimums."""
-    found = told(["n1 3"], children(pg1={"gang": 1}, pg2={"gang": 3}), ["4x1@pg1", "3x1@pg2"])
+    """A failed attempt places no more than minimums."""
+    found = decision_about(["n1 3"], children(pg1={"gang": 1}, pg2={"gang": 3}), ["4x1@pg1", "3x1@pg2"])
     assert (StatusCounts(1, scheduled=1, remaining=3), Status.SUCCESS) == (found.counts("pg1"), statuses(found)["pg1"])
 
 
-def test_a_child_that_can_never_fit_is_told_although_an_elder_failed_first() -> None:
-    """Alone, the second child would fit, the third would not: room for the second would be made in vain."""
+def test_an_unresolvable_child_is_reported_although_another_failed_first() -> None:
+    """Alone, the second child would fit and the third would not: room for the second would be made in vain."""
     root = children(pg1={"gang": 3}, pg2={"gang": 1}, pg3={"gang": 1})
-    found = told(["n1 3"], root, ["3x1@pg1", "1@pg2", {"pod": "1@pg3", **NOWHERE}])
+    found = decision_about(["n1 3"], root, ["3x1@pg1", "1@pg2", {"pod": "1@pg3", **NOWHERE}])
     assert (StatusCounts(3, scheduled=2, unresolvable=1), ["pg3"]) == (found.counts("root"), found.blockers("root"))
     assert Status.SUCCESS is statuses(found)["pg2"]
 
 
-def test_a_placed_group_tells_what_became_of_the_others() -> None:
-    """Children left out are counted as what they were when they were asked last, and block nobody."""
+def test_a_placed_group_reports_the_children_left_out() -> None:
+    """They are counted as in their last attempt, and block nothing."""
     root = {"gang": 1, "children": {"pg1": None, "pg2": {"gang": 9}, "pg3": {"gang": 2}, "pg4": {"gang": 1}}}
-    found = told(["n1 2"], root, ["1@pg1", "1@pg2", "2x1@pg3", {"pod": "1@pg4", **NOWHERE}])
+    found = decision_about(["n1 2"], root, ["1@pg1", "1@pg2", "2x1@pg3", {"pod": "1@pg4", **NOWHERE}])
     assert StatusCounts(1, scheduled=1, unschedulable=1, unresolvable=2) == found.counts("root")
     assert found.blockers("root") == []
 
 
-def test_met_children_are_successes_though_nobody_asks_them() -> None:
-    """What runs already counts, also in a tree that cannot be placed."""
-    found = told(["n1 2"], children(pg1={"gang": 9}, pg2={"gang": 1}), [*["9x1@pg1"], "1@pg2 on n1"])
+def test_met_children_are_successes_without_being_tried() -> None:
+    """Running members count, also in a tree that cannot be placed."""
+    found = decision_about(["n1 2"], children(pg1={"gang": 9}, pg2={"gang": 1}), [*["9x1@pg1"], "1@pg2 on n1"])
     assert StatusCounts(2, scheduled=1, unschedulable=1) == found.counts("root")
 
 
@@ -208,84 +210,84 @@ def test_met_children_are_successes_though_nobody_asks_them() -> None:
 
 
 def test_a_placed_group_names_its_domain() -> None:
-    """The innermost that confines it: its own, or else that of its parent."""
+    """It is the innermost that contains it: its own, or else that of its parent."""
     root = {"gang": 2, "key": "block", "children": {"pg1": {"gang": 1, "key": "rack"}, "pg2": {"gang": 1}}}
-    found = told(["n1 2 block=x rack=a"], root, ["1@pg1", "1@pg2"])
+    found = decision_about(["n1 2 block=x rack=a"], root, ["1@pg1", "1@pg2"])
     block, rack = Domain("block", "x"), Domain("rack", "a")
     assert [block, rack, block] == [found.report(name).domain for name in ("root", "pg1", "pg2")]
-    assert told(["n1 1"], {"gang": 1}, ["1@root"]).report("root").domain is None
+    assert decision_about(["n1 1"], {"gang": 1}, ["1@root"]).report("root").domain is None
 
 
 def test_a_preferred_domain_is_named_as_long_as_all_are_in_it() -> None:
-    """Extra pods that went elsewhere make it untrue, for the group and for its parent."""
+    """Extra pods outside of it change the domain of the group and of its parent."""
     root = {"preferred": "block", "children": {"pg1": {"gang": 1, "preferred": "rack"}}}
     nodes = ["n1 1 block=x rack=a", "n2 1 block=y rack=b"]
-    found = told(nodes, root, ["1@pg1"])
+    found = decision_about(nodes, root, ["1@pg1"])
     assert [Domain("block", "x"), Domain("rack", "a")] == [found.report(name).domain for name in ("root", "pg1")]
-    found = told(nodes, root, ["2x1@pg1"])
+    found = decision_about(nodes, root, ["2x1@pg1"])
     assert [found.report(name).domain for name in ("root", "pg1")] == [None, None]
 
 
-def test_candidates_tell_how_many_of_how_many_fit_and_why_not_more() -> None:
-    """The closest first, each with what is wrong with its nodes, if the options ask for it."""
+def test_candidates_have_counts_and_reasons() -> None:
+    """The closest first, each with the reasons of its nodes if the options request detail."""
     nodes: list[str | Form] = ["n1 2 rack=a", "n2 3 rack=b", {"node": "n3 9 rack=b", "unschedulable": True}]
-    candidates = told(nodes, {"gang": 4, "key": "rack"}, ["5x1@root", "1@x on n1"]).report("root").candidates
+    candidates = decision_about(nodes, {"gang": 4, "key": "rack"}, ["5x1@root", "1@x on n1"]).report("root").candidates
     b = CandidateDomain(
         Domain("rack", "b"), 2, 3, 5, shortage=1, reasons=(FilterReason("node(s) were unschedulable", 1),)
     )
     assert (b, CandidateDomain(Domain("rack", "a"), 1, 1, 5, shortage=3)) == candidates
 
 
-def test_no_more_candidates_are_told_than_anybody_reads() -> None:
-    """Of many racks so many as the options say, and without detail only the closest, without reasons."""
+def test_the_number_of_candidates_is_limited() -> None:
+    """Of many racks, as many as the options say; without detail only the closest, without reasons."""
     nodes = [f"n{number} {number} rack=r{number:02}" for number in range(1, 21)]
     root, pods = {"gang": 30, "key": "rack"}, ["30x1@root"]
-    assert len(told(nodes, root, pods).report("root").candidates) == 10
-    (alone,) = told(nodes, root, pods, candidates=1).report("root").candidates
-    (only,) = told(nodes, root, pods, detail=False).report("root").candidates
+    assert len(decision_about(nodes, root, pods).report("root").candidates) == 10
+    (alone,) = decision_about(nodes, root, pods, candidates=1).report("root").candidates
+    (only,) = decision_about(nodes, root, pods, detail=False).report("root").candidates
     assert CandidateDomain(Domain("rack", "r20"), 1, 20, 30, shortage=10) == only == alone
 
 
-def test_that_no_node_has_the_label_is_told_apart_from_there_being_none() -> None:
-    """A label that is mistyped, a cluster that is empty, and a rack that the tree's own block does not have."""
+def test_a_label_that_no_node_has_is_the_reason() -> None:
+    """A mistyped label, an empty cluster, and a rack that the tree's own block does not have."""
     root, pods = {"gang": 2, "key": "rack"}, ["2x1@root"]
-    empty, found = (told(nodes, root, pods).report("root") for nodes in ([], ["n1 2", "n2 2"]))
+    empty, found = (decision_about(nodes, root, pods).report("root") for nodes in ([], ["n1 2", "n2 2"]))
     assert (empty.nodes, empty.reasons) == (0, ())
     assert (2, (FilterReason("node(s) had no label rack", 2),)) == (found.nodes, found.reasons)
     inner = {"gang": 1, "key": "block", "children": {"pg1": {"gang": 1, "key": "rack"}}}
-    found = told(["n1 2 block=x", "n2 2 rack=a"], inner, ["1@pg1"]).report("pg1")
+    found = decision_about(["n1 2 block=x", "n2 2 rack=a"], inner, ["1@pg1"]).report("pg1")
     assert (1, (FilterReason("node(s) had no label rack", 1),)) == (found.nodes, found.reasons)
 
 
 def test_candidates_are_open_to_the_group() -> None:
-    """The rack of the running member is full; that there is room in another does not help."""
+    """The rack of the running member is full; room in another rack does not help."""
     pods = ["1@root on n1", "2x1@root"]
-    found = told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 3, "key": "rack"}, pods)
+    found = decision_about(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 3, "key": "rack"}, pods)
     assert [one.domain.value for one in found.report("root").candidates] == ["a"]
     assert found.step is not None
     assert (Domain("rack", "a"), 1) == (found.step.domain, found.step.count)
 
 
 def test_domains_that_were_tried_in_vain_are_candidates_too() -> None:
-    """The bounds let the rack through, but the two shapes do not fit its node together."""
-    found = told(["n1 3 rack=a", "n2 1 rack=b"], {"gang": 2, "key": "rack"}, ["big=2@root", "huge=3@root"])
+    """The rack passes the bounds, but the two shapes do not fit its node together."""
+    found = decision_about(["n1 3 rack=a", "n2 1 rack=b"], {"gang": 2, "key": "rack"}, ["big=2@root", "huge=3@root"])
     report = found.report("root")
     assert StatusCounts(2, scheduled=1, unschedulable=1) == report.counts
     assert [(one.domain.value, one.fits, one.shortage) for one in report.candidates] == [("a", 2, 0), ("b", 0, 2)]
 
 
-def test_the_domain_that_is_reported_on_leads_the_candidates() -> None:
-    """The bounds let both racks through and like a as well, but the attempt in b came further."""
+def test_the_reported_domain_leads_the_candidates() -> None:
+    """Both racks pass the bounds and a scores higher, but the attempt in b placed more."""
     pods = ["big=2@root", "3x1@root"]
-    found = told(["n1 3 rack=a", "n2 4 rack=b"], {"gang": 4, "key": "rack"}, pods)
+    found = decision_about(["n1 3 rack=a", "n2 4 rack=b"], {"gang": 4, "key": "rack"}, pods)
     report = found.report("root")
     assert StatusCounts(4, scheduled=3, unschedulable=1) == report.counts
     assert [(one.domain.value, one.fits) for one in report.candidates] == [("b", 4), ("a", 4)]
 
 
-def test_of_attempts_that_came_equally_far_the_first_is_told() -> None:
-    """In both racks one of the pods fitted."""
-    found = told(["n1 3 rack=a", "n2 3 rack=b"], {"gang": 2, "key": "rack"}, ["2@root", "3@root"])
+def test_of_equal_attempts_the_first_is_reported() -> None:
+    """One of the pods fitted in each rack."""
+    found = decision_about(["n1 3 rack=a", "n2 3 rack=b"], {"gang": 2, "key": "rack"}, ["2@root", "3@root"])
     assert Domain("rack", "a") == found.report("root").candidates[0].domain
 
 
@@ -296,25 +298,23 @@ def test_of_attempts_that_came_equally_far_the_first_is_told() -> None:
         ("n2 1 rack=b", StatusCounts(2, unresolvable=2), ["a", "b"]),
     ],
 )
-def test_a_domain_that_could_be_emptied_is_told_before_one_that_nothing_helps(
-    node: str, counts: StatusCounts, racks: list[str]
-) -> None:
-    """Rack a was tried, and its pods lack company; b was too full to be tried, which evictions can change or not."""
+def test_a_domain_that_evictions_help_is_reported_first(node: str, counts: StatusCounts, racks: list[str]) -> None:
+    """Rack a was tried, and its pods lack required pods; b was too full to be tried, which evictions may change."""
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[str | Form] = [{"pod": "2x1@root", "affinity": near}, "1@x on n2"]
-    report = told(["n1 2 rack=a", node], {"gang": 2, "key": "rack"}, pods).report("root")
+    report = decision_about(["n1 2 rack=a", node], {"gang": 2, "key": "rack"}, pods).report("root")
     assert (counts, racks) == (report.counts, [one.domain.value for one in report.candidates])
 
 
-def test_notes_of_one_domain_are_not_mixed_with_those_of_another() -> None:
-    """Block x is tried first and holds no child; of block y, which holds one, everything is told."""
+def test_attempts_in_two_domains_are_not_mixed() -> None:
+    """Block x is tried first and holds no child; the reports are those of block y, which holds one."""
     nodes = [
         *(f"x{number} {cpu} block=x rack=x{number}" for number, cpu in enumerate((3, 3, 3, 1))),
         "y1 3 block=y rack=c",
     ]
     racks = {"pg1": {"gang": 4, "key": "rack"}, "pg2": {"gang": 6, "key": "rack"}}
-    found = told(
+    found = decision_about(
         [*nodes, "y2 7 block=y rack=d"], {"gang": 2, "key": "block", "children": racks}, ["4x1@pg1", "6x1@pg2"]
     )
     assert (StatusCounts(2, scheduled=1, unschedulable=1), ["pg2"]) == (found.counts("root"), found.blockers("root"))
@@ -324,11 +324,11 @@ def test_notes_of_one_domain_are_not_mixed_with_those_of_another() -> None:
     assert [(one.domain.value, one.fits) for one in found.report("pg2").candidates] == [("d", 3), ("c", 3)]
 
 
-def test_a_later_attempt_does_not_spoil_what_is_told_of_a_better_one() -> None:
-    """Rack a could be helped by evictions; in b, which is tried after it, one child has no zone to be in."""
+def test_a_later_attempt_does_not_replace_a_better_one() -> None:
+    """Rack a could be helped by evictions; in b, which is tried after it, one child has no zone."""
     nodes = ["n1 3 rack=a zone=z", "n2 1 rack=b"]
     root = {"gang": 2, "key": "rack", "children": {"pg1": {"key": "zone"}, "pg2": None}}
-    found = told(nodes, root, ["1@pg1", {"pod": "1@pg2", "more": {"memory": 0}}, "2@x on n1"], budget=0)
+    found = decision_about(nodes, root, ["1@pg1", {"pod": "1@pg2", "more": {"memory": 0}}, "2@x on n1"], budget=0)
     report = found.report("root")
     assert (report.counts, report.domain) == (StatusCounts(2, scheduled=1, unschedulable=1), None)
     assert (report.candidates[0].domain.value, found.blockers("root")) == ("a", ["pg2"])
@@ -336,15 +336,15 @@ def test_a_later_attempt_does_not_spoil_what_is_told_of_a_better_one() -> None:
 
 def test_preferred_domains_are_not_what_failed() -> None:
     """A preference never decides, so the explanation is about the required scope alone."""
-    found = told(["n1 1 rack=a", "n2 1 rack=b"], {"gang": 3, "preferred": "rack"}, ["3x1@root"])
+    found = decision_about(["n1 1 rack=a", "n2 1 rack=b"], {"gang": 3, "preferred": "rack"}, ["3x1@root"])
     report = found.report("root")
     assert (StatusCounts(3, scheduled=2, unschedulable=1), (), 2) == (report.counts, report.candidates, report.nodes)
 
 
-def test_reasons_are_told_only_where_they_are_asked_for() -> None:
-    """Counts and next step are the same without."""
+def test_reasons_need_detail() -> None:
+    """Counts and the next step are the same without."""
     nodes, pods = ["n1 1", "n2 1"], ["3x1@root"]
-    short, long = (told(nodes, {"gang": 3}, pods, detail=detail) for detail in (False, True))
+    short, long = (decision_about(nodes, {"gang": 3}, pods, detail=detail) for detail in (False, True))
     assert ((), (FilterReason(CPU, 2),)) == (short.report("root").reasons, long.report("root").reasons)
     assert (short.counts("root"), short.step) == (long.counts("root"), long.step)
 
@@ -352,10 +352,12 @@ def test_reasons_are_told_only_where_they_are_asked_for() -> None:
 # Contradictions.
 
 
-def test_a_contradiction_shows_on_the_way_from_the_root() -> None:
-    """The group that contradicts itself is lost and so is all above it; the others have their own counts."""
+def test_a_contradiction_is_reported_up_to_the_root() -> None:
+    """The contradicting group is unresolvable and so are all above it; the others have their own counts."""
     root = {"children": {"mid": {"children": {"pg1": {"gang": 2, "key": "rack"}}}, "pg2": None}}
-    found = told(["n1 2 rack=a", "n2 2 rack=b"], root, ["1@pg1 on n1", "1@pg1 on n2", "1@pg1", "1@pg2", "bad=x@pg1"])
+    found = decision_about(
+        ["n1 2 rack=a", "n2 2 rack=b"], root, ["1@pg1 on n1", "1@pg1 on n2", "1@pg1", "1@pg2", "bad=x@pg1"]
+    )
     assert [found.blockers(name) for name in ("root", "mid", "pg1", "pg2")] == [["mid"], ["pg1"], [], []]
     assert [found.counts(name).unresolvable for name in ("root", "mid", "pg1")] == [2, 1, 4]
     assert {name: one for name, one in statuses(found).items() if one is not Status.UNRESOLVABLE} == {

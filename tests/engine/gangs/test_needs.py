@@ -1,4 +1,4 @@
-"""Bounds: what a tree needs at least, and which domains are too small whatever happens."""
+"""What a unit needs at least, and which domains are too small by the bounds."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def room(**letters: list[int]) -> dict[int, np.ndarray[tuple[int], np.dtype[np.i
 def test_a_leaf_needs_its_minimum(
     *, pods: str, settled: int, admissible: bool, met: bool, least: dict[int, int]
 ) -> None:
-    """Settled members count; of each kind, at least what the other kinds cannot make up for."""
+    """Scheduled members count; of each class, at least what the other classes cannot make up for."""
     needs = needs_of([pod_group("g", gang=3)], {"g": pods}, {"g": settled})
     assert ([admissible], [met]) == (needs.admissible, needs.met)
     assert least == dict(needs.least[0])
@@ -63,21 +63,21 @@ def test_a_leaf_needs_its_minimum(
 
 
 def test_a_group_needs_its_cheapest_children() -> None:
-    """Two of three children, which need 2, 3 and 1 pods, cannot do with less than 3; all pods are 7."""
+    """Two of three children, which need 2, 3 and 1 pods, need at least 3; all pods are 7."""
     needs = needs_of([ROOT, A, B, C], {"a": "xx", "b": "xxxx", "c": "x"})
     assert (dict(needs.least[0]), dict(needs.most[0]), needs.total[0]) == ({0: 3}, {0: 7}, 7)
     assert needs.admissible[0]
 
 
 def test_children_that_cannot_be_admitted_do_not_help() -> None:
-    """The cheapest child has no pods: the others must serve, and with two such children nothing can."""
+    """The cheapest child has no pods: the others must serve, and with two such children the group is inadmissible."""
     needs = needs_of([ROOT, A, B, C], {"a": "xx", "b": "xxx"})
     assert (needs.admissible[0], dict(needs.least[0])) == (True, {0: 5})
     assert not needs_of([ROOT, A, B, C], {"a": "xx"}).admissible[0]
 
 
 def test_a_group_is_met_when_enough_children_are() -> None:
-    """Children whose members run already need no place."""
+    """Children with enough running members need no place."""
     assert needs_of([ROOT, A, C], {}, {"a": 2, "c": 1}).met[0]
     assert not needs_of([ROOT, A, C], {"c": "x"}, {"a": 2}).met[0]
 
@@ -91,13 +91,13 @@ def test_a_group_is_met_when_enough_children_are() -> None:
     ],
 )
 def test_a_domain_must_have_room_for_the_minimum_of_a_leaf(x: list[int], y: list[int], holds: list[int]) -> None:
-    """Of an x and two y, any two: the room for each kind counts up to the pods of that kind."""
+    """Of an x and two y, any two: the room for each class counts up to the pods of that class."""
     needs = needs_of([pod_group("g", gang=2)], {"g": "xyy"})
     assert holds == could_hold(needs, 0, room(x=x, y=y), 3).astype(int).tolist()
 
 
 def test_a_domain_must_have_room_for_enough_children() -> None:
-    """The root needs two of its children in one domain: by the sum of what they need, and each by itself."""
+    """The root needs two of its children in one domain: by the sum of what they need, and each alone."""
     needs = needs_of([ROOT, A, B, C], {"a": "xx", "b": "yyy", "c": "z"})
     holds = could_hold(needs, 0, room(x=[2, 2, 1, 0], y=[3, 0, 3, 0], z=[0, 1, 1, 1]), 4)
     assert holds.tolist() == [True, True, True, False]
@@ -105,14 +105,14 @@ def test_a_domain_must_have_room_for_enough_children() -> None:
     assert could_hold(alike, 0, room(x=[4, 5]), 2).tolist() == [False, True]
 
 
-def test_what_cannot_be_admitted_fits_nowhere() -> None:
-    """A group whose pods have not come is turned away by every domain."""
+def test_an_inadmissible_group_fits_nowhere() -> None:
+    """Every domain rejects a group without enough pods."""
     needs = needs_of([pod_group("g", gang=2)], {"g": "x"})
     assert could_hold(needs, 0, room(x=[9, 9]), 2).tolist() == [False, False]
 
 
-def test_fitting_counts_pods_up_to_those_there_are() -> None:
-    """Room for nine x is room for two where there are two; what fits is counted for all kinds."""
+def test_fitting_counts_up_to_the_existing_pods() -> None:
+    """Room for nine x counts as two where there are two; the sum is over all classes."""
     needs = needs_of([pod_group("g", gang=2)], {"g": "xxyyy"})
     assert fitting(needs, 0, room(x=[9, 1, 0], y=[9, 0, 0]), 3).tolist() == [5, 1, 0]
 
@@ -132,8 +132,8 @@ def test_fitting_counts_pods_up_to_those_there_are() -> None:
         ),
     ],
 )
-def test_pods_are_interchangeable_if_alike_and_confined_alike(
+def test_pods_are_interchangeable_if_identical_under_the_same_labels(
     groups: list[Group], kinds: Kinds, *, alike: bool
 ) -> None:
-    """One kind of pods, and one kind of domains for all leaves: then it does not matter who goes where."""
+    """With one class of pods, and the same labels for all leaves, it does not matter which pod goes where."""
     assert alike is needs_of(groups, kinds).interchangeable

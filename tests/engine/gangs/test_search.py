@@ -17,10 +17,10 @@ PAIR = {"gang": 2, "key": "block", "children": {"pg1": {"gang": 3, "key": "rack"
 Form = Mapping[str, Any]
 
 
-def told(
+def decision_about(
     nodes: Sequence[str | Form], root: Form | None, pods: Sequence[str | Form], *, budget: int | None = None
 ) -> NamedDecision:
-    """Return what is decided about a tree whose root is called so."""
+    """Return the decision about a tree with this root."""
     options = SearchOptions() if budget is None else SearchOptions(budget=budget)
     return DecisionCase(nodes, {"root": root}, pods).decide(options)
 
@@ -35,70 +35,70 @@ def children(**found: Form | None) -> Form:
 
 def test_a_gang_is_placed_whole() -> None:
     """All pods of a gang that fits are bound, none twice."""
-    found = told(["n1 2", "n2 2"], {"gang": 4}, ["4x1@root"])
+    found = decision_about(["n1 2", "n2 2"], {"gang": 4}, ["4x1@root"])
     assert found.finding is Finding.PLACED
     assert sorted(found.binds.values()) == ["n1", "n1", "n2", "n2"]
 
 
 def test_a_gang_that_does_not_fit_is_not_placed_in_part() -> None:
-    """One pod too many, and nobody is bound."""
-    found = told(["n1 3"], {"gang": 4}, ["4x1@root"])
+    """With one pod too many, none is bound."""
+    found = decision_about(["n1 3"], {"gang": 4}, ["4x1@root"])
     assert (found.finding, found.binds) == (Finding.IMPOSSIBLE, {})
 
 
-def test_minimums_come_before_everybody_else() -> None:
+def test_minimums_come_before_extra_pods() -> None:
     """A child's extra pods never take the room that a sibling's minimum needs."""
-    found = told(["n1 4"], children(pg1={"gang": 1}, pg2={"gang": 2}), ["4x1@pg1", "2x1@pg2"])
+    found = decision_about(["n1 4"], children(pg1={"gang": 1}, pg2={"gang": 2}), ["4x1@pg1", "2x1@pg2"])
     assert sorted(found.binds) == ["pg1-1", "pg1-2", "pg2-1", "pg2-2"]
 
 
-def test_extra_pods_go_where_the_tree_may_be() -> None:
-    """A required domain also binds pods beyond the minimum."""
-    found = told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 1, "key": "rack"}, ["big=8@root", "3x1@root"])
+def test_extra_pods_stay_in_the_required_domain() -> None:
+    """It holds for pods beyond the minimum, too."""
+    found = decision_about(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 1, "key": "rack"}, ["big=8@root", "3x1@root"])
     assert found.binds == {"big": "n2", "root-1": "n2"}
 
 
 def test_a_negative_minimum_is_one() -> None:
-    """Nonsense in a policy neither frees a group of its minimum nor breaks anything."""
-    found = told(["n1 1"], {"gang": -2, "children": {"pg1": {"gang": -1}}}, ["1@pg1"])
+    """An invalid policy neither frees a group of its minimum nor breaks anything."""
+    found = decision_about(["n1 1"], {"gang": -2, "children": {"pg1": {"gang": -1}}}, ["1@pg1"])
     assert [found.counts(name).minimum for name in ("root", "pg1")] == [1, 1]
     assert found.binds == {"pg1-1": "n1"}
 
 
 def test_a_tree_of_four_levels_is_placed() -> None:
-    """The search goes as deep as trees may be, each level inside the domain of the one above."""
+    """Each level lies inside the domain of the one above."""
     nodes = [f"n{block}{rack} 2 zone=z block=b{block} rack=r{block}{rack}" for block in (1, 2) for rack in (1, 2)]
     leaves = children(l1={"gang": 2, "key": "rack"}, l2={"gang": 2, "key": "rack"})
     root = {"gang": 1, "key": "zone", "children": {"mid": {"gang": 1, "children": {"low": {**leaves, "key": "block"}}}}}
-    found = told(nodes, root, ["2x1@l1", "2x1@l2"])
+    found = decision_about(nodes, root, ["2x1@l1", "2x1@l2"])
     assert {"n11", "n12"} == set(found.binds.values()) or {"n21", "n22"} == set(found.binds.values())
 
 
 def test_two_hundred_children_are_placed() -> None:
-    """Width costs no depth of recursion, with room for all and with room for all but one."""
+    """Width needs no depth of recursion, with room for all and with room for all but one."""
     wide = {f"pg{number:03}": {"gang": 1} for number in range(200)}
     pods = [f"1@{name}" for name in wide]
-    assert len(told(["n1 200", "n2 200"], children(**wide), pods).binds) == 200
-    assert told(["n1 150", "n2 49"], children(**wide), pods).finding is Finding.IMPOSSIBLE
+    assert len(decision_about(["n1 200", "n2 200"], children(**wide), pods).binds) == 200
+    assert decision_about(["n1 150", "n2 49"], children(**wide), pods).finding is Finding.IMPOSSIBLE
 
 
 def test_without_nodes_nothing_is_placed() -> None:
     """An empty cluster is no error, with and without domains."""
-    assert told([], {"gang": 1}, ["1@root"]).finding is Finding.IMPOSSIBLE
-    assert told([], {"gang": 1, "key": "rack", "preferred": "row"}, ["1@root"]).finding is Finding.IMPOSSIBLE
+    assert decision_about([], {"gang": 1}, ["1@root"]).finding is Finding.IMPOSSIBLE
+    assert decision_about([], {"gang": 1, "key": "rack", "preferred": "row"}, ["1@root"]).finding is Finding.IMPOSSIBLE
 
 
 @pytest.mark.parametrize("root", [{"gang": 1}, None, {"gang": 1, "children": {}}, {"children": {"pg": None}}])
 def test_groups_without_members_cannot_be_admitted(root: Form | None) -> None:
-    """Nothing is searched for where there is nobody."""
-    assert told(["n1 1"], root, []).finding is Finding.INADMISSIBLE
+    """There is nothing to search for."""
+    assert decision_about(["n1 1"], root, []).finding is Finding.INADMISSIBLE
 
 
 # Domains in vain.
 
 
 def hostile(hosts: int, wide: int, **root: str) -> DecisionCase:
-    """Return a tree that has to be on one host, whose pods all differ and avoid each other."""
+    """Return a tree that requires one host, with pods that all differ and reject each other."""
     term = {"labelSelector": {}, "topologyKey": "host"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     nodes = [f"n{number:04} 1000 host=h{number:04}" for number in range(hosts)]
@@ -109,7 +109,7 @@ def hostile(hosts: int, wide: int, **root: str) -> DecisionCase:
 
 @pytest.mark.parametrize("root", [{}, {"preferred": "host"}])
 def test_domains_that_fail_one_after_the_other_are_not_all_tried(root: dict[str, str]) -> None:
-    """Each costs the budget what was done in it, so that ten times the hosts are hardly more work."""
+    """Each counts as wasted effort, so that ten times the hosts are hardly more work."""
     few, many = hostile(100, 20, **root), hostile(1000, 20, **root)
     assert few.decide(SearchOptions(budget=3)).finding is Finding.OUT_OF_BUDGET
     assert count_calls(lambda: many.decide(SearchOptions(budget=3))) < 2 * count_calls(
@@ -118,7 +118,7 @@ def test_domains_that_fail_one_after_the_other_are_not_all_tried(root: dict[str,
 
 
 def test_a_larger_budget_tries_more_domains() -> None:
-    """That is what is advised where it was too small, and with enough of it all are tried."""
+    """That is the next step where it was too small, and with enough of it all are tried."""
     trial = hostile(100, 5)
     tries = [trial.decide(SearchOptions(budget=budget)).decision.placements.infeasible for budget in (0, 5, 100)]
     assert 1 < tries[0] < tries[1] < tries[2] == 100
@@ -129,7 +129,7 @@ def test_domains_with_too_little_in_sum_come_last() -> None:
     """Each class alone would fit into the fuller ones, which would use up the budget before the last is tried."""
     nodes = [*(f"n{number:03} 5 host=h{number:03}" for number in range(200)), "z 9 host=z"]
     root = {**children(pg1={"gang": 1}, pg2={"gang": 1}), "key": "host"}
-    found = told(nodes, root, ["4@pg1", "5@pg2"], budget=0)
+    found = decision_about(nodes, root, ["4@pg1", "5@pg2"], budget=0)
     assert (set(found.binds.values()), found.decision.placements.infeasible) == ({"z"}, 0)
 
 
@@ -138,30 +138,34 @@ def test_domains_with_too_little_in_sum_come_last() -> None:
 
 def test_a_child_without_room_is_left_out() -> None:
     """Where the minimum allows, the others are placed."""
-    found = told(["n1 2"], {"gang": 1, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}}}, ["3x1@pg1", "2x1@pg2"])
+    found = decision_about(
+        ["n1 2"], {"gang": 1, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}}}, ["3x1@pg1", "2x1@pg2"]
+    )
     assert found.binds == {"pg2-1": "n1", "pg2-2": "n1"}
 
 
 def test_a_child_that_could_be_placed_is_left_out_for_others() -> None:
-    """The first child takes the room of two others, of which the minimum needs both."""
+    """The first child takes the room of two others, and the minimum needs both."""
     root = {"gang": 2, "children": {"pg1": {"gang": 3}, "pg2": {"gang": 2}, "pg3": {"gang": 1}}}
     pods = ["3x1@pg1", "2x1@pg2", "1@pg3"]
-    assert {"pg2-1", "pg2-2", "pg3-1"} == set(told(["n1 3"], root, pods, budget=1).binds)
-    assert told(["n1 3"], root, pods, budget=0).finding is Finding.OUT_OF_BUDGET
+    assert {"pg2-1", "pg2-2", "pg3-1"} == set(decision_about(["n1 3"], root, pods, budget=1).binds)
+    assert decision_about(["n1 3"], root, pods, budget=0).finding is Finding.OUT_OF_BUDGET
 
 
 def test_a_child_left_out_is_placed_later_if_there_is_room() -> None:
-    """The second pass asks every child that the first did not need."""
+    """The second pass tries every child that the first did not need."""
     root = {"gang": 1, "children": {"pg1": {"gang": 1}, "pg2": {"gang": 2}, "pg3": {"gang": 2}}}
-    assert len(told(["n1 3"], root, ["1@pg1", "2x1@pg2", "2x1@pg3"]).binds) == 3
+    assert len(decision_about(["n1 3"], root, ["1@pg1", "2x1@pg2", "2x1@pg3"]).binds) == 3
 
 
-def test_a_child_that_waits_for_a_younger_one_is_asked_again() -> None:
-    """Its pods need company that was placed after it was first asked."""
+def test_a_dependent_child_is_tried_again() -> None:
+    """Its pods require pods that were placed after it was first tried."""
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "rack"}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[Form] = [{"pod": "1@pg1", "affinity": near}, {"pod": "1@pg2", "labels": {"app": "db"}}]
-    found = told(["n1 1 rack=a", "n2 1 rack=a", "n3 1 rack=b"], {"children": {"pg1": None, "pg2": None}}, pods)
+    found = decision_about(
+        ["n1 1 rack=a", "n2 1 rack=a", "n3 1 rack=b"], {"children": {"pg1": None, "pg2": None}}, pods
+    )
     assert len(found.binds) == 2
 
 
@@ -169,34 +173,34 @@ def test_a_child_that_waits_for_a_younger_one_is_asked_again() -> None:
 
 
 def test_a_sibling_is_asked_for_another_domain() -> None:
-    """One retry is all it takes, and without it the search says that its budget was what lacked."""
-    assert told(RACKS, PAIR, ["3x1@pg1", "5x1@pg2"], budget=1).finding is Finding.PLACED
-    assert told(RACKS, PAIR, ["3x1@pg1", "5x1@pg2"], budget=0).finding is Finding.OUT_OF_BUDGET
+    """One retry is enough, and without it the finding is that the budget was exhausted."""
+    assert decision_about(RACKS, PAIR, ["3x1@pg1", "5x1@pg2"], budget=1).finding is Finding.PLACED
+    assert decision_about(RACKS, PAIR, ["3x1@pg1", "5x1@pg2"], budget=0).finding is Finding.OUT_OF_BUDGET
 
 
 def test_the_next_domain_is_tried_although_the_budget_is_spent() -> None:
     """Without retries the search is greedy, as upstream is: block A fails, block B is taken."""
     other: list[str | Form] = [{"node": f"b{number} 50 block=B rack=B{number}", "pods": 5} for number in (1, 2)]
-    found = told([*RACKS, *other], PAIR, ["3x1@pg1", "5x1@pg2"], budget=0)
+    found = decision_about([*RACKS, *other], PAIR, ["3x1@pg1", "5x1@pg2"], budget=0)
     assert {"b1", "b2"} == set(found.binds.values())
 
 
-def test_each_retry_is_paid_once() -> None:
+def test_each_retry_is_counted_once() -> None:
     """Children that were left out cost nothing on the way back to one that was placed."""
     root = {"gang": 2, "children": {"pg0": {"gang": 4}, **{f"pg{number}": {"gang": 2} for number in range(1, 6)}}}
     pods = ["4x1@pg0", *(f"2x1@pg{number}" for number in range(1, 6))]
-    assert told(["n1 4"], root, pods, budget=1).finding is Finding.PLACED
+    assert decision_about(["n1 4"], root, pods, budget=1).finding is Finding.PLACED
 
 
-def test_a_search_that_ends_with_its_budget_is_not_out_of_it() -> None:
-    """The last retry was paid and found nothing: there was nothing left to try, though no proof either."""
+def test_a_search_that_ends_with_its_last_retry_is_not_exhausted() -> None:
+    """The last retry found nothing and there was nothing left to try, though that is no proof either."""
     root, pods = children(pg1={"gang": 2}, pg2={"gang": 1}), ["2x1@pg1", "2@pg2"]
-    assert told(["n1 3"], root, pods, budget=1).finding is Finding.NOT_FOUND
-    assert told(["n1 3"], root, pods, budget=0).finding is Finding.OUT_OF_BUDGET
+    assert decision_about(["n1 3"], root, pods, budget=1).finding is Finding.NOT_FOUND
+    assert decision_about(["n1 3"], root, pods, budget=0).finding is Finding.OUT_OF_BUDGET
 
 
-def test_nested_groups_pay_from_one_budget() -> None:
-    """What a group spends on moving its own children is gone for its siblings."""
+def test_nested_groups_share_one_budget() -> None:
+    """Retries that a group uses for its own children are gone for its siblings."""
     block = {"gang": 2, "key": "block"}
     pairs = {
         f"{side}": {
@@ -207,19 +211,19 @@ def test_nested_groups_pay_from_one_budget() -> None:
     }
     nodes = [*RACKS, {"node": "b1 12 block=B rack=B1", "pods": 3}, "b2 5 block=B rack=B2"]
     pods = ["3x1@l1", "5x1@l2", "3x1@r1", "5x1@r2"]
-    spent = next(budget for budget in count() if told(nodes, children(**pairs), pods, budget=budget).binds)
+    spent = next(budget for budget in count() if decision_about(nodes, children(**pairs), pods, budget=budget).binds)
     assert spent == 2
 
 
-def test_a_group_is_asked_for_its_children_in_other_places() -> None:
+def test_backtracking_reaches_inner_children() -> None:
     """A sibling outside may need what an inner child has taken: the retry goes all the way down."""
     root = children(mid={"gang": 1, "children": {"pg1": {"gang": 3, "key": "rack"}}}, pg2={"gang": 5, "key": "rack"})
-    found = told(RACKS, {**root, "key": "block"}, ["3x1@pg1", "5x1@pg2"])
+    found = decision_about(RACKS, {**root, "key": "block"}, ["3x1@pg1", "5x1@pg2"])
     assert {"a1"} == {found.binds[f"pg1-{number}"] for number in (1, 2, 3)}
 
 
 def test_the_same_way_is_not_offered_twice() -> None:
-    """A group that is asked again goes on from where it was, so each of its ways costs its parent one retry."""
+    """A group that is asked again continues where it was, so each of its ways costs its parent one retry."""
     inner = {"gang": 1, "children": {"pg1": {"gang": 1, "key": "rack"}}}
     trial = DecisionCase(["n1 1 rack=a", "n2 1 rack=b"], {"root": inner}, ["1@pg1"])
     search = PlacementSearch(trial.snapshot, trial.unit, SearchOptions())
@@ -228,8 +232,8 @@ def test_the_same_way_is_not_offered_twice() -> None:
     assert (trial.snapshot.ledger.mark(), search._scopes) == (0, {})
 
 
-def test_a_way_that_is_given_up_in_the_middle_is_taken_back_by_its_owner() -> None:
-    """Dropping the search for ways does nothing by itself: the mark is the owner's."""
+def test_dropping_a_generator_does_not_roll_back() -> None:
+    """The caller that set the mark rolls back."""
     trial = DecisionCase(
         ["n1 2 rack=a"], {"root": children(pg1={"gang": 1, "key": "rack"}, pg2={"gang": 1})}, ["1@pg1", "1@pg2"]
     )
@@ -243,10 +247,10 @@ def test_a_way_that_is_given_up_in_the_middle_is_taken_back_by_its_owner() -> No
 # What a failure proves.
 
 
-def test_alike_pods_that_were_all_tried_prove_impossibility() -> None:
+def test_interchangeable_pods_prove_impossibility() -> None:
     """Where pods are interchangeable, the search is exhaustive."""
     root = children(pg1={"gang": 2, "key": "rack"}, pg2={"gang": 2, "key": "rack"})
-    found = told(["n1 3 rack=a", "n2 1 rack=b"], root, ["2x1@pg1", "2x1@pg2"])
+    found = decision_about(["n1 3 rack=a", "n2 1 rack=b"], root, ["2x1@pg1", "2x1@pg2"])
     assert found.finding is Finding.IMPOSSIBLE
 
 
@@ -255,77 +259,79 @@ def test_pods_of_two_shapes_are_not_found_rather_than_impossible() -> None:
     term = {"matchExpressions": [{"key": "size", "operator": "In", "values": ["big"]}]}
     rather = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
     pods: list[str | Form] = [{"pod": "small=1@root", "affinity": {"nodeAffinity": rather}}, "big=2@root"]
-    assert told(["n1 2 size=big", "n2 1"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
+    assert decision_about(["n1 2 size=big", "n2 1"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
 
 
-def test_pods_that_see_others_prove_nothing() -> None:
-    """Which node one takes matters to the next, and not all have been tried."""
+def test_dependent_pods_prove_nothing() -> None:
+    """The node of one matters to the next, and not all have been tried."""
     term = {"labelSelector": {}, "topologyKey": "rack"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[Form] = [{"pod": "1@root", "affinity": apart}, {"pod": "big=2@root", "affinity": apart}]
-    assert told(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
+    assert decision_about(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
 
 
-def test_pods_that_avoid_their_own_kind_prove_something() -> None:
-    """More of them than there are domains never find a place."""
+def test_anti_affinity_to_the_own_class_proves_impossibility() -> None:
+    """More pods than domains never find a place."""
     term = {"labelSelector": {}, "topologyKey": "rack"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[Form] = [{"pod": "2x1@root", "affinity": apart}]
-    assert told(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.IMPOSSIBLE
+    assert decision_about(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.IMPOSSIBLE
 
 
 def test_domains_of_different_kinds_prove_nothing() -> None:
-    """The one takes the node that the other needs, and is not asked for another in the same domain."""
+    """One child takes the node that the other needs, and is not asked for another node in the same domain."""
     root = children(pg1={"gang": 1, "key": "rack"}, pg2={"gang": 2, "key": "zone"})
     nodes = ["n1 1 rack=a zone=z", "n2 1 zone=z", "n3 1 rack=a"]
-    assert told(nodes, root, ["1@pg1", "2x1@pg2"]).finding is Finding.NOT_FOUND
-    assert told(nodes[:2], root, ["1@pg1", "2x1@pg2"]).finding is Finding.IMPOSSIBLE
+    assert decision_about(nodes, root, ["1@pg1", "2x1@pg2"]).finding is Finding.NOT_FOUND
+    assert decision_about(nodes[:2], root, ["1@pg1", "2x1@pg2"]).finding is Finding.IMPOSSIBLE
 
 
-def test_a_bound_proves_impossibility_whatever_was_spent() -> None:
-    """One child asks for more than there is, so it does not matter that another ran out of budget."""
+def test_a_bound_proves_impossibility_with_an_exhausted_budget() -> None:
+    """One child requests more than there is, so it does not matter that another exhausted the budget."""
     hard = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}}}
     pods = ["2x1@pg1", "2@pg2", "9@pg3"]
-    assert told(["n1 3"], children(hard=hard, pg3={"gang": 1}), pods, budget=0).finding is Finding.IMPOSSIBLE
+    assert decision_about(["n1 3"], children(hard=hard, pg3={"gang": 1}), pods, budget=0).finding is Finding.IMPOSSIBLE
 
 
 def test_a_child_that_needs_nothing_proves_nothing() -> None:
-    """Its label is nowhere, but its minimum is met: the sibling's failure is no proof."""
+    """No node has its label, but its minimum is met: the sibling's failure is no proof."""
     root = children(
         done={"gang": 1, "key": "nowhere"}, pg={"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}}}
     )
     pods: list[str | Form] = [{"pod": "old=1@done", "phase": "Succeeded"}, "2x1@pg1", "2@pg2"]
-    assert told(["n1 3"], root, pods).finding is Finding.NOT_FOUND
+    assert decision_about(["n1 3"], root, pods).finding is Finding.NOT_FOUND
 
 
 # Members that run or have finished.
 
 
-def test_members_that_run_count_and_pin() -> None:
-    """Late pods join their gang's rack, also where another is better."""
+def test_running_members_count_and_pin() -> None:
+    """Late pods join their gang's rack, even if another is better."""
     pods = ["1@root on n1", "1@root"]
-    assert told(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 2, "key": "rack"}, pods).binds == {"root-2": "n1"}
+    assert decision_about(["n1 2 rack=a", "n2 9 rack=b"], {"gang": 2, "key": "rack"}, pods).binds == {"root-2": "n1"}
 
 
 def test_finished_members_count_and_need_no_place() -> None:
-    """A child whose minimum has succeeded blocks nobody, though no node has its label; its late pod waits."""
+    """A child with enough finished members blocks nothing, though no node has its label; its late pod waits."""
     root = children(done={"gang": 1, "key": "nowhere"}, pg={"gang": 1})
-    found = told(["n1 2"], root, [{"pod": "old=1@done", "phase": "Succeeded"}, "1@done", "1@pg"])
+    found = decision_about(["n1 2"], root, [{"pod": "old=1@done", "phase": "Succeeded"}, "1@done", "1@pg"])
     assert found.binds == {"pg-1": "n1"}
 
 
-def test_a_group_whose_children_are_met_needs_no_place() -> None:
+def test_a_group_with_met_children_needs_no_place() -> None:
     """The same holds a level up: nothing is missing below it."""
     done = {"gang": 1, "key": "nowhere", "children": {"pg1": {"gang": 1}}}
-    found = told(["n1 1"], children(done=done, pg2={"gang": 1}), [{"pod": "1@pg1", "phase": "Succeeded"}, "1@pg2"])
+    found = decision_about(
+        ["n1 1"], children(done=done, pg2={"gang": 1}), [{"pod": "1@pg1", "phase": "Succeeded"}, "1@pg2"]
+    )
     assert found.binds == {"pg2-1": "n1"}
 
 
 def test_members_that_contradict_their_group_stop_the_tree() -> None:
-    """Nothing is placed beside members that run in two racks of a group that needs one."""
+    """Nothing is placed beside members that run in two racks of a group that requires one."""
     pods = ["1@pg1 on n1", "1@pg1 on n2", "1@pg1", "1@pg2"]
     root = {"children": {"pg2": None, "pg1": {"gang": 2, "key": "rack"}}}
-    found = told(["n1 2 rack=a", "n2 2 rack=b"], root, pods)
+    found = decision_about(["n1 2 rack=a", "n2 2 rack=b"], root, pods)
     assert (found.finding, found.binds) == (Finding.CONTRADICTION, {})
 
 
@@ -335,40 +341,42 @@ def test_members_that_contradict_their_group_stop_the_tree() -> None:
 @pytest.mark.parametrize("running", [["1@root on n1", "1@root on n2"], ["1@root on n1", "1@root on n3"]])
 def test_a_preference_contradicts_nothing(running: list[str]) -> None:
     """Members that run in two preferred domains, or in none, leave nothing to prefer."""
-    found = told(["n1 1 rack=a", "n2 2 rack=b", "n3 1"], {"gang": 1, "preferred": "rack"}, [*running, "new=1@root"])
+    found = decision_about(
+        ["n1 1 rack=a", "n2 2 rack=b", "n3 1"], {"gang": 1, "preferred": "rack"}, [*running, "new=1@root"]
+    )
     assert found.binds == {"new": "n2"}
 
 
-def test_extra_pods_are_not_held_to_a_preference() -> None:
+def test_extra_pods_may_leave_the_preferred_domain() -> None:
     """The minimum goes to one rack, what does not fit there to another."""
-    found = told(["n1 1 rack=a", "n2 1 rack=b"], {"gang": 1, "preferred": "rack"}, ["2x1@root"])
+    found = decision_about(["n1 1 rack=a", "n2 1 rack=b"], {"gang": 1, "preferred": "rack"}, ["2x1@root"])
     assert {"n1", "n2"} == set(found.binds.values())
 
 
-def test_late_pods_are_not_held_to_a_preference() -> None:
+def test_late_pods_may_leave_the_preferred_domain() -> None:
     """The rack of the running member is full, so the late pod goes elsewhere."""
     nodes, pods = ["n1 1 rack=a", "n2 1 rack=b"], ["1@root on n1", "new=1@root"]
-    assert told(nodes, {"gang": 1, "preferred": "rack"}, pods).binds == {"new": "n2"}
+    assert decision_about(nodes, {"gang": 1, "preferred": "rack"}, pods).binds == {"new": "n2"}
 
 
-def test_optional_children_are_not_held_to_a_preference() -> None:
-    """A child that has no room in the domain that its parent prefers is placed outside it."""
+def test_optional_children_may_leave_the_preferred_domain() -> None:
+    """A child without room in the domain that its parent prefers is placed outside it."""
     root = {"preferred": "rack", "children": {"pg1": {"gang": 2}, "pg2": {"gang": 2}}}
-    found = told(["n1 2 rack=a", "n2 2 rack=b"], root, ["2x1@pg1", "2x1@pg2"])
+    found = decision_about(["n1 2 rack=a", "n2 2 rack=b"], root, ["2x1@pg1", "2x1@pg2"])
     assert len(found.binds) == 4
 
 
 def test_a_preference_never_keeps_a_tree_from_being_placed() -> None:
-    """What was spent on preferred domains is given back for the rest of the search."""
+    """The budget is renewed for the search without preferences."""
     root = children(pg1={"gang": 3, "key": "rack"}, pg2={"gang": 5, "key": "rack"})
     nodes = [*RACKS, "a3 1 block=A"]
-    found = told(nodes, {**root, "preferred": "block"}, ["3x1@pg1", "5x1@pg2"], budget=1)
+    found = decision_about(nodes, {**root, "preferred": "block"}, ["3x1@pg1", "5x1@pg2"], budget=1)
     assert found.finding is Finding.PLACED
 
 
-def test_confined_children_come_first_where_all_are_needed() -> None:
-    """The child that may be anywhere leaves the one rack to the child that needs it."""
-    found = told(
+def test_children_that_require_a_domain_come_first_where_all_are_needed() -> None:
+    """The child without a requirement leaves the one rack to the child that needs it."""
+    found = decision_about(
         ["n1 2 rack=a", "n2 1"], children(pg1={"gang": 1}, pg2={"gang": 2, "key": "rack"}), ["1@pg1", "2x1@pg2"]
     )
     assert found.binds == {"pg1-1": "n2", "pg2-1": "n1", "pg2-2": "n1"}

@@ -1,4 +1,4 @@
-"""Pods that see each other, placed one after the other."""
+"""Pods that depend on each other, placed one after the other."""
 
 from collections.abc import Callable
 
@@ -23,8 +23,8 @@ from cpg_engine.testing.strategies import cases
 Model = Callable[[PlacedPods, Pod, Node], bool]
 
 
-def world_of(case: FilterCase) -> Snapshot:
-    """Return a world with everybody settled but the newcomer; only its class knows of that one."""
+def snapshot_of(case: FilterCase) -> Snapshot:
+    """Return a snapshot with all pods placed except the incoming one, which only its class knows."""
     snapshot = new_snapshot()
     for name, labels in case.placed.namespaces.items():
         snapshot.ledger.put_namespace(name, dict(labels))
@@ -35,9 +35,9 @@ def world_of(case: FilterCase) -> Snapshot:
     return snapshot
 
 
-def check_in_turn(case: FilterCase, count: int, fits: Model) -> None:
-    """Place a few pods that are alike, and compare each step with the model; there is room enough for all of them."""
-    snapshot = world_of(case)
+def check_step_by_step(case: FilterCase, count: int, fits: Model) -> None:
+    """Place a few identical pods, and compare each step with the slow model; there is room for all of them."""
+    snapshot = snapshot_of(case)
     pods = [pod(f"new{number}", meta=replace(case.newcomer.metadata, uid=f"{number}")) for number in range(count)]
     pods = [replace(found, spec=case.newcomer.spec) for found in pods]
     members = [PendingPod(uid=found.metadata.uid, pod_class=snapshot.ledger.class_of(found)) for found in pods]
@@ -56,7 +56,7 @@ def check_in_turn(case: FilterCase, count: int, fits: Model) -> None:
 
 
 def picky(found: Pod) -> bool:
-    """Tell whether the pod keeps to nodes with a fast disk."""
+    """Return whether the pod requires nodes with a fast disk."""
     return bool(found.spec.node_selector or (found.spec.affinity and found.spec.affinity.node_affinity))
 
 
@@ -64,25 +64,25 @@ def picky(found: Pod) -> bool:
 @cases(100)
 def test_ports_are_taken_one_by_one(case: FilterCase, count: int) -> None:
     """Every pod finds free ports in what those before it have left, as long as there are any."""
-    check_in_turn(case, count, ports_free)
+    check_step_by_step(case, count, ports_free)
 
 
 @given(filter_cases(with_affinity()), st.integers(1, 4))
 @cases(200)
-def test_affinity_looks_at_pods_just_placed(case: FilterCase, count: int) -> None:
-    """The terms of a gang's first pods hold for its last, in both directions."""
-    check_in_turn(case, count, lambda placed, one, home: affinity_rejection(placed, one, home) is None)
+def test_affinity_includes_pods_just_placed(case: FilterCase, count: int) -> None:
+    """The terms of a gang's first pods apply to its last, in both directions."""
+    check_step_by_step(case, count, lambda placed, one, home: affinity_rejection(placed, one, home) is None)
 
 
 @given(filter_cases(with_spread()), st.integers(1, 4))
 @cases(200)
-def test_spreading_looks_at_pods_just_placed(case: FilterCase, count: int) -> None:
-    """No step of a gang makes its domains more uneven than they may be."""
-    check_in_turn(case, count, lambda placed, one, home: spread_rejection(placed, one, home) is None)
+def test_spreading_includes_pods_just_placed(case: FilterCase, count: int) -> None:
+    """No step of a gang exceeds the skew of its domains."""
+    check_step_by_step(case, count, lambda placed, one, home: spread_rejection(placed, one, home) is None)
 
 
-def test_whom_nobody_means_is_placed_as_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside pods with affinity, a class that they do not mean keeps the fast path."""
+def test_a_class_that_no_term_selects_is_placed_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is so beside pods with affinity, too."""
     snapshot = new_snapshot()
     snapshot.ledger.put_node(node("a", labels={"zone": "z"}))
     term = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "db"}), topology_key="zone")

@@ -19,7 +19,7 @@ LEAF_B = pod_group("b", gang=None, parent="root")
 def unit_of(
     groups: list[Group], members: dict[GroupKey, GroupPods] | None = None, ledger: Ledger | None = None
 ) -> Unit:
-    """Return the unit of the one tree that the groups form."""
+    """Return the unit of the only tree of the groups."""
     (tree,) = Forest.of(groups).trees()
     return tree_unit(tree, members or {}, ledger or Ledger())
 
@@ -30,7 +30,7 @@ def finished(found: Pod) -> Pod:
 
 
 def test_a_pod_is_a_tree_of_one() -> None:
-    """A pod of no group is a unit that needs exactly that pod."""
+    """A pod without a group is a unit that needs exactly that pod."""
     ledger = Ledger()
     (found,) = pod_unit(pod("p", cpu=1), ledger).nodes
     assert (found.minimum, found.end, found.leaf, found.children) == (1, 1, True, ())
@@ -39,7 +39,7 @@ def test_a_pod_is_a_tree_of_one() -> None:
 
 
 def test_parents_stand_before_children() -> None:
-    """Every node knows its children and where its descendants end."""
+    """Every node has its children and the end of its descendants."""
     nodes = unit_of([LEAF_B, LEAF_A, LEFT, ROOT]).nodes
     assert [node.key.name for node in nodes] == ["root", "b", "left", "a"]
     assert [node.children for node in nodes] == [(1, 2), (), (3,), ()]
@@ -47,7 +47,7 @@ def test_parents_stand_before_children() -> None:
     assert [node.leaf for node in nodes] == [False, True, False, True]
 
 
-def test_minimums_and_keys_are_read_off_the_groups() -> None:
+def test_minimums_and_keys_are_those_of_the_groups() -> None:
     """A basic group needs one; the labels are those of the first constraint of either kind."""
     nodes = unit_of([LEAF_B, LEAF_A, LEFT, ROOT]).nodes
     assert [node.minimum for node in nodes] == [2, 1, 1, 3]
@@ -55,14 +55,14 @@ def test_minimums_and_keys_are_read_off_the_groups() -> None:
     assert [node.preferred for node in nodes] == [None, None, None, "switch"]
 
 
-def test_every_group_needs_somebody() -> None:
-    """A minimum that makes no sense, which the API server would not let through, is taken for one."""
+def test_every_group_needs_one_pod() -> None:
+    """A minimum that the API server would not accept counts as one."""
     for group in (pod_group("g", gang=-3), pod_group("g", gang=0)):
         assert [node.minimum for node in unit_of([group]).nodes] == [1]
 
 
-def test_pods_stand_in_scheduling_order() -> None:
-    """The more important first, then the older, then by namespace and name; it does not matter how they are given."""
+def test_pods_are_in_scheduling_order() -> None:
+    """The more important first, then the older, then by namespace and name, in whatever order they come."""
     pods = [
         pod("d", priority=None),
         pod("c", meta=metadata("c", created="2025-01-01T00:00:00Z")),
@@ -76,16 +76,16 @@ def test_pods_stand_in_scheduling_order() -> None:
         assert [member.uid.removeprefix("uid-default-") for member in found.pending] == ["z", "c", "b", "d", "a"]
 
 
-def test_settled_members_count_and_those_that_run_have_a_home() -> None:
-    """A member that has succeeded satisfies the minimum, too, but is nowhere any more."""
+def test_scheduled_members_count_and_running_ones_have_a_node() -> None:
+    """A finished member counts towards the minimum, too, but is on no node any more."""
     group = pod_group("g", gang=3)
     settled = (pod("p", node_name="n0"), finished(pod("q", node_name="n1")))
     (found,) = unit_of([group], {key_of(group): GroupPods(pending=(pod("r"),), scheduled=settled)}).nodes
     assert (len(found.pending), found.scheduled, found.member_nodes) == (1, 2, ("n0",))
 
 
-def test_pods_that_make_no_sense_are_refused_and_the_others_go_on() -> None:
-    """A malformed request and an unknown operator are told with their path, and cost nobody else a place."""
+def test_invalid_pods_are_reported_and_the_others_are_scheduled() -> None:
+    """A malformed request and an unknown operator are reported with their path."""
     group = pod_group("g")
     spread = TopologySpreadConstraint(max_skew=0, topology_key="zone", when_unsatisfiable="DoNotSchedule")
     pods = (pod("p", cpu="?"), pod("q", cpu=1), pod("r", topology_spread_constraints=(spread,)))
@@ -95,8 +95,8 @@ def test_pods_that_make_no_sense_are_refused_and_the_others_go_on() -> None:
     assert found.invalid[0].problems[0].path == "spec.containers[0].resources.requests[cpu]"
 
 
-def test_a_selector_further_down_is_known_to_all() -> None:
-    """A pod that selects by a label makes the pods before it known by that label, too, in the same unit."""
+def test_a_selector_of_a_later_pod_splits_all_classes() -> None:
+    """A pod that selects by a label gives the pods before it another class, in the same unit."""
     group = pod_group("g")
     selector = LabelSelector({"app": "a"})
     spread = TopologySpreadConstraint(1, "zone", "DoNotSchedule", selector)
@@ -109,6 +109,6 @@ def test_a_selector_further_down_is_known_to_all() -> None:
 
 
 def test_a_group_without_members_waits_for_them() -> None:
-    """Who is not in the members has none."""
+    """A group that has no entry has no pods."""
     (found,) = unit_of([pod_group("g", gang=2)]).nodes
     assert (found.pending, found.invalid, found.scheduled, found.member_nodes) == ((), (), 0, ())

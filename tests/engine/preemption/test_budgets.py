@@ -1,4 +1,4 @@
-"""What budgets allow, in which order."""
+"""What budgets allow, and in which order."""
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.preemption.budgets import BudgetAllowances
@@ -15,20 +15,20 @@ WEB = DisruptionBudget("web", 2, frozenset("abcd"))
 
 
 def test_an_allowance_is_used_up_in_order() -> None:
-    """Whoever takes more than is left violates, also in part; whom no budget covers never does."""
+    """A unit that takes more than is left violates, even in part; a unit that no budget covers never does."""
     found = BudgetAllowances([WEB])
     assert found.violations(UNITS) == [(), ("web",), ("web",), ()]
     assert found.violations(UNITS[::-1]) == [(), (), ("web",), ("web",)]
 
 
-def test_somebody_alone_may_be_allowed_what_all_are_not() -> None:
-    """Seen one by one, only a unit that takes more than all there is violates."""
+def test_units_alone_violate_less() -> None:
+    """One by one, only a unit that takes more than the whole allowance violates."""
     assert BudgetAllowances([WEB]).violations_alone(UNITS) == [(), (), (), ()]
     assert BudgetAllowances([DisruptionBudget("web", 1, WEB.pods)]).violations_alone(UNITS) == [(), ("web",), (), ()]
 
 
 def test_all_violated_budgets_are_named() -> None:
-    """By name, each once, whatever the order in which they came."""
+    """By name, each once, whatever the order in which they come."""
     none = [DisruptionBudget("b", 0, frozenset("bc")), DisruptionBudget("a", 0, frozenset("b"))]
     assert (
         BudgetAllowances(none).violations(UNITS)[1] == ("a", "b") == BudgetAllowances(none[::-1]).violations(UNITS)[1]
@@ -36,7 +36,7 @@ def test_all_violated_budgets_are_named() -> None:
 
 
 def test_without_budgets_nothing_is_violated() -> None:
-    """And nobody is asked about his pods."""
+    """No unit is covered, either."""
     found = BudgetAllowances([])
     assert not found
     assert found.violations(UNITS) == found.violations_alone(UNITS) == [()] * 4

@@ -1,4 +1,4 @@
-"""The domain that costs least."""
+"""The domain in which placing a tree costs least."""
 
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.domains import cheapest_domain
@@ -10,7 +10,7 @@ GROUPS = {"high": {"gang": 2, "key": "rack"}}
 
 
 def racks(*pods: object, budget: int = 100) -> PreemptionCase:
-    """Return three racks of two nodes, and a gang that needs one."""
+    """Return three racks of two nodes, and a gang that requires one."""
     nodes = [f"{rack}{place} 1 rack={rack}" for rack in "abc" for place in (1, 2)]
     return PreemptionCase(nodes, [*pods, "2x1@high"], GROUPS, options=SearchOptions(budget=budget))
 
@@ -18,15 +18,15 @@ def racks(*pods: object, budget: int = 100) -> PreemptionCase:
 FULL = [{"pod": f"{rack}=1 on {rack}{place}", "priority": 1} for rack in "abc" for place in (1, 2)]
 
 
-def test_domains_that_cannot_be_better_are_not_looked_at() -> None:
-    """All cost the same by their bounds, so that the first is enough."""
+def test_domains_that_cannot_be_better_are_not_tried() -> None:
+    """All have the same bound, so that the first is enough."""
     pods = [{**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)]
     found = racks(*pods).plan()
     assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["a0", "a1"], 1)
 
 
-def test_a_domain_that_keeps_less_than_it_promises_is_not_the_best() -> None:
-    """By its resources rack a could be had for one unit, but each of its nodes is in the way of one pod."""
+def test_a_domain_above_its_bound_is_not_the_best() -> None:
+    """By resources rack a would cost one unit, but on each of its nodes a unit rejects a pod."""
     pods = [
         {"pod": "half=2x500m on a1", "priority": 1},
         {"pod": "also=2x500m on a2", "priority": 1},
@@ -39,7 +39,7 @@ def test_a_domain_that_keeps_less_than_it_promises_is_not_the_best() -> None:
 
 
 def uneven(*lines: object, budget: int = 100) -> PreemptionPlan:
-    """Return the plan for two pods of 600m where one unit fills a node of each rack, and three the other."""
+    """Return the plan for two pods of 600m where one unit fills one node of each rack, and three the other."""
     pods: list[object] = [
         {"pod": f"{rack}{cpu}={cpu}m on {rack}{2 if cpu < 1000 else 1}", "priority": 1}
         for rack in "ba"
@@ -50,7 +50,7 @@ def uneven(*lines: object, budget: int = 100) -> PreemptionPlan:
 
 
 def test_the_budget_bounds_how_many_domains_are_compared() -> None:
-    """By the bounds two units would do in either rack; three have to go, so that the other is looked at, if it may."""
+    """By the bounds two units are enough in either rack; three are needed, so that the other is tried, if allowed."""
     both, one = uneven(), uneven(budget=1)
     assert (len(both.evictions), both.domains, both.exhausted) == (3, 2, False)
     assert (len(one.evictions), one.domains, one.exhausted) == (3, 1, True)
@@ -58,7 +58,7 @@ def test_the_budget_bounds_how_many_domains_are_compared() -> None:
 
 
 def test_a_domain_that_is_closed_is_passed_over() -> None:
-    """There is room in rack a, but somebody important has the host port there."""
+    """There is room in rack a, but an important pod uses the host port there."""
     port = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "600m"}}, "ports": [{"hostPort": 80}]}]}
     pods = [
         {"pod": "strong= on a1", **port},
@@ -72,15 +72,15 @@ def test_a_domain_that_is_closed_is_passed_over() -> None:
     assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b1", "b2"], 2)
 
 
-def test_no_domain_can_be_cleared() -> None:
-    """Where goal and rooms do not go together there is none, and no attempt."""
+def test_without_enough_room_there_is_no_candidate() -> None:
+    """The goal is larger than every domain."""
     case = racks(*({**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)))
     assert cheapest_domain(case.problem(3), case.potential_victims(), "rack") is None
     assert cheapest_domain(case.problem(2), case.potential_victims(), "nowhere") is None
 
 
-def test_a_rival_outside_the_domain_goes_where_there_is_no_other_way() -> None:
-    """It keeps the gang out of the whole zone, so clearing a rack alone is not enough."""
+def test_a_rejecting_pod_outside_the_domain_is_evicted() -> None:
+    """It rejects the gang in the whole zone, so evicting the pods of one rack is not enough."""
     away = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [

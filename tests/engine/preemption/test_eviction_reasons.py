@@ -1,4 +1,4 @@
-"""The sentences."""
+"""Why each victim is evicted."""
 
 import pytest
 
@@ -19,8 +19,8 @@ from cpg_engine.testing.scenario_wording import eviction_text
         ),
     ],
 )
-def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high: object, expected: str) -> None:
-    """Of the victim's own, not of the newcomer's."""
+def test_the_needed_amount_is_named_in_its_usual_unit(low: object, high: object, expected: str) -> None:
+    """It is the amount that the victim holds, not that of the preemptor."""
     victim = {"priority": 1, **(low if isinstance(low, dict) else {"pod": low})}
     case = PreemptionCase([{"node": "a 2", "memory": "4Gi", "more": {"x.io/gpu": 1}}], [victim, high])
     (eviction,) = case.plan().evictions
@@ -28,13 +28,13 @@ def test_what_is_needed_is_named_in_the_units_that_people_use(low: object, high:
 
 
 def test_room_for_a_pod_is_room() -> None:
-    """Where it is the number of pods that is short."""
+    """The number of pods is short."""
     case = PreemptionCase([{"node": "a 2", "pods": 1}], [{"pod": "low=1 on a", "priority": 1}, "high=1"])
     assert eviction_text(case.plan().evictions[0].reason) == "Pod default/high needs its room on a"
 
 
 def test_the_domain_is_named_where_one_is_required() -> None:
-    """So that it is clear why it had to be this node."""
+    """It explains why this node was chosen."""
     pods = [{"pod": "low=2x1 on b", "priority": 1}, "1x1@high on b", "1x1@high"]
     found = PreemptionCase(["b 3 rack=r1", "a 2 rack=r2"], pods, {"high": {"gang": 2, "key": "rack"}}).plan()
     assert [eviction_text(eviction.reason) for eviction in found.evictions] == [

@@ -14,8 +14,8 @@ from cpg_engine.testing.scenario_wording import eviction_text
 LOW = {"pod": "low=2x1 on a", "priority": 1}
 
 
-def test_a_plan_says_who_goes_and_who_comes() -> None:
-    """With what was looked at, and why."""
+def test_a_plan_has_evictions_and_nominations() -> None:
+    """With the units considered, and the reasons."""
     found = PreemptionCase(["a 2"], [LOW, "1x1@high"], {"high": {"gang": 1}}).plan()
     assert (found.outcome, found.considered, found.domains, found.exhausted) == (PlanOutcome.PLANNED, 2, 1, False)
     (eviction,), (nomination,) = found.evictions, found.nominations
@@ -32,28 +32,28 @@ def test_a_plan_says_who_goes_and_who_comes() -> None:
         (["1x1@high", "1x1@high on a", "1x1@high on b"], {"gang": 3, "key": "rack"}),
     ],
 )
-def test_where_no_eviction_helps_nobody_is_looked_for(pods: list[object], group: dict[str, object]) -> None:
+def test_where_no_eviction_helps_no_victims_are_searched(pods: list[object], group: dict[str, object]) -> None:
     """A quorum is missing, a pod is too large for any node, or members contradict their tree."""
     found = PreemptionCase(["a 2 rack=a", "b 2 rack=b"], [LOW, *pods], {"high": group}).plan()
     assert (found.outcome, found.considered, found.evictions) == (PlanOutcome.NOT_HELPFUL, 0, ())
 
 
-def test_what_fits_needs_nobody_to_go() -> None:
+def test_pods_that_fit_need_no_evictions() -> None:
     """All are nominated where they fit."""
     found = PreemptionCase(["a 4"], [LOW, "2x1@high"], {"high": {"gang": 1}}).plan()
     assert (found.outcome, found.evictions, len(found.nominations)) == (PlanOutcome.PLANNED, (), 2)
 
 
 def test_a_running_tree_preempts_for_late_members() -> None:
-    """Its minimum is met, and what is left over finds a place if others go; what no eviction helps does not."""
+    """Its minimum is met, and late members are placed by evictions; those that no eviction helps are not."""
     late = PreemptionCase(["a 3"], [LOW, "1x1@high on a", "2x1@high"], {"high": {"gang": 1}}).plan()
     assert (len(late.evictions), len(late.nominations)) == (2, 2)
     large = PreemptionCase(["a 3"], [LOW, "1x1@high on a", "1x9@high"], {"high": {"gang": 1}}).plan()
     assert large.outcome is PlanOutcome.NOT_HELPFUL
 
 
-def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
-    """Two late members, of which one fits and the other is kept out by an equal."""
+def test_a_plan_places_more_pods_than_fit_already() -> None:
+    """Of two late members one fits, and a pod of equal priority rejects the other."""
     pods = [{"pod": "low=1 on b", "priority": 1, "more": {"x": 1}}, "strong=1 on a", "1x1@high on a", "2x1@high"]
     groups = {"high": {"gang": 1, "key": "rack"}}
     found = PreemptionCase(["a 3 rack=a", "b 1 rack=b"], pods, groups).plan()
@@ -61,8 +61,8 @@ def test_as_many_as_were_placed_anyway_are_not_worth_an_eviction() -> None:
     assert found.explanation is not None
 
 
-def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
-    """Where nobody else helps: the minimum finds a place there, and one more nowhere."""
+def test_the_room_of_ignored_pods_is_worth_a_plan() -> None:
+    """Where no eviction helps, the minimum is placed there."""
     case = PreemptionCase(["a 2"], [LOW, "2x1@high", "1x9@high"], {"high": {"gang": 2}})
     simulator = case.simulator
     going = ["uid-default-low-1", "uid-default-low-2"]
@@ -78,8 +78,8 @@ def test_the_room_of_who_is_lifted_is_worth_a_plan() -> None:
     assert planned().outcome is not PlanOutcome.PLANNED
 
 
-def test_pods_that_are_lifted_take_no_room() -> None:
-    """Nominated pods of others are passed by whoever outranks them, and are no victims."""
+def test_ignored_pods_take_no_room() -> None:
+    """Nominated pods give way to a unit that outranks them, and are no victims."""
     case = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
     ledger = case.simulator.snapshot.ledger
     ghost = pod("ghost", cpu=2)
@@ -99,7 +99,7 @@ def test_pods_that_are_lifted_take_no_room() -> None:
 
 
 def mixed(wide: int, *, hosts: int = 20, key: str | None = None) -> PreemptionCase:
-    """Return pods that all differ, which need each other placed, among nodes full of lesser pods of two levels."""
+    """Return pods that all differ and depend on each other, among nodes full of pods of two lower levels."""
     pods: list[object] = [
         {"pod": f"low{number}-{place}=1 on n{number}", "priority": place % 2}
         for number in range(hosts)
@@ -113,10 +113,8 @@ def mixed(wide: int, *, hosts: int = 20, key: str | None = None) -> PreemptionCa
 
 @pytest.mark.parametrize("effort", [0, 1, 3, 10])
 @pytest.mark.parametrize("key", [None, "rack"])
-def test_a_plan_that_takes_too_much_ends_with_what_it_has(
-    monkeypatch: pytest.MonkeyPatch, effort: int, key: str | None
-) -> None:
-    """It says so, and what it has is right: all have a place once those who go have gone."""
+def test_a_plan_out_of_effort_is_still_right(monkeypatch: pytest.MonkeyPatch, effort: int, key: str | None) -> None:
+    """It says so, and all pods have a place once its victims have gone."""
     whole = mixed(12, key=key).plan()
     monkeypatch.setattr("cpg_engine.preemption.simulation.MAX_EFFORT_PER_RETRY", effort)
     case = mixed(12, key=key)
@@ -129,7 +127,7 @@ def test_a_plan_that_takes_too_much_ends_with_what_it_has(
 
 
 def test_a_plan_for_pods_that_all_differ_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as many of them are not four times the work, since what all searches may take is one budget."""
+    """Twice as many of them are not four times the work, since all searches share one effort."""
     monkeypatch.setattr("cpg_engine.preemption.simulation.MAX_EFFORT_PER_RETRY", 5)
     few, many = mixed(40), mixed(80)
     assert count_calls(many.plan) < 3 * count_calls(few.plan)
@@ -149,14 +147,14 @@ NONE = {"web": BudgetForm(WEB, 0)}
     ],
 )
 def test_budgets_come_before_priorities(victims: list[tuple[str, int, dict[str, str]]], expected: list[str]) -> None:
-    """A node for one pod is cleared of whom no budget covers, then of the least important."""
+    """A node is freed of units that no budget covers first, then of the least important."""
     pods = [{"pod": f"{name}=1 on {name}", "priority": at, "labels": labels} for name, at, labels in victims]
     case = PreemptionCase([f"{name} 1" for name, _, _ in victims], [*pods, "1x1@high"], {"high": {"gang": 1}}, NONE)
     assert names(cheapest_candidate(case.problem(1), case.potential_victims()).best.victims) == expected
 
 
 def test_a_lower_priority_must_not_cost_more_violations() -> None:
-    """Node a: one violator and one of priority 9; node b: two violators of priority 1."""
+    """Node a has one violator and one unit of priority 9; node b has two violators of priority 1."""
     pods = [
         {"pod": "a1=1 on a", "priority": 1, "labels": WEB},
         {"pod": "a2=1 on a", "priority": 9},
@@ -168,7 +166,7 @@ def test_a_lower_priority_must_not_cost_more_violations() -> None:
 
 
 def test_where_violations_are_equal_the_highest_priority_is_the_lowest() -> None:
-    """One violator has to go anyway; beside it the one of priority 2 goes, not that of priority 9."""
+    """One violator has to be evicted anyway; beside it the unit of priority 2 is, not that of priority 9."""
     pods = [
         {"pod": "a1=1 on a", "priority": 1, "labels": WEB},
         {"pod": "a2=1 on a", "priority": 9},
@@ -180,8 +178,8 @@ def test_where_violations_are_equal_the_highest_priority_is_the_lowest() -> None
     assert names(cheapest_candidate(case.problem(1), case.potential_victims()).best.victims) == ["b2", "b1"]
 
 
-def test_an_allowance_may_be_used_by_whom_it_helps() -> None:
-    """One may go; that the less important one would be of no use does not make the other a violator."""
+def test_an_allowance_is_used_where_it_helps() -> None:
+    """One eviction is allowed. That evicting the less important unit would not help makes the other no violator."""
     pods = [
         {"pod": "useless=1 on a", "priority": 1, "labels": WEB},
         "strong=1 on a",

@@ -1,4 +1,4 @@
-"""Reprieve."""
+"""Which victims may stay."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ KEY = GroupKey("Pod", "ns", "p")
 
 @pytest.fixture
 def case() -> PreemptionCase:
-    """Return two nodes, on which lesser pods run, and a gang of two."""
+    """Return two nodes with running pods of lower priority, and a gang of two."""
     pods = [
         {"pod": "big=2 on a", "priority": 2},
         {"pod": "small=1 on a", "priority": 1},
@@ -27,8 +27,8 @@ def case() -> PreemptionCase:
     return PreemptionCase(["a 3", "b 1"], pods, {"high": {"gang": 2}})
 
 
-def seats(case: PreemptionCase, *nodes: str) -> Assignments:
-    """Return the pods that wait at these nodes."""
+def assigned(case: PreemptionCase, *nodes: str) -> Assignments:
+    """Return the pending pods on these nodes."""
     pending = case.unit.nodes[0].pending
     rows = case.simulator.snapshot.ledger.cluster.row_of
     return tuple((member, rows[name]) for member, name in zip(pending, nodes, strict=False))
@@ -38,18 +38,16 @@ def seats(case: PreemptionCase, *nodes: str) -> Assignments:
     ("nodes", "expected"),
     [(("a",), ["big", "else"]), (("a", "a"), ["small", "else"]), (("b",), ["big", "small"]), ((), None)],
 )
-def test_who_is_asked_first_stays_first(
-    case: PreemptionCase, nodes: tuple[str, ...], expected: list[str] | None
-) -> None:
-    """Whoever fits beside the seats stays where he is; who is on a node that is not needed, anyway."""
+def test_the_first_in_order_stays(case: PreemptionCase, nodes: tuple[str, ...], expected: list[str] | None) -> None:
+    """A unit that fits beside the assignments stays; so does every unit on a node that is not needed."""
     everybody = case.potential_victims()
-    found = reprieved(case.simulator.snapshot, seats(case, *nodes), everybody)
+    found = reprieved(case.simulator.snapshot, assigned(case, *nodes), everybody)
     assert sorted(names(found)) == sorted(expected or names(everybody))
     assert case.simulator.snapshot.ledger.mark() == 0
 
 
 def test_batches_are_halved_where_they_do_not_fit() -> None:
-    """The order stays that in which they are asked."""
+    """The order is kept."""
     asked = []
 
     some = [PotentialVictim(VictimUnit(key=KEY, priority=number, since="", pods=()), (), ()) for number in (1, 2, 3, 4)]
@@ -63,12 +61,12 @@ def test_batches_are_halved_where_they_do_not_fit() -> None:
     assert restore_in_batches([], fit) == []
 
 
-def test_room_tells_what_is_short(case: PreemptionCase) -> None:
-    """The first node by name and the first resource, of those that somebody asks for there."""
+def test_room_reports_the_shortage(case: PreemptionCase) -> None:
+    """It is the first node by name and the first resource, of those requested there."""
     snapshot, everybody = case.simulator.snapshot, case.potential_victims()
     by_name: dict[str, PotentialVictim] = dict(zip(names(everybody), everybody, strict=True))
-    with preempted(snapshot, seats(case, "a", "b"), everybody):
-        room = AssignedRoom(snapshot, seats(case, "a", "b"))
+    with preempted(snapshot, assigned(case, "a", "b"), everybody):
+        room = AssignedRoom(snapshot, assigned(case, "a", "b"))
         assert room.shortage(by_name["big"]) is None
         assert room.take([by_name["big"]])
         assert room.shortage(by_name["small"]) == (snapshot.ledger.cluster.row_of["a"], "cpu", 1000)
@@ -80,8 +78,8 @@ def test_room_tells_what_is_short(case: PreemptionCase) -> None:
 PORT = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}, "ports": [{"hostPort": 80}]}]}
 
 
-def test_who_is_in_the_way_goes_whatever_the_room() -> None:
-    """Of two with room for both beside the newcomer, the one with its host port goes."""
+def test_a_conflicting_pod_is_evicted_whatever_the_room() -> None:
+    """There is room for both beside the preemptor, but one uses its host port."""
     pods = [
         {"pod": "rival= on a", "priority": 2, **PORT},
         {"pod": "mate=1 on a", "priority": 1},
@@ -89,11 +87,11 @@ def test_who_is_in_the_way_goes_whatever_the_room() -> None:
     ]
     case = PreemptionCase(["a 4"], pods, {"high": {"gang": 1}})
     everybody = case.potential_victims()
-    assert names(reprieved(case.simulator.snapshot, seats(case, "a"), everybody)) == ["mate"]
+    assert names(reprieved(case.simulator.snapshot, assigned(case, "a"), everybody)) == ["mate"]
 
 
-def test_the_gang_itself_keeps_nobody_from_staying() -> None:
-    """A pod that its own mates would not let in any more is not held against those who have nothing to do with it."""
+def test_the_gang_itself_prevents_no_reprieve() -> None:
+    """A filter that the gang's own pods fail already is not held against unrelated units."""
     spread = [
         {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"a": "b"}}}
     ]
@@ -103,12 +101,12 @@ def test_the_gang_itself_keeps_nobody_from_staying() -> None:
         {"pod": "2x1@high", "labels": {"a": "b"}},
     ]
     case = PreemptionCase(["a 4 zone=x", "b 4 zone=y"], pods, {"high": {"gang": 3}})
-    found = reprieved(case.simulator.snapshot, seats(case, "a", "a", "a"), case.potential_victims())
+    found = reprieved(case.simulator.snapshot, assigned(case, "a", "a", "a"), case.potential_victims())
     assert names(found) == ["low"]
 
 
-def test_who_may_stay_stays_and_the_search_has_the_last_word() -> None:
-    """Both are gone in the attempt; one is enough, and the seats are what the search then finds."""
+def test_a_reprieve_is_confirmed_by_the_search() -> None:
+    """The candidate evicts both units; one is enough, and the assignments are those of the search without it."""
     pods = [{"pod": "low=2x1 on a", "priority": 1}, "1x1@high"]
     case = PreemptionCase(["a 2"], pods, {"high": {"gang": 1}})
     problem, everybody = case.problem(1), case.potential_victims()
@@ -119,10 +117,10 @@ def test_who_may_stay_stays_and_the_search_has_the_last_word() -> None:
 
 
 def uneven(budget: int) -> PreemptionCase:
-    """Return a gang of two shapes that the search places only where it is not led astray.
+    """Return a gang of two shapes that the search places only in the emptier cluster.
 
-    With everybody gone the large pod goes to the large node. With ``left`` there, that is only as large as the other,
-    and the small pod, which comes first, would take the room of the large one.
+    Without all victims the large pod goes to the large node. With ``left`` there, that node is only as large as the
+    other, and the small pod, which comes first, would take the room of the large one.
     """
     pods = [
         {"pod": "left=1 on a", "priority": 2},
@@ -133,8 +131,8 @@ def uneven(budget: int) -> PreemptionCase:
     return PreemptionCase(["a 3", "b 2"], pods, {"high": {"gang": 2}}, options=SearchOptions(budget=budget))
 
 
-def test_where_the_search_would_miss_it_is_asked_for_every_reprieve() -> None:
-    """Whoever is put back, the next cycle still finds a place; nobody is evicted who need not be by that."""
+def test_a_search_that_misses_is_run_for_every_batch() -> None:
+    """Whatever is put back, the next cycle still finds a placement; every unit that it shows to be unneeded stays."""
     case = uneven(100)
     problem, everybody = case.problem(2), case.potential_victims()
     (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)
@@ -143,8 +141,8 @@ def test_where_the_search_would_miss_it_is_asked_for_every_reprieve() -> None:
     assert names(found.victims)
 
 
-def test_without_a_budget_the_search_is_not_asked_again() -> None:
-    """Then all go that the attempt was made with."""
+def test_without_a_budget_the_search_is_not_run_again() -> None:
+    """Then the candidate keeps its victims."""
     case = uneven(0)
     problem, everybody = case.problem(2), case.potential_victims()
     (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)

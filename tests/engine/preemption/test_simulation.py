@@ -1,4 +1,4 @@
-"""Tries."""
+"""Searches without some victims."""
 
 from cpg_engine.testing.preemption_case import PreemptionCase
 from cpg_engine.verdicts import Finding
@@ -6,8 +6,8 @@ from cpg_engine.verdicts import Finding
 LOW = {"pod": "low=2x1 on a", "priority": 1}
 
 
-def test_a_try_leaves_the_ledger_as_it_was() -> None:
-    """What is placed when some are gone, inside a scope where one is given."""
+def test_a_simulation_leaves_the_ledger_as_it_was() -> None:
+    """It returns what is placed without some victims, inside a scope where one is given."""
     case = PreemptionCase(["a 2 rack=r1", "b 1 rack=r2"], [LOW, "2x1@high"], {"high": {"gang": 1}})
     simulation, some, snapshot = case.simulation(), case.potential_victims(), case.simulator.snapshot
     assert [len(simulation.assign(gone)) for gone in ([], some[:1], some)] == [1, 2, 2]
@@ -17,8 +17,8 @@ def test_a_try_leaves_the_ledger_as_it_was() -> None:
     assert snapshot.ledger.mark() == 0
 
 
-def test_a_look_tells_the_reasons() -> None:
-    """Of those that are placed, of a failure, and of members that contradict their tree."""
+def test_a_simulation_explains_its_finding() -> None:
+    """For a placement, a failure, and members that contradict their tree."""
     case = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
     simulation = case.simulation()
     assert [simulation.explain(gone)[1].finding for gone in ([], case.potential_victims())] == [

@@ -1,4 +1,4 @@
-"""A single pod, node by node."""
+"""Preemption for a single pod, node by node."""
 
 import numpy as np
 
@@ -30,12 +30,12 @@ RIVAL = {"app": "rival"}
 
 
 def node_and_victims(found: PreemptionPlan) -> tuple[str, list[str]]:
-    """Return the node of the one pod, and who has to go."""
+    """Return the node of the only pod, and the victims."""
     return found.nominations[0].node, [eviction.unit.key.name for eviction in found.evictions]
 
 
-def test_the_latest_start_of_the_oldest_decides_at_last() -> None:
-    """Where all else is equal the node is chosen whose oldest victim is the youngest, then the first by name."""
+def test_the_latest_start_of_the_oldest_victim_decides_last() -> None:
+    """Where all else is equal, the node with the youngest oldest victim is chosen, then the first by name."""
     pods = [{"pod": f"{name}=1 on {name}", "priority": 1, "created": at} for name, at in (("a", 3), ("b", 5), ("c", 5))]
     case = PreemptionCase(["c 1", "b 1", "a 1"], [*pods, "high=1"])
     assert node_and_victims(case.plan()) == ("b", ["b"])
@@ -48,7 +48,7 @@ def test_two_pods_of_a_low_priority_cost_more_than_one() -> None:
 
 
 def test_a_budget_is_used_up_node_by_node() -> None:
-    """On the node where one of two may go the other is put back, so no budget is violated there."""
+    """On the node where one of two may be evicted the other is put back, so no budget is violated there."""
     pods = [
         {"pod": "a=2x1 on a", "priority": 1, "labels": {"app": "web"}},
         {"pod": "b=2 on b", "priority": 2},
@@ -58,8 +58,8 @@ def test_a_budget_is_used_up_node_by_node() -> None:
     assert case.plan().evictions[0].violates == ()
 
 
-def test_a_pod_that_sees_others_tries_node_after_node() -> None:
-    """Who is only in the way by what he is goes; the important rival keeps his node closed."""
+def test_a_dependent_pod_simulates_node_after_node() -> None:
+    """A pod that rejects it is evicted whatever the room; an important rejecting pod keeps its node closed."""
     pods = [
         {"pod": "rival=1 on a", "priority": 1, "labels": RIVAL},
         {"pod": "mate=1 on a", "priority": 1},
@@ -72,7 +72,7 @@ def test_a_pod_that_sees_others_tries_node_after_node() -> None:
     assert (found.considered, found.domains, found.exhausted) == (3, 2, False)
 
 
-def test_of_several_nodes_that_were_tried_the_best_is_chosen() -> None:
+def test_of_several_simulated_nodes_the_best_is_chosen() -> None:
     """By the same rules, down to the start and the name."""
     rivals = [
         {"pod": f"{name}=1 on {name}", "priority": 1, "labels": RIVAL, "created": at}
@@ -85,8 +85,8 @@ def test_of_several_nodes_that_were_tried_the_best_is_chosen() -> None:
     assert (node_and_victims(found)[1], found.domains, found.exhausted) == (["a"], 1, True)
 
 
-def test_where_no_node_can_be_cleared_for_it_others_go_elsewhere() -> None:
-    """A rival on a node where it could not run keeps it out of the zone; kube-scheduler would leave it waiting."""
+def test_where_no_node_can_be_freed_pods_elsewhere_are_evicted() -> None:
+    """A pod on an infeasible node rejects it in the whole zone; kube-scheduler would leave it pending."""
     zone = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -103,19 +103,19 @@ def test_where_no_node_can_be_cleared_for_it_others_go_elsewhere() -> None:
     assert eviction_text(found.evictions[0].reason) == "Pod default/high cannot run on a while it runs on b"
 
 
-def test_a_pod_that_needs_nobody_to_go_is_nominated() -> None:
-    """The caller need not have asked."""
+def test_a_pod_that_fits_is_nominated() -> None:
+    """The caller need not have checked."""
     found = PreemptionCase(["a 2"], ["high=1"]).plan()
     assert (found.outcome, node_and_victims(found)) == (PlanOutcome.PLANNED, ("a", []))
 
 
-def test_nobody_takes_room() -> None:
-    """Then there is nobody to evict; and who is as important is not looked at."""
+def test_without_pods_of_lower_priority_there_are_no_victims() -> None:
+    """Pods of equal priority are not considered."""
     assert PreemptionCase(["a 2"], ["other=2 on a", "high=1"]).plan().outcome is PlanOutcome.NO_VICTIMS
 
 
-def test_not_even_all_would_be_enough() -> None:
-    """The reason is told as if they had gone."""
+def test_evicting_all_is_not_enough() -> None:
+    """The reason is that of the cluster without them."""
     pods = [{"pod": "low=1 on a", "priority": 1}, "strong=1 on a", "high=2"]
     found = PreemptionCase(["a 2"], pods).plan()
     assert (found.outcome, found.considered, found.evictions) == (PlanOutcome.NOT_ENOUGH, 1, ())
@@ -126,7 +126,7 @@ COLUMNS = np.array([CPU, PODS])
 
 
 def table_of(*pods: object) -> tuple[PreemptionCase, VictimTable]:
-    """Return the stands of some pods on the nodes ``a`` and ``b``."""
+    """Return the victim table of some pods on the nodes ``a`` and ``b``."""
     case = PreemptionCase(["a 4", "b 4"], pods, {"whole": {"gang": 1, "whole": True, "priority": 5}})
     units = units_of(case.simulator.groups.values(), case.simulator.pods.values())
     return case, victim_table(case.simulator.snapshot, units, COLUMNS)
@@ -137,8 +137,8 @@ def entries(table: VictimTable) -> list[tuple[str, int]]:
     return [(unit.key.name, row) for unit, row in zip(table.entry_units(), table.rows.tolist(), strict=True)]
 
 
-def test_a_unit_stands_once_at_each_of_its_nodes() -> None:
-    """With what all of its pods there take; pods at nodes that are not there take nothing."""
+def test_a_unit_has_one_entry_per_node() -> None:
+    """With what all of its pods there hold; pods on unknown nodes hold nothing."""
     lines = ["w=1@whole on a", "x=2@whole on a", "y=1@whole on b", "z=1 on b", "gone=1 on nowhere"]
     _, found = table_of(*({"pod": line, "priority": 5} for line in lines))
     assert entries(found) == [("whole", 0), ("whole", 1), ("z", 1)]
@@ -148,7 +148,7 @@ def test_a_unit_stands_once_at_each_of_its_nodes() -> None:
 
 
 def test_the_most_important_of_a_row_is_the_first() -> None:
-    """Priority, kind, size and age decide, and the name between those that are alike in all."""
+    """Priority, kind, size and age decide, and the name between those that are equal in all."""
     lines = [("p=1 on a", 1, 1), ("q=1 on a", 9, 2), ("s=1 on a", 5, 1), ("r=1 on a", 5, 1), ("t=1 on b", 5, 1)]
     pods = [{"pod": line, "priority": priority, "created": at} for line, priority, at in lines]
     _, found = table_of(*pods, {"pod": "w=1@whole on a", "priority": 5, "created": 3})
@@ -157,8 +157,8 @@ def test_the_most_important_of_a_row_is_the_first() -> None:
     assert [name for name, _ in entries(by_importance(clear))] == ["q", "p"]
 
 
-def test_only_the_lowest_priority_that_is_enough_is_looked_at() -> None:
-    """And only at the rows where it is."""
+def test_only_the_lowest_sufficient_priority_is_kept() -> None:
+    """And only on the rows where it is enough."""
     pods = [{"pod": f"{name}=1 on {name[0]}", "priority": number} for name, number in (("a1", 1), ("a2", 5), ("b1", 5))]
     _, found = table_of(*pods)
     room = np.array([[-1000, 0], [-1000, 0]])
@@ -170,7 +170,7 @@ def test_only_the_lowest_priority_that_is_enough_is_looked_at() -> None:
 
 
 def test_a_budget_is_counted_row_by_row() -> None:
-    """The most important of each row are those whom it allows."""
+    """The most important units of each row use its allowance."""
     pods = [{"pod": f"{name}=1 on {name[0]}", "priority": 9 - int(name[1])} for name in ("a1", "a2", "b1")]
     case, found = table_of(*pods, {"pod": "a3=1 on a", "priority": 1})
     budget = DisruptionBudget(
@@ -180,8 +180,8 @@ def test_a_budget_is_counted_row_by_row() -> None:
     assert violating(found, BudgetAllowances([])).tolist() == [False] * 4
 
 
-def test_whoever_fits_is_put_back() -> None:
-    """Each row in its order; who does not fit goes, and the next is asked."""
+def test_units_that_fit_are_put_back() -> None:
+    """Row by row in order; a unit that does not fit is evicted, and the next is tried."""
     pods = [{"pod": line, "priority": 9 - number} for number, line in enumerate(("l=2 on a", "m=3 on a", "s=1 on a"))]
     _, found = table_of(*pods)
     room = np.array([[3000, 9]])

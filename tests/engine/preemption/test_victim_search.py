@@ -1,4 +1,4 @@
-"""As few nodes as possible."""
+"""The search for few victims."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from cpg_engine.testing.strategies import cases
 @cases(200)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 60))
 def test_the_smallest_success_is_found(most: int, threshold: int, least: int) -> None:
-    """Nothing below what is known to be the least is tried, nothing twice, and all in all not much."""
+    """No number below the least is tried, none twice, and few in all."""
     asked = []
 
     def attempt(number: int) -> int | None:
@@ -25,13 +25,13 @@ def test_the_smallest_success_is_found(most: int, threshold: int, least: int) ->
     assert len(asked) == len(set(asked)) <= 14
 
 
-def test_of_nothing_nothing_is_asked() -> None:
+def test_an_empty_range_is_not_tried() -> None:
     """There is no number to try."""
     assert smallest_success(lambda _: pytest.fail("asked"), 1, 0) is None
 
 
-def test_only_the_nodes_that_are_needed_are_cleared() -> None:
-    """Room that is there counts; of the nodes those are cleared that give most for least."""
+def test_only_the_needed_nodes_are_freed() -> None:
+    """Free room counts; the nodes are freed that gain most for least."""
     pods = [
         {"pod": "cheap=2 on b", "priority": 1},
         {"pod": "dear=2x1 on c", "priority": 1},
@@ -46,14 +46,14 @@ def test_only_the_nodes_that_are_needed_are_cleared() -> None:
     assert len(found.assignments) == 3
 
 
-def test_clearing_everything_may_not_be_enough() -> None:
-    """Then there is no attempt."""
+def test_evicting_everything_may_not_be_enough() -> None:
+    """Then there is no candidate."""
     case = PreemptionCase(["a 1"], [{"pod": "low=1 on a", "priority": 1}, "3x1@high"], {"high": {"gang": 1}})
     assert fewest_victims(case.problem(2), case.potential_victims()) is None
 
 
-def test_a_group_that_goes_as_a_whole_is_one_however_many_nodes_it_frees() -> None:
-    """It goes rather than three others where three nodes are needed, and stays where one is."""
+def test_a_group_of_disruption_mode_all_is_one_victim() -> None:
+    """It is evicted rather than three others where three nodes are needed, and stays where one is."""
     pods = [
         *({"pod": f"w{place}=1@whole on a{place}", "priority": 1} for place in (1, 2, 3)),
         *({"pod": f"s{place}=1 on b{place}", "priority": 1} for place in (1, 2, 3)),
@@ -72,8 +72,8 @@ def test_a_group_that_goes_as_a_whole_is_one_however_many_nodes_it_frees() -> No
 
 @cases(100)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 14))
-def test_who_is_tired_ends_with_a_success_if_there_is_one(most: int, threshold: int, patience: int) -> None:
-    """It need not be the smallest any more, and at most one more number is asked for, which is the most."""
+def test_out_of_effort_the_last_success_stands(most: int, threshold: int, patience: int) -> None:
+    """It need not be the smallest any more, and at most one more number is tried, which is the most."""
     asked: list[int] = []
 
     def attempt(number: int) -> int | None:
@@ -108,15 +108,15 @@ def order(case: PreemptionCase, goal: int = 1) -> list[str]:
         ([{"pod": "1 on b", **LOW}], [{"pod": "500m on a", **LOW}, "strong=500m on a"]),
     ],
 )
-def test_what_costs_less_comes_first(first: list[object], second: list[object]) -> None:
-    """Fewer units, then fewer pods, lower priorities, younger ones; and what gives nothing comes last."""
+def test_nodes_that_cost_less_come_first(first: list[object], second: list[object]) -> None:
+    """Fewer units, then fewer pods, lower priorities, younger ones; nodes that gain nothing come last."""
     groups = {"high": {"gang": 1}, "whole": {"gang": 1, "whole": True, "priority": 1}}
     elsewhere = {"pod": "more=1@whole on c", **LOW}
     case = PreemptionCase(["a 1", "b 1", "c 1"], [*second, *first, elsewhere, "1x1@high"], groups)
     assert [name for name in order(case) if name != "c"] == ["b", "a"]
 
 
-def test_a_node_that_is_liked_comes_before_one_that_is_equal() -> None:
+def test_scores_decide_between_equal_nodes() -> None:
     """Preferences of the pods decide before names do."""
     liked = {
         "nodeAffinity": {
@@ -136,7 +136,7 @@ def test_a_node_that_is_liked_comes_before_one_that_is_equal() -> None:
 
 
 def test_nodes_of_one_domain_stand_together() -> None:
-    """The rack where the fewest have to go first, though a node of another is the cheapest; what is in none, last."""
+    """The rack with the fewest victims comes first, not that of the cheapest node; nodes in no rack come last."""
     nodes = ["a1 2 rack=a", "a2 2 rack=a", "b1 2 rack=b", "b2 2 rack=b", "c1 2 rack=c", "d1 4"]
     lows = ["4x500m on a1", "2 on a2", "1 on b1", "2x1 on b2", "2 on c1", "4 on d1"]
     groups = {"high": {"gang": 1, "children": {"leaf": {"gang": 4, "key": "rack"}}}}
@@ -144,7 +144,7 @@ def test_nodes_of_one_domain_stand_together() -> None:
     assert order(case, 4) == ["b2", "b1", "a2", "a1", "c1", "d1"]
 
 
-def test_a_tree_needs_of_its_children_the_least() -> None:
+def test_a_group_needs_its_smallest_children() -> None:
     """A block must hold two of the three groups below it, the smaller ones."""
     nodes = ["x 3 block=x", "y 2 block=y"]
     groups = {
@@ -163,8 +163,8 @@ def test_a_tree_needs_of_its_children_the_least() -> None:
     assert order(case, 3) == ["x", "y"]
 
 
-def test_room_is_counted_by_class_and_never_above_what_is_wanted() -> None:
-    """What is free anywhere counts before anybody goes; whoever goes counts where he was."""
+def test_room_is_counted_by_class_up_to_the_wanted_pods() -> None:
+    """Free room counts before any eviction; the room of a victim counts on its node."""
     lows = [{"pod": "large=4 on a", **LOW}, {"pod": "small=2x500m on b", **LOW}]
     case = PreemptionCase(["a 4", "b 2"], [*lows, "2x1@high", "1x2@high"], {"high": {"gang": 3}})
     snapshot, everybody = case.simulator.snapshot, case.potential_victims()
@@ -176,7 +176,7 @@ def test_room_is_counted_by_class_and_never_above_what_is_wanted() -> None:
     assert [clearing.room_without_victims(some) for some in (rows, rows[:1], rows[1:])] == [3, 3, 3]
 
 
-def test_a_unit_on_several_nodes_gives_room_at_all_of_them() -> None:
+def test_a_unit_on_several_nodes_frees_room_on_all_of_them() -> None:
     """At once, however far apart they are."""
     lows = [{"pod": f"w{name}=1@whole on {name}", **LOW} for name in "ab"]
     groups = {"high": {"gang": 1}, "whole": {"gang": 1, "whole": True, "priority": 1}}

@@ -1,4 +1,4 @@
-"""Who may be evicted, and who matters more."""
+"""Which units may be evicted, and their importance."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,13 +22,13 @@ USUAL = VictimUnit(key=GroupKey("PodGroup", "ns", "m"), priority=5, since="2026-
         replace(USUAL, key=GroupKey("PodGroup", "ns", "a")),
     ],
 )
-def test_who_matters_more(more: VictimUnit) -> None:
+def test_the_order_of_importance(more: VictimUnit) -> None:
     """Priority decides, then the kind, the size, the age, and at last the name."""
     assert sorted([USUAL, more], key=importance) == [more, USUAL]
 
 
-def test_a_single_pod_matters_less_than_a_group_and_a_new_one_least() -> None:
-    """A pod of which nobody knows when it started counts as the newest."""
+def test_single_pods_and_young_pods_are_less_important() -> None:
+    """A pod without a start time counts as the youngest."""
     single = replace(USUAL, key=GroupKey("Pod", "ns", "a"), pods=("p",))
     assert sorted([replace(single, since=""), single, USUAL], key=importance) == [
         USUAL,
@@ -37,8 +37,8 @@ def test_a_single_pod_matters_less_than_a_group_and_a_new_one_least() -> None:
     ]
 
 
-def test_only_who_takes_room_and_is_less_important_may_go() -> None:
-    """Pods that the ledger does not hold at a node are left out, and units of none but such, too."""
+def test_only_units_of_lower_priority_with_room_are_potential_victims() -> None:
+    """Pods without a known node are left out, and so are units with only such pods."""
     ledger = Ledger()
     ledger.put_node(node("n"))
     for name, home in (("p", "n"), ("q", "nowhere"), ("r", "n")):
