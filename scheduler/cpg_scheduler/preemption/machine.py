@@ -200,7 +200,7 @@ class PreemptionMachine:
     ) -> PreemptionResult:
         before = self._active.get(key)
         waits = before is not None and before.is_reserving and bool(before.awaited)
-        if before is not None and waits and (before.unstarted or not self._terminating.overdue(before.awaited)):
+        if before is not None and waits and (before.has_unstarted or not self._terminating.overdue(before.awaited)):
             return ongoing(before, "Ongoing", len(before.awaited))
         result = self._plan(key, unit, decision, unplaced)
         if before is None or self._active.get(key) is not before:
@@ -347,4 +347,4 @@ class PreemptionMachine:
 
 
 def _guard(preemption: ActivePreemption) -> Guard:
-    return Guard.UNITS_LEFT if preemption.unstarted else Guard.ALL_STARTED
+    return Guard.UNITS_LEFT if preemption.has_unstarted else Guard.ALL_STARTED

@@ -130,7 +130,7 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
     freed_nodes: list[str] = field(default_factory=list)
     """The nodes that its pods were nominated to and did not take."""
     started: set[str] = field(default_factory=set)
-    """The victims in units that have been started; these units are completed."""
+    """The victims in units that have been started; these units are completed. It is a part of ``victims``."""
     awaited_at_first: int = 0
     """How many pods it waited for when it began."""
 
@@ -142,6 +142,11 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
     def is_reserving(self) -> bool:
         """Return whether it holds room for the preemptor."""
         return self.state in RESERVING
+
+    @property
+    def has_unstarted(self) -> bool:
+        """Return whether some victims are in units that have not been started; asked for each unit."""
+        return len(self.started) < len(self.victims)
 
     @property
     def unstarted(self) -> frozenset[str]:
