@@ -2,7 +2,9 @@
 
 import pytest
 
-from cpg_engine.preemption.plan import cheapest_candidate, plan_preemption
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.preemption.plan import _confirmed, cheapest_candidate, plan_preemption
+from cpg_engine.preemption.simulation import PreemptionCandidate
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.testing.builders import pod
@@ -193,3 +195,19 @@ def test_an_allowance_is_used_where_it_helps() -> None:
     assert (names(best.victims), problem.violations(best.victims)) == (["useful"], [()])
     assert problem.cost(best.victims)[:4] == (0, 2, 1, 1)
     assert problem.cost([]) < problem.cost(best.victims)
+
+
+def test_assignments_in_a_domain_stand_when_the_free_search_misses_them() -> None:
+    """The small pod comes first and takes the only node with room for the large one."""
+    pods = [
+        {"pod": "left=1 on a", "priority": 2},
+        {"pod": "right=1 on b", "priority": 1},
+        {"pod": "small=1@high"},
+        {"pod": "large=2@high"},
+    ]
+    case = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 2}}, options=SearchOptions(budget=0))
+    problem, victims = case.problem(2), [found for found in case.potential_victims() if names([found]) == ["left"]]
+    (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)
+    assignments = ((small, b), (large, a))
+    assert not problem.is_solved_by(problem.simulation.assign(victims))
+    assert _confirmed(problem, PreemptionCandidate(victims, assignments)).assignments == assignments
