@@ -1,11 +1,12 @@
-"""Let the operator look after 1,000 trees of 30 pods each on a real API server, and say what that takes.
+"""Measure the operator with 1,000 trees of 30 pods each on a real API server.
 
     .venv/bin/python bench/operating.py [--trees 1000]
 
-The trees are made while the operator runs, then their pods come and run, then nothing happens for a while, then all is
-deleted. Told and kept are the time until every status was right, CPU and memory of the operator, its looks and writes,
-and its CPU while nothing happens. Fails where a status is wrong, something is left in its queue, or it needs more than
-the limits below. Not part of ``make bench``: it takes some minutes, most of them the API server's.
+The trees are created while the operator runs, then their pods are created and run, then nothing happens for a while,
+then all is deleted. The results are the time until every status was right, CPU and memory of the operator, its
+reconciles and writes, and its CPU at rest. The run fails where a status is wrong, something is left in the queue, or
+the operator needs more than the limits below. It is not part of ``make bench``: it takes some minutes, most of them the
+API server's.
 """
 
 import argparse
@@ -42,25 +43,23 @@ NAMESPACE = "default"
 SIZES = (8, 7, 8, 7)
 """Pods of the four gangs of a tree."""
 TICKS = os.sysconf("SC_CLK_TCK")
-IDLE = 30.0
-AT_ONCE = 2000
-"""Pods that one request deletes."""
-PATIENCE = 1800.0
+IDLE_SECONDS = 30.0
+PODS_PER_DELETION = 2000
+MAX_WAIT_SECONDS = 1800.0
 Created = Iterator[tuple[str, object]]
-MOST_IDLE = 1.0
-"""Per cent of a CPU that the operator may take while nothing happens."""
-MOST_MEMORY = 1000.0
-"""MB that it may take at any time."""
-LOOKS, WRITES = "cpg_operator_reconcile_seconds_count", "cpg_operator_writes_total"
+MAX_IDLE_PER_CENT = 1.0
+"""Of a CPU, while nothing happens."""
+MAX_MEMORY_MB = 1000.0
+RECONCILES, WRITES = "cpg_operator_reconcile_seconds_count", "cpg_operator_writes_total"
 WAITING = ("cpg_operator_queue_length", "cpg_operator_writes_pending")
-COUNTED = (LOOKS, WRITES, *WAITING)
+COUNTED = (RECONCILES, WRITES, *WAITING)
 
 
 class Process:
-    """The operator, and what it has used."""
+    """The operator as a process."""
 
     def __init__(self, kubeconfig: Path, log: Path) -> None:
-        """Start it; return when it is ready, so that its start is nobody's cost."""
+        """Start it; return when it is ready, so that its start is not measured."""
         listen = f"127.0.0.1:{free_port()}"
         command = [sys.executable, "-m", "cpg_operator", "--kubeconfig", str(kubeconfig)]
         with log.open("wb") as output:
@@ -73,7 +72,7 @@ class Process:
             time.sleep(0.1)
 
     def counted(self) -> dict[str, float]:
-        """Return what it has counted so far: looks, writes, and what waits."""
+        """Return its reconciles and writes so far, and what is waiting."""
         page = probing.get_plain(f"{self._url}/metrics")[1]
         found: dict[str, float] = dict.fromkeys(COUNTED, 0.0)
         for name, number in re.findall(r"^(\w+)(?:\{[^}]*\})? (\S+)$", page, re.MULTILINE):
@@ -82,17 +81,17 @@ class Process:
         return found
 
     def cpu(self) -> float:
-        """Return the seconds of CPU so far."""
+        """Return its CPU seconds so far."""
         fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory(self) -> float:
-        """Return the megabytes that were needed at most."""
+        """Return its peak memory in megabytes."""
         lines = (self._folder / "status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
     def end(self) -> None:
-        """End it."""
+        """Stop it."""
         self._process.terminate()
         self._process.wait(30)
 
@@ -134,17 +133,17 @@ def pod_bodies(trees: int) -> Created:
         yield PODS.path(NAMESPACE), {"metadata": {"name": name, "labels": {POD_GROUP_LABEL: group}}, "spec": spec}
 
 
-async def make(connection: Connection, bodies: Created) -> float:
+async def create(connection: Connection, bodies: Created) -> float:
     """Create objects; return how long that took."""
     began = time.monotonic()
-    outcome = await create_all(connection, bodies, in_flight=64)
-    if outcome.failures:
-        raise RuntimeError(f"{len(outcome.failures)} were not created, the first: {outcome.failures[0]}")
+    result = await create_all(connection, bodies, in_flight=64)
+    if result.failures:
+        raise RuntimeError(f"{len(result.failures)} were not created, the first: {result.failures[0]}")
     return time.monotonic() - began
 
 
 async def run_pods(connection: Connection, trees: int) -> float:
-    """Have all pods run; return how long that took."""
+    """Set the phase of all pods to Running; return how long that took."""
     began = time.monotonic()
     names = pod_names(trees)
 
@@ -158,7 +157,7 @@ async def run_pods(connection: Connection, trees: int) -> float:
 
 
 async def settled(connection: Connection, reason: str) -> float:
-    """Return how long it took until the health of all groups was that."""
+    """Return how long it took until all groups had this reason in ``Healthy``."""
 
     async def wrong() -> int:
         found = 0
@@ -180,8 +179,8 @@ async def groups(connection: Connection) -> list[Group]:
     ]
 
 
-async def mistold(connection: Connection) -> list[str]:
-    """Return of which groups, all of whose pods run, the status is not exactly that, or that are not protected."""
+async def wrong_groups(connection: Connection) -> list[str]:
+    """Return the groups with a wrong status, now that all pods run, or without our finalizer."""
     return [
         f"{group.metadata.name}: {group.status}"
         for group in await groups(connection)
@@ -202,17 +201,17 @@ def _is_right(group: Group) -> bool:
 
 
 async def delete_all(connection: Connection, trees: int) -> float:
-    """Delete all groups and pods, as many at a time as the API server can in one request; return how long that took."""
+    """Delete all groups and pods, as many as one request can; return how long that took."""
     began = time.monotonic()
     for resource in (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS):
         await connection.delete(resource.path(NAMESPACE))
-    for _ in range(0, sum(SIZES) * trees, AT_ONCE):
-        await connection.delete(PODS.path(NAMESPACE), {"gracePeriodSeconds": 0}, params={"limit": AT_ONCE})
+    for _ in range(0, sum(SIZES) * trees, PODS_PER_DELETION):
+        await connection.delete(PODS.path(NAMESPACE), {"gracePeriodSeconds": 0}, params={"limit": PODS_PER_DELETION})
     return time.monotonic() - began
 
 
 async def gone(connection: Connection) -> float:
-    """Return how long it took until no group was left."""
+    """Return how long it took until all groups were deleted."""
 
     async def left() -> int:
         kinds = (CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS)
@@ -222,70 +221,71 @@ async def gone(connection: Connection) -> float:
 
 
 async def none_left(count: Callable[[], Awaitable[int]], what: str) -> float:
-    """Return how long it took until there were none."""
+    """Return how long it took until the count was zero."""
     began = time.monotonic()
     while found := await count():
-        if time.monotonic() - began > PATIENCE:
+        if time.monotonic() - began > MAX_WAIT_SECONDS:
             raise RuntimeError(f"{found} {what}")
         await asyncio.sleep(1)
     return time.monotonic() - began
 
 
 async def measure(cluster: Cluster, trees: int, log: Path) -> tuple[dict[str, object], list[str]]:
-    """Do it and tell; return the figures, and what is wrong."""
+    """Run all phases; return the figures, and the problems."""
     figures: dict[str, object] = {"trees": trees}
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
         nodes = ((NODES.path(), {"metadata": {"name": f"n{n}", "labels": {"block": "b"}}}) for n in range(100))
-        await make(connection, nodes)
+        await create(connection, nodes)
         await connection.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
         operator = Process(cluster.kubeconfig, log)
         try:
             for what, work, reached in (
-                ("groups made", make(connection, group_bodies(trees)), settled(connection, "Pending")),
-                ("pods made, with nodes", make(connection, pod_bodies(trees)), settled(connection, "Starting")),
+                ("groups created", create(connection, group_bodies(trees)), settled(connection, "Pending")),
+                ("pods created, with nodes", create(connection, pod_bodies(trees)), settled(connection, "Starting")),
                 ("pods run", run_pods(connection, trees), settled(connection, "MinimumMet")),
             ):
                 figures[what] = await phase(operator, 7 * trees, what, work, reached)
-            problems = [f"the status is wrong of {one}" for one in (await mistold(connection))[:5]]
-            figures["idle per cent"] = idle = await rested(operator)
+            problems = [f"the status is wrong of {one}" for one in (await wrong_groups(connection))[:5]]
+            figures["idle per cent"] = idle = await measure_idle(operator)
             what = "all deleted"
             figures[what] = await phase(operator, 7 * trees, what, delete_all(connection, trees), gone(connection))
             await asyncio.sleep(5)
             left = sum(operator.counted()[name] for name in WAITING)
             figures["peak MB"] = memory = operator.memory()
-            print(f"left in the queue and to be written: {left:.0f}; {memory:.0f} MB at most")
+            print(f"left in the queue or pending: {left:.0f}; peak memory {memory:.0f} MB")
         finally:
             operator.end()
-    problems += [f"{left:.0f} are left in the queue or to be written"] if left else []
-    problems += [f"{idle:.2f} % of a CPU while nothing happens"] if idle > MOST_IDLE else []
-    problems += [f"{memory:.0f} MB"] if memory > MOST_MEMORY else []
+    problems += [f"{left:.0f} trees or writes are left"] if left else []
+    problems += [f"{idle:.2f} % of a CPU while nothing happens"] if idle > MAX_IDLE_PER_CENT else []
+    problems += [f"{memory:.0f} MB"] if memory > MAX_MEMORY_MB else []
     return figures, problems
 
 
-async def rested(operator: Process) -> float:
-    """Return how many per cent of a CPU the operator takes while nothing happens."""
+async def measure_idle(operator: Process) -> float:
+    """Return the operator's share of a CPU while nothing happens, in per cent."""
     await asyncio.sleep(10)
     before = operator.cpu()
-    await asyncio.sleep(IDLE)
-    idle = (operator.cpu() - before) / IDLE * 100
-    print(f"nothing happens: {idle:.2f} % of a CPU; {operator.memory():.0f} MB")
+    await asyncio.sleep(IDLE_SECONDS)
+    idle = (operator.cpu() - before) / IDLE_SECONDS * 100
+    print(f"idle: {idle:.2f} % of a CPU; {operator.memory():.0f} MB")
     return idle
 
 
 async def phase(
     operator: Process, number: int, what: str, work: Awaitable[float], reached: Awaitable[float]
 ) -> dict[str, float]:
-    """Do some work, wait until it is reflected, and tell what that took of the operator, for so many groups."""
+    """Do some work, wait until every status is right, and return the cost for the operator, with so many groups."""
     cpu, counted = operator.cpu(), operator.counted()
     took, after = await work, await reached
     spent, now = operator.cpu() - cpu, operator.counted()
-    looks, writes = (now[name] - counted[name] for name in (LOOKS, WRITES))
+    reconciles, writes = (now[name] - counted[name] for name in (RECONCILES, WRITES))
     print(
-        f"{what}: {took:.1f} s, all of it told {after:.1f} s later; "
-        f"CPU {spent:.1f} s, {spent / number * 1000:.1f} ms a group; {looks:.0f} looks, {writes:.0f} writes",
+        f"{what}: {took:.1f} s, every status right {after:.1f} s later; "
+        f"CPU {spent:.1f} s, {spent / number * 1000:.1f} ms per group; "
+        f"{reconciles:.0f} reconciles, {writes:.0f} writes",
         flush=True,
     )
-    return {"seconds": took, "told_after": after, "cpu_seconds": spent, "looks": looks, "writes": writes}
+    return {"seconds": took, "settled_after": after, "cpu_seconds": spent, "reconciles": reconciles, "writes": writes}
 
 
 def main() -> int:
