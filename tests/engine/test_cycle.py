@@ -109,7 +109,7 @@ def test_reserved_room_is_taken_only_by_ignoring_it(snapshot: Snapshot) -> None:
     used = snapshot.ledger.used.copy()
     unit = pod_unit(pod("p", cpu=1), snapshot.ledger)
     assert places(decide(snapshot, unit, SearchOptions())) == {"p": "b"}
-    assert places(decide(snapshot, unit, SearchOptions(), ignored=[ghost.metadata.uid, "nobody"])) == {"p": "a"}
+    assert places(decide(snapshot, unit, SearchOptions(), ignored=[ghost.metadata.uid, "unknown"])) == {"p": "a"}
     assert np.array_equal(used, snapshot.ledger.used)
 
 

@@ -114,7 +114,7 @@ def test_a_row_is_empty_when_its_node_is_gone(ledger: Ledger) -> None:
 def test_removing_an_unknown_node_changes_nothing(ledger: Ledger) -> None:
     """The version stays the same."""
     version = ledger.version
-    ledger.remove_node("nobody")
+    ledger.remove_node("unknown")
     assert version == ledger.version
 
 
@@ -273,7 +273,7 @@ def test_tallies_follow_every_pod() -> None:
 HELD = {"u": "a", "v": "a", "w": "b"}
 steps = st.one_of(
     st.tuples(st.sampled_from([1, 2]), st.lists(st.integers(0, 1), min_size=1, max_size=5)),
-    st.tuples(st.sampled_from(["ignore", "restore"]), st.lists(st.sampled_from([*HELD, "nobody"]), max_size=4)),
+    st.tuples(st.sampled_from(["ignore", "restore"]), st.lists(st.sampled_from([*HELD, "unknown"]), max_size=4)),
 )
 
 

@@ -63,7 +63,7 @@ def test_rows_are_reused(cluster: NodeColumns) -> None:
 def test_removing_an_unknown_node_changes_nothing(cluster: NodeColumns) -> None:
     """It has no row."""
     before = cluster.labels_version
-    assert cluster.remove("nobody") is None
+    assert cluster.remove("unknown") is None
     assert before == cluster.labels_version
 
 

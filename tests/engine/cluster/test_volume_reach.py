@@ -71,7 +71,7 @@ def test_the_nodes_that_reach_a_volume(cluster: NodeColumns, volume: VolumeInfo,
 
 def test_fields_of_a_volumes_terms_are_ignored(cluster: NodeColumns) -> None:
     """kube-scheduler evaluates them for a node without a name, and then they hold."""
-    field = NodeSelectorRequirement("metadata.name", "In", ("nobody",))
+    field = NodeSelectorRequirement("metadata.name", "In", ("unknown",))
     term = NodeSelectorTerm(match_expressions=where(("zone", "In", ("a",))).match_expressions, match_fields=(field,))
     assert names(cluster, VolumeReach(cluster).rows(reaching(term))) == "a1 a2"
 

@@ -17,7 +17,7 @@ from cpg_engine.testing.strategies import cases
 
 
 def with_port(name: str, port: int = 80, address: str = "", protocol: str = "TCP") -> Pod:
-    """Return a pod whose only container has a host port."""
+    """Return a pod with one container that has a host port."""
     ports = (ContainerPort(host_port=port, host_ip=address, protocol=protocol),)
     return pod(name, containers=(Container(ports=ports),))
 

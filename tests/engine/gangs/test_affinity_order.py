@@ -93,7 +93,7 @@ def test_without_requirements_the_order_is_unchanged() -> None:
     assert not found.companions(trial.unit.nodes[0].pending[0].pod_class)
 
 
-# Circles.
+# Cycles.
 
 
 def test_a_cycle_of_requirements_is_not_placed() -> None:
@@ -306,15 +306,15 @@ def ordered(items: str, wants: dict[str, list[str]]) -> str:
         ("nw", {"n": ["w"]}, "wn"),
         ("wn", {"n": ["w"]}, "wn"),
         ("nawbz", {"n": ["w"]}, "awnbz"),  # no further back than it has to be
-        ("nwnaw", {"n": ["w"]}, "wawnn"),  # behind the last of those who would do
+        ("nwnaw", {"n": ["w"]}, "wawnn"),  # behind the last of the pods that satisfy it
         ("cba", {"c": ["b"], "b": ["a"]}, "abc"),
         ("cxby", {"c": ["xy"]}, "xbyc"),  # either would do, so it waits for both
         ("cxby", {"c": ["x", "y"]}, "xbyc"),
         ("dcab", {"c": ["a"], "d": ["b", "c"]}, "acbd"),
-        ("nw", {"n": ["?"]}, "nw"),  # whoever is not among them is not waited for
-        ("ban", {"a": ["b"], "b": ["a"]}, "ban"),  # a circle
+        ("nw", {"n": ["?"]}, "nw"),  # a required pod outside of the items is not waited for
+        ("ban", {"a": ["b"], "b": ["a"]}, "ban"),  # a cycle
         ("cban", {"a": ["b"], "b": ["a"], "c": ["a"]}, "bacn"),
-        ("acb", {"a": ["b"], "b": ["a?"]}, "cba"),  # a circle that somebody from outside breaks
+        ("acb", {"a": ["b"], "b": ["a?"]}, "cba"),  # a cycle that is broken from outside
         ("abc", {"a": ["b"], "b": ["ac"]}, "cba"),
     ],
 )

@@ -111,7 +111,7 @@ def test_only_some_pods_depend_on_other_pods() -> None:
         (pod("p", cpu=4), False),  # the node is full now, but would have room
         (pod("p", cpu=5), True),
         (pod("p", node_selector={"x": "y"}), True),
-        (with_port("p", 80), False),  # whoever holds the port could go
+        (with_port("p", 80), False),  # the pod with the port could be evicted
     ],
 )
 def test_unresolvable_pods_are_those_that_no_eviction_helps(one: Pod, *, expected: bool) -> None:

@@ -61,7 +61,7 @@ def test_pods_without_requests_count_with_defaults() -> None:
         (("2", "1"), ("1m", "5000"), 87),  # 50 % and 0 %: 75 before, even after
         (("2", "1"), ("2", None), 62),  # 50 % and 0 %, then 100 % and 0 %: 75 before, 50 after
         (("9", "1"), ("1", None), 75),  # more than all of it is all of it
-        (("2", "1"), (None, None), 0),  # who asks for neither is scored alike everywhere
+        (("2", "1"), (None, None), 0),  # pods without requests are scored alike everywhere
     ],
 )
 def test_balance_is_the_change_that_the_pod_makes(

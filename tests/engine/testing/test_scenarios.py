@@ -13,7 +13,7 @@ BASE = {"about": "One pod fits, one does not.", "nodes": ["n1 1 rack=r1"], "grou
 
 WRONG: dict[str, dict[str, Any]] = {
     "bound": {"pg1": 2},
-    "nodes": {"pg1-1": "n2", "pg1-2": ["n1", "n2"], "nobody": "n1"},
+    "nodes": {"pg1-1": "n2", "pg1-2": ["n1", "n2"], "unknown": "n1"},
     "together": {"pg1": "zone"},
     "domain": {"pg1": "rack=r1"},
     "finding": {"pg1": "Impossible", "pg2": "Placed"},
@@ -26,7 +26,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "refused": {"pg1-1": "requests"},
     "plan": {"pg1": "Planned", "pg2": "Planned"},
     "because": {"pg1-1": "needs"},
-    "conditions": {"nobody": "True Scheduled"},
+    "conditions": {"unknown": "True Scheduled"},
 }
 
 
@@ -100,9 +100,9 @@ def test_an_unexpected_problem_of_an_invalid_pod_is_reported() -> None:
         ({"pods": [{"pod": "1", "nodeSelecter": {}}]}, "nodeSelecter"),
         ({"pods": [{"pod": "1", "nodeSelector": 1}]}, "nodeSelector"),
         ({"pods": [{"pod": 1}]}, "pod"),
-        ({"steps": [{"delete": ["nobody"]}]}, "nobody"),
-        ({"steps": [{"minimum": {"nobody": 1}}]}, "nobody"),
-        ({"steps": [{"finish": {"nobody": "Failed"}}]}, "nobody"),
+        ({"steps": [{"delete": ["unknown"]}]}, "unknown"),
+        ({"steps": [{"minimum": {"unknown": 1}}]}, "unknown"),
+        ({"steps": [{"finish": {"unknown": "Failed"}}]}, "unknown"),
     ],
 )
 def test_a_malformed_scenario_is_an_error(plain: dict[str, Any], complaint: str) -> None:
