@@ -1,7 +1,7 @@
-"""Measure the engine alone: nodes and pods in memory, units in, decisions out, applied as a scheduler would.
+"""Measure the engine alone: nodes and pods in memory, units in, decisions out, performed as a scheduler would.
 
-``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the best of some runs, each
-in a world of its own: what else the machine does makes them worse, never better.
+``README.md`` says how to compare two versions. Figures are CPU seconds of this process, the best of some runs, each on
+nodes of its own: other load on the machine makes them worse, never better.
 """
 
 import argparse
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 RACK, SHELF = 100, 20
 """Nodes of a rack, so that 5,000 nodes stand in 50 racks; five racks are a block, five shelves a rack."""
 GROWTH = 4.5
-"""At most so many times the figure for four times the nodes."""
+"""The largest allowed ratio between the figures for four times the nodes and for the nodes."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,8 +59,8 @@ def node(number: int) -> Node:
     )
 
 
-def world_of(nodes: int) -> Snapshot:
-    """Return a world of so many empty nodes."""
+def snapshot_of(nodes: int) -> Snapshot:
+    """Return a snapshot of so many empty nodes."""
     snapshot = new_snapshot()
     for number in range(nodes):
         snapshot.ledger.put_node(node(number))
@@ -68,7 +68,7 @@ def world_of(nodes: int) -> Snapshot:
 
 
 def pods(name: str, count: int, *, cpu: str = "100m", image: str = "train", spread: bool = False) -> list[Pod]:
-    """Return pods that are all alike, as a Job makes them, with or without an even spread over the zones."""
+    """Return identical pods, as a Job makes them, with or without an even spread over the zones."""
     labels = {"job": name}
     constraint = TopologySpreadConstraint(
         topology_key="zone", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(match_labels=labels)
@@ -83,27 +83,27 @@ def pods(name: str, count: int, *, cpu: str = "100m", image: str = "train", spre
 
 
 class Scheduler:
-    """What the runtime does around the engine: make a unit, have it decided, assume what was decided."""
+    """What the scheduler does around the engine: make a unit, have it decided, assume the binds."""
 
     def __init__(self, nodes: int, options: SearchOptions | None = None) -> None:
         """Start with empty nodes."""
-        self.snapshot = world_of(nodes)
+        self.snapshot = snapshot_of(nodes)
         self.options = options or SearchOptions()
 
     def gang(self, tree: Tree, members: Mapping[str, Sequence[Pod]], *, placed: bool = True) -> None:
-        """Schedule a tree whose members are given by the name of their group."""
+        """Schedule a tree, given its members by the name of their group."""
         pending = {found.key: GroupPods(pending=members.get(found.key.name, ())) for found in tree.nodes}
         unit = tree_unit(tree, pending, self.snapshot.ledger)
         self._perform(unit, [pod for some in members.values() for pod in some], placed=placed)
 
     def single(self, pod: Pod) -> None:
-        """Schedule a pod of no group."""
+        """Schedule a pod without a group."""
         self._perform(pod_unit(pod, self.snapshot.ledger), [pod], placed=True)
 
     def _perform(self, unit: Unit, members: Sequence[Pod], *, placed: bool) -> Decision:
         decision = decide(self.snapshot, unit, self.options)
         if (decision.explanation.finding is Finding.PLACED) is not placed:
-            raise ValueError(f"the benchmark was meant to end otherwise: {decision.explanation.finding}")
+            raise ValueError(f"the benchmark has another result than expected: {decision.explanation.finding}")
         by_uid = {pod.metadata.uid: pod for pod in members}
         for bind in decision.binds:
             self.snapshot.ledger.put_pod(by_uid[bind.uid], bind.node)
@@ -118,7 +118,7 @@ def trees_of(groups: Sequence[Group]) -> dict[str, Tree]:
 def one_gang(
     nodes: int, members: Sequence[Pod], *, key: str | None = None, placed: bool = True, detail: bool = False
 ) -> Timed:
-    """Return the scheduling of one gang of all the pods."""
+    """Return a function that schedules one gang of all the pods."""
     scheduler = Scheduler(nodes, SearchOptions(detail=detail))
     (tree,) = trees_of([pod_group("gang", gang=len(members), key=key)]).values()
     return lambda: scheduler.gang(tree, {"gang": members}, placed=placed)
@@ -145,12 +145,12 @@ def two_sizes() -> list[Pod]:
 
 
 def failing_gang(nodes: int) -> Timed:
-    """Find out that 1,000 pods of two sizes fit none of 50 racks, each of which seems large enough."""
+    """Find that 1,000 pods of two sizes fit none of 50 racks, each of which passes the bounds."""
     return one_gang(nodes, two_sizes(), key="rack", placed=False)
 
 
 def told_gang(nodes: int) -> Timed:
-    """Do the same and say why, with the reasons of the nodes."""
+    """Do the same with detail, which finds the reasons of the nodes."""
     return one_gang(nodes, two_sizes(), key="rack", placed=False, detail=True)
 
 
@@ -168,7 +168,7 @@ def small_gangs(nodes: int) -> Timed:
 
 
 def small_jobs(nodes: int) -> Timed:
-    """Place 300 gangs of 3 pods, each with an image of its own, so that the engine has seen none of them."""
+    """Place 300 gangs of 3 pods, each with an image of its own, so that all are of new classes."""
     scheduler = Scheduler(nodes)
     members = {f"gang-{number}": pods(f"gang-{number}", 3, image=f"image-{number}") for number in range(300)}
     trees = trees_of([pod_group(name, gang=3) for name in members])
@@ -181,7 +181,7 @@ def small_jobs(nodes: int) -> Timed:
 
 
 def one_cycle(nodes: int) -> Timed:
-    """Place one gang of 3 pods, of a kind that the engine has seen, where one node has changed since."""
+    """Place one gang of 3 pods, of a known class, where one node has changed since."""
     scheduler = Scheduler(nodes)
     trees = trees_of([pod_group(f"gang-{number}", gang=3) for number in range(2)])
     scheduler.gang(trees["gang-0"], {"gang-0": pods("gang-0", 3)})
@@ -190,7 +190,7 @@ def one_cycle(nodes: int) -> Timed:
 
 
 def plain_pods(nodes: int) -> Timed:
-    """Place 3,000 pods of no group, one after the other."""
+    """Place 3,000 single pods, one after the other."""
     scheduler = Scheduler(nodes)
     members = pods("plain", 3000)
 
@@ -227,8 +227,8 @@ def deep_trees(nodes: int) -> Timed:
 
 
 def full(nodes: int, each: int) -> tuple[Snapshot, list[VictimUnit]]:
-    """Return a world of nodes full of running pods, so many on each, and what each of them is evicted as."""
-    snapshot = world_of(nodes)
+    """Return a snapshot of nodes full of running pods, so many on each, and the units in which they are evicted."""
+    snapshot = snapshot_of(nodes)
     running = pods("low", nodes * each, cpu=f"{4000 // each}m")
     for number, pod in enumerate(running):
         snapshot.ledger.put_pod(pod, f"node-{number % nodes:05}")
@@ -245,12 +245,12 @@ def full(nodes: int, each: int) -> tuple[Snapshot, list[VictimUnit]]:
 
 
 def planned(snapshot: Snapshot, unit: Unit, units: Sequence[VictimUnit], victims: int) -> Timed:
-    """Return the planning for a unit that needs so many victims."""
+    """Return a function that plans preemption for a unit that needs so many victims."""
 
     def run() -> None:
         found = plan_preemption(snapshot, unit, SearchOptions(), priority=100, units=units, budgets=())
         if found.outcome is not PlanOutcome.PLANNED or len(found.evictions) != victims:
-            raise ValueError(f"the benchmark was meant to end otherwise: {found.outcome}, {len(found.evictions)}")
+            raise ValueError(f"the benchmark has another result than expected: {found.outcome}, {len(found.evictions)}")
 
     return run
 
@@ -269,7 +269,7 @@ def shelf_preempts(nodes: int) -> Timed:
 
 
 def pod_preempts(nodes: int) -> Timed:
-    """Plan for one pod of no group where ten pods run on each node."""
+    """Plan for one single pod where ten pods run on each node."""
     snapshot, units = full(nodes, 10)
     return planned(snapshot, pod_unit(pods("high", 1, cpu="400m")[0], snapshot.ledger), units, 1)
 
@@ -307,9 +307,9 @@ def best(measure: Callable[[int], Timed], nodes: int, runs: int) -> float:
 
 
 def explaining(nodes: int, runs: int) -> float:
-    """Return how much of the time of ``failing_gang`` goes into its explanation when nobody asks for it, in per cent.
+    """Return the share of the time of ``failing_gang`` that its diagnosis takes without detail, in per cent.
 
-    Whatever the search notes is timed; of nested calls, the outermost counts.
+    All public methods of the diagnosis are timed; of nested calls, the outermost counts.
     """
     spent, depth = 0.0, 0
 
@@ -344,7 +344,7 @@ def explaining(nodes: int, runs: int) -> float:
 
 
 def ledger_memory(nodes: int, _: int) -> float:
-    """Return the MB that the ledger takes for these nodes and 50,000 pods of 500 kinds, their objects not counted."""
+    """Return the MB that the ledger takes for these nodes and 50,000 pods of 500 classes, without the objects."""
     objects = [node(number) for number in range(nodes)]
     members = [pod for number in range(500) for pod in pods(f"job-{number}", 100)]
     gc.collect()
@@ -366,7 +366,7 @@ OTHERS: Mapping[str, tuple[str, Callable[[int, int], float]]] = {
 }
 
 
-def told(name: str, figure: float, budget: float, unit: str) -> bool:
+def print_figure(name: str, figure: float, budget: float, unit: str) -> bool:
     """Print a line; return whether the figure is over its budget."""
     over = figure > budget
     print(f"{name:<22}{figure:>10.4f} {unit:<2}{budget:>10.4f} {unit:<2}{figure / budget:>8.2f}{'  OVER' * over}")
@@ -391,13 +391,13 @@ def main() -> int:
         budget = budgets[name]["budget"]
         if name in OTHERS:
             unit, measure = OTHERS[name]
-            over |= told(name, measure(arguments.nodes, arguments.runs), budget, unit)
+            over |= print_figure(name, measure(arguments.nodes, arguments.runs), budget, unit)
             continue
         figure = best(MEASURES[name], arguments.nodes, arguments.runs)
-        over |= told(name, figure, budget, "s")
+        over |= print_figure(name, figure, budget, "s")
         if arguments.growth:
             larger = best(MEASURES[name], 4 * arguments.nodes, arguments.runs)
-            over |= told(f"  at {4 * arguments.nodes} nodes", larger / figure, GROWTH, "x")
+            over |= print_figure(f"  at {4 * arguments.nodes} nodes", larger / figure, GROWTH, "x")
     return 1 if over else 0
 
 

@@ -105,7 +105,7 @@ class ScoreCache:
         """Start empty."""
         self._ledger = ledger
         self._weights = weights
-        self._score_cache: OrderedDict[int, ClassScores] = OrderedDict()
+        self._by_class: OrderedDict[int, ClassScores] = OrderedDict()
         self._kept = MAX_IDLE_CLASSES
 
     def reserve_capacity(self, classes: int) -> None:
@@ -115,26 +115,26 @@ class ScoreCache:
 
     def of(self, pod_class: PodClass) -> ClassScores:
         """Return the scores of a class as they are now."""
-        board = self._score_cache.get(pod_class.index)
-        if board is None:
-            board = self._score_cache[pod_class.index] = ClassScores(pod_class, self._ledger, self._weights)
+        class_scores = self._by_class.get(pod_class.index)
+        if class_scores is None:
+            class_scores = self._by_class[pod_class.index] = ClassScores(pod_class, self._ledger, self._weights)
             self._drop()
         else:
-            self._score_cache.move_to_end(pod_class.index)
-            board.refresh()
-        return board
+            self._by_class.move_to_end(pod_class.index)
+            class_scores.refresh()
+        return class_scores
 
     def _drop(self) -> None:
-        while len(self._score_cache) > self._kept:
-            self._score_cache.popitem(last=False)
+        while len(self._by_class) > self._kept:
+            self._by_class.popitem(last=False)
 
 
 class ScoreLevels:
     """The numbers of some nodes after one, two, three more pods of the class, each level computed on demand."""
 
-    def __init__(self, board: ClassScores, rows: Rows) -> None:
+    def __init__(self, class_scores: ClassScores, rows: Rows) -> None:
         """Start at level zero, where no pod has been added."""
-        self._board = board
+        self._scores = class_scores
         self._rows = rows
         self._levels: dict[int, Scores] = {}
 
@@ -142,20 +142,20 @@ class ScoreLevels:
         """Return the number of the node at a position in the rows, with ``level`` more pods."""
         keys = self._levels.get(level)
         if keys is None:
-            keys = self._levels[level] = self._board.keyed(self._rows, level)
+            keys = self._levels[level] = self._scores.keyed(self._rows, level)
         return int(keys[place])
 
 
-def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
+def choose_nodes(class_scores: ClassScores, rows: Rows, count: int) -> Rows:
     """Return the nodes of up to ``count`` pods of a class among the rows, as if each pod was placed after the others.
 
     Only the best ``count`` of the rows can be chosen: before another row is, each of these would have been, and then
     all pods have a node.
     """
-    places = _best(board.keys[rows], count)
+    places = _best(class_scores.keys[rows], count)
     rows = rows[places]
-    keys = board.keys[rows]
-    ladder = ScoreLevels(board, rows)
+    keys = class_scores.keys[rows]
+    score_levels = ScoreLevels(class_scores, rows)
     levels = [0] * len(rows)
     chosen: list[int] = []
     while len(chosen) < count and len(rows):
@@ -165,7 +165,7 @@ def choose_nodes(board: ClassScores, rows: Rows, count: int) -> Rows:
         chosen.append(place)
         levels[place] += 1
         if len(chosen) < count:
-            keys[place] = ladder.key(place, levels[place])
+            keys[place] = score_levels.key(place, levels[place])
     return rows[np.array(chosen, dtype=np.intp)]
 
 

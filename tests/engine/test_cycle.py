@@ -104,12 +104,12 @@ def test_members_that_contradict_their_group_are_reported(snapshot: Snapshot) ->
 
 def test_reserved_room_is_taken_only_by_ignoring_it(snapshot: Snapshot) -> None:
     """Room on node a that is reserved for others is not free, unless the cycle ignores their pods."""
-    ghost = pod("n", cpu=4)
-    snapshot.ledger.put_pod(ghost, "a")
+    reserved = pod("n", cpu=4)
+    snapshot.ledger.put_pod(reserved, "a")
     used = snapshot.ledger.used.copy()
     unit = pod_unit(pod("p", cpu=1), snapshot.ledger)
     assert places(decide(snapshot, unit, SearchOptions())) == {"p": "b"}
-    assert places(decide(snapshot, unit, SearchOptions(), ignored=[ghost.metadata.uid, "unknown"])) == {"p": "a"}
+    assert places(decide(snapshot, unit, SearchOptions(), ignored=[reserved.metadata.uid, "unknown"])) == {"p": "a"}
     assert np.array_equal(used, snapshot.ledger.used)
 
 
@@ -179,11 +179,11 @@ def test_an_error_in_the_ignored_pods_leaves_no_trace() -> None:
 def test_reserved_room_can_make_a_gang_fail() -> None:
     """The reasons are those of a cluster in which the nominated pods run."""
     trial = DecisionCase(["n1 2"], {"root": {"gang": 2}}, ["2x1@root"])
-    ghost = pod("ghost", cpu=1)
-    trial.snapshot.ledger.put_pod(ghost, "n1")
+    reserved = pod("reserved", cpu=1)
+    trial.snapshot.ledger.put_pod(reserved, "n1")
     found = trial.decide()
     assert (Finding.IMPOSSIBLE, StatusCounts(2, scheduled=1, unschedulable=1)) == (found.finding, found.counts("root"))
-    assert len(trial.decide(ignored=[ghost.metadata.uid]).binds) == 2
+    assert len(trial.decide(ignored=[reserved.metadata.uid]).binds) == 2
 
 
 def test_an_exhausted_budget_is_reported() -> None:

@@ -72,53 +72,53 @@ def test_names_and_not_arrival_break_ties() -> None:
 def test_scores_follow_the_ledger() -> None:
     """Refreshed scores equal new ones, whether pods, nodes or neither have changed."""
     ledger = ledger_of(4, 4, 8)
-    board = scores_of(ledger, pod("p", cpu=2))
+    scores = scores_of(ledger, pod("p", cpu=2))
     steps: tuple[Callable[[], object], ...] = (
         lambda: 0,
         lambda: ledger.put_pod(pod("x", cpu=3), "a"),
         lambda: ledger.put_node(node("b", cpu=4, unschedulable=True)),
         lambda: ledger.remove_node("c"),
         lambda: ledger.put_node(node("d", cpu=6)),
-        lambda: ledger.place(board.pod_class, np.array([2, 2])),
+        lambda: ledger.place(scores.pod_class, np.array([2, 2])),
     )
     for step in steps:
         step()
-        board.refresh()
+        scores.refresh()
         fresh = scores_of(ledger, pod("p", cpu=2))
-        assert fresh.keys.tolist() == board.keys.tolist()
-        assert fresh.slots().tolist() == board.slots().tolist()
+        assert fresh.keys.tolist() == scores.keys.tolist()
+        assert fresh.slots().tolist() == scores.slots().tolist()
 
 
 def test_only_changed_nodes_are_scored_again() -> None:
     """A pod that comes changes the key of its node and of no other."""
     ledger = ledger_of(4, 4, 4)
-    board = scores_of(ledger, pod("p", cpu=1))
-    before = board.keys.copy()
+    scores = scores_of(ledger, pod("p", cpu=1))
+    before = scores.keys.copy()
     ledger.put_pod(pod("x", cpu=1), "b")
-    board.refresh()
-    assert np.flatnonzero(board.keys != before).tolist() == [1]
+    scores.refresh()
+    assert np.flatnonzero(scores.keys != before).tolist() == [1]
 
 
 def test_slots_are_room_where_the_class_may_run() -> None:
     """A cordoned node has no room, whatever its resources, and a node that fills up has less."""
     ledger = ledger_of(4, 3)
     ledger.put_node(node("c", unschedulable=True))
-    board = scores_of(ledger, pod("p", cpu=2))
-    assert board.slots()[:3].tolist() == [2, 1, 0]
-    ledger.place(board.pod_class, np.array([0]))
-    assert board.slots()[:3].tolist() == [1, 1, 0]
+    scores = scores_of(ledger, pod("p", cpu=2))
+    assert scores.slots()[:3].tolist() == [2, 1, 0]
+    ledger.place(scores.pod_class, np.array([0]))
+    assert scores.slots()[:3].tolist() == [1, 1, 0]
 
 
 def test_empty_slots_ignore_the_pods_on_a_node() -> None:
     """What would fit if nothing ran there depends on the node alone, and follows it."""
     ledger = ledger_of(4, 3)
-    board = scores_of(ledger, pod("p", cpu=2))
-    ledger.place(board.pod_class, np.array([0]))
+    scores = scores_of(ledger, pod("p", cpu=2))
+    ledger.place(scores.pod_class, np.array([0]))
     for _ in range(2):
-        assert board.empty_slots()[:3].tolist() == [2, 1, 0]
+        assert scores.empty_slots()[:3].tolist() == [2, 1, 0]
     ledger.put_node(node("b", cpu=8))
-    board.refresh()
-    assert board.empty_slots()[:3].tolist() == [2, 4, 0]
+    scores.refresh()
+    assert scores.empty_slots()[:3].tolist() == [2, 4, 0]
 
 
 def test_scores_are_cached_by_class() -> None:
@@ -201,24 +201,24 @@ def test_storage_changes_concern_classes_with_volumes() -> None:
 def test_a_run_is_placed_as_its_pods_would_be(cpus: list[int], count: int, chosen: list[int]) -> None:
     """Pods of 1 CPU go where they would go one after the other."""
     ledger = ledger_of(*cpus)
-    board = scores_of(ledger, pod("p", cpu=1))
-    assert chosen == choose_nodes(board, ledger.cluster.everything(), count).tolist()
+    scores = scores_of(ledger, pod("p", cpu=1))
+    assert chosen == choose_nodes(scores, ledger.cluster.everything(), count).tolist()
 
 
 def test_a_run_keeps_to_its_rows() -> None:
     """A better node outside of the rows is not considered, and the scores are unchanged."""
     ledger = ledger_of(8, 4, 4)
-    board = scores_of(ledger, pod("p", cpu=1))
-    before = board.keys.copy()
-    assert choose_nodes(board, np.array([2, 1]), 3).tolist() == [1, 2, 1]
-    assert before.tolist() == board.keys.tolist()
+    scores = scores_of(ledger, pod("p", cpu=1))
+    before = scores.keys.copy()
+    assert choose_nodes(scores, np.array([2, 1]), 3).tolist() == [1, 2, 1]
+    assert before.tolist() == scores.keys.tolist()
 
 
 def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
     """No node is chosen more often than it has room."""
     ledger = ledger_of(4, 0, pods=3)
-    board = scores_of(ledger, pod("p"))
-    assert choose_nodes(board, np.array([0]), 99).tolist() == [0] * 3
+    scores = scores_of(ledger, pod("p"))
+    assert choose_nodes(scores, np.array([0]), 99).tolist() == [0] * 3
     large = scores_of(ledger, pod("q", cpu=2))
     assert choose_nodes(large, np.array([0, 1]), 3).tolist() == [0, 0]
 

@@ -31,10 +31,10 @@ class NodeVolumeLimits:
         if volumes is None:
             return None
         limits = self._ledger.attachments.limits()
-        view = NodeVolumeLimitsState(
+        state = NodeVolumeLimitsState(
             self._ledger.attachments, limits, self._ledger.storage.resolve(volumes).handles, volumes
         )
-        return view if view.most else None
+        return state if state.most else None
 
 
 class NodeVolumeLimitsState:

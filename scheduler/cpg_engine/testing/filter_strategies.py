@@ -175,7 +175,7 @@ class FilterCase(Struct, frozen=True):
     """Placed pods and an incoming pod."""
 
     placed: PlacedPods
-    newcomer: Pod
+    incoming: Pod
 
     def settled(self) -> tuple[Ledger, PodClass, Rows]:
         """Return a ledger with every second pod placed by simulation, the incoming pod's class, and all rows."""
@@ -184,7 +184,7 @@ class FilterCase(Struct, frozen=True):
             ledger.put_namespace(name, dict(labels))
         for found in self.placed.nodes:
             ledger.put_node(found)
-        for pod in (self.newcomer, *(pod for pod, _ in self.placed.pods)):
+        for pod in (self.incoming, *(pod for pod, _ in self.placed.pods)):
             ledger.class_of(pod)  # so that every label is asked for before the first pod is placed
         row_of = ledger.cluster.row_of
         for index, (pod, home) in enumerate(self.placed.pods):
@@ -193,7 +193,7 @@ class FilterCase(Struct, frozen=True):
             else:
                 ledger.put_pod(pod, home.metadata.name)
         rows = np.array([row_of[found.metadata.name] for found in self.placed.nodes], dtype=np.intp)
-        return ledger, ledger.class_of(self.newcomer), rows
+        return ledger, ledger.class_of(self.incoming), rows
 
 
 @st.composite
@@ -204,7 +204,7 @@ def filter_cases(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec]) -> FilterCa
     names = [f"p{number}" for number in range(draw(NUMBERS[6]))]
     pods = [(_pod(draw, specs, name, uid=draw(UIDS) + name), nodes[draw(home)]) for name in names]
     placed = PlacedPods(nodes=nodes, pods=tuple(pods), namespaces=NAMESPACES)
-    return FilterCase(placed=placed, newcomer=_pod(draw, specs, "new", uid="uid-new", doomed=False))
+    return FilterCase(placed=placed, incoming=_pod(draw, specs, "new", uid="uid-new", doomed=False))
 
 
 def _node(draw: st.DrawFn, name: str) -> Node:

@@ -246,9 +246,9 @@ def state(ledger: Ledger) -> tuple[Any, ...]:
 @cases(150)
 def test_rollback_restores_everything(case: FilterCase, data: st.DataObject) -> None:
     """After any sequence of simulations and rollbacks, every count is bit for bit what it was."""
-    ledger, newcomer, rows = case.settled()
+    ledger, incoming, rows = case.settled()
     filters = dynamic_filters(ledger, Weights())
-    classes = [newcomer, *(ledger.class_of(pod) for pod, _ in case.placed.pods)]
+    classes = [incoming, *(ledger.class_of(pod) for pod, _ in case.placed.pods)]
     for view in [view for pod_class in classes for found in filters if (view := found.pre_filter(pod_class))]:
         view.passes(rows)
         view.score(rows)
@@ -270,12 +270,12 @@ def test_rollback_restores_everything(case: FilterCase, data: st.DataObject) -> 
 @cases(150)
 def test_updated_counts_equal_recomputed_ones(case: FilterCase) -> None:
     """Counts that followed the pods equal counts computed from scratch."""
-    ledger, newcomer, rows = case.settled()
-    views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.pre_filter(newcomer))]
+    ledger, incoming, rows = case.settled()
+    views = [view for found in dynamic_filters(ledger, Weights()) if (view := found.pre_filter(incoming))]
     for view in views:
         view.passes(rows)
         view.score(rows)
-    ledger.place(newcomer, rows)
+    ledger.place(incoming, rows)
     kept = {question: counts.tolist() for question, counts in ledger.pod_index._answers.items()}
     ledger.pod_index.clear_cache()
     assert kept == {question: ledger.pod_index.counts(question).tolist() for question in kept}

@@ -75,9 +75,9 @@ def cluster(*pods: tuple[Pod, str]) -> Ledger:
 
 def state_of(ledger: Ledger, found: Pod, weights: Weights | None = None) -> InterPodAffinityState:
     """Return the state of a pod's class, which has to have one."""
-    view = Filter(ledger, weights or Weights(pod_affinity=1)).pre_filter(ledger.class_of(found))
-    assert view is not None
-    return view
+    state = Filter(ledger, weights or Weights(pod_affinity=1)).pre_filter(ledger.class_of(found))
+    assert state is not None
+    return state
 
 
 def passed(ledger: Ledger, found: Pod) -> set[str]:
@@ -144,10 +144,10 @@ def test_running_pods_reject_by_their_anti_affinity() -> None:
     """The incoming pod has no term itself, and the reason says so."""
     ledger = cluster((app("db", rejecting(term("web"))), "a1"))
     rows = ledger.cluster.everything()
-    view = state_of(ledger, app("web"))
+    state = state_of(ledger, app("web"))
     assert passed(ledger, app("web")) == {"b1", "nowhere"}
-    assert [reason for reason, _ in view.checks(rows)] == [EXISTING_ANTI_AFFINITY_REASON]
-    assert view.could_ever_pass(rows).all()
+    assert [reason for reason, _ in state.checks(rows)] == [EXISTING_ANTI_AFFINITY_REASON]
+    assert state.could_ever_pass(rows).all()
 
 
 def test_evictions_help_against_anti_affinity_alone() -> None:
@@ -157,9 +157,9 @@ def test_evictions_help_against_anti_affinity_alone() -> None:
     )
     ledger = cluster((app("db"), "a1"), (app("cache"), "a2"))
     rows = ledger.cluster.everything()
-    view = state_of(ledger, app("web", both))
-    assert not view.passes(rows).any()
-    assert {ledger.cluster.name(row) for row in rows[view.could_ever_pass(rows)].tolist()} == {"a1", "a2"}
+    state = state_of(ledger, app("web", both))
+    assert not state.passes(rows).any()
+    assert {ledger.cluster.name(row) for row in rows[state.could_ever_pass(rows)].tolist()} == {"a1", "a2"}
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_scores_are_weighted() -> None:
 def test_equal_sums_are_not_scored() -> None:
     """Without nodes, or with equal sums, there is no score."""
     ledger = cluster()
-    view = state_of(ledger, app("web", preferring(1, term("db"))))
-    assert view.score(ledger.cluster.everything()) is None
-    assert view.score(np.zeros(0, dtype=np.intp)) is None
+    state = state_of(ledger, app("web", preferring(1, term("db"))))
+    assert state.score(ledger.cluster.everything()) is None
+    assert state.score(np.zeros(0, dtype=np.intp)) is None
     assert state_of(ledger, app("web", rejecting(term("db")))).score(ledger.cluster.everything()) is None
 
 
@@ -218,9 +218,9 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     found = []
     for labels in ({}, {"tier": "back"}, {"tier": "front"}):
         ledger.put_namespace("stores", labels)
-        view = filtered.pre_filter(web)
-        assert view is not None
-        found.append(int(view.passes(rows).sum()))
+        state = filtered.pre_filter(web)
+        assert state is not None
+        found.append(int(state.passes(rows).sum()))
     assert found == [4, 2, 4]
 
 
@@ -264,15 +264,15 @@ def test_topology_keys_that_no_node_has_are_ignored() -> None:
     assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
     for _ in range(2):
         ledger.put_node(node("b1", labels={"zone": "b", "rack": "r"}))
-        view, rows = filtered.pre_filter(web), ledger.cluster.everything()
-        assert view is not None
-        assert ledger.cluster.name(rows[~view.passes(rows)].item()) == "b1"
+        state, rows = filtered.pre_filter(web), ledger.cluster.everything()
+        assert state is not None
+        assert ledger.cluster.name(rows[~state.passes(rows)].item()) == "b1"
         assert filtered.pre_filter(rival) is not None
         ledger.put_node(node("b1", labels={"zone": "b"}))
         assert [filtered.pre_filter(found) for found in (web, rival)] == [None, None]
-    view = filtered.pre_filter(ledger.class_of(app("fan", requiring(term("db"), term("db", "rack")))))
-    assert view is not None
-    assert not view.could_ever_pass(ledger.cluster.everything()).any()
+    state = filtered.pre_filter(ledger.class_of(app("fan", requiring(term("db"), term("db", "rack")))))
+    assert state is not None
+    assert not state.could_ever_pass(ledger.cluster.everything()).any()
 
 
 def evaluation_cost(there: Affinity, *keys: str) -> int:
@@ -285,10 +285,10 @@ def evaluation_cost(there: Affinity, *keys: str) -> int:
 
     def work() -> None:
         for _ in range(5):
-            view = filtered.pre_filter(web)
-            if view is not None:
-                view.passes(rows)
-                view.score(rows)
+            state = filtered.pre_filter(web)
+            if state is not None:
+                state.passes(rows)
+                state.score(rows)
             ledger.place(web, rows[:1])
 
     return count_calls(work)
@@ -318,16 +318,16 @@ def test_the_cost_is_linear_in_terms(mind: Callable[..., Affinity]) -> None:
 @cases(400)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score of the slow model."""
-    ledger, newcomer, rows = case.settled()
-    view = Filter(ledger, Weights(pod_affinity=1)).pre_filter(newcomer)
+    ledger, incoming, rows = case.settled()
+    state = Filter(ledger, Weights(pod_affinity=1)).pre_filter(incoming)
     faults: list[str | None] = [None] * len(rows)
     score = None
-    if view is not None:
-        for reason, out in [(reason, ~held) for reason, held in view.checks(rows)]:
+    if state is not None:
+        for reason, out in [(reason, ~held) for reason, held in state.checks(rows)]:
             faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
-        assert view.passes(rows).tolist() == [fault is None for fault in faults]
-        assert view.could_ever_pass(rows).tolist() == [fault != "required" for fault in faults]
-        score = view.score(rows)
-    assert [affinity_rejection(case.placed, case.newcomer, home) for home in case.placed.nodes] == faults
-    expected = preference_scores(case.placed, case.newcomer, case.placed.nodes)
+        assert state.passes(rows).tolist() == [fault is None for fault in faults]
+        assert state.could_ever_pass(rows).tolist() == [fault != "required" for fault in faults]
+        score = state.score(rows)
+    assert [affinity_rejection(case.placed, case.incoming, home) for home in case.placed.nodes] == faults
+    expected = preference_scores(case.placed, case.incoming, case.placed.nodes)
     assert expected == ([0] * len(rows) if score is None else score.tolist())

@@ -49,20 +49,20 @@ def two_nodes(*pods: Pod) -> Ledger:
 def test_a_port_is_free_or_not(taken: tuple[int], wanted: tuple[int], *, free: bool) -> None:
     """Port, protocol and address decide; no address means all of them, and no protocol means TCP."""
     ledger = two_nodes(with_port("taken", *taken))
-    view = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted", *wanted)))
-    assert view is not None
-    assert view.passes(np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])).tolist() == [free, True]
+    state = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted", *wanted)))
+    assert state is not None
+    assert state.passes(np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])).tolist() == [free, True]
 
 
 def test_the_reason_is_kube_schedulers() -> None:
     """It is given per node, an eviction could help everywhere, and no node is preferred."""
     ledger = two_nodes(with_port("taken"))
-    view: PreFilterState | None = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted")))
-    assert view is not None
+    state: PreFilterState | None = NodePorts(ledger).pre_filter(ledger.class_of(with_port("wanted")))
+    assert state is not None
     rows = np.array([ledger.cluster.row_of["a"], ledger.cluster.row_of["b"]])
-    assert [(reason, passed.tolist()) for reason, passed in view.checks(rows)] == [(REASON, [False, True])]
-    assert view.could_ever_pass(rows).tolist() == [True, True]
-    assert view.score(rows) is None
+    assert [(reason, passed.tolist()) for reason, passed in state.checks(rows)] == [(REASON, [False, True])]
+    assert state.could_ever_pass(rows).tolist() == [True, True]
+    assert state.score(rows) is None
 
 
 def test_sidecars_count_and_other_init_containers_do_not() -> None:
@@ -92,12 +92,12 @@ def test_the_cost_is_linear_in_ports() -> None:
             return pod(name, containers=(Container(ports=ports),))
 
         ledger = two_nodes(many("taken", 1), with_port("one", 20_000))
-        view = NodePorts(ledger).pre_filter(ledger.class_of(many("wanted", 10_000)))
-        assert view is not None
+        state = NodePorts(ledger).pre_filter(ledger.class_of(many("wanted", 10_000)))
+        assert state is not None
         rows = ledger.cluster.everything()
 
         def look() -> None:
-            assert view.passes(rows).all()
+            assert state.passes(rows).all()
             ledger.put_pod(many("late", 20_000), "b")
 
         return count_calls(look)
@@ -120,7 +120,7 @@ def test_classes_are_indexed_by_port() -> None:
 @cases(300)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer of the slow model."""
-    ledger, newcomer, rows = case.settled()
-    view = NodePorts(ledger).pre_filter(newcomer)
-    passed = [True] * len(rows) if view is None else view.passes(rows).tolist()
-    assert [ports_free(case.placed, case.newcomer, home) for home in case.placed.nodes] == passed
+    ledger, incoming, rows = case.settled()
+    state = NodePorts(ledger).pre_filter(incoming)
+    passed = [True] * len(rows) if state is None else state.passes(rows).tolist()
+    assert [ports_free(case.placed, case.incoming, home) for home in case.placed.nodes] == passed

@@ -28,12 +28,12 @@ def state_of(ledger: Ledger, volumes: tuple[PodVolume, ...] | None) -> NodeVolum
 
 def passes(ledger: Ledger, *volumes: PodVolume) -> list[bool]:
     """Return on which nodes a pod with these volumes may run."""
-    view = state_of(ledger, volumes)
-    assert view is not None
+    state = state_of(ledger, volumes)
+    assert state is not None
     rows = ledger.cluster.everything()
-    assert [(reason, flags.tolist()) for reason, flags in view.checks(rows)] == [(REASON, view.passes(rows).tolist())]
-    assert view.score(rows) is None
-    return [bool(flag) for flag in view.passes(rows)]
+    assert [(reason, flags.tolist()) for reason, flags in state.checks(rows)] == [(REASON, state.passes(rows).tolist())]
+    assert state.score(rows) is None
+    return [bool(flag) for flag in state.passes(rows)]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_an_empty_node_attaches_up_to_its_limit(
 ) -> None:
     """Where that is not enough, evictions do not help either."""
     assert passes(ledger, *volumes) == expected
-    view = state_of(ledger, volumes)
-    assert view is not None
-    assert view.could_ever_pass(ledger.cluster.everything()).tolist() == expected
+    state = state_of(ledger, volumes)
+    assert state is not None
+    assert state.could_ever_pass(ledger.cluster.everything()).tolist() == expected
 
 
 def test_attached_volumes_use_up_the_limit(ledger: Ledger) -> None:
@@ -66,9 +66,9 @@ def test_attached_volumes_use_up_the_limit(ledger: Ledger) -> None:
     assert passes(ledger, *using("d")) == [False, False, True]
     assert passes(ledger, *using("a", "d")) == [False, False, True]
     assert passes(ledger, *inline(DRIVER)) == [False, False, True]
-    view = state_of(ledger, using("d"))
-    assert view is not None
-    assert view.could_ever_pass(ledger.cluster.everything()).all()
+    state = state_of(ledger, using("d"))
+    assert state is not None
+    assert state.could_ever_pass(ledger.cluster.everything()).all()
 
 
 def test_volumes_to_be_provisioned_count(ledger: Ledger) -> None:
@@ -94,14 +94,14 @@ def test_a_running_pod_passes_where_it_would_pass_as_new(ledger: Ledger) -> None
     rows = ledger.cluster.everything()
     kind = ledger.class_of(pod("p", volumes=using("a")))
     ledger.place(kind, rows[:2])
-    view = state_of(ledger, using("a"))
-    assert view is not None
-    assert view.still_passes(rows[:2]).tolist() == [True, True]
+    state = state_of(ledger, using("a"))
+    assert state is not None
+    assert state.still_passes(rows[:2]).tolist() == [True, True]
     ledger.put_pod(pod("x", volumes=using("b")), "n1")
     ledger.put_pod(pod("y", volumes=using("b")), "n2")
-    assert view.still_passes(rows[:2]).tolist() == [False, True]
+    assert state.still_passes(rows[:2]).tolist() == [False, True]
     ledger.put_pod(pod("z", volumes=using("a", "c")), "n1")
-    assert view.still_passes(rows[:1]).tolist() == [True]
+    assert state.still_passes(rows[:1]).tolist() == [True]
     both = state_of(ledger, (*using("a"), *inline(DRIVER)))
     assert both is not None
     assert both.still_passes(rows[:1]).tolist() == [False]
@@ -113,9 +113,9 @@ def test_other_drivers_do_not_matter(ledger: Ledger) -> None:
     ledger.put_node(node("n4"))
     kind = ledger.class_of(pod("p", volumes=using("a", "new")))
     ledger.place(kind, ledger.cluster.everything()[:1])
-    view = state_of(ledger, using("a", "new"))
-    assert view is not None
-    assert view.still_passes(ledger.cluster.everything()[:1]).tolist() == [True]
+    state = state_of(ledger, using("a", "new"))
+    assert state is not None
+    assert state.still_passes(ledger.cluster.everything()[:1]).tolist() == [True]
 
 
 @pytest.mark.parametrize("limit", [0, -5])

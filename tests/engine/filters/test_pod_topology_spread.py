@@ -64,9 +64,9 @@ def cluster(*homes: str, coming: Sequence[str] = ()) -> Ledger:
 
 def state_of(ledger: Ledger, found: Pod) -> PodTopologySpreadState:
     """Return the state of a pod's class, which has to have one."""
-    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(found))
-    assert view is not None
-    return view
+    state = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(found))
+    assert state is not None
+    return state
 
 
 def passed(ledger: Ledger, found: Pod) -> set[str]:
@@ -134,11 +134,11 @@ def test_a_missing_label_has_a_reason_of_its_own() -> None:
     """It is given where the label is missing, and no eviction helps there; elsewhere it might."""
     ledger = cluster("a1")
     rows = np.array([ledger.cluster.row_of[name] for name in ZONES])
-    view = state_of(ledger, web("new", constraint()))
-    found = [(reason, held.tolist()) for reason, held in view.checks(rows)]
+    state = state_of(ledger, web("new", constraint()))
+    found = [(reason, held.tolist()) for reason, held in state.checks(rows)]
     assert found[0] == (UNLABELLED_REASON, [True, True, True, False])
     assert (found[1][0], found[1][1][:3]) == (REASON, [False, False, True])
-    assert view.could_ever_pass(rows).tolist() == [True, True, True, False]
+    assert state.could_ever_pass(rows).tolist() == [True, True, True, False]
 
 
 def test_terminating_pods_do_not_count() -> None:
@@ -185,44 +185,44 @@ def test_hard_constraints_do_not_score() -> None:
 @cases(400)
 def test_it_agrees_with_the_obvious_model(case: FilterCase) -> None:
     """On small clusters, every node gets the answer, the reason and the score of the slow model."""
-    ledger, newcomer, rows = case.settled()
-    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(newcomer)
+    ledger, incoming, rows = case.settled()
+    state = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(incoming)
     faults: list[str | None] = [None] * len(rows)
     score = None
-    if view is not None:
-        for reason, out in [(reason, ~held) for reason, held in view.checks(rows)]:
+    if state is not None:
+        for reason, out in [(reason, ~held) for reason, held in state.checks(rows)]:
             faults = [fault or (FAULTS[reason] if fails else None) for fault, fails in zip(faults, out, strict=True)]
-        assert view.passes(rows).tolist() == [fault is None for fault in faults]
-        score = view.score(rows)
-    assert [spread_rejection(case.placed, case.newcomer, home) for home in case.placed.nodes] == faults
+        assert state.passes(rows).tolist() == [fault is None for fault in faults]
+        score = state.score(rows)
+    assert [spread_rejection(case.placed, case.incoming, home) for home in case.placed.nodes] == faults
     if score is not None:
-        assert spread_scores(case.placed, case.newcomer, case.placed.nodes) == score.tolist()
+        assert spread_scores(case.placed, case.incoming, case.placed.nodes) == score.tolist()
 
 
 @given(filter_cases(with_spread()))
 @cases(400)
 def test_passing_nodes_pass_whether_nominated_pods_come_or_not(case: FilterCase) -> None:
     """Whether all nominated pods come or none, as the slow model has it."""
-    ledger, newcomer, rows = case.settled()
-    view = PodTopologySpread(ledger, Weights()).pre_filter(newcomer)
-    passes = [True] * len(rows) if view is None else view.passes(rows)
+    ledger, incoming, rows = case.settled()
+    state = PodTopologySpread(ledger, Weights()).pre_filter(incoming)
+    passes = [True] * len(rows) if state is None else state.passes(rows)
     for home in (home for home, seat in zip(case.placed.nodes, passes, strict=True) if seat):
-        assert spread_rejection(case.placed.if_all_come(), case.newcomer, home) is None
-        assert spread_rejection(case.placed.if_none_comes(), case.newcomer, home) is None
+        assert spread_rejection(case.placed.if_all_come(), case.incoming, home) is None
+        assert spread_rejection(case.placed.if_none_comes(), case.incoming, home) is None
 
 
 def test_hosts_count_as_in_the_model() -> None:
     """A host is a domain of its own; the example is one that random search may miss."""
     nodes = tuple(node(name, labels={HOSTNAME: name}) for name in ("n1", "n2", "n3"))
     setup = tuple((web(f"w{number}"), nodes[place]) for number, place in enumerate((0, 0, 1)))
-    newcomer = web("new", constraint(HOSTNAME, soft=True))
+    incoming = web("new", constraint(HOSTNAME, soft=True))
     ledger = Ledger()
     for host in nodes:
         ledger.put_node(host)
     for other, home in setup:
         ledger.put_pod(other, home.metadata.name)
-    view = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(newcomer))
-    assert view is not None
-    scores = view.score(np.array([ledger.cluster.row_of[host.metadata.name] for host in nodes]))
+    state = PodTopologySpread(ledger, Weights(spread=1)).pre_filter(ledger.class_of(incoming))
+    assert state is not None
+    scores = state.score(np.array([ledger.cluster.row_of[host.metadata.name] for host in nodes]))
     assert scores is not None
-    assert scores.tolist() == spread_scores(PlacedPods(nodes, setup, {}), newcomer, nodes) == [0, 33, 100]
+    assert scores.tolist() == spread_scores(PlacedPods(nodes, setup, {}), incoming, nodes) == [0, 33, 100]

@@ -54,16 +54,16 @@ def test_plain_pods_have_no_state() -> None:
 @given(filter_cases(st.one_of(with_ports(), with_affinity(), with_spread())), st.lists(st.integers(0, 3), max_size=3))
 def test_a_running_pod_passes_where_it_would_pass_as_new(case: FilterCase, mates: list[int]) -> None:
     """For a pod in place, every filter answers as it does before the pod comes, whatever other pods are there."""
-    ledger, newcomer, rows = case.settled()
+    ledger, incoming, rows = case.settled()
     for mate in mates:
-        ledger.place(newcomer, rows[[mate % len(rows)]])
+        ledger.place(incoming, rows[[mate % len(rows)]])
     for found in dynamic_filters(ledger, Weights()):
         for place in range(len(rows)):
             at = rows[[place]]
-            before = found.pre_filter(newcomer)
+            before = found.pre_filter(incoming)
             passes = before is None or before.passes(at)[0]
             mark = ledger.mark()
-            ledger.place(newcomer, at)
-            after = found.pre_filter(newcomer)
+            ledger.place(incoming, at)
+            after = found.pre_filter(incoming)
             assert passes == (after is None or after.still_passes(at)[0])
             ledger.rollback(mark)

@@ -21,15 +21,15 @@ def ledger() -> Ledger:
 
 def test_nodes_without_a_volume_are_rejected(ledger: Ledger) -> None:
     """No eviction brings one, and no passing node is preferred."""
-    view = VolumeBinding(ledger).pre_filter(ledger.class_of(pod("p", volumes=using("c"))))
-    assert view is not None
+    state = VolumeBinding(ledger).pre_filter(ledger.class_of(pod("p", volumes=using("c"))))
+    assert state is not None
     rows = ledger.cluster.everything()
-    assert view.passes(rows).tolist() == view.could_ever_pass(rows).tolist() == [True, False]
-    assert [(reason, passed.tolist()) for reason, passed in view.checks(rows)] == [(REASON, [True, False])]
-    assert view.score(rows) is None
+    assert state.passes(rows).tolist() == state.could_ever_pass(rows).tolist() == [True, False]
+    assert [(reason, passed.tolist()) for reason, passed in state.checks(rows)] == [(REASON, [True, False])]
+    assert state.score(rows) is None
     ledger.place(ledger.class_of(pod("p", volumes=using("c"))), rows[:1])
-    assert view.passes(rows[::-1]).tolist() == [False, True]
-    assert view.still_passes(rows[:1]).tolist() == [True]
+    assert state.passes(rows[::-1]).tolist() == [False, True]
+    assert state.still_passes(rows[:1]).tolist() == [True]
 
 
 def test_classes_without_state(ledger: Ledger) -> None:

@@ -266,10 +266,10 @@ def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
     """Return the nodes that every filter of volumes passes for a class."""
     rows = ledger.cluster.everything()
     checks = [*storage_checks(pod_class, ledger, rows)]
-    for view in [found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())]:
-        if view is not None:
-            assert (view.could_ever_pass(rows) >= view.passes(rows)).all()
-            checks += view.checks(rows)
+    for state in [found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())]:
+        if state is not None:
+            assert (state.could_ever_pass(rows) >= state.passes(rows)).all()
+            checks += state.checks(rows)
     passed = np.logical_and.reduce([flags for _, flags in checks] or [np.ones(len(rows), dtype=np.bool_)])
     return {ledger.cluster.name(row) for row in rows[passed].tolist()}
 

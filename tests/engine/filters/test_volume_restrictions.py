@@ -23,13 +23,13 @@ def ledger() -> Ledger:
 
 def passes(ledger: Ledger, *claims: str) -> list[bool]:
     """Return on which nodes a pod that uses these claims may run."""
-    view = VolumeRestrictions(ledger).pre_filter(ledger.class_of(pod("p", volumes=using(*claims))))
-    assert view is not None
+    state = VolumeRestrictions(ledger).pre_filter(ledger.class_of(pod("p", volumes=using(*claims))))
+    assert state is not None
     rows = ledger.cluster.everything()
-    assert [(reason, flags.tolist()) for reason, flags in view.checks(rows)] == [(REASON, view.passes(rows).tolist())]
-    assert view.could_ever_pass(rows).all()
-    assert view.score(rows) is None
-    return [bool(flag) for flag in view.passes(rows)]
+    assert [(reason, flags.tolist()) for reason, flags in state.checks(rows)] == [(REASON, state.passes(rows).tolist())]
+    assert state.could_ever_pass(rows).all()
+    assert state.score(rows) is None
+    return [bool(flag) for flag in state.passes(rows)]
 
 
 def test_a_second_pod_finds_no_node(ledger: Ledger) -> None:
@@ -56,11 +56,11 @@ def test_a_running_pod_passes_while_it_alone_uses_its_claim(ledger: Ledger) -> N
     kind = ledger.class_of(pod("p", volumes=using("a", "shared")))
     ledger.put_pod(pod("other", volumes=using("shared")), "n1")
     ledger.place(kind, rows[:1])
-    view = VolumeRestrictions(ledger).pre_filter(kind)
-    assert view is not None
-    assert view.still_passes(rows[:1]).tolist() == [True]
+    state = VolumeRestrictions(ledger).pre_filter(kind)
+    assert state is not None
+    assert state.still_passes(rows[:1]).tolist() == [True]
     ledger.put_pod(pod("rival", volumes=using("a")), "n2")
-    assert view.still_passes(rows[:1]).tolist() == [False]
+    assert state.still_passes(rows[:1]).tolist() == [False]
 
 
 def test_classes_without_state(ledger: Ledger) -> None:

@@ -25,8 +25,8 @@ def snapshot() -> Snapshot:
 
 def feasible(snapshot: Snapshot, *claims: str) -> str:
     """Return the feasible nodes of a pod that uses these claims."""
-    board = snapshot.score_cache.of(snapshot.ledger.class_of(pod("p", volumes=using(*claims))))
-    return " ".join(sorted(snapshot.ledger.cluster.name(row) for row in board.feasible.nonzero()[0].tolist()))
+    scores = snapshot.score_cache.of(snapshot.ledger.class_of(pod("p", volumes=using(*claims))))
+    return " ".join(sorted(snapshot.ledger.cluster.name(row) for row in scores.feasible.nonzero()[0].tolist()))
 
 
 def reasons_of(snapshot: Snapshot, *claims: str) -> dict[str, int]:
@@ -92,11 +92,11 @@ def test_scores_follow_the_claims(snapshot: Snapshot) -> None:
 
 def test_pods_without_volumes_ignore_the_catalog(snapshot: Snapshot) -> None:
     """Their nodes are scored once, whatever happens to claims."""
-    board = ClassScores(snapshot.ledger.class_of(pod("p")), snapshot.ledger, Weights())
-    keys = board.keys
+    scores = ClassScores(snapshot.ledger.class_of(pod("p")), snapshot.ledger, Weights())
+    keys = scores.keys
     stock(snapshot.ledger.storage, claim("c"))
-    board.refresh()
-    assert board.keys is keys
+    scores.refresh()
+    assert scores.keys is keys
 
 
 def test_classes_with_bound_claims_are_placed_in_batches(snapshot: Snapshot) -> None:

@@ -38,21 +38,21 @@ def snapshot_of(case: FilterCase) -> Snapshot:
 def check_step_by_step(case: FilterCase, count: int, fits: Model) -> None:
     """Place a few identical pods, and compare each step with the slow model; there is room for all of them."""
     snapshot = snapshot_of(case)
-    pods = [pod(f"new{number}", meta=replace(case.newcomer.metadata, uid=f"{number}")) for number in range(count)]
-    pods = [replace(found, spec=case.newcomer.spec) for found in pods]
+    pods = [pod(f"new{number}", meta=replace(case.incoming.metadata, uid=f"{number}")) for number in range(count)]
+    pods = [replace(found, spec=case.incoming.spec) for found in pods]
     members = [PendingPod(uid=found.metadata.uid, pod_class=snapshot.ledger.class_of(found)) for found in pods]
-    allowed = [found for found in case.placed.nodes if not found.spec.taints or case.newcomer.spec.tolerations]
-    allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(case.newcomer)]
+    allowed = [found for found in case.placed.nodes if not found.spec.taints or case.incoming.spec.tolerations]
+    allowed = [found for found in allowed if found.metadata.labels.get("disk") == "ssd" or not picky(case.incoming)]
     group = place_pods(snapshot, snapshot.ledger.cluster.everything(), members, count)
     placed = case.placed
     for member, row in group.assigned:
         home = next(found for found in placed.nodes if found.metadata.name == snapshot.ledger.cluster.name(row))
-        newcomer = pods[int(member.uid)]
+        incoming = pods[int(member.uid)]
         assert home in allowed
-        assert fits(placed, newcomer, home)
-        placed = replace(placed, pods=(*placed.pods, (newcomer, home)))
+        assert fits(placed, incoming, home)
+        placed = replace(placed, pods=(*placed.pods, (incoming, home)))
     if group.unplaced:
-        assert not any(fits(placed, case.newcomer, home) for home in allowed)
+        assert not any(fits(placed, case.incoming, home) for home in allowed)
 
 
 def picky(found: Pod) -> bool:

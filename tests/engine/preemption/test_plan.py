@@ -84,8 +84,8 @@ def test_ignored_pods_take_no_room() -> None:
     """Nominated pods give way to a unit that outranks them, and are no victims."""
     case = PreemptionCase(["a 2"], [LOW, "2x1@high"], {"high": {"gang": 2}})
     ledger = case.simulator.snapshot.ledger
-    ghost = pod("ghost", cpu=2)
-    ledger.put_pod(ghost, "a")
+    reserved = pod("reserved", cpu=2)
+    ledger.put_pod(reserved, "a")
     case.simulator.delete("low-1")
     case.simulator.delete("low-2")
 
@@ -96,7 +96,7 @@ def test_ignored_pods_take_no_room() -> None:
         return found.outcome
 
     assert planned(case.simulator.snapshot) is PlanOutcome.NO_VICTIMS
-    assert planned(case.simulator.snapshot, ghost.metadata.uid) is PlanOutcome.PLANNED
+    assert planned(case.simulator.snapshot, reserved.metadata.uid) is PlanOutcome.PLANNED
     assert ledger.mark() == 0
 
 
