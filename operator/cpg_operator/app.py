@@ -1,4 +1,4 @@
-"""Runs Kopf in the main loop of the process, until the process is told to stop.
+"""Runs Kopf in the main loop of the process, until the process is asked to stop.
 
 A run of Kopf also ends when the API server serves other kinds than at its start, and upon an error in a watch that Kopf
 does not retry. A new run begins then, with a new view: the process stays, with its probes and metrics.
@@ -27,14 +27,14 @@ FIRST_RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
 """The back-off after Kopf has failed, which doubles in between."""
 
 STABLE_SECONDS = 60.0
-"""After a run of this length the back-off starts anew."""
+"""After a run of this length the back-off starts from the beginning."""
 
 MAX_END_SECONDS = 20.0
 """How long Kopf may take to end after our run has: a process that hangs would pass its liveness probe for ever."""
 
 
 async def run(endpoint: Endpoint, settings: Settings, timing: Timing = REAL_TIME) -> None:
-    """Work until the process is told to stop, or until our own code fails."""
+    """Work until the process is asked to stop, or until our own code fails."""
     process = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
     with less_noise():
         async with serve_probes(process):

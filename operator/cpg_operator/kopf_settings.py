@@ -77,7 +77,7 @@ def configure(settings: kopf.OperatorSettings, *, scanning: bool) -> None:
 class NoiseFilter(logging.Filter):
     """Drops lines of Kopf that are warnings or errors to Kopf and neither to us.
 
-    The webhook has refused an object, which is its purpose; or a standby was told to stop during ``on.startup``, which
+    The webhook has refused an object, which is its purpose; or a standby was asked to stop during ``on.startup``, which
     lasts until it leads.
     """
 

@@ -97,7 +97,7 @@ def merge_writes(writes: Iterable[Write], failing: Collection[ObjectPart] = ()) 
     merge counts as the part of the last. A status that is sent over the version that was seen would be refused after
     the merge, and one that was made before a change of the spec would name the wrong generation: both wait. A merge
     that is ``failing`` goes alone and nothing waits for it, because it may be refused for ever. While something fails,
-    an event that stands alone is not repeated.
+    an event without another write is not repeated.
     """
     merges: dict[str, Write] = {}
     others = []

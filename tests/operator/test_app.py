@@ -114,7 +114,7 @@ async def test_a_standby_watches_nothing_and_ends_on_a_signal(
 
 
 async def test_an_error_in_a_watch_starts_kopf_again(api: "FakeApi", endpoint: Endpoint) -> None:
-    """The process stays, counts it, and hears of what follows."""
+    """The process stays, counts it, and receives later events."""
     async with operating(endpoint) as operator:
         await operator.until_ready()
         api.create(CPG_POD_GROUPS, "before", SPEC)

@@ -49,7 +49,7 @@ def test_namespaces_are_those_of_kopfs_command_line(tmp_path: Path, namespaces: 
     ],
 )
 async def test_kopf_runs_the_handlers(api: "FakeApi", tmp_path: Path, options: list[str], pods: str) -> None:
-    """In the namespaces of its command line, until it is told to stop; then the lease is given back."""
+    """In the namespaces of its command line, until SIGTERM; then the lease is given back."""
     kubeconfig = {
         "clusters": [{"name": "c", "cluster": {"server": api.url}}],
         "users": [{"name": "u", "user": {}}],

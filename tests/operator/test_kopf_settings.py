@@ -56,7 +56,7 @@ def test_kopf_stores_no_state() -> None:
 
 
 def test_a_refused_object_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Nor a standby that is told to stop; all other lines of Kopf are logged, and all again after the block."""
+    """Nor the end of a standby; all other lines of Kopf are logged, and all again after the block."""
     logger = logging.getLogger("kopf.objects")
     with less_noise():
         logger.error("Handler 'review-podgroups' failed permanently: it is its own parent")

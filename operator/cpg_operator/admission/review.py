@@ -1,4 +1,4 @@
-"""The answers of the optional webhook: users read about a mistake while they still look at the terminal.
+"""The answers of the optional webhook: users see a mistake at once, in their terminal.
 
 An object is judged by the view, in the words of the condition ``Invalid``. No request is made, so an answer takes a
 millisecond. An object that we cannot judge is allowed: a webhook that blocks users is worse than none.

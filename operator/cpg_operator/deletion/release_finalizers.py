@@ -2,7 +2,7 @@
 
 It takes a list and a patch per group, whatever the state of the groups. A running operator would add the finalizers
 again. So the command first waits until the lease is free, for long enough that a standby would have taken it. Then it
-repeats rounds until several in a row have found nothing to do, and starts anew if a replica takes the lease meanwhile.
+repeats rounds until several in a row have found nothing to do, and starts again if a replica takes the lease meanwhile.
 Rounds that release further groups may take as long as they need. The operator of another release has another lease: it
 adds its finalizers again, which is reported as an error.
 """

@@ -113,7 +113,7 @@ class TreeIndex:
         return changed | self._members_moved(key, flavour_before) | self.source(flavour, found)
 
     def source(self, flavour: str, group: Group) -> set[TreeKey]:
-        """Return the Workload that a group names, if that one creates its groups anew."""
+        """Return the Workload that a group names, if it asks for its groups to be created."""
         if (ref := group.spec.workload_ref) is None:
             return set()
         place = (group.metadata.namespace, ref.workload_name)

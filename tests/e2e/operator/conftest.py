@@ -32,7 +32,7 @@ Plain = dict[str, Any]
 RESOURCES = {flavour: {kind.__name__: resource for kind, resource in kinds.items()} for flavour, kinds in KINDS.items()}
 
 
-class Operator:
+class OperatorProcess:
     """The operator as the chart runs it; it can be killed and started again."""
 
     def __init__(self, start: Callable[[], PodProcess]) -> None:
@@ -69,7 +69,7 @@ def _check(pod: PodProcess) -> None:
     assert "forbidden: User" not in pod.process.output()
 
 
-class Stage:
+class Testbed:
     """A namespace, and short methods for what tests do in it."""
 
     def __init__(self, connection: Connection, namespace: str, flavour: str = CRD) -> None:
@@ -165,7 +165,7 @@ class Stage:
 
 
 def _spec(name: str, gang: Plain, given: Plain) -> Plain:
-    """Return a group's spec: its template has its own name unless said otherwise."""
+    """Return a group's spec: its template has its own name by default."""
     spec = {key: value for key, value in given.items() if key not in {"annotations", "parent", "workload", "template"}}
     reference = {"workloadName": given.get("workload", "w"), "templateName": given.get("template", name)}
     parent = {"parentCompositePodGroupName": given["parent"]} if "parent" in given else {}
@@ -228,7 +228,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Webhook:
 @pytest.fixture(scope="package")
 def operator(
     cluster: Cluster, install: "Installer", webhook: Webhook, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
+) -> Iterator[OperatorProcess]:
     """Run the operator, with the webhook and without a lease, which a killed operator would keep for a while."""
     alone = {"settings": {"leaderElect": False}}
     (deployment,) = install(cluster, {"scheduler": {"enabled": False}, "operator": alone}).deployments
@@ -237,7 +237,7 @@ def operator(
     changed = {"data": {"settings.yaml": files["settings.yaml"] + yaml.safe_dump(asked)}}
     cluster.kubectl("patch", "configmap", *PLACE, "--type=merge", "--patch", json.dumps(changed))
     folder = tmp_path_factory.mktemp("operator")
-    process = Operator(lambda: PodProcess(cluster.access, deployment, folder))
+    process = OperatorProcess(lambda: PodProcess(cluster.access, deployment, folder))
     process.start()
     yield process
     process.end()
@@ -251,11 +251,11 @@ async def connection(cluster: Cluster) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def stage(
+async def testbed(
     connection: Connection,
-    operator: Operator,  # noqa: ARG001  # it has to run
+    operator: OperatorProcess,  # noqa: ARG001  # it has to run
     request: pytest.FixtureRequest,
-) -> Stage:
+) -> Testbed:
     """Return a namespace of the test's own, for our flavour."""
     letters = (letter if letter.isalnum() else "-" for letter in request.node.name.lower())
     name = "".join(letters)[-60:].strip("-")
@@ -263,10 +263,10 @@ async def stage(
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     path = f"/api/v1/namespaces/{name}/serviceaccounts/default"  # where controllers run, one makes it too
     await connection.patch(path, account, APPLY_YAML, params={"fieldManager": "test", "force": "true"})
-    return Stage(connection, name)
+    return Testbed(connection, name)
 
 
 @pytest.fixture
-def native(stage: Stage) -> Stage:
+def native(testbed: Testbed) -> Testbed:
     """Return the same namespace, for the built-in flavour."""
-    return Stage(stage.connection, stage.namespace, NATIVE)
+    return Testbed(testbed.connection, testbed.namespace, NATIVE)

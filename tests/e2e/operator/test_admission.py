@@ -13,7 +13,7 @@ from cpg_client.errors import ApiError
 from cpg_lab.charts import render
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.conftest import Operator, Stage, Webhook
+    from tests.e2e.operator.conftest import OperatorProcess, Testbed, Webhook
 
     from cpg_lab.clusters import Cluster
 
@@ -27,15 +27,15 @@ WORKLOAD = {"podGroupTemplates": [{"name": "leaf", "schedulingPolicy": {"gang": 
 
 
 @pytest.fixture
-async def asked(stage: "Stage", webhook: "Webhook") -> AsyncIterator["Stage"]:
+async def asked(testbed: "Testbed", webhook: "Webhook") -> AsyncIterator["Testbed"]:
     """Return a namespace for which the API server calls the webhook."""
-    await stage.connection.post(CONFIGURATIONS, configuration(stage, webhook))
-    await stage.until(True, lambda: is_asked(stage))  # noqa: FBT003  # what is wanted
-    yield stage
-    await stage.connection.delete(f"{CONFIGURATIONS}/{NAME}")
+    await testbed.connection.post(CONFIGURATIONS, configuration(testbed, webhook))
+    await testbed.until(True, lambda: is_asked(testbed))  # noqa: FBT003  # what is wanted
+    yield testbed
+    await testbed.connection.delete(f"{CONFIGURATIONS}/{NAME}")
 
 
-def configuration(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
+def configuration(testbed: "Testbed", webhook: "Webhook") -> dict[str, Any]:
     """Return the chart's configuration with another address, for one namespace."""
     objects = render(CHART, {"webhook": {"enabled": True}}, namespace="kube-cpg")
     (found,) = (one for one in objects if one["kind"] == "ValidatingWebhookConfiguration")
@@ -45,21 +45,21 @@ def configuration(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
             "url": f"https://{webhook.address}/admit",
             "caBundle": base64.b64encode(webhook.authority).decode(),
         },
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": testbed.namespace}},
     }
     return found
 
 
-async def is_asked(stage: "Stage") -> bool:
+async def is_asked(testbed: "Testbed") -> bool:
     """Return whether a group that is its own parent is refused by now."""
-    return "form a cycle: probe -> probe" in await refusal(stage, "CompositePodGroup", "probe", parent="probe")
+    return "form a cycle: probe -> probe" in await refusal(testbed, "CompositePodGroup", "probe", parent="probe")
 
 
-async def refusal(stage: "Stage", kind: str, name: str, **spec: Any) -> str:
+async def refusal(testbed: "Testbed", kind: str, name: str, **spec: Any) -> str:
     """Return why a group is refused, or an empty string; a dry run creates nothing."""
     body = group(kind, name, **spec)
     try:
-        await stage.connection.post(stage.resource(kind).path(stage.namespace), body, {"dryRun": "All"})
+        await testbed.connection.post(testbed.resource(kind).path(testbed.namespace), body, {"dryRun": "All"})
     except ApiError as error:
         return error.message
     return ""
@@ -78,7 +78,7 @@ def group(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_mistakes_are_refused_or_get_a_warning(asked: "Stage", cluster: "Cluster") -> None:
+async def test_mistakes_are_refused_or_get_a_warning(asked: "Testbed", cluster: "Cluster") -> None:
     """With the message of the condition in kubectl; an object that may become valid is accepted with a warning."""
     await asked.composite("root")
     await asked.create("Workload", "w", WORKLOAD)
@@ -104,7 +104,7 @@ async def test_mistakes_are_refused_or_get_a_warning(asked: "Stage", cluster: "C
 
 
 async def test_the_certificate_may_change_and_the_operator_be_down(
-    asked: "Stage", operator: "Operator", webhook: "Webhook"
+    asked: "Testbed", operator: "OperatorProcess", webhook: "Webhook"
 ) -> None:
     """A new certificate is loaded without a restart; without an operator every object is accepted."""
     webhook.rotate()
@@ -115,6 +115,6 @@ async def test_the_certificate_may_change_and_the_operator_be_down(
     operator.start()
 
 
-def patched(stage: "Stage", webhook: "Webhook") -> dict[str, Any]:
+def patched(testbed: "Testbed", webhook: "Webhook") -> dict[str, Any]:
     """Return the change of the configuration for a new certificate."""
-    return {"webhooks": configuration(stage, webhook)["webhooks"]}
+    return {"webhooks": configuration(testbed, webhook)["webhooks"]}

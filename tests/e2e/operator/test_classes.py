@@ -8,7 +8,7 @@ import pytest
 from cpg_client.resources import PRIORITY_CLASSES
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.conftest import Stage
+    from tests.e2e.operator.conftest import Testbed
 
 pytestmark = pytest.mark.e2e
 
@@ -18,23 +18,23 @@ NEVER = "never-preempts"
 
 
 @pytest.fixture
-async def classes(stage: "Stage") -> AsyncIterator["Stage"]:
+async def classes(testbed: "Testbed") -> AsyncIterator["Testbed"]:
     """Add a class of pods that never preempt, for the time of the test."""
-    await make(stage, NEVER, 500, preemptionPolicy="Never")
-    yield stage
-    await stage.connection.delete(PRIORITY_CLASSES.path(None, NEVER))
+    await make(testbed, NEVER, 500, preemptionPolicy="Never")
+    yield testbed
+    await testbed.connection.delete(PRIORITY_CLASSES.path(None, NEVER))
 
 
-async def make(stage: "Stage", name: str, value: int, **more: Any) -> None:
+async def make(testbed: "Testbed", name: str, value: int, **more: Any) -> None:
     """Create a priority class."""
-    await stage.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": name}, "value": value, **more})
+    await testbed.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": name}, "value": value, **more})
 
 
-async def both(stage: "Stage", name: str, **spec: Any) -> None:
+async def both(testbed: "Testbed", name: str, **spec: Any) -> None:
     """Create a root and a leaf below it with the same spec, and a Workload without priorities."""
-    await stage.create("Workload", name, {"compositePodGroupTemplates": [templates()]})
-    await stage.composite("root", workload=name, **spec)
-    await stage.group("leaf", workload=name, parent="root", **spec)
+    await testbed.create("Workload", name, {"compositePodGroupTemplates": [templates()]})
+    await testbed.composite("root", workload=name, **spec)
+    await testbed.group("leaf", workload=name, parent="root", **spec)
 
 
 def templates() -> dict[str, Any]:
@@ -43,28 +43,28 @@ def templates() -> dict[str, Any]:
     return {"name": "root", **basic, "podGroupTemplates": [{"name": "leaf", **basic}]}
 
 
-async def resolved(stage: "Stage") -> object:
+async def resolved(testbed: "Testbed") -> object:
     """Return class, priority and preemption policy of both groups, once each."""
-    specs = [(await stage.get(kind, name))["spec"] for kind, name in ((CPG, "root"), (PG, "leaf"))]
+    specs = [(await testbed.get(kind, name))["spec"] for kind, name in ((CPG, "root"), (PG, "leaf"))]
     fields = ("priorityClassName", "priority", "preemptionPolicy")
     return {tuple(spec.get(field) for field in fields) for spec in specs}
 
 
-async def told(stage: "Stage") -> set[str]:
+async def messages(testbed: "Testbed") -> set[str]:
     """Return why both groups are invalid, or an empty string where they are valid."""
-    found = [await stage.scheduled(CPG, "root"), await stage.scheduled(PG, "leaf")]
+    found = [await testbed.scheduled(CPG, "root"), await testbed.scheduled(PG, "leaf")]
     return {one["message"] if one.get("reason") == "Invalid" else "" for one in found}
 
 
-async def test_the_global_default_is_filled_in(stage: "Stage") -> None:
+async def test_the_global_default_is_filled_in(testbed: "Testbed") -> None:
     """Its name, value and preemption policy, where a group names no class."""
-    await make(stage, "usual", 70, globalDefault=True, preemptionPolicy="Never")
+    await make(testbed, "usual", 70, globalDefault=True, preemptionPolicy="Never")
     try:
-        await both(stage, "w")
-        await stage.until({("usual", 70, "Never")}, lambda: resolved(stage))
+        await both(testbed, "w")
+        await testbed.until({("usual", 70, "Never")}, lambda: resolved(testbed))
     finally:
-        await stage.connection.delete(PRIORITY_CLASSES.path(None, "usual"))
-    assert await told(stage) == {""}
+        await testbed.connection.delete(PRIORITY_CLASSES.path(None, "usual"))
+    assert await messages(testbed) == {""}
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ async def test_the_global_default_is_filled_in(stage: "Stage") -> None:
     ],
 )
 async def test_class_priority_and_policy_are_filled_in(
-    classes: "Stage", spec: dict[str, Any], wanted: tuple[object, ...]
+    classes: "Testbed", spec: dict[str, Any], wanted: tuple[object, ...]
 ) -> None:
     """Those of the named class, or zero without one; a group may repeat the values of its class."""
     await both(classes, "w", **spec)
     await classes.until({wanted}, lambda: resolved(classes))
-    assert await told(classes) == {""}
+    assert await messages(classes) == {""}
 
 
-async def test_an_unknown_class_is_reported_until_it_is_created(stage: "Stage") -> None:
+async def test_an_unknown_class_is_reported_until_it_is_created(testbed: "Testbed") -> None:
     """Nothing is filled in before that; after it, the tree is valid."""
-    await both(stage, "w", priorityClassName="soon")
-    named = f"CompositePodGroup {stage.namespace}/root names the PriorityClass soon, which does not exist"
-    await stage.until({f"{named} (and 1 more problem)"}, lambda: told(stage))
-    assert await resolved(stage) == {("soon", None, None)}
-    await make(stage, "soon", 44)
+    await both(testbed, "w", priorityClassName="soon")
+    named = f"CompositePodGroup {testbed.namespace}/root names the PriorityClass soon, which does not exist"
+    await testbed.until({f"{named} (and 1 more problem)"}, lambda: messages(testbed))
+    assert await resolved(testbed) == {("soon", None, None)}
+    await make(testbed, "soon", 44)
     try:
-        await stage.until({("soon", 44, ALL)}, lambda: resolved(stage))
-        await stage.until({""}, lambda: told(stage))
+        await testbed.until({("soon", 44, ALL)}, lambda: resolved(testbed))
+        await testbed.until({""}, lambda: messages(testbed))
     finally:
-        await stage.connection.delete(PRIORITY_CLASSES.path(None, "soon"))
+        await testbed.connection.delete(PRIORITY_CLASSES.path(None, "soon"))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_an_unknown_class_is_reported_until_it_is_created(stage: "Stage") 
     ids=["another-priority", "never-instead-of-the-class", "not-never-as-the-class"],
 )
 async def test_a_group_that_contradicts_its_class_is_invalid(
-    classes: "Stage", spec: dict[str, Any], words: str
+    classes: "Testbed", spec: dict[str, Any], words: str
 ) -> None:
     """So is every group of its tree, also without pods; creating the group again without the field corrects it."""
     await both(classes, "w")
@@ -132,9 +132,9 @@ async def test_a_group_that_contradicts_its_class_is_invalid(
     await classes.group("leaf", workload="w", parent="root", **spec)
 
     async def all_say() -> bool:
-        return all(words in one for one in await told(classes))
+        return all(words in one for one in await messages(classes))
 
     await classes.until(True, all_say)  # noqa: FBT003  # what is wanted
     await classes.delete(PG, "leaf")
     await classes.group("leaf", workload="w", parent="root")
-    await classes.until({""}, lambda: told(classes))
+    await classes.until({""}, lambda: messages(classes))

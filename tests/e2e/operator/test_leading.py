@@ -11,7 +11,7 @@ from cpg_lab.deployments import Deployments, PodProcess
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
-    from tests.e2e.operator.conftest import Operator, Stage
+    from tests.e2e.operator.conftest import OperatorProcess, Testbed
 
     from cpg_lab.clusters import Cluster
 
@@ -24,30 +24,30 @@ async def answer(pod: PodProcess, path: str) -> str:
 
 
 async def test_a_replica_takes_over_when_the_other_ends(
-    stage: "Stage", cluster: "Cluster", operator: "Operator", install: "Installer", tmp_path: Path
+    testbed: "Testbed", cluster: "Cluster", operator: "OperatorProcess", install: "Installer", tmp_path: Path
 ) -> None:
     """Both answer probes; only the leader counts trees, and the standby follows at once."""
     operator.kill()
-    release = install(cluster, {"scheduler": {"enabled": False}, "operator": {"replicas": 2}}, stage.namespace)
+    release = install(cluster, {"scheduler": {"enabled": False}, "operator": {"replicas": 2}}, testbed.namespace)
     running = Deployments(cluster.access, release.deployments, folder=tmp_path)
     try:
         (pods,) = (await asyncio.to_thread(running.__enter__)).pods.values()
         words = [await answer(pod, "/readyz") for pod in pods]
         (leader,) = (pod for pod, word in zip(pods, words, strict=True) if "standing by" not in word)
-        await stage.group("a", 1)
+        await testbed.group("a", 1)
 
         async def health() -> object:
-            return (await stage.condition("PodGroup", "a", "Healthy")).get("reason")
+            return (await testbed.condition("PodGroup", "a", "Healthy")).get("reason")
 
-        await stage.until("Pending", health)
+        await testbed.until("Pending", health)
         page = await answer(leader, "/metrics")
         assert re.search(r'cpg_operator_trees\{flavour="crd",state="Pending"\} \d', page)
         assert "cpg_operator_writes_total" in page
         await asyncio.to_thread(leader.stop)
         assert leader.process.exit_code == 0
-        await stage.pod("p", "a", "n1")
-        await stage.running("p")
-        await stage.until("MinimumMet", health)
+        await testbed.pod("p", "a", "n1")
+        await testbed.running("p")
+        await testbed.until("MinimumMet", health)
     finally:
         await asyncio.to_thread(running.stop)
         operator.start()

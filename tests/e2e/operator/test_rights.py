@@ -12,7 +12,7 @@ from cpg_client.flavours import CRD
 from cpg_lab.processes import Process
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.conftest import Operator, Stage
+    from tests.e2e.operator.conftest import OperatorProcess, Testbed
 
     from cpg_lab.clusters import Cluster
 
@@ -35,9 +35,9 @@ RULES = [
 ]
 
 
-async def kubeconfig(stage: "Stage", cluster: "Cluster", folder: Path) -> Path:
+async def kubeconfig(testbed: "Testbed", cluster: "Cluster", folder: Path) -> Path:
     """Grant an account these rights, and write a kubeconfig for it."""
-    post, space = stage.connection.post, stage.namespace
+    post, space = testbed.connection.post, testbed.namespace
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
     await post(f"{rbac}/roles", {"metadata": {"name": "operator"}, "rules": RULES})
     account = {"kind": "ServiceAccount", "name": "default", "namespace": space}
@@ -54,25 +54,25 @@ async def kubeconfig(stage: "Stage", cluster: "Cluster", folder: Path) -> Path:
 
 
 async def test_rights_in_one_namespace_are_enough(
-    stage: "Stage", cluster: "Cluster", operator: "Operator", tmp_path: Path
+    testbed: "Testbed", cluster: "Cluster", operator: "OperatorProcess", tmp_path: Path
 ) -> None:
     """It reports health there; without access to nodes and classes it reports no domain and fills in no priority."""
     operator.kill()
-    account = ["--kubeconfig", str(await kubeconfig(stage, cluster, tmp_path)), "--no-leader-elect", "--listen", ""]
-    command = [sys.executable, "-m", "cpg_operator", *account, "--api", CRD, "--namespace", stage.namespace]
+    account = ["--kubeconfig", str(await kubeconfig(testbed, cluster, tmp_path)), "--no-leader-elect", "--listen", ""]
+    command = [sys.executable, "-m", "cpg_operator", *account, "--api", CRD, "--namespace", testbed.namespace]
     limited = Process("limited", command, log=tmp_path / "log")
     try:
-        await stage.group("a", 1)
-        await stage.pod("p", "a", "n1")
-        await stage.running("p")
+        await testbed.group("a", 1)
+        await testbed.pod("p", "a", "n1")
+        await testbed.running("p")
 
         async def reason() -> object:
-            return (await stage.condition("PodGroup", "a", "Healthy")).get("reason")
+            return (await testbed.condition("PodGroup", "a", "Healthy")).get("reason")
 
-        await stage.until("MinimumMet", reason)
-        assert "priority" not in (await stage.get("PodGroup", "a"))["spec"]
-        await stage.delete("Pod", "p")
-        await stage.until("Pending", reason)
+        await testbed.until("MinimumMet", reason)
+        assert "priority" not in (await testbed.get("PodGroup", "a"))["spec"]
+        await testbed.delete("Pod", "p")
+        await testbed.until("Pending", reason)
     finally:
         limited.stop(20)
         operator.start()

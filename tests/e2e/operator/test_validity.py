@@ -11,7 +11,7 @@ from cpg_client.errors import ApiError
 from cpg_client.resources import EVENTS, PRIORITY_CLASSES
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.conftest import Operator, Stage
+    from tests.e2e.operator.conftest import OperatorProcess, Testbed
 
 pytestmark = pytest.mark.e2e
 
@@ -29,131 +29,131 @@ WORKLOAD: dict[str, Any] = {
 class Case(NamedTuple):
     """What is wrong, the message about it, how a user corrects it, and which groups are left then."""
 
-    make: "Callable[[Stage], Awaitable[Any]]"
+    make: "Callable[[Testbed], Awaitable[Any]]"
     words: str
-    mend: "Callable[[Stage], Awaitable[Any]]"
+    mend: "Callable[[Testbed], Awaitable[Any]]"
     groups: tuple[tuple[str, str], ...]
 
 
-async def cycle(stage: "Stage") -> None:
+async def cycle(testbed: "Testbed") -> None:
     """Create two groups that are each other's parent."""
-    await stage.composite("root", parent="other")
-    await stage.composite("other", parent="root")
-    await stage.group("leaf", parent="root")
+    await testbed.composite("root", parent="other")
+    await testbed.composite("other", parent="root")
+    await testbed.group("leaf", parent="root")
 
 
-async def deep(stage: "Stage") -> None:
+async def deep(testbed: "Testbed") -> None:
     """Create five levels."""
-    await stage.composite("root")
+    await testbed.composite("root")
     for level in range(1, 4):
-        await stage.composite(f"mid-{level}", parent=f"mid-{level - 1}" if level > 1 else "root")
-    await stage.group("leaf", parent="mid-3")
+        await testbed.composite(f"mid-{level}", parent=f"mid-{level - 1}" if level > 1 else "root")
+    await testbed.group("leaf", parent="mid-3")
 
 
-async def several_workloads(stage: "Stage") -> None:
+async def several_workloads(testbed: "Testbed") -> None:
     """Create a leaf from another Workload."""
-    await stage.composite("root")
-    await stage.group("leaf", parent="root", workload="v")
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root", workload="v")
 
 
-async def template_missing(stage: "Stage") -> None:
+async def template_missing(testbed: "Testbed") -> None:
     """Create a leaf with a template that the Workload does not have."""
-    await stage.create("Workload", "w", WORKLOAD)
-    await stage.composite("root")
-    await stage.group("leaf", parent="root", template="gone")
+    await testbed.create("Workload", "w", WORKLOAD)
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root", template="gone")
 
 
-async def template_kind(stage: "Stage") -> None:
+async def template_kind(testbed: "Testbed") -> None:
     """Create a PodGroup from a template for CompositePodGroups."""
     (root,) = WORKLOAD["compositePodGroupTemplates"]
     inner = [{**root, "name": "inner"}]
     templates = {**root, "podGroupTemplates": None, "compositePodGroupTemplates": inner}
-    await stage.create("Workload", "w", {"compositePodGroupTemplates": [templates]})
-    await stage.composite("root")
-    await stage.group("leaf", parent="root", template="inner")
+    await testbed.create("Workload", "w", {"compositePodGroupTemplates": [templates]})
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root", template="inner")
 
 
-async def all_above_single(stage: "Stage") -> None:
+async def all_above_single(testbed: "Testbed") -> None:
     """Put disruption mode ``all`` above ``single``."""
-    await stage.composite("root", disruptionMode={"all": {}})
-    await stage.group("leaf", parent="root", disruptionMode={"single": {}})
+    await testbed.composite("root", disruptionMode={"all": {}})
+    await testbed.group("leaf", parent="root", disruptionMode={"single": {}})
 
 
-async def priorities(stage: "Stage") -> None:
+async def priorities(testbed: "Testbed") -> None:
     """Name two classes in one tree."""
-    await stage.composite("root", priorityClassName="high")
-    await stage.group("leaf", parent="root", priorityClassName="low")
+    await testbed.composite("root", priorityClassName="high")
+    await testbed.group("leaf", parent="root", priorityClassName="low")
 
 
-async def class_unknown(stage: "Stage") -> None:
+async def class_unknown(testbed: "Testbed") -> None:
     """Name a class that does not exist."""
-    await stage.composite("root", priorityClassName="high")
-    await stage.group("leaf", parent="root", priorityClassName="nowhere")
+    await testbed.composite("root", priorityClassName="high")
+    await testbed.group("leaf", parent="root", priorityClassName="nowhere")
 
 
-async def schedulers(stage: "Stage") -> None:
+async def schedulers(testbed: "Testbed") -> None:
     """Create two pods for two schedulers."""
-    await stage.composite("root")
-    await stage.group("leaf", parent="root")
-    await stage.pod("p1", "leaf", schedulerName="one")
-    await stage.pod("p2", "leaf", schedulerName="two")
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root")
+    await testbed.pod("p1", "leaf", schedulerName="one")
+    await testbed.pod("p2", "leaf", schedulerName="two")
 
 
-async def pod_priority(stage: "Stage") -> None:
+async def pod_priority(testbed: "Testbed") -> None:
     """Create a pod of another priority than its tree."""
-    await stage.composite("root")
-    await stage.group("leaf", parent="root")
-    await stage.pod("p1", "leaf", priorityClassName="high")
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root")
+    await testbed.pod("p1", "leaf", priorityClassName="high")
 
 
-async def pod_policy(stage: "Stage") -> None:
+async def pod_policy(testbed: "Testbed") -> None:
     """Create two pods of one priority, of which one may preempt and one may not."""
     for name, policy in (("bold", "PreemptLowerPriority"), ("timid", "Never")):
         body = {"metadata": {"name": name}, "value": 77, "preemptionPolicy": policy}
-        await stage.connection.post(PRIORITY_CLASSES.path(), body)
-    await stage.composite("root", priorityClassName="bold")
-    await stage.group("leaf", parent="root", priorityClassName="bold")
-    await stage.pod("p1", "leaf", priorityClassName="bold")
-    await stage.pod("p2", "leaf", priorityClassName="timid")
+        await testbed.connection.post(PRIORITY_CLASSES.path(), body)
+    await testbed.composite("root", priorityClassName="bold")
+    await testbed.group("leaf", parent="root", priorityClassName="bold")
+    await testbed.pod("p1", "leaf", priorityClassName="bold")
+    await testbed.pod("p2", "leaf", priorityClassName="timid")
 
 
-def deleting(kind: str, name: str) -> "Callable[[Stage], Awaitable[Any]]":
+def deleting(kind: str, name: str) -> "Callable[[Testbed], Awaitable[Any]]":
     """Return a function that deletes an object."""
 
-    async def delete(stage: "Stage") -> None:
-        await stage.delete(kind, name)
+    async def delete(testbed: "Testbed") -> None:
+        await testbed.delete(kind, name)
 
     return delete
 
 
-async def right_class(stage: "Stage") -> None:
+async def right_class(testbed: "Testbed") -> None:
     """Create the class that the leaf names."""
-    await stage.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "nowhere"}, "value": 1000})
+    await testbed.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "nowhere"}, "value": 1000})
 
 
-async def right_workload(stage: "Stage") -> None:
+async def right_workload(testbed: "Testbed") -> None:
     """Create the Workload again, with the templates that the groups need."""
-    await stage.delete("Workload", "w")
+    await testbed.delete("Workload", "w")
     (root,) = WORKLOAD["compositePodGroupTemplates"]
     leaves = [{**root["podGroupTemplates"][0], "name": name} for name in ("leaf", "gone", "inner")]
-    await stage.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "podGroupTemplates": leaves}]})
+    await testbed.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "podGroupTemplates": leaves}]})
 
 
-async def right_pod(stage: "Stage") -> None:
+async def right_pod(testbed: "Testbed") -> None:
     """Create the second pod again, like the first."""
-    first = (await stage.get("Pod", "p1"))["spec"]
-    await stage.delete("Pod", "p2")
+    first = (await testbed.get("Pod", "p1"))["spec"]
+    await testbed.delete("Pod", "p2")
     spec = {"schedulerName": first["schedulerName"]}
     named = {"priorityClassName": first["priorityClassName"]} if "priorityClassName" in first else {}
-    await stage.pod("p2", "leaf", **spec, **named)
+    await testbed.pod("p2", "leaf", **spec, **named)
 
 
-async def right_leaf(stage: "Stage") -> None:
+async def right_leaf(testbed: "Testbed") -> None:
     """Create the leaf again, with all fields of its root."""
-    above = (await stage.get(*ROOT))["spec"]
+    above = (await testbed.get(*ROOT))["spec"]
     fields = {key: above[key] for key in ("disruptionMode", "priorityClassName") if key in above}
-    await stage.delete(*LEAF)
-    await stage.group("leaf", parent="root", **fields)
+    await testbed.delete(*LEAF)
+    await testbed.group("leaf", parent="root", **fields)
 
 
 ROOT = ("CompositePodGroup", "root")
@@ -177,102 +177,102 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-async def classes(stage: "Stage") -> AsyncIterator[None]:
+async def classes(testbed: "Testbed") -> AsyncIterator[None]:
     """Delete the classes that a test has created."""
     yield
     for name in ("nowhere", "bold", "timid"):
         with contextlib.suppress(ApiError):
-            await stage.connection.delete(PRIORITY_CLASSES.path(None, name))
+            await testbed.connection.delete(PRIORITY_CLASSES.path(None, name))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.make.__name__}-{case.mend.__name__}")
-async def test_every_group_of_an_invalid_tree_is_invalid_until_it_is_corrected(stage: "Stage", case: Case) -> None:
+async def test_every_group_of_an_invalid_tree_is_invalid_until_it_is_corrected(testbed: "Testbed", case: Case) -> None:
     """With the wrong edge in the message, and one event; after the correction it is Pending again."""
-    await case.make(stage)
+    await case.make(testbed)
     groups = {ROOT, LEAF, *case.groups}
 
     async def all_say(reason: str) -> bool:
-        return {(await stage.scheduled(*group))["reason"] for group in groups} == {reason}
+        return {(await testbed.scheduled(*group))["reason"] for group in groups} == {reason}
 
-    await stage.until(True, lambda: all_say("Invalid"))  # noqa: FBT003  # what is wanted
+    await testbed.until(True, lambda: all_say("Invalid"))  # noqa: FBT003  # what is wanted
     for group in groups:
-        found = await stage.scheduled(*group)
+        found = await testbed.scheduled(*group)
         assert found["status"] == "False"
         assert case.words in found["message"]
-    everybody = sorted(name for _, name in groups)
+    expected = sorted(name for _, name in groups)
 
-    async def told() -> list[str]:
-        return [name for name in await stage.events("Invalid") if name in everybody]
+    async def messages() -> list[str]:
+        return [name for name in await testbed.events("Invalid") if name in expected]
 
-    await stage.until(everybody, told)
+    await testbed.until(expected, messages)
 
-    await case.mend(stage)
+    await case.mend(testbed)
 
     async def those_left() -> set[object]:
-        return {await reason_of(stage, group) for group in case.groups}
+        return {await reason_of(testbed, group) for group in case.groups}
 
-    await stage.until({"Pending"}, those_left)
+    await testbed.until({"Pending"}, those_left)
 
 
-async def test_an_event_is_recorded_once_also_across_a_restart(stage: "Stage", operator: "Operator") -> None:
+async def test_an_event_is_recorded_once_also_across_a_restart(testbed: "Testbed", operator: "OperatorProcess") -> None:
     """Neither again nor with a higher count: the condition shows that it was recorded."""
-    await several_workloads(stage)
-    await stage.until(["leaf", "root"], lambda: stage.events("Invalid"))
-    before = await events_of(stage)
+    await several_workloads(testbed)
+    await testbed.until(["leaf", "root"], lambda: testbed.events("Invalid"))
+    before = await events_of(testbed)
     operator.kill()
     operator.start()
-    await stage.group("flat", workload="w", priorityClassName="nobody")
-    await stage.until("Invalid", lambda: reason_of(stage, ("PodGroup", "flat")))
-    await stage.until(["flat", "leaf", "root"], lambda: stage.events("Invalid"))
-    after = await events_of(stage)
+    await testbed.group("flat", workload="w", priorityClassName="missing")
+    await testbed.until("Invalid", lambda: reason_of(testbed, ("PodGroup", "flat")))
+    await testbed.until(["flat", "leaf", "root"], lambda: testbed.events("Invalid"))
+    after = await events_of(testbed)
     assert {uid: after[uid] for uid in before} == before
 
 
-async def events_of(stage: "Stage") -> dict[str, str]:
+async def events_of(testbed: "Testbed") -> dict[str, str]:
     """Return the versions of all events, by UID."""
-    answer = await stage.connection.get(EVENTS.path(stage.namespace))
+    answer = await testbed.connection.get(EVENTS.path(testbed.namespace))
     return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in msgspec.json.decode(answer)["items"]}
 
 
-async def reason_of(stage: "Stage", group: tuple[str, str]) -> object:
+async def reason_of(testbed: "Testbed", group: tuple[str, str]) -> object:
     """Return the reason of a group's first condition."""
-    return (await stage.scheduled(*group)).get("reason")
+    return (await testbed.scheduled(*group)).get("reason")
 
 
-async def test_a_placed_group_stays_placed(stage: "Stage") -> None:
+async def test_a_placed_group_stays_placed(testbed: "Testbed") -> None:
     """True is final: where its tree becomes invalid later, only the other groups report that."""
-    await stage.composite("root")
-    await stage.until("Pending", lambda: reason_of(stage, ROOT))
+    await testbed.composite("root")
+    await testbed.until("Pending", lambda: reason_of(testbed, ROOT))
     done = {"type": "CompositePodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
     status = {"conditions": [{**done, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    await stage.apply_status("CompositePodGroup", "root", status, "cpg-scheduler")
-    await stage.group("leaf", parent="root", workload="v")
-    await stage.until("Invalid", lambda: reason_of(stage, LEAF))
-    assert (await stage.scheduled(*ROOT))["status"] == "True"
+    await testbed.apply_status("CompositePodGroup", "root", status, "cpg-scheduler")
+    await testbed.group("leaf", parent="root", workload="v")
+    await testbed.until("Invalid", lambda: reason_of(testbed, LEAF))
+    assert (await testbed.scheduled(*ROOT))["status"] == "True"
 
 
-async def test_a_condition_of_the_scheduler_is_kept(stage: "Stage") -> None:
+async def test_a_condition_of_the_scheduler_is_kept(testbed: "Testbed") -> None:
     """One about a valid tree stays, one about an invalid tree is corrected once."""
-    await stage.composite("root")
-    await stage.group("leaf", parent="root")
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root")
     word = {"status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    said = [{"type": "CompositePodGroupInitiallyScheduled", "message": "no room", **word}]
-    await stage.apply_status("CompositePodGroup", "root", {"conditions": said}, "cpg-scheduler")
-    await stage.group("other", parent="root", workload="v")
-    await stage.until("Invalid", lambda: reason_of(stage, ROOT))
-    await stage.apply_status("CompositePodGroup", "root", {"conditions": said}, "cpg-scheduler")
-    await stage.until("Invalid", lambda: reason_of(stage, ROOT))
-    await stage.delete("PodGroup", "other")
-    await stage.until("Pending", lambda: reason_of(stage, ROOT))
-    await stage.apply_status("CompositePodGroup", "root", {"conditions": said}, "cpg-scheduler")
-    version = (await stage.get(*ROOT))["metadata"]["resourceVersion"]
-    await stage.pod("p", "leaf")
-    await stage.until(1, lambda: desired(stage))
-    found = await stage.scheduled(*ROOT)
+    conditions = [{"type": "CompositePodGroupInitiallyScheduled", "message": "no room", **word}]
+    await testbed.apply_status("CompositePodGroup", "root", {"conditions": conditions}, "cpg-scheduler")
+    await testbed.group("other", parent="root", workload="v")
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await testbed.apply_status("CompositePodGroup", "root", {"conditions": conditions}, "cpg-scheduler")
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await testbed.delete("PodGroup", "other")
+    await testbed.until("Pending", lambda: reason_of(testbed, ROOT))
+    await testbed.apply_status("CompositePodGroup", "root", {"conditions": conditions}, "cpg-scheduler")
+    version = (await testbed.get(*ROOT))["metadata"]["resourceVersion"]
+    await testbed.pod("p", "leaf")
+    await testbed.until(1, lambda: desired(testbed))
+    found = await testbed.scheduled(*ROOT)
     assert (found["reason"], found["message"]) == ("Unschedulable", "no room")
-    assert version != (await stage.get(*ROOT))["metadata"]["resourceVersion"]
+    assert version != (await testbed.get(*ROOT))["metadata"]["resourceVersion"]
 
 
-async def desired(stage: "Stage") -> object:
+async def desired(testbed: "Testbed") -> object:
     """Return how many pods the root counts."""
-    return (await stage.get(*ROOT))["status"].get("pods", {}).get("desired")
+    return (await testbed.get(*ROOT))["status"].get("pods", {}).get("desired")

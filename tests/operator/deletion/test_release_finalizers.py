@@ -234,6 +234,6 @@ def test_a_long_release_has_time_while_it_makes_progress() -> None:
     assert set(map(len, server.groups.values())) == {0}
     server = Server(dict(many), stubborn=True)
     server.seconds = 2.0
-    with pytest.raises(NotReleasedError) as told:
+    with pytest.raises(NotReleasedError) as caught:
         release(server, patience=5.0)
-    assert str(told.value) == FINALIZERS_COME_BACK
+    assert str(caught.value) == FINALIZERS_COME_BACK

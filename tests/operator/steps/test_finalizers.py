@@ -65,7 +65,7 @@ def test_a_pod_holds_its_group_until_it_has_ended(phase: str, released: bool) ->
     leaf = terminating(pod_group("leaf"))
     assert writes(leaf, member(phase)) == ({"leaf": []} if released else {})
     assert writes(leaf) == {"leaf": []}
-    assert writes(leaf, pod("stranger", group="other", node_name="n"), pod("alone")) == {"leaf": []}
+    assert writes(leaf, pod("other", group="other", node_name="n"), pod("alone")) == {"leaf": []}
 
 
 def test_a_member_by_annotation_or_native_field_holds_its_group() -> None:

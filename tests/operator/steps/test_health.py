@@ -129,7 +129,7 @@ def test_a_foreign_domain_and_condition_are_removed(fixture: ViewFixture) -> Non
     [(None, "keeps trying"), ("5m", "deleted after 300 s"), ("soon", "is neither default nor a duration")],
 )
 def test_partial_says_what_will_happen(fixture: ViewFixture, chosen: str | None, text: str) -> None:
-    """As the annotation of the root says, also where that cannot be read."""
+    """By the annotation of the root, also where that cannot be read."""
     annotations = {RELEASE_ANNOTATION: chosen} if chosen else {}
     fixture.put(pod_group("a", gang=2, meta=replace(metadata("a"), annotations=annotations)))
     fixture.add_pods(*members("a", 1))

@@ -226,8 +226,8 @@ def test_our_own_report_on_a_workload_adds_nothing(fixture: ViewFixture) -> None
 
     fixture.view.put(CRD, at("1"))
     fixture.queue.added.clear()
-    said = WorkloadStatus(conditions=(Condition(type="Instantiated", status="False", reason="Refused"),))
-    assert not take(replace(at("2"), status=said))
+    report = WorkloadStatus(conditions=(Condition(type="Instantiated", status="False", reason="Refused"),))
+    assert not take(replace(at("2"), status=report))
     assert not take(at("3", annotations={INSTANTIATED: "False"}))
     assert fixture.queue.added == []
     assert take(at("4", annotations={INSTANTIATE: "true"}))

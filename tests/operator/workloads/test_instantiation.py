@@ -162,7 +162,7 @@ def test_a_complete_set_of_groups_is_reported_once() -> None:
 
 def test_a_new_generation_is_reported_without_another_event() -> None:
     """The condition shows which generation it was computed from."""
-    said = Condition(
+    condition_before = Condition(
         type="Instantiated",
         status="True",
         reason="Instantiated",
@@ -170,7 +170,7 @@ def test_a_new_generation_is_reported_without_another_event() -> None:
         observed_generation=2,
         last_transition_time=LATER,
     )
-    source = marked(TREE, reported=said)
+    source = marked(TREE, reported=condition_before)
     (status,) = written(source, *made(source))
     assert status.event is None
     assert status.body["conditions"][0].last_transition_time == LATER
@@ -196,8 +196,8 @@ def test_surplus_groups_are_deleted() -> None:
 
 def test_a_conflict_is_reported_and_nothing_is_overwritten() -> None:
     """The first five are spelled out; the other groups of the tree are created."""
-    strangers = [pod_group(f"w-leaf-{number}") for number in range(7)]
-    *created, status = written(marked(workload([replace(leaf_template("leaf"), replicas=8)])), *strangers)
+    foreign_groups = [pod_group(f"w-leaf-{number}") for number in range(7)]
+    *created, status = written(marked(workload([replace(leaf_template("leaf"), replicas=8)])), *foreign_groups)
     assert [write.target.name for write in created] == ["w-leaf-7"]
     state, reason, message = reported(status)
     assert (state, reason) == ("False", "Conflict")
@@ -229,8 +229,8 @@ def test_a_conflict_is_reported_beside_groups_that_are_being_deleted() -> None:
     source = marked(workload([replace(leaf_template("leaf"), replicas=9)]))
     *others, last = made(source)
     terminating = [replace(one, metadata=replace(one.metadata, deletion_timestamp=LATER)) for one in others]
-    stranger = pod_group(last.metadata.name)
-    (status,) = written(source, *terminating, stranger)
+    foreign = pod_group(last.metadata.name)
+    (status,) = written(source, *terminating, foreign)
     assert reported(status)[1] == "BeingDeleted"
     assert reported(status)[2].endswith(
         "afterwards; PodGroup default/w-leaf-8 exists and was not created from this Workload; it is left unchanged"
@@ -251,10 +251,10 @@ def test_only_an_obstacle_that_vanishes_without_an_event_is_polled() -> None:
     source = marked(TREE)
     root, leaf = made(source)
     assert requeue_after(source, root, leaf) is None
-    stranger = pod_group("w-leaf")
-    unnamed = replace(stranger, spec=replace(stranger.spec, workload_ref=None))
+    foreign = pod_group("w-leaf")
+    unnamed = replace(foreign, spec=replace(foreign.spec, workload_ref=None))
     assert requeue_after(source, root, unnamed) == POLLING_SECONDS
-    named = replace(stranger, spec=replace(stranger.spec, workload_ref=leaf.spec.workload_ref))
+    named = replace(foreign, spec=replace(foreign.spec, workload_ref=leaf.spec.workload_ref))
     assert requeue_after(source, root, named) is None
     terminating = replace(leaf, metadata=replace(leaf.metadata, deletion_timestamp=LATER))
     assert requeue_after(source, root, terminating) is None
@@ -275,13 +275,13 @@ def test_a_deleted_workload_gets_no_groups() -> None:
 def test_without_the_annotation_nothing_is_done() -> None:
     """Where it was removed, the condition is removed, whichever manager wrote it; all else stays."""
     assert written(TREE) == []
-    said = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
-    source = replace(TREE, status=WorkloadStatus(conditions=(said,)))
+    condition_before = Condition(type="Instantiated", status="True", reason="Instantiated", last_transition_time=NOW)
+    source = replace(TREE, status=WorkloadStatus(conditions=(condition_before,)))
     (status,) = written(source, *made(TREE))
     assert (status.verb, status.body, status.unchanged) == (Verb.MERGE_STATUS, {"conditions": []}, True)
     assert status.event is not None
-    other = replace(said, type="Other")
-    source = replace(TREE, status=WorkloadStatus(conditions=(other, said)))
+    other = replace(condition_before, type="Other")
+    source = replace(TREE, status=WorkloadStatus(conditions=(other, condition_before)))
     (status,) = written(source, *made(TREE))
     assert status.body == {"conditions": [other]}
 

@@ -225,17 +225,17 @@ def test_surplus_replicas_are_removed_once() -> None:
 
 def test_a_foreign_group_is_never_touched() -> None:
     """Neither one that names the Workload and is not owned by it, nor one that another controller owns."""
-    stranger = pod_group("w-a", workload="w", template="a", gang=9)
+    foreign = pod_group("w-a", workload="w", template="a", gang=9)
     controlled = replace(
-        stranger,
-        metadata=replace(stranger.metadata, owner_references=(OwnerReference(uid="x", name="w", controller=True),)),
+        foreign,
+        metadata=replace(foreign.metadata, owner_references=(OwnerReference(uid="x", name="w", controller=True),)),
     )
-    for there in (stranger, controlled, terminating(stranger)):
+    for there in (foreign, controlled, terminating(foreign)):
         found = planned(named(leaf("a")), [there])
         assert (found.create, found.resize, found.remove) == ((), (), ())
         assert [one.reason for one in found.obstacles] == [ObstacleReason.CONFLICT]
         assert "PodGroup default/w-a exists" in found.obstacles[0].message
-    assert planned(named(leaf("b")), [stranger]).remove == ()
+    assert planned(named(leaf("b")), [foreign]).remove == ()
 
 
 def test_a_group_that_is_being_deleted_is_waited_for() -> None:

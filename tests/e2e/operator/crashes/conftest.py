@@ -28,7 +28,7 @@ from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
-    from tests.e2e.operator.conftest import Stage
+    from tests.e2e.operator.conftest import Testbed
 
 ACCOUNT = ("kube-cpg-operator", "kube-cpg")
 PATIENCE = 30.0
@@ -154,12 +154,12 @@ class Replica:
         return self.ask("/readyz") == (200, "ok\n")
 
 
-class Ring:
+class Operators:
     """A namespace, and the operators of a test."""
 
-    def __init__(self, stage: "Stage", *, cluster: Cluster, folder: Path, session: aiohttp.ClientSession) -> None:
+    def __init__(self, testbed: "Testbed", *, cluster: Cluster, folder: Path, session: aiohttp.ClientSession) -> None:
         """Start no operator yet."""
-        self.stage = stage
+        self.testbed = testbed
         self.cluster = cluster
         self.replicas: list[Replica] = []
         self._folder, self._session = folder, session
@@ -187,8 +187,8 @@ class Ring:
         """Wait until a condition holds."""
         deadline = time.monotonic() + patience
         while not await holds():
-            told = "\n".join(replica.process.tail(5) for replica in self.replicas[-2:])
-            assert time.monotonic() < deadline, f"not within {patience:g} s: {what}\n{told}"
+            logs = "\n".join(replica.process.tail(5) for replica in self.replicas[-2:])
+            assert time.monotonic() < deadline, f"not within {patience:g} s: {what}\n{logs}"
             await asyncio.sleep(0.05)
 
     async def until_leading(self, replica: Replica) -> None:
@@ -231,13 +231,13 @@ def operator(release: ChartRelease) -> ChartRelease:
 
 
 @pytest.fixture
-async def ring(stage: "Stage", cluster: Cluster, tmp_path: Path) -> AsyncIterator[Ring]:
+async def operators(testbed: "Testbed", cluster: Cluster, tmp_path: Path) -> AsyncIterator[Operators]:
     """Return a namespace without operators."""
     connector = aiohttp.TCPConnector(ssl=False, limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        found = Ring(stage, cluster=cluster, folder=tmp_path, session=session)
+        found = Operators(testbed, cluster=cluster, folder=tmp_path, session=session)
         yield found
         await found.end()
         with contextlib.suppress(Exception):
-            await stage.connection.delete(LEASES.path(ACCOUNT[1], ACCOUNT[0]))
+            await testbed.connection.delete(LEASES.path(ACCOUNT[1], ACCOUNT[0]))

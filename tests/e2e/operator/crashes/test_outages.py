@@ -9,7 +9,7 @@ import pytest
 from cpg_client.connection import JSON_PATCH
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.crashes.conftest import Replica, Ring
+    from tests.e2e.operator.crashes.conftest import Operators, Replica
 
     from cpg_lab.charts import ChartRelease
 
@@ -25,9 +25,9 @@ BROKEN = {
 }
 
 
-async def health(ring: "Ring", name: str) -> object:
+async def health(operators: "Operators", name: str) -> object:
     """Return the health of a group."""
-    return (await ring.stage.condition("PodGroup", name, "Healthy")).get("reason")
+    return (await operators.testbed.condition("PodGroup", name, "Healthy")).get("reason")
 
 
 async def metric(replica: "Replica", name: str) -> float:
@@ -36,44 +36,44 @@ async def metric(replica: "Replica", name: str) -> float:
     return float(page.split(f"\n{name} ")[1].split()[0])
 
 
-async def test_an_outage_does_not_end_the_process(ring: "Ring") -> None:
+async def test_an_outage_does_not_end_the_process(operators: "Operators") -> None:
     """Refused requests for 18 s, then an error in all watches: changes meanwhile are known after both."""
-    replica = await ring.start()
-    await ring.until_leading(replica)
+    replica = await operators.start()
+    await operators.until_leading(replica)
     for name in ("stays", "goes"):
-        await ring.stage.group(name)
-        await ring.stage.until("Pending", lambda name=name: health(ring, name))  # type: ignore[misc]
+        await operators.testbed.group(name)
+        await operators.testbed.until("Pending", lambda name=name: health(operators, name))  # type: ignore[misc]
     replica.proxy.refuse = lambda _: 503
     replica.proxy.cut()
     began = time.monotonic()
-    await ring.stage.delete("PodGroup", "goes")
-    await ring.stage.group("comes")
-    await ring.stage.pod("member", "stays", "n1")
+    await operators.testbed.delete("PodGroup", "goes")
+    await operators.testbed.group("comes")
+    await operators.testbed.pod("member", "stays", "n1")
     await asyncio.sleep(OUTAGE / 2)
     status, why = await asyncio.to_thread(replica.ask, "/readyz")
     assert (status, "a watch has been failing" in why) == (503, True)
     await asyncio.sleep(OUTAGE - (time.monotonic() - began))
     replica.proxy.refuse = lambda _: 0
-    await ring.until_leading(replica)
-    await ring.stage.until("Pending", lambda: health(ring, "comes"))
-    await ring.stage.running("member")
-    await ring.stage.until("MinimumMet", lambda: health(ring, "stays"))
+    await operators.until_leading(replica)
+    await operators.testbed.until("Pending", lambda: health(operators, "comes"))
+    await operators.testbed.running("member")
+    await operators.testbed.until("MinimumMet", lambda: health(operators, "stays"))
     assert await metric(replica, "cpg_operator_kopf_restarts_total") == 0
     await replica.proxy.say(BROKEN)
-    await ring.stage.until(1, lambda: metric(replica, "cpg_operator_kopf_restarts_total"))
-    await ring.stage.group("later")
-    await ring.stage.until("Pending", lambda: health(ring, "later"))
-    await ring.until_leading(replica)
+    await operators.testbed.until(1, lambda: metric(replica, "cpg_operator_kopf_restarts_total"))
+    await operators.testbed.group("later")
+    await operators.testbed.until("Pending", lambda: health(operators, "later"))
+    await operators.until_leading(replica)
     assert replica.process.is_running
 
 
-async def test_a_lost_right_is_shown_until_it_is_back(ring: "Ring", operator: "ChartRelease") -> None:
+async def test_a_lost_right_is_shown_until_it_is_back(operators: "Operators", operator: "ChartRelease") -> None:
     """By readiness, and by the silence of its watch, which grows while other watches receive events."""
     (role,) = (one for one in operator.of_kind("ClusterRole") if one["metadata"]["name"] == ROLE.rpartition("/")[2])
-    replica = await ring.start()
-    await ring.until_leading(replica)
+    replica = await operators.start()
+    await operators.until_leading(replica)
     rules = [without_watch(rule) for rule in role["rules"]]
-    await ring.stage.connection.patch(ROLE, [{"op": "replace", "path": "/rules", "value": rules}], JSON_PATCH)
+    await operators.testbed.connection.patch(ROLE, [{"op": "replace", "path": "/rules", "value": rules}], JSON_PATCH)
     try:
         replica.proxy.cut()
 
@@ -81,25 +81,25 @@ async def test_a_lost_right_is_shown_until_it_is_back(ring: "Ring", operator: "C
             status, why = await asyncio.to_thread(replica.ask, "/readyz")
             return status == 503 and "a watch has been failing" in why
 
-        await ring.until("it is not ready", is_shown)
+        await operators.until("it is not ready", is_shown)
         silence = f'cpg_operator_watch_silence_seconds{{resource="{GROUPS}"}}'
         leaf = {"name": "leaf", "schedulingPolicy": {"basic": {}}}
-        await ring.stage.create("Workload", "heard", {"podGroupTemplates": [leaf]})
+        await operators.testbed.create("Workload", "later-watch", {"podGroupTemplates": [leaf]})
 
         async def others_receive_events() -> bool:
             return await metric(replica, silence.replace("podgroups", "workloads")) < 4
 
-        await ring.until("other watches receive events", others_receive_events)
+        await operators.until("other watches receive events", others_receive_events)
         assert await metric(replica, silence) > 4
     finally:
         whole = [{"op": "replace", "path": "/rules", "value": role["rules"]}]
-        await ring.stage.connection.patch(ROLE, whole, JSON_PATCH)
-    await ring.until_leading(replica)
+        await operators.testbed.connection.patch(ROLE, whole, JSON_PATCH)
+    await operators.until_leading(replica)
     assert await metric(replica, silence) < 4
-    await ring.stage.group("heard")
-    await ring.stage.until("Pending", lambda: health(ring, "heard"))
+    await operators.testbed.group("later-watch")
+    await operators.testbed.until("Pending", lambda: health(operators, "later-watch"))
     replica.process.kill()
-    ring.replicas.remove(replica)  # it was refused something, as it should have been
+    operators.replicas.remove(replica)  # it was refused something, as it should have been
     await replica.proxy.close()
 
 

@@ -19,7 +19,7 @@ from cpg_lab.ports import free_port
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
-    from tests.e2e.operator.crashes.conftest import Ring
+    from tests.e2e.operator.crashes.conftest import Operators
 
     from cpg_lab.clusters import Cluster
 
@@ -32,19 +32,19 @@ SECRET = "/api/v1/namespaces/kube-cpg/secrets/kube-cpg-webhook-certificates"  # 
 VALUES = {"api": "crd", "scheduler": {"enabled": False}, "webhook": {"enabled": True}}
 
 
-async def found(ring: "Ring", path: str) -> dict[str, Any]:
+async def found(operators: "Operators", path: str) -> dict[str, Any]:
     """Return an object."""
-    plain: dict[str, Any] = msgspec.json.decode(await ring.stage.connection.get(path))
+    plain: dict[str, Any] = msgspec.json.decode(await operators.testbed.connection.get(path))
     return plain
 
 
 @contextlib.asynccontextmanager
-async def brought(ring: "Ring", folder: Path) -> AsyncIterator[None]:
+async def brought(operators: "Operators", folder: Path) -> AsyncIterator[None]:
     """Copy the Secret to a folder, as a kubelet does."""
 
     async def bring() -> None:
         while True:
-            data = (await found(ring, SECRET)).get("data") or {}
+            data = (await found(operators, SECRET)).get("data") or {}
             for name, content in data.items():
                 plain = base64.b64decode(content)
                 if not (folder / name).exists() or (folder / name).read_bytes() != plain:
@@ -58,24 +58,24 @@ async def brought(ring: "Ring", folder: Path) -> AsyncIterator[None]:
         await cancel_and_wait(bringing)
 
 
-async def is_refused(ring: "Ring") -> bool:
+async def is_refused(operators: "Operators") -> bool:
     """Return whether a group that is its own parent is refused: otherwise the webhook has not answered."""
     spec = {
         "schedulingPolicy": {"gang": {"minGroupCount": 1}},
         "workloadRef": {"workloadName": "w", "templateName": "t"},
         "parentCompositePodGroupName": "probe",
     }
-    kind = ring.stage.resource("CompositePodGroup")
+    kind = operators.testbed.resource("CompositePodGroup")
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "probe"}, "spec": spec}
     try:
-        await ring.stage.connection.post(kind.path(ring.stage.namespace), body, {"dryRun": "All"})
+        await operators.testbed.connection.post(kind.path(operators.testbed.namespace), body, {"dryRun": "All"})
     except ApiError as error:
         return "form a cycle" in error.message
     return False
 
 
 async def test_the_certificate_is_renewed_while_the_webhook_answers(
-    ring: "Ring", cluster: "Cluster", install: "Installer", tmp_path: Path
+    operators: "Operators", cluster: "Cluster", install: "Installer", tmp_path: Path
 ) -> None:
     """With the chart's rights: old and new authorities are trusted together, and no request is lost."""
     release = install(cluster, VALUES)
@@ -87,28 +87,28 @@ async def test_the_certificate_is_renewed_while_the_webhook_answers(
         {
             "op": "add",
             "path": "/webhooks/0/namespaceSelector",
-            "value": {"matchLabels": {"kubernetes.io/metadata.name": ring.stage.namespace}},
+            "value": {"matchLabels": {"kubernetes.io/metadata.name": operators.testbed.namespace}},
         },
     ]
-    await ring.stage.connection.patch(CONFIGURATION, here, JSON_PATCH)
+    await operators.testbed.connection.patch(CONFIGURATION, here, JSON_PATCH)
     folder = tmp_path / "certificates"
     await asyncio.to_thread(folder.mkdir)
     webhook = {"listen": f"127.0.0.1:{port}", "certificates": str(folder), "host": "localhost", "validity": VALIDITY}
     try:
-        async with brought(ring, folder):
-            await ring.start(webhook={**chosen, **webhook})
-            await ring.until("the webhook answers", lambda: is_refused(ring))
-            authorities = {await trusted(ring)}
+        async with brought(operators, folder):
+            await operators.start(webhook={**chosen, **webhook})
+            await operators.until("the webhook answers", lambda: is_refused(operators))
+            authorities = {await trusted(operators)}
             while len(authorities) < 3:
-                assert await is_refused(ring), "a request was not answered"
-                authorities.add(await trusted(ring))
+                assert await is_refused(operators), "a request was not answered"
+                authorities.add(await trusted(operators))
                 await asyncio.sleep(0.1)
             assert any(bundle.count("BEGIN CERTIFICATE") == 2 for bundle in authorities), json.dumps([*authorities])
     finally:
-        await ring.stage.connection.delete(CONFIGURATION)
+        await operators.testbed.connection.delete(CONFIGURATION)
 
 
-async def trusted(ring: "Ring") -> str:
+async def trusted(operators: "Operators") -> str:
     """Return the authorities that the API server trusts for the webhook."""
-    (webhook,) = (await found(ring, CONFIGURATION))["webhooks"]
+    (webhook,) = (await found(operators, CONFIGURATION))["webhooks"]
     return base64.b64decode(webhook["clientConfig"]["caBundle"]).decode()

@@ -112,7 +112,7 @@ class Api:
         return resource.path(self.namespace if resource.namespaced else None, name, subresource)
 
 
-class Operator:
+class OperatorProcess:
     """The operator as the chart runs it; it can be killed and started again."""
 
     def __init__(self, cluster: Cluster, release: ChartRelease, folder: Path) -> None:
@@ -164,11 +164,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+def process(
+    cluster: Cluster, install: "Installer", tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
     """Return the operator, not started; without a lease, which a killed operator would keep for a while."""
     alone = {"settings": {"leaderElect": False}}
     release = install(cluster, {"scheduler": {"enabled": False}, "operator": alone})
-    operator = Operator(cluster, release, tmp_path_factory.mktemp("operator"))
+    operator = OperatorProcess(cluster, release, tmp_path_factory.mktemp("operator"))
     yield operator
     operator.kill()
     assert "reconcile failed" not in operator.log
@@ -176,7 +178,7 @@ def process(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture
-def operator(process: Operator) -> Operator:
+def operator(process: OperatorProcess) -> OperatorProcess:
     """Return the running operator."""
     process.ensure()
     return process

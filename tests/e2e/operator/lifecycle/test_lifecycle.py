@@ -21,7 +21,7 @@ from cpg_lab.deployments import Deployments, run_job
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
-    from tests.e2e.operator.lifecycle.conftest import Api, Operator
+    from tests.e2e.operator.lifecycle.conftest import Api, OperatorProcess
 
     from cpg_lab.clusters import Cluster
 
@@ -78,7 +78,7 @@ async def running(api: "Api", count: int) -> bool:
     return len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)
 
 
-async def test_finalizers_are_added_and_removed_by_the_native_rules(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_finalizers_are_added_and_removed_by_the_native_rules(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """A deleted group is released once all pods that name it have ended."""
     for name in (
         "kept",
@@ -132,16 +132,16 @@ async def test_finalizers_are_added_and_removed_by_the_native_rules(api: "Api", 
 
 
 @contextmanager
-def down(operator: "Operator") -> Iterator[None]:
+def down(operator: "OperatorProcess") -> Iterator[None]:
     """Kill the operator while the block runs."""
     operator.kill()
     yield
     operator.ensure()
 
 
-async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator: "Operator") -> None:
+async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator: "OperatorProcess") -> None:
     """The life cycle of the KEP: each step happens while the operator is down, and is processed after its restart."""
-    waits = {"nodeName": None, "schedulerName": "nobody"}
+    waits = {"nodeName": None, "schedulerName": "missing"}
     template = {"metadata": {"labels": {POD_GROUP_LABEL: "leaf"}}, "spec": POD | waits}
     with down(operator):  # 1. A user creates the true workload.
         spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": template}
@@ -163,11 +163,11 @@ async def test_eight_steps_with_the_operator_killed_at_each(api: "Api", operator
     await api.until("the root counts them", lambda: counted(api, {"desired": 2, "scheduled": 2, "running": 2}))
     with down(operator):  # 6. The user deletes the true workload.
         await api.delete("Job", "train", policy="Foreground")
-        await api.until("it is being deleted", lambda: leaving(api, "Job", "train"))
+        await api.until("it is being deleted", lambda: is_terminating(api, "Job", "train"))
     with down(operator):  # 7. The garbage collector deletes the pods.
         await api.until("the pods are deleted", lambda: some(api, 0))
     with down(operator):  # 8. The groups go, from the leaves to the root.
-        await api.until("the groups are being deleted", lambda: leaving(api, CPG, "root"))
+        await api.until("the groups are being deleted", lambda: is_terminating(api, CPG, "root"))
     await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
     await api.until("the Job is deleted", lambda: none_of(api, "Job"))
 
@@ -183,7 +183,7 @@ async def counted(api: "Api", pods: dict[str, int]) -> bool:
     return root is not None and root["status"].get("pods") == pods
 
 
-async def leaving(api: "Api", kind: str, name: str) -> bool:
+async def is_terminating(api: "Api", kind: str, name: str) -> bool:
     """Return whether an object is being deleted, or is deleted."""
     found = await api.get(kind, name)
     return found is None or "deletionTimestamp" in found["metadata"]
@@ -200,7 +200,7 @@ async def none_of(api: "Api", kind: str) -> bool:
     return not await api.list(kind)
 
 
-async def test_a_namespace_with_a_tree_and_running_pods_is_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_namespace_with_a_tree_and_running_pods_is_deleted(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """All objects in it are deleted at once; the finalizers give the order."""
     for name, parent in (("a", None), ("b", "a"), ("c", "b")):
         await api.group(CPG, name, parent)
@@ -219,7 +219,11 @@ async def test_a_namespace_with_a_tree_and_running_pods_is_deleted(api: "Api", o
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Background", "Orphan"])
-async def test_children_that_a_group_owns_are_deleted_before_it(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+async def test_children_that_a_group_owns_are_deleted_before_it(
+    api: "Api",
+    operator: "OperatorProcess",  # noqa: ARG001
+    policy: str,
+) -> None:
     """Foreground deletion deletes all; the other policies leave the child, and the group waits for it."""
     await api.group(CPG, "root")
     root = await api.get(CPG, "root")
@@ -229,9 +233,9 @@ async def test_children_that_a_group_owns_are_deleted_before_it(api: "Api", oper
     await api.pod("member", "leaf")
     await api.until("both are protected", lambda: protected(api))
     await api.delete(CPG, "root", policy=policy)
-    await api.until("the root waits", lambda: leaving(api, CPG, "root"))
+    await api.until("the root waits", lambda: is_terminating(api, CPG, "root"))
     if policy == "Foreground":
-        await api.until("the leaf waits for its pod", lambda: leaving(api, PG, "leaf"))
+        await api.until("the leaf waits for its pod", lambda: is_terminating(api, PG, "leaf"))
     else:
         await asyncio.sleep(1)
         assert await api.names(CPG, PG) == {"root", "leaf"}
@@ -242,7 +246,7 @@ async def test_children_that_a_group_owns_are_deleted_before_it(api: "Api", oper
     await api.until("the tree has gone, leaves first", lambda: gone_leaves_first(api))
 
 
-async def test_a_namespace_with_an_instantiated_workload_is_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_namespace_with_an_instantiated_workload_is_deleted(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """No group can be created in it again, whichever is deleted first; that does not delay the namespace."""
     several = {"podGroupTemplates": [LEAF | {"replicas": 8}]}
     await api.create("Workload", "w", several, annotations={INSTANTIATE: "true"})
@@ -260,9 +264,9 @@ async def test_a_namespace_with_an_instantiated_workload_is_deleted(api: "Api", 
     await api.until("the namespace is deleted", vanished)
 
 
-async def test_a_cycle_and_an_orphan_can_be_deleted(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_cycle_and_an_orphan_can_be_deleted(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """Neither has a root."""
-    for kind, name, parent in ((CPG, "x", "y"), (CPG, "y", "x"), (CPG, "self", "self"), (PG, "orphan", "nobody")):
+    for kind, name, parent in ((CPG, "x", "y"), (CPG, "y", "x"), (CPG, "self", "self"), (PG, "orphan", "missing")):
         await api.group(kind, name, parent)
     await api.until("they are protected", lambda: protected(api))
     await api.delete(CPG, "x", "y", "self")
@@ -272,7 +276,7 @@ async def test_a_cycle_and_an_orphan_can_be_deleted(api: "Api", operator: "Opera
 
 async def test_native_composite_groups_are_protected_and_podgroups_left_to_kubernetes(
     native: "Api",
-    operator: "Operator",  # noqa: ARG001
+    operator: "OperatorProcess",  # noqa: ARG001
 ) -> None:
     """Both are released from the leaves to the root, by two controllers."""
     await native.group(CPG, "root")
@@ -289,7 +293,7 @@ async def test_native_composite_groups_are_protected_and_podgroups_left_to_kuber
     await native.until("the tree has gone, leaves first", lambda: gone_leaves_first(native))
 
 
-async def test_a_command_removes_our_finalizers_without_the_operator(api: "Api", operator: "Operator") -> None:
+async def test_a_command_removes_our_finalizers_without_the_operator(api: "Api", operator: "OperatorProcess") -> None:
     """The chart runs it after an uninstall; it removes no other finalizer."""
     await api.group(CPG, "root", finalizers=[HOLD])
     await api.group(PG, "leaf", "root")
@@ -306,7 +310,7 @@ async def test_a_command_removes_our_finalizers_without_the_operator(api: "Api",
 
 
 @pytest.fixture
-async def deep(api: "Api", operator: "Operator") -> AsyncIterator[str]:  # noqa: ARG001  # it ends after the group
+async def deep(api: "Api", operator: "OperatorProcess") -> AsyncIterator[str]:  # noqa: ARG001  # it ends after the group
     """Create a group with thousands of nested levels, and return the path of its collection.
 
     The cluster is shared with other tests, so the group is deleted at the end, whatever has become of the test.
@@ -336,7 +340,9 @@ async def removed(api: "Api", path: str) -> bool:
     return False
 
 
-async def test_a_deeply_nested_group_is_processed_like_any_other(api: "Api", operator: "Operator", deep: str) -> None:
+async def test_a_deeply_nested_group_is_processed_like_any_other(
+    api: "Api", operator: "OperatorProcess", deep: str
+) -> None:
     """Watches and lists with it work, and so does the command that removes our finalizers."""
     path = deep
 
@@ -357,7 +363,7 @@ async def test_a_deeply_nested_group_is_processed_like_any_other(api: "Api", ope
 
 
 async def test_the_command_waits_for_replicas_that_take_over(
-    api: "Api", operator: "Operator", cluster: "Cluster", install: "Installer", tmp_path: Path
+    api: "Api", operator: "OperatorProcess", cluster: "Cluster", install: "Installer", tmp_path: Path
 ) -> None:
     """Of two replicas that are stopped one after the other, the second leads for a while; no finalizer is left."""
     operator.kill()
@@ -369,8 +375,8 @@ async def test_the_command_waits_for_replicas_that_take_over(
         (pods,) = (await asyncio.to_thread(running.__enter__)).pods.values()
         await api.group(PG, "leaf")
         await api.until("it is protected", lambda: protected(api))
-        said = [(await asyncio.to_thread(pod.get, "/readyz"))[1] for pod in pods]
-        leader, standby = pods if "standing by" in said[1] else reversed(pods)
+        readiness = [(await asyncio.to_thread(pod.get, "/readyz"))[1] for pod in pods]
+        leader, standby = pods if "standing by" in readiness[1] else reversed(pods)
         going = asyncio.create_task(asyncio.to_thread(run_job, cluster.access, job, folder=tmp_path, timeout=60))
         await asyncio.to_thread(leader.stop)
         await asyncio.to_thread(standby.await_ready)
@@ -383,7 +389,9 @@ async def test_the_command_waits_for_replicas_that_take_over(
         await asyncio.to_thread(running.stop)
 
 
-async def test_kubectl_alone_removes_our_finalizers(api: "Api", operator: "Operator", cluster: "Cluster") -> None:
+async def test_kubectl_alone_removes_our_finalizers(
+    api: "Api", operator: "OperatorProcess", cluster: "Cluster"
+) -> None:
     """The documented command works, and removes no other finalizer."""
     await api.group(CPG, "root", finalizers=[HOLD, FINALIZER])
     await api.group(PG, "held", "root", finalizers=[FINALIZER, HOLD])

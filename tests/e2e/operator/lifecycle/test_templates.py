@@ -7,7 +7,7 @@ import pytest
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, INSTANTIATED
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.lifecycle.conftest import Api, Operator
+    from tests.e2e.operator.lifecycle.conftest import Api, OperatorProcess
 
 CPG, PG = "CompositePodGroup", "PodGroup"
 MARK = {INSTANTIATE: "true"}
@@ -45,7 +45,7 @@ async def there(api: "Api", *names: str) -> bool:
     return {one["name"] for one in groups} == set(names) and not any("deletionTimestamp" in one for one in groups)
 
 
-async def told(api: "Api", reason: str) -> bool:
+async def has_reason(api: "Api", reason: str) -> bool:
     """Return whether the Workload's condition has this reason."""
     workload = await api.get("Workload", "w")
     assert workload is not None
@@ -61,7 +61,7 @@ async def spec(api: "Api", kind: str, name: str) -> dict[str, Any]:
     return wanted
 
 
-async def test_a_workload_gets_all_of_its_groups(api: "Api", operator: "Operator") -> None:
+async def test_a_workload_gets_all_of_its_groups(api: "Api", operator: "OperatorProcess") -> None:
     """Also where it was created while the operator was down, and a group was deleted while it was down again."""
     operator.kill()
     await api.create("Workload", "w", tree(), annotations=MARK)
@@ -76,7 +76,7 @@ async def test_a_workload_gets_all_of_its_groups(api: "Api", operator: "Operator
         "workloadRef": {"workloadName": "w", "templateName": "leaf"},
     }
     assert await spec(api, PG, "w-leaf-1") == wanted | place
-    await api.until("it is reported", lambda: told(api, "Instantiated"))
+    await api.until("it is reported", lambda: has_reason(api, "Instantiated"))
     operator.kill()
     await api.delete(CPG, "w-replica-0")
     await api.delete(PG, "w-leaf-0")
@@ -84,7 +84,7 @@ async def test_a_workload_gets_all_of_its_groups(api: "Api", operator: "Operator
     await api.until("they have been created again", lambda: there(api, *PARENTS))
 
 
-async def test_changes_of_minimum_and_replicas_are_applied(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_changes_of_minimum_and_replicas_are_applied(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """Up and down; a surplus group is deleted after its pods, and created again if it is wanted again."""
     await api.create("Workload", "w", tree(), annotations=MARK)
     await api.until("all groups are there", lambda: there(api, *PARENTS))
@@ -98,33 +98,37 @@ async def test_changes_of_minimum_and_replicas_are_applied(api: "Api", operator:
     await api.until("the minimum is the new one", followed)
     await api.merge("Workload", "w", {"spec": tree(replicas=1, minimum=3)})
 
-    async def leaving() -> bool:
+    async def is_terminating() -> bool:
         groups = [one["metadata"] for kind in (CPG, PG) for one in await api.list(kind)]
         found = {one["name"] for one in groups if "deletionTimestamp" in one}
         return len(groups) == len(PARENTS) and found == {"w-replica-1", "w-leaf-1"}
 
-    await api.until("the second replica waits for its pod", leaving)
+    await api.until("the second replica waits for its pod", is_terminating)
     await api.merge("Workload", "w", {"spec": tree(replicas=2, minimum=3)})
-    await api.until("its creation waits too", lambda: told(api, "BeingDeleted"))
+    await api.until("its creation waits too", lambda: has_reason(api, "BeingDeleted"))
     await api.delete("Pod", "member")
     await api.until("it is back", lambda: there(api, *PARENTS))
-    await api.until("that is reported", lambda: told(api, "Instantiated"))
+    await api.until("that is reported", lambda: has_reason(api, "Instantiated"))
 
 
-async def test_a_foreign_group_of_that_name_is_left_alone(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_foreign_group_of_that_name_is_left_alone(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """All other groups are created; without the annotation the groups stay and the condition is removed."""
     await api.group(PG, "w-leaf-0")
     await api.create("Workload", "w", tree(), annotations=MARK)
-    await api.until("the conflict is reported", lambda: told(api, "Conflict"))
+    await api.until("the conflict is reported", lambda: has_reason(api, "Conflict"))
     await api.until("the others are there", lambda: there(api, *PARENTS))
     assert (await spec(api, PG, "w-leaf-0"))["schedulingPolicy"] == {"basic": {}}
     await api.merge("Workload", "w", {"metadata": {"annotations": None}})
-    await api.until("the condition is removed", lambda: told(api, ""))
+    await api.until("the condition is removed", lambda: has_reason(api, ""))
     assert await there(api, *PARENTS)
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_the_groups_of_a_deleted_workload_are_deleted(api: "Api", operator: "Operator", policy: str) -> None:  # noqa: ARG001
+async def test_the_groups_of_a_deleted_workload_are_deleted(
+    api: "Api",
+    operator: "OperatorProcess",  # noqa: ARG001
+    policy: str,
+) -> None:
     """After their pods, and leaves first; then the same name can be used again at once."""
     await api.create("Workload", "w", tree(), annotations=MARK)
     await api.until("all groups are there", lambda: there(api, *PARENTS))
@@ -138,7 +142,7 @@ async def test_the_groups_of_a_deleted_workload_are_deleted(api: "Api", operator
     assert (await api.get("Workload", "w") is not None) == (policy == "Foreground")
     if policy == "Background":
         await api.create("Workload", "w", tree(), annotations=MARK)
-        await api.until("the old ones are waited for", lambda: told(api, "BeingDeleted"))
+        await api.until("the old ones are waited for", lambda: has_reason(api, "BeingDeleted"))
         await api.delete("Pod", "member")
         await api.until("the new ones are there", lambda: there(api, *PARENTS))
         await api.delete("Workload", "w", policy=policy)
@@ -151,23 +155,23 @@ async def test_the_groups_of_a_deleted_workload_are_deleted(api: "Api", operator
     await api.until("all groups are deleted", all_gone)
 
 
-async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """One group per template; it has no status, so an annotation has the report."""
     await native.create("Workload", "w", tree(replicas=None), annotations=MARK)
     await native.until("all groups are there", lambda: there(native, "w-root", "w-replica", "w-leaf"))
 
-    async def says(words: str) -> bool:
+    async def has_annotation(words: str) -> bool:
         workload = await native.get("Workload", "w")
         assert workload is not None
-        said: str = workload["metadata"]["annotations"].get(INSTANTIATED, "")
-        return words in said
+        text: str = workload["metadata"]["annotations"].get(INSTANTIATED, "")
+        return words in text
 
-    await native.until("it is reported", lambda: says("True: Instantiated: all 3 groups are there"))
+    await native.until("it is reported", lambda: has_annotation("True: Instantiated: all 3 groups are there"))
     assert (await spec(native, PG, "w-leaf"))["parentCompositePodGroupName"] == "w-replica"
     changed = tree(replicas=None, minimum=4)
     changed["compositePodGroupTemplates"][0]["schedulingPolicy"] = {"gang": {"minGroupCount": 2}}
     await native.merge("Workload", "w", {"spec": changed})
-    await native.until("an immutable field is reported", lambda: says("False: Immutable: CompositePodGroup"))
+    await native.until("an immutable field is reported", lambda: has_annotation("False: Immutable: CompositePodGroup"))
 
     async def followed() -> bool:
         policy: dict[str, Any] = (await spec(native, PG, "w-leaf"))["schedulingPolicy"]
@@ -176,7 +180,7 @@ async def test_a_native_workload_is_instantiated_too(native: "Api", operator: "O
     await native.until("the other fields have changed", followed)
 
 
-async def test_a_group_made_by_hand_takes_the_priority_of_its_template(api: "Api", operator: "Operator") -> None:  # noqa: ARG001
+async def test_a_group_made_by_hand_takes_the_priority_of_its_template(api: "Api", operator: "OperatorProcess") -> None:  # noqa: ARG001
     """Where it has none; its own priority stays."""
     leaf = {"name": "leaf", "schedulingPolicy": {"basic": {}}, "priority": 7}
     await api.create("Workload", "w", {"podGroupTemplates": [leaf]})
