@@ -30,10 +30,8 @@ class Hop(NamedTuple):
         return package, module
 
 
-PATHS = [
-    [Hop(**found.groupdict()) for found in _ROW.finditer(section)]
-    for section in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]
-]
+_SECTIONS = re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]
+PATHS = [path for section in _SECTIONS if (path := [Hop(**found.groupdict()) for found in _ROW.finditer(section)])]
 
 
 def functions(path: Path) -> set[str]:
