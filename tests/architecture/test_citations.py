@@ -12,9 +12,6 @@ CITATION = re.compile(r"\b[A-L][0-9]{2}\b")
 NUMBERED = re.compile(r"/[a-l][0-9]{2}-[^/]+$")
 TEXTS = {".py", ".yaml", ".md"}
 
-# Folders of which some files still cite documents. Names may only be removed; the set is to be empty, and then to go.
-TO_RENAME = {"tests/scenarios", "tests/scheduler", "tests/engine"}
-
 
 def citations(path: str, text: str) -> list[str]:
     """Return the lines of a file that cite a document, and its path if that does."""
@@ -27,7 +24,7 @@ def test_tests_cite_no_document_outside_of_the_repository() -> None:
     found = [
         citation
         for path in files()
-        if path.startswith("tests/") and Path(path).suffix in TEXTS and not path.startswith(tuple(TO_RENAME))
+        if path.startswith("tests/") and Path(path).suffix in TEXTS
         for citation in citations(path, (ROOT / path).read_text("utf-8"))
     ]
     assert found == []
