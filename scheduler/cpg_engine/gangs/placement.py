@@ -126,17 +126,17 @@ def filter_reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple
 
 def _count_in_order(found: list[FilterReason], rows: Rows, checks: Iterable[tuple[str, Flags]]) -> Rows:
     """Add for each check how many nodes it rejects that passed those before it; return the nodes that pass all."""
-    gone = np.zeros(len(rows), dtype=np.bool_)
+    rejected = np.zeros(len(rows), dtype=np.bool_)
     for reason, passed in checks:
-        _count_rejected(found, reason, rows[~gone], passed[~gone])
-        gone |= ~passed
-    return rows[~gone]
+        _count_rejected(found, reason, rows[~rejected], passed[~rejected])
+        rejected |= ~passed
+    return rows[~rejected]
 
 
 def _count_rejected(found: list[FilterReason], text: str, rows: Rows, passed: Flags) -> Rows:
     """Add how many nodes a filter rejects; return the others."""
-    if rejected := int(np.count_nonzero(~passed)):
-        found.append(FilterReason(text=text, nodes=rejected))
+    if number := int(np.count_nonzero(~passed)):
+        found.append(FilterReason(text=text, nodes=number))
     return rows[passed]
 
 

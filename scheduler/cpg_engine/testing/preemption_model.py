@@ -61,26 +61,26 @@ def _cleared(
     if not has_room(pod, left):
         return None
     violators = list(_violators(units, budgets))
-    gone = []
+    evicted = []
     for unit in [*violators, *(unit for unit in units if unit not in violators)]:
         before = left.copy()
         for one in _at(situation, node, unit):
             left.subtract(requests(one))
         if not has_room(pod, left):
-            gone.append(unit)
+            evicted.append(unit)
             left = before
-    highest = max((unit.priority for unit in gone), default=-(2**31))
-    pods = [unit for unit in gone for _ in unit.pods]
+    highest = max((unit.priority for unit in evicted), default=-(2**31))
+    pods = [unit for unit in evicted for _ in unit.pods]
     return NodeChoice(
         node=node.metadata.name,
-        victims=frozenset(uid for unit in gone for uid in unit.pods),
+        victims=frozenset(uid for unit in evicted for uid in unit.pods),
         rank=(
-            sum(unit in violators for unit in gone),
+            sum(unit in violators for unit in evicted),
             highest,
             sum(unit.priority + 2**31 for unit in pods),
             len(pods),
         ),
-        start=min((unit.since for unit in gone if unit.priority == highest), default=""),
+        start=min((unit.since for unit in evicted if unit.priority == highest), default=""),
     )
 
 

@@ -65,10 +65,10 @@ def _said(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
 
 
 def _says(wanted: str, found: str) -> bool:
-    """Tell whether status and reason are the same, and the part of the message is in it; without one, it is empty."""
+    """Return whether status and reason are equal and the message has the part, or is empty without one."""
     *words, part = _parted(wanted)
-    *told, message = _parted(found)
-    return words == told and (part in message if part else not message)
+    *rest, message = _parted(found)
+    return words == rest and (part in message if part else not message)
 
 
 def _parted(text: str) -> list[str]:

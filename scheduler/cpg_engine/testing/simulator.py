@@ -120,8 +120,8 @@ class ClusterSimulator:
 
     def settle(self, *, once: bool = False) -> None:
         """Decide about every root in order, again and again until nothing is bound or evicted."""
-        for told in (self.decisions, self.broken, self.plans, self.evicted, self.nominated):
-            told.clear()
+        for last in (self.decisions, self.broken, self.plans, self.evicted, self.nominated):
+            last.clear()
         while True:
             roots = self.roots()
             changes = sum([self._decide(root) or self._preempt(root) for root in roots])
@@ -223,16 +223,16 @@ class ClusterSimulator:
             return 0
         found = self.plans[root.name] = self.plan(root)
         reasons = {uid: eviction_text(eviction.reason) for eviction in found.evictions for uid in eviction.unit.pods}
-        gone = {
+        deleted = {
             pod.metadata.name: reasons[pod.metadata.uid] for pod in self.pods.values() if pod.metadata.uid in reasons
         }
-        if gone:
+        if deleted:
             kept = {nomination.uid for nomination in found.nominations}
             self.nominated.update(pod.metadata.name for pod in root.pods if pod.metadata.uid in kept)
-        for name in gone:
+        for name in deleted:
             self.delete(name)
-        self.evicted.update(gone)
-        return len(gone)
+        self.evicted.update(deleted)
+        return len(deleted)
 
 
 def placed(pod: Pod, node_name: str) -> Pod:
