@@ -41,7 +41,7 @@ def bind_batch(attempt: Attempt, batch_id: int) -> BindBatch:
     """Return the binds of an attempt."""
     return BindBatch(
         id=batch_id,
-        root=attempt.key,
+        unit=attempt.key,
         pods={uid: attempt.unit.pods[uid] for uid in attempt.nodes},
         nodes=attempt.nodes,
         allocations={bind.uid: bind.allocations for bind in attempt.decision.binds if bind.allocations},

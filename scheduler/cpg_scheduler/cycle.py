@@ -102,7 +102,7 @@ class SchedulingLoop:
         self._log = log
         self._batch_ids = itertools.count()
         self._binding: dict[int, Attempt] = {}
-        """The attempts whose binds are in flight, by the id of their batch."""
+        """The attempts with binds in flight, by the id of their batch."""
         self._is_ending = False
 
     async def run(self) -> None:
@@ -188,7 +188,7 @@ class SchedulingLoop:
                     self._perform(self._preemption.handle(event))
 
     def _on_bound(self, attempt: Attempt) -> None:
-        """Report the groups whose minimum is bound now."""
+        """Report the groups that have their minimum now."""
         key, unit, nodes = attempt.key, attempt.unit, attempt.nodes
         self._queue.finish_binding(key)
         top = unit.groups[0] if unit.groups else next(iter(unit.pods.values()))

@@ -155,7 +155,7 @@ def _reflector(
     project: Callable[[Any], Any] = keep_whole,
     namespace: str | None = None,
 ) -> Reflector[Any, Any]:
-    """Return a reflector whose changes go into the cache first, and then to the listener."""
+    """Return a reflector that puts changes into the cache first, and then notifies the listener."""
 
     def on_change(change: Change[Any]) -> None:
         if isinstance(change, Rejection):

@@ -1,4 +1,4 @@
-"""The right of way: conditions and events wait while binds and evictions are in flight."""
+"""The gate for urgent writes: conditions and events wait while binds and evictions are in flight."""
 
 import asyncio
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ class BindBatch(Struct, frozen=True):
     """The pods that one decision places, by UID, with their nodes and, of pods that have any, their allocations."""
 
     id: int
-    root: UnitKey
+    unit: UnitKey
     pods: Mapping[str, Pod]
     nodes: Mapping[str, str]
     allocations: Mapping[str, tuple[Allocation, ...]] = {}

@@ -104,7 +104,7 @@ class Binder:
     def __init__(  # noqa: PLR0913 - each by its name
         self,
         connection: Connection,
-        state: ClusterCache,
+        cache: ClusterCache,
         tasks: asyncio.TaskGroup,
         *,
         inbox: EventInbox,
@@ -117,7 +117,7 @@ class Binder:
     ) -> None:
         """Bind with at most so many requests in flight."""
         self._connection = connection
-        self._cache = state
+        self._cache = cache
         self._tasks = tasks
         self._inbox = inbox
         self._gate = gate
@@ -134,10 +134,10 @@ class Binder:
     def start(self, batch: BindBatch) -> None:
         """Begin to bind the pods of a batch, which are assumed already."""
         self.active += 1
-        before = self._latest.get(batch.root)
+        before = self._latest.get(batch.unit)
         known = known_violations(self._cache, batch.nodes)
         active = _ActiveBatch(batch, self._cache.placement_changes, known, len(batch.nodes), before)
-        self._latest[batch.root] = active
+        self._latest[batch.unit] = active
         is_unready = any(plugin.unready(batch.pods.values()) for plugin in self._prebinds)
         if is_unready or (before is not None and before.prebinding is not None):
             active.prebinding = self._tasks.create_task(self._prebind(active))
@@ -187,7 +187,7 @@ class Binder:
     def _end_unbound(self, active: _ActiveBatch, why: str, problem: PreBindFailed | None = None) -> None:
         """End a batch before its first bind; without a problem it is outdated."""
         batch, active.has_failed = active.batch, True
-        self._log.info("binds dropped", root=str(batch.root.key), pods=len(batch.nodes), why=why)
+        self._log.info("binds dropped", root=str(batch.unit.key), pods=len(batch.nodes), why=why)
         for uid in batch.nodes:
             self._cache.forget(uid)
         self._end(active)
@@ -323,8 +323,8 @@ class Binder:
         batch = active.batch
         self.active -= 1
         self._cache.binds_in_flight.end(batch.id, batch.nodes)
-        if self._latest.get(batch.root) is active:
-            del self._latest[batch.root]
+        if self._latest.get(batch.unit) is active:
+            del self._latest[batch.unit]
 
 
 def _answer(error: ClientError) -> str:

@@ -26,29 +26,29 @@ KnownViolations = frozenset[tuple[str, str]]
 """Pods, by UID, each with a filter that would not add it to its node any more."""
 
 
-def known_violations(state: ClusterCache, uids: Iterable[str]) -> KnownViolations:
+def known_violations(cache: ClusterCache, uids: Iterable[str]) -> KnownViolations:
     """Return which of these pods, just assumed, could not be added last; most see no others, and cost nothing."""
-    pods, snapshot = _by_class(state.snapshot.ledger, uids), state.snapshot
+    pods, snapshot = _by_class(cache.snapshot.ledger, uids), cache.snapshot
     if not any(plugin.pre_filter(pod_class) for pod_class in pods for plugin in snapshot.dynamic_filters):
         return frozenset()
-    with _without_reservations(state):
+    with _without_reservations(cache):
         return frozenset(_violations(snapshot, pods))
 
 
-def validate_binds(state: ClusterCache, nodes: Mapping[str, str], known: KnownViolations = frozenset()) -> str:
+def validate_binds(cache: ClusterCache, nodes: Mapping[str, str], known: KnownViolations = frozenset()) -> str:
     """Return why these pods, by UID, should not be bound to their nodes any more, or an empty string.
 
     They are in the ledger already, so a node with too little room for them is overdrawn. Reservations for nominated
     pods do not count.
     """
-    ledger = state.snapshot.ledger
-    if not all(uid in state.assumed for uid in nodes):
+    ledger = cache.snapshot.ledger
+    if not all(uid in cache.assumed for uid in nodes):
         return "one of its pods is gone or terminating"
     gone = next((node for node in nodes.values() if node not in ledger.cluster.row_of), None)
     if gone is not None:
         return f"node {gone} is gone"
     pods = _by_class(ledger, nodes)
-    with _without_reservations(state):
+    with _without_reservations(cache):
         problems = (
             _problem(ledger, pod_class, np.array(list(rows.values()), dtype=np.intp))
             for pod_class, rows in pods.items()
@@ -56,16 +56,16 @@ def validate_binds(state: ClusterCache, nodes: Mapping[str, str], known: KnownVi
         found = next(filter(None, problems), "")
         if found:
             return found
-        new = next((one for one in _violations(state.snapshot, pods) if one not in known), None)
-    return "" if new is None else f"pods have come or gone that speak against node {nodes[new[0]]} ({new[1]})"
+        new = next((one for one in _violations(cache.snapshot, pods) if one not in known), None)
+    return "" if new is None else f"pods that were bound or deleted rule out node {nodes[new[0]]} ({new[1]})"
 
 
 @contextmanager
-def _without_reservations(state: ClusterCache) -> Iterator[None]:
+def _without_reservations(cache: ClusterCache) -> Iterator[None]:
     """Take the reservations for nominated pods out of the ledger for as long as the block runs."""
-    ledger = state.snapshot.ledger
+    ledger = cache.snapshot.ledger
     mark = ledger.mark()
-    ledger.ignore(state.reservations.reserved_uids())
+    ledger.ignore(cache.reservations.reserved_uids())
     try:
         yield
     finally:

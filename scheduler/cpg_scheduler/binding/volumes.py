@@ -44,12 +44,12 @@ class VolumeBinder:
     name = "volumes"
 
     def __init__(
-        self, connection: Connection, state: ClusterCache, *, timeout: float, backoff: WatchBackoff = BACKOFF
+        self, connection: Connection, cache: ClusterCache, *, timeout: float, backoff: WatchBackoff = BACKOFF
     ) -> None:
         """Wait for the volumes of a batch at most ``timeout`` seconds."""
         self._connection = connection
-        self._cache = state
-        self._catalogue = state.snapshot.ledger.storage
+        self._cache = cache
+        self._catalogue = cache.snapshot.ledger.storage
         self._timeout = timeout
         self._backoff = backoff
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)

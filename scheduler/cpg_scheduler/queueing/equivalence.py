@@ -8,7 +8,7 @@ from cpg_scheduler.queueing.hints import FailedAttempt
 from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES
 
 REPRESENTED = "represented"
-"""The state of a class whose first unit is active or being attempted, for all of them."""
+"""The state of a class while its first unit is active or being attempted, for all of them."""
 
 
 class EquivalenceClass:
@@ -45,7 +45,7 @@ class EquivalenceClass:
         self.heap: list[QueueKey] = []
         """The waiting units in order, and what is left of units that wait no more."""
         self.unreported: dict[UnitKey, None] = {}
-        """The waiting units whose status does not say why the class has failed."""
+        """The waiting units that have not been reported with the present failure of the class."""
         self.members = 0
         """Units that refer to this class; one that is active or being attempted may."""
 

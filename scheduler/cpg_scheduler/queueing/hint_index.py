@@ -121,7 +121,7 @@ class HintIndex:
 
     @property
     def for_any_change(self) -> list[Hashable]:
-        """Return the keys whose units any change may help."""
+        """Return the keys of the units that any change may help."""
         return list(self._any_change)
 
     def put(self, key: Hashable, hint: RequeueHint) -> None:
@@ -151,7 +151,7 @@ class HintIndex:
                 self._remove_table(table_key, table)
 
     def helped_by(self, snapshot: Snapshot, nodes: Iterable[str]) -> list[Hashable]:
-        """Return the keys whose units it may help that these nodes have more room now, or are gone."""
+        """Return the keys of the units that may be helped because these nodes have more room now, or are gone."""
         found = dict(self._any_change)
         names = list(nodes)
         for name in names:

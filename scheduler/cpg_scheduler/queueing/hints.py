@@ -6,8 +6,8 @@ one that would succeed. The two rules:
 1. **Equivalent units fare alike.** The engine's decision depends on the ledger and on the *signature* of a unit: the
    shape of the tree, its minimums and topology constraints, the classes of its pods in order, priority and preemption
    policy. As long as no change could help one of them, none of the others is attempted.
-2. **Room helps where it appears.** Take a unit whose pods depend on the node alone (no pod affinity, spreading, ports,
-   volumes) and that was proven not to fit. It can fit only after some node has changed for the better, and only if
+2. **Room helps where it appears.** Take a unit that was proven not to fit, and pods that depend on the node alone
+   (no pod affinity, spreading, ports, volumes). It can fit only after some node has changed for the better, and only if
    that node has room for at least one of its pending pods now. A placement that uses none of the changed nodes would
    have existed before, because on all other nodes there is less room than there was, if anything. Where pods could be
    evicted for it, their room counts as free on both sides of the argument.

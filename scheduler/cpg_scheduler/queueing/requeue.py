@@ -70,7 +70,7 @@ class Requeuer:
         return unit
 
     def add_unschedulable(self, key: UnitKey, unit: SchedulableUnit, failure: FailedAttempt, now: float) -> None:
-        """Let a unit wait whose attempt has failed."""
+        """Let a unit wait after its attempt has failed."""
         if unit.preempts:
             self._highest_preemptor = max(self._highest_preemptor or unit.priority, unit.priority)
         self._queue.add_unschedulable(key, len(unit.pods), now, failure)

@@ -197,7 +197,7 @@ class SchedulingQueue:
         self._on_enter(UNSCHEDULABLE, FAILURE, key)
 
     def start_binding(self, key: UnitKey) -> None:
-        """Keep a unit all of whose pods have been placed, until its binds have worked."""
+        """Keep a unit that has been placed completely, until its binds have worked."""
         unit = self._units.get(key)
         if unit is None:
             return
@@ -208,7 +208,7 @@ class SchedulingQueue:
         unit.state = BINDING
 
     def finish_binding(self, key: UnitKey) -> None:
-        """Remove a unit whose binds have worked, unless it has been activated again."""
+        """Remove a unit when its binds have worked, unless it has been activated again."""
         unit = self._units.get(key)
         if unit is not None and unit.state == BINDING:
             del self._units[key]
@@ -230,7 +230,7 @@ class SchedulingQueue:
         self._move(peers, now)
 
     def next_unreported(self) -> tuple[UnitKey, FailedAttempt] | None:
-        """Return a waiting unit whose status does not say how its class has failed; each once for each cause."""
+        """Return a waiting unit to report with the failure of its class; each once for each cause."""
         while self._unreported:
             signature, peers = next(iter(self._unreported.items()))
             if peers.unreported:

@@ -66,14 +66,14 @@ class BinderFixture:
         meta = {"name": name, "namespace": "default", "uid": f"uid-default-{name}", **fields.pop("metadata", {})}
         self.api.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
 
-    def start(self, names: str = "abc", *allocations: VolumeAllocation, root: str = "") -> None:
+    def start(self, names: str = "abc", *allocations: VolumeAllocation, unit: str = "") -> None:
         """Begin to bind these pods, as members of one unit."""
         pods = {found.metadata.uid: found for found in map(self.stage.pod, names)}
         for uid in pods:
             self.stage.cache.assume(uid, "n1", allocations)
         batch = BindBatch(
             id=next(self.ids),
-            root=self.stage.cache.unit_of(self.stage.pod(root or names[0])),
+            unit=self.stage.cache.unit_of(self.stage.pod(unit or names[0])),
             pods=pods,
             nodes=dict.fromkeys(pods, "n1"),
             allocations={next(iter(pods)): allocations},
@@ -123,7 +123,7 @@ class BinderFixture:
 
 
 class VolumeBinderFixture(BinderFixture):
-    """A binder for two pods with a claim each, whose volumes are provisioned at the node."""
+    """A binder for two pods with a claim each; their volumes are provisioned at the node."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         """Start with the claims x of the pod a and y of the pod b."""

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def group_unit(name: str, flavour: str = CRD, kind: str = "PodGroup") -> UnitKey:
-    """Return the key of the unit whose root is a group."""
+    """Return the key of the unit with this root group."""
     return UnitKey(flavour, GroupKey(kind, "default", name))
 
 

@@ -87,7 +87,7 @@ class QueueModel:
             self.classes[signature].state = "backoff"
 
     def end_backoffs(self, now: float) -> None:
-        """Activate the classes whose backoff has ended."""
+        """Activate the classes at the end of their backoff."""
         for signature, peers in self.classes.items():
             if peers.state == "backoff" and peers.backoff_until <= now:
                 self.represent(signature)

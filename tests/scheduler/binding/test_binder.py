@@ -249,7 +249,7 @@ async def test_a_batch_ends_with_an_earlier_one_of_its_unit() -> None:
     """A late member is not bound without its gang; other units are bound."""
     async with running_binder() as bench:
         bench.start("ab")
-        bench.start("c", root="a")
+        bench.start("c", unit="a")
         bench.start("d")
         _delete(bench.stage)
     assert (bench.outcomes, bench.assumed()) == (["failed ab", "failed c", "bound d"], ["d"])

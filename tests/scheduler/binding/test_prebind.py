@@ -47,7 +47,7 @@ async def test_a_later_batch_of_a_unit_waits_for_the_volumes_of_the_earlier_one(
     """A late member is not bound to a gang that is not."""
     async with binding_with_volumes() as bench:
         bench.stage.put(claim("z"), pod("c", cpu=1, volumes=using("z")))
-        bench.start("c", root="a")
+        bench.start("c", unit="a")
         bench.start("d")
         await run_others()
         assert bench.outcomes == ["bound d"]
@@ -59,7 +59,7 @@ async def test_a_later_batch_of_a_unit_waits_for_the_volumes_of_the_earlier_one(
 async def test_a_later_batch_is_bound_once_the_earlier_one_has_its_volumes() -> None:
     """No batch is remembered afterwards."""
     async with binding_with_volumes() as bench:
-        bench.start("c", root="a")
+        bench.start("c", unit="a")
         bench.bind_claim("x")
         bench.bind_claim("y")
     assert sorted(bench.outcomes) == ["bound ab", "bound c"]

@@ -171,7 +171,7 @@ def test_pods_that_another_scheduler_has_bound_outdate_a_batch(
     known = known_violations(stage.cache, where)
     assert (known, validate_binds(stage.cache, where, known)) == (frozenset(), "")
     change(stage)
-    assert validate_binds(stage.cache, where, known) == f"pods have come or gone that speak against node n1 ({plugin})"
+    assert validate_binds(stage.cache, where, known) == f"pods that were bound or deleted rule out node n1 ({plugin})"
 
 
 def test_a_known_violation_does_not_outdate_a_batch() -> None:
