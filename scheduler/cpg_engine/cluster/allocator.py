@@ -5,10 +5,11 @@ To allocate another kind of resource, add:
 1. a value type to ``cpg_engine.decisions.Allocation``: what has to be written to the API before the pod is bound;
 2. an ``Allocator`` in this package, and its instance to ``Ledger.allocators``;
 3. a filter in ``cpg_engine.filters`` that rejects the nodes for which ``reserve`` would find nothing;
-4. a PreBind step in the scheduler that carries out allocations of the new type.
+4. a ``PreBind`` in ``cpg_scheduler.binding`` that carries out allocations of the new type.
 
-Nothing else has to change: the ledger rolls reservations back with the placement that made them, ``Bind.allocations``
-carries them to the scheduler, and the scheduler assumes and forgets them with the bind.
+What the claims of a pod ask for belongs to its ``PodClass``; ``pod_classes.NO_DEVICES`` rejects pods with resource
+claims until then. Nothing else has to change: the ledger rolls reservations back with the placement that made them,
+``Bind.allocations`` carries them to the scheduler, and the scheduler assumes and forgets them with the bind.
 """
 
 from collections.abc import Iterable

@@ -116,7 +116,7 @@ class StorageCatalog:
         volume = self.volumes.get(claim.volume_name)
         if volume is not None:
             return volume.handle
-        found = self.classes.get(claim.shape.storage_class)
+        found = self.classes.get(claim.requirements.storage_class)
         return VolumeHandle(found.provisioner, key, made=False) if found is not None and found.provisioner else None
 
     def _put(self, table: dict[str, Compiled], key: str, found: Compiled) -> None:
@@ -148,14 +148,14 @@ class StorageCatalog:
         handles = (self.handle_of(key) for key in claims)
         return ResolvedVolumes(
             bound=tuple(self.volumes[name] for name in bound),
-            delayed=tuple(sorted(open_claims, key=lambda claim: (claim.shape.size, claim.key))),
-            exclusive=tuple(key for key, claim in claims.items() if READ_WRITE_ONCE_POD in claim.shape.modes),
+            delayed=tuple(sorted(open_claims, key=lambda claim: (claim.requirements.size, claim.key))),
+            exclusive=tuple(key for key, claim in claims.items() if READ_WRITE_ONCE_POD in claim.requirements.modes),
             handles=frozenset(handle for handle in handles if handle is not None),
         )
 
     def _waits(self, claim: ClaimInfo) -> bool:
         """Return whether an unbound claim is to be bound once its pod has a node."""
-        found = self.classes.get(claim.shape.storage_class)
+        found = self.classes.get(claim.requirements.storage_class)
         return found is not None and found.is_delayed and not claim.volume_name
 
     def _problem(self, namespace: str, use: ClaimUse) -> str:

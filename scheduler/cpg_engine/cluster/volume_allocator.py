@@ -72,6 +72,8 @@ class VolumePool:
 class VolumeAllocator:
     """Reserves volumes for the claims of pods, or where one is to be provisioned."""
 
+    kind = VolumeAllocation
+
     def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
         """Start without allocations."""
         self.reach = VolumeReach(cluster)
@@ -84,15 +86,13 @@ class VolumeAllocator:
         self._by_class: dict[str, list[VolumeInfo]] = {}
         self._reserved_volumes: dict[str, list[VolumeInfo]] = {}
 
-    kind = VolumeAllocation
-
     # Between cycles: decisions that are being carried out.
 
     def assume(self, allocations: Iterable[VolumeAllocation]) -> None:
-        """Count allocations until the catalogue shows or contradicts them; those assumed already change nothing."""
+        """Count allocations until the catalog shows or contradicts them; those assumed already change nothing."""
         self._refresh()
         for allocation in allocations:
-            if allocation.claim not in self.allocated and self._stands(allocation):
+            if allocation.claim not in self.allocated and self._is_pending(allocation):
                 self._add(allocation)
 
     def forget(self, allocations: Iterable[VolumeAllocation]) -> None:
@@ -122,12 +122,12 @@ class VolumeAllocator:
             self._remove(allocation)
 
     def allocations(self, pod_class: PodClass, row: int) -> tuple[VolumeAllocation, ...]:
-        """Return the allocations for the claims of a pod at a node, by claim; pods that share a claim share its own."""
+        """Return the allocations for the claims of a pod at a node, by claim, those of shared claims included."""
         if pod_class.volumes is None:
             return ()
         self._refresh()
-        late = self._storage.resolve(pod_class.volumes).delayed
-        standing = [self.allocated[claim.key] for claim in late if claim.key in self.allocated]
+        delayed = self._storage.resolve(pod_class.volumes).delayed
+        standing = [self.allocated[claim.key] for claim in delayed if claim.key in self.allocated]
         return tuple(sorted([*standing, *self._proposed(pod_class.volumes, row)], key=lambda found: found.claim))
 
     def room_for(self, claims: Sequence[ClaimInfo]) -> Flags:
@@ -135,67 +135,67 @@ class VolumeAllocator:
         self._refresh()
         answer = np.ones(self._cluster.size, dtype=np.bool_)
         for claim in claims:
-            answer &= self._open_to(claim)
-        rivals = sorted(
-            (claim for claim in self._undecided(claims) if self._own(claim) is None),
-            key=lambda claim: claim.shape.storage_class,
+            answer &= self._open_rows(claim)
+        competing = sorted(
+            (claim for claim in self._undecided(claims) if self._reserved_for(claim) is None),
+            key=lambda claim: claim.requirements.storage_class,
         )
-        for _, group in groupby(rivals, key=lambda claim: claim.shape.storage_class):
-            self._share_out(tuple(group), answer)
+        for _, group in groupby(competing, key=lambda claim: claim.requirements.storage_class):
+            self._reject_shared(tuple(group), answer)
         return answer
 
-    def _share_out(self, rivals: Sequence[ClaimInfo], answer: Flags) -> None:
+    def _reject_shared(self, competing: Sequence[ClaimInfo], answer: Flags) -> None:
         """Reject the rows where each of several claims of one pod finds a volume alone, but not all of them at once.
 
         For claims that differ in size alone it is enough to count, since what fits the larger claim fits the smaller.
         """
-        if len(rivals) < 2:
+        if len(competing) < 2:
             return
         scarce = answer.copy()
-        scarce[self._provisionable_rows(rivals[0])] = False
-        rivals = sorted(rivals, key=lambda claim: (claim.shape.size, claim.key))
-        if len({(claim.shape.modes, claim.shape.volume_mode) for claim in rivals}) == 1:
-            for number, claim in enumerate(reversed(rivals), 1):
-                answer &= ~scarce | (self._pool(claim.shape).free >= number)
+        scarce[self._provisionable_rows(competing[0])] = False
+        competing = sorted(competing, key=lambda claim: (claim.requirements.size, claim.key))
+        if len({(claim.requirements.modes, claim.requirements.volume_mode) for claim in competing}) == 1:
+            for number, claim in enumerate(reversed(competing), 1):
+                answer &= ~scarce | (self._pool(claim.requirements).free >= number)
             return
         known: dict[tuple[tuple[int, ...], ...], bool] = {}
         for row in np.flatnonzero(scarce).tolist():
-            key = tuple(self._pool(claim.shape).at(row) for claim in rivals)
+            key = tuple(self._pool(claim.requirements).at(row) for claim in competing)
             if key not in known:
-                known[key] = len(self._propose(rivals, row)) == len(rivals)
+                known[key] = len(self._propose(competing, row)) == len(competing)
             answer[row] = known[key]
 
-    def _open_to(self, claim: ClaimInfo) -> Flags:
+    def _open_rows(self, claim: ClaimInfo) -> Flags:
         """Return for every row whether a claim can be bound, or is being bound, for a pod there."""
         answer = np.zeros(self._cluster.size, dtype=np.bool_)
-        choice = self.allocated.get(claim.key)
-        if choice is not None and choice.volume is not None:
-            answer[self.reach.rows(self._storage.volumes[choice.volume])] = True
+        allocation = self.allocated.get(claim.key)
+        if allocation is not None and allocation.volume is not None:
+            answer[self.reach.rows(self._storage.volumes[allocation.volume])] = True
             return answer
-        node = choice.node if choice is not None else claim.selected_node
+        node = allocation.node if allocation is not None else claim.selected_node
         if node is not None:
-            answer[self._around(claim, node)] = True
+            answer[self._rows_reaching(claim, node)] = True
             return answer
-        own = self._own(claim)
-        if own is not None:
-            answer[self.reach.rows(own)] = True
+        reserved = self._reserved_for(claim)
+        if reserved is not None:
+            answer[self.reach.rows(reserved)] = True
         else:
-            answer |= self._pool(claim.shape).free > 0
+            answer |= self._pool(claim.requirements).free > 0
         answer[self._provisionable_rows(claim)] = True
         return answer
 
-    def _around(self, claim: ClaimInfo, node: str) -> Rows:
+    def _rows_reaching(self, claim: ClaimInfo, node: str) -> Rows:
         """Return the nodes that will reach a volume that is provisioned for a node.
 
         That is the node itself. If the claim may be used from several nodes, it is also those with the same values of
         the labels that the driver lists in CSINode.
         """
         row = self._cluster.row_of.get(node)
-        provisioning = self._storage.classes.get(claim.shape.storage_class)
+        provisioning = self._storage.classes.get(claim.requirements.storage_class)
         if row is None or provisioning is None or row not in self.reach.provisionable_rows(provisioning):
             return NO_ROWS
         driver = self._storage.drivers.get(node, {}).get(provisioning.provisioner)
-        if driver is None or not claim.shape.modes & MULTI_NODE_MODES:
+        if driver is None or not claim.requirements.modes & MULTI_NODE_MODES:
             return np.array([row], dtype=np.intp)
         return self.reach.alike(row, driver.keys)
 
@@ -222,44 +222,48 @@ class VolumeAllocator:
         return found
 
     def _volume_for(self, claim: ClaimInfo, row: int, taken: set[str]) -> VolumeInfo | None:
-        own = self._own(claim)
-        if own is None:
-            return self._pool(claim.shape).first(row, taken)
-        return own if row in self.reach.rows(own) else None
+        reserved = self._reserved_for(claim)
+        if reserved is None:
+            return self._pool(claim.requirements).first(row, taken)
+        return reserved if row in self.reach.rows(reserved) else None
 
     def _provisionable_rows(self, claim: ClaimInfo) -> Rows:
-        return self.reach.provisionable_rows(self._storage.classes.get(claim.shape.storage_class))
+        return self.reach.provisionable_rows(self._storage.classes.get(claim.requirements.storage_class))
 
-    def _own(self, claim: ClaimInfo) -> VolumeInfo | None:
+    def _reserved_for(self, claim: ClaimInfo) -> VolumeInfo | None:
         """Return the volume that is reserved for a claim: the claim gets that one or a new one."""
-        shape = claim.shape
+        requirements = claim.requirements
         found = [
             volume
             for volume in self._reserved_volumes.get(claim.key, ())
-            if volume.is_for(claim) and volume.holds(shape) and volume.storage_class == shape.storage_class
+            if volume.is_for(claim)
+            and volume.holds(requirements)
+            and volume.storage_class == requirements.storage_class
         ]
         return min(found, key=_size, default=None)
 
-    def _pool(self, shape: VolumeRequirements) -> VolumePool:
-        found = self._pools.get(shape)
+    def _pool(self, requirements: VolumeRequirements) -> VolumePool:
+        found = self._pools.get(requirements)
         if found is None:
-            fitting = (volume for volume in self._by_class.get(shape.storage_class, ()) if volume.fits(shape))
-            found = self._pools[shape] = VolumePool(fitting, self.reach, self._taken, self._cluster.size)
+            fitting = (
+                volume for volume in self._by_class.get(requirements.storage_class, ()) if volume.fits(requirements)
+            )
+            found = self._pools[requirements] = VolumePool(fitting, self.reach, self._taken, self._cluster.size)
         return found
 
-    def _add(self, choice: VolumeAllocation) -> None:
-        self.allocated[choice.claim] = choice
-        if choice.volume is not None:
-            self._taken.add(choice.volume)
+    def _add(self, allocation: VolumeAllocation) -> None:
+        self.allocated[allocation.claim] = allocation
+        if allocation.volume is not None:
+            self._taken.add(allocation.volume)
             for pool in self._pools.values():
-                pool.count(choice.volume, -1)
+                pool.count(allocation.volume, -1)
 
-    def _remove(self, choice: VolumeAllocation) -> None:
-        del self.allocated[choice.claim]
-        if choice.volume is not None:
-            self._taken.discard(choice.volume)
+    def _remove(self, allocation: VolumeAllocation) -> None:
+        del self.allocated[allocation.claim]
+        if allocation.volume is not None:
+            self._taken.discard(allocation.volume)
             for pool in self._pools.values():
-                pool.count(choice.volume, 1)
+                pool.count(allocation.volume, 1)
 
     def _refresh(self) -> None:
         """Rebuild the pools if the catalog or the nodes have changed, and drop allocations that they contradict."""
@@ -274,17 +278,17 @@ class VolumeAllocator:
             self._by_class.setdefault(volume.storage_class, []).append(volume)
             if volume.claim is not None:
                 self._reserved_volumes.setdefault(volume.claim, []).append(volume)
-        for choice in [choice for choice in self.allocated.values() if not self._stands(choice)]:
-            self._remove(choice)
+        for allocation in [allocation for allocation in self.allocated.values() if not self._is_pending(allocation)]:
+            self._remove(allocation)
 
-    def _stands(self, choice: VolumeAllocation) -> bool:
+    def _is_pending(self, allocation: VolumeAllocation) -> bool:
         """Return whether the catalog neither shows nor contradicts an allocation."""
-        claim = self._storage.claims.get(choice.claim)
+        claim = self._storage.claims.get(allocation.claim)
         if claim is None or claim.volume_name:
             return False
-        if choice.volume is None:
+        if allocation.volume is None:
             return claim.selected_node is None
-        volume = self._storage.volumes.get(choice.volume)
+        volume = self._storage.volumes.get(allocation.volume)
         return volume is not None and not volume.is_deleting and (volume.claim is None or volume.is_for(claim))
 
 

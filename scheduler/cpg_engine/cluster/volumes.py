@@ -92,7 +92,7 @@ class ClaimInfo(Struct, frozen=True):
 
     key: str
     uid: str
-    shape: VolumeRequirements
+    requirements: VolumeRequirements
     volume_name: str
     is_bound: bool
     is_lost: bool
@@ -107,7 +107,7 @@ class ClaimInfo(Struct, frozen=True):
         return cls(
             key=claim_key(meta.namespace, meta.name),
             uid=meta.uid,
-            shape=VolumeRequirements(
+            requirements=VolumeRequirements(
                 storage_class=_class_name(meta, spec),
                 size=_amount((spec.resources.requests or {}).get("storage", 0), INT64_MAX),
                 modes=frozenset(spec.access_modes or ()),
@@ -177,19 +177,21 @@ class VolumeInfo(Struct, frozen=True):
         """Return whether the volume is reserved for the claim."""
         return self.claim == claim.key and self.claim_uid in {"", claim.uid}
 
-    def holds(self, shape: VolumeRequirements) -> bool:
+    def holds(self, requirements: VolumeRequirements) -> bool:
         """Return whether it is large enough and of the right volume mode, which even a reserved volume must be."""
-        return not self.is_deleting and self.capacity >= shape.size and self.volume_mode == shape.volume_mode
+        return (
+            not self.is_deleting and self.capacity >= requirements.size and self.volume_mode == requirements.volume_mode
+        )
 
-    def fits(self, shape: VolumeRequirements) -> bool:
+    def fits(self, requirements: VolumeRequirements) -> bool:
         """Return whether any claim with these requirements may have it."""
         return (
             self.claim is None
             and self.is_available
-            and self.holds(shape)
-            and shape.modes <= self.modes
-            and shape.attributes_class == self.attributes_class
-            and (shape.selector is None or shape.selector.matches(self.labels))
+            and self.holds(requirements)
+            and requirements.modes <= self.modes
+            and requirements.attributes_class == self.attributes_class
+            and (requirements.selector is None or requirements.selector.matches(self.labels))
         )
 
 

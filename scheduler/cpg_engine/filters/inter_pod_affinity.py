@@ -211,15 +211,17 @@ class InterPodAffinity:
     def _keys_between(self, incoming: PodClass, other: PodClass) -> TermKeys:
         namespaces, terms = self._ledger.pod_index.namespaces, other.relations.terms
 
-        def meant(found: Iterable[AffinityTerm]) -> bool:
+        def selects_incoming(found: Iterable[AffinityTerm]) -> bool:
             return any(selects(term, incoming, namespaces) for term in found)
 
-        existing_anti_affinity = frozenset(key for key in self._keys if meant(terms.required_anti_by_key.get(key, ())))
+        existing_anti_affinity = frozenset(
+            key for key in self._keys if selects_incoming(terms.required_anti_by_key.get(key, ()))
+        )
         preferred = frozenset(
             key
             for key in self._keys
-            if meant(term for _, term in terms.preferred_by_key.get(key, ()))
-            or (self._weights.hard_pod_affinity and meant(terms.required_by_key.get(key, ())))
+            if selects_incoming(term for _, term in terms.preferred_by_key.get(key, ()))
+            or (self._weights.hard_pod_affinity and selects_incoming(terms.required_by_key.get(key, ())))
         )
         return TermKeys(existing_anti_affinity, preferred) if existing_anti_affinity or preferred else NO_TERM_KEYS
 

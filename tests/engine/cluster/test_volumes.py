@@ -66,7 +66,7 @@ def test_pods_with_ephemeral_volumes_are_known_by_name_and_uid() -> None:
 )
 def test_the_size_of_a_claim(size: str | float | None, expected: int) -> None:
     """A malformed size fits into no volume."""
-    assert ClaimInfo.compile(storage_builders.claim("c", size=size)).shape.size == expected
+    assert ClaimInfo.compile(storage_builders.claim("c", size=size)).requirements.size == expected
 
 
 @pytest.mark.parametrize(("size", "expected"), [("1Gi", 2**30), (None, 0), ("a lot", -1), ("-1", -1)])
@@ -87,8 +87,8 @@ def test_a_claim_is_bound_when_both_sides_say_so() -> None:
 def test_the_old_annotation_names_the_storage_class() -> None:
     """It overrides the field, as everywhere in Kubernetes."""
     claim = storage_builders.claim("c", storage_class="new", annotations={CLASS_ANNOTATION: "old"})
-    assert ClaimInfo.compile(claim).shape.storage_class == "old"
-    assert ClaimInfo.compile(storage_builders.claim("c", storage_class=None)).shape.storage_class == ""
+    assert ClaimInfo.compile(claim).requirements.storage_class == "old"
+    assert ClaimInfo.compile(storage_builders.claim("c", storage_class=None)).requirements.storage_class == ""
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_handle_of_a_volume() -> None:
 )
 def test_which_volumes_any_claim_may_have(volume: PersistentVolume, *, fits: bool) -> None:
     """A volume has to be available, large enough, of the volume mode, and offer all access modes that are requested."""
-    assert VolumeInfo.compile(volume).fits(ClaimInfo.compile(storage_builders.claim("c")).shape) is fits
+    assert VolumeInfo.compile(volume).fits(ClaimInfo.compile(storage_builders.claim("c")).requirements) is fits
 
 
 @pytest.mark.parametrize(
