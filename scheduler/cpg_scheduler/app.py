@@ -86,7 +86,7 @@ class _Parts:
 
 
 async def run(endpoint: Endpoint, settings: SchedulerSettings) -> None:
-    """Schedule until the process is told to end, or until something fails that must not."""
+    """Schedule until the process is stopped, or until something fails that must not."""
     shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
     shell.log.info("starting", version=version("kube-cpg"))
     await run_with_standby(endpoint, shell, lambda connection: _standing_by(connection, shell))
@@ -127,7 +127,7 @@ async def _lead(
     informers: Informers,
     reflected: asyncio.Future[ReflectedCluster],
 ) -> None:
-    """Schedule until told to end, or until something fails that must not."""
+    """Schedule until stopped, or until something fails that must not."""
     log, ended = shell.log, shell.stopping
     await run_until(ended, _done(reflected))
     if not reflected.done():
@@ -153,7 +153,7 @@ async def _lead(
 async def _run(
     parts: _Parts, shell: ProcessContext[SchedulerSettings], cluster: ReflectedCluster, tasks: asyncio.TaskGroup
 ) -> None:
-    """Start everything, and return when the process is told to end."""
+    """Start everything, and return when the process is being stopped."""
     cluster.cache.report_all()
     for found in parts.overcommit.check_all():
         parts.status.write(found)

@@ -1,4 +1,4 @@
-"""Gangs whose pods have affinity to each other: they are placed in the right order, and preempt as a whole."""
+"""Gangs with affinity between their pods: they are placed in the right order, and preempt as a whole."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
     except (OSError, UnreadableDumpError) as error:
         raise ReplayError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     cache = loaded.cache
-    pending = SchedulingQueue(RequeueBackoff())
+    queue = SchedulingQueue(RequeueBackoff())
     preemption = PreemptionMachine(
         cache,
         metrics=SchedulerMetrics(cache.scheduler_name, lambda: 0.0),
@@ -43,7 +43,7 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
         wall=lambda: loaded.taken,
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
-    explainer = Explainer(cache, pending, preemption, options=loaded.options, clock=time.monotonic)
+    explainer = Explainer(cache, queue, preemption, options=loaded.options, clock=time.monotonic)
     units = _named(explainer, cache, root) if root else _pending(cache)
     preemption.recover()  # nothing performs the instructions that it returns
     return map(explainer.explain, units)

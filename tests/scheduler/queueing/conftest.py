@@ -1,4 +1,4 @@
-"""Units, failures and a queue whose backoff is easy to compute."""
+"""Units, failures and a queue with a backoff that is easy to compute."""
 
 import pytest
 

@@ -195,7 +195,7 @@ def test_a_node_may_help_a_unit_whose_pod_it_can_take(better: Node, expected: bo
 
 
 def test_an_overdrawn_resource_matters_only_to_pods_that_request_it() -> None:
-    """A pod without a CPU request fits a node whose CPU is overdrawn."""
+    """A pod without a CPU request fits a node with an overdrawn CPU."""
     stage = Stage(node("n1", cpu=1, memory="1Gi"), pod("big", cpu=4, node_name="n1"), pod("a", memory="2Gi"))
     found = hint(stage, "a")
     stage.put(node("n1", cpu=1, memory="4Gi"))

@@ -68,7 +68,7 @@ def test_a_change_activates_the_units_that_it_may_help(change: Callable[[Stage],
 
 
 def test_a_bound_pod_activates_a_pod_with_affinity_to_it() -> None:
-    """Any change on a node may help a unit whose pods depend on other pods."""
+    """Any change on a node may help a unit with pods that depend on other pods."""
     stage = full()
     stage.put(node("n3", labels={"rack": "a"}, cpu=1), pod("near", affinity=NEAR))
     stage.settle()
