@@ -63,8 +63,12 @@ class Allocators:
 
     def reserve(self, pod_class: PodClass, rows: Rows) -> Reserved:
         """Reserve everything that one pod of the class needs at each row."""
-        made = [(allocator, allocator.reserve(pod_class, rows)) for allocator in self._allocators]
-        return tuple(pair for pair in made if pair[1])
+        reserved: Reserved = ()
+        for allocator in self._allocators:
+            made = allocator.reserve(pod_class, rows)
+            if made:
+                reserved = (*reserved, (allocator, made))
+        return reserved
 
     def unreserve(self, reserved: Reserved) -> None:
         """Undo what one call of ``reserve`` has returned."""
@@ -73,7 +77,10 @@ class Allocators:
 
     def allocations(self, pod_class: PodClass, row: int) -> tuple[Allocation, ...]:
         """Return all allocations of a pod of the class at a row, while the ledger holds its placement."""
-        return tuple(found for allocator in self._allocators for found in allocator.allocations(pod_class, row))
+        found: tuple[Allocation, ...] = ()
+        for allocator in self._allocators:
+            found += allocator.allocations(pod_class, row)
+        return found
 
     def assume(self, allocations: Iterable[Allocation]) -> None:
         """Count allocations that the scheduler is carrying out."""

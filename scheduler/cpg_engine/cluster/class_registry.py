@@ -21,22 +21,18 @@ class ClassRegistry:
         """Start without classes, on the axis of the base resources."""
         self.axis = ResourceAxis()
         self.vectors: dict[int, Amounts] = {}
-        self._classes: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
+        self.by_signature: WeakValueDictionary[bytes, PodClass] = WeakValueDictionary()
         self._made = 0
 
     def __len__(self) -> int:
         """Return how many classes there are."""
-        return len(self._classes)
-
-    def get(self, signature: bytes) -> PodClass | None:
-        """Return the class of a signature, if there is one."""
-        return self._classes.get(signature)
+        return len(self.by_signature)
 
     def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str]) -> PodClass:
         """Make the class of a pod; its resources have to be on the axis."""
-        if len(self.vectors) > 2 * len(self._classes) + MAX_STALE_VECTORS:
-            self.vectors = {found.index: self.vectors[found.index] for found in self._classes.values()}
-        made = self._classes[signature] = make_class(self._made, pod, asked_labels)
+        if len(self.vectors) > 2 * len(self.by_signature) + MAX_STALE_VECTORS:
+            self.vectors = {found.index: self.vectors[found.index] for found in self.by_signature.values()}
+        made = self.by_signature[signature] = make_class(self._made, pod, asked_labels)
         self.vectors[self._made] = self.axis.vector(made.requests)
         self._made += 1
         return made

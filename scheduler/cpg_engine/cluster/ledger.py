@@ -175,7 +175,7 @@ class Ledger:
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        found = self.classes.get(signature(pod, self.asked_labels))
+        found = self.classes.by_signature.get(signature(pod, self.asked_labels))
         if found is None:
             self._ask(asked_labels(pod.spec))
             found = self._class_of(pod)
@@ -183,7 +183,7 @@ class Ledger:
 
     def _class_of(self, pod: Pod) -> PodClass:
         key = signature(pod, self.asked_labels)
-        found = self.classes.get(key)
+        found = self.classes.by_signature.get(key)
         if found is None:
             self._grow_axis(pod_requests(pod))
             found = self.classes.make(key, pod, self.asked_labels)
@@ -242,7 +242,8 @@ class Ledger:
         """Undo everything since the mark, last in first out."""
         while len(self._journal) > mark:
             entry = self._journal.pop()
-            self.allocators.unreserve(entry.reserved)
+            if entry.reserved:
+                self.allocators.unreserve(entry.reserved)
             self._apply(entry.pod_class, entry.rows, -entry.sign, entry.uids)
 
     def changed_since(self, version: int) -> Rows:
