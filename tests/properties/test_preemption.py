@@ -21,7 +21,7 @@ from cpg_engine.testing.victim_units import budgets_of, units_of
 from cpg_engine.verdicts import Finding, Status
 
 EITHER = st.one_of(preemption_setups(), preemption_setups(alone=True))
-ANYBODY = st.one_of(preemption_setups(dependent=True), preemption_setups(dependent=True, alone=True))
+WITH_DEPENDENT_PODS = st.one_of(preemption_setups(dependent=True), preemption_setups(dependent=True, alone=True))
 
 
 def units(setup: PreemptionSetup) -> list[VictimUnit]:
@@ -70,7 +70,7 @@ def trace(simulator: ClusterSimulator) -> list[bytes]:
 
 
 @cases(300)
-@given(st.one_of(EITHER, ANYBODY))
+@given(st.one_of(EITHER, WITH_DEPENDENT_PODS))
 def test_only_whole_units_of_lower_priority_are_evicted(setup: PreemptionSetup) -> None:
     """No pod of equal or higher priority, no pod of the tree itself, no unit in part; reasons are given."""
     found = planned(setup)
@@ -86,7 +86,7 @@ def test_only_whole_units_of_lower_priority_are_evicted(setup: PreemptionSetup) 
 
 
 @cases(250)
-@given(st.one_of(EITHER, ANYBODY))
+@given(st.one_of(EITHER, WITH_DEPENDENT_PODS))
 def test_planning_leaves_no_trace(setup: PreemptionSetup) -> None:
     """The ledger is bit for bit what it was, and the next decision the same."""
     simulator = setup.simulator()
@@ -100,7 +100,7 @@ def test_planning_leaves_no_trace(setup: PreemptionSetup) -> None:
 
 
 @cases(300)
-@given(st.one_of(EITHER, ANYBODY))
+@given(st.one_of(EITHER, WITH_DEPENDENT_PODS))
 def test_the_order_of_things_does_not_matter(setup: PreemptionSetup) -> None:
     """Nodes, pods, groups and units may come in any order, and the same problem has the same plan twice."""
     there, back, again = planned(setup), planned(setup.reversed(), turned=True), planned(setup)
@@ -124,7 +124,7 @@ def test_nominations_keep_to_the_rules(setup: PreemptionSetup) -> None:
 
 
 @cases(375)
-@given(st.one_of(EITHER, ANYBODY))
+@given(st.one_of(EITHER, WITH_DEPENDENT_PODS))
 def test_the_next_cycle_finds_what_was_planned(setup: PreemptionSetup) -> None:
     """Once the victims have evicted, an ordinary decision places as many pods as were nominated, or more."""
     found = planned(setup)
@@ -148,7 +148,7 @@ def pinned(setup: PreemptionSetup, binds: Mapping[str, str]) -> PreemptionSetup:
 
 
 @cases(375)
-@given(st.one_of(EITHER, ANYBODY))
+@given(st.one_of(EITHER, WITH_DEPENDENT_PODS))
 def test_no_unit_is_evicted_in_vain(setup: PreemptionSetup) -> None:
     """Put any unit back, and the nominated pods cannot run on their nodes, or an ordinary cycle places fewer."""
     found = planned(setup)

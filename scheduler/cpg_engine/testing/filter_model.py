@@ -31,11 +31,11 @@ class PlacedPods(Struct, frozen=True):
 
     def if_all_come(self) -> "PlacedPods":
         """Return the same with all nominated pods running."""
-        return replace(self, pods=tuple((_come(pod), home) for pod, home in self.pods))
+        return replace(self, pods=tuple((_come(pod), host) for pod, host in self.pods))
 
     def if_none_comes(self) -> "PlacedPods":
         """Return the same without the nominated pods."""
-        return replace(self, pods=tuple((pod, home) for pod, home in self.pods if _come(pod) is pod))
+        return replace(self, pods=tuple((pod, host) for pod, host in self.pods if _come(pod) is pod))
 
 
 def _come(pod: Pod) -> Pod:
@@ -63,7 +63,7 @@ def _holds(expression: LabelSelectorRequirement, labels: Labels) -> bool:
 
 def ports_free(placed: PlacedPods, pod: Pod, node: Node) -> bool:
     """Return whether no pod on the node has a port that conflicts with those of this pod."""
-    taken = [port for other, home in placed.pods if home is node for port in _ports(other)]
+    taken = [port for other, host in placed.pods if host is node for port in _ports(other)]
     return not any(_clash(port, other) for port in _ports(pod) for other in taken)
 
 
@@ -86,13 +86,13 @@ def affinity_rejection(placed: PlacedPods, pod: Pod, node: Node) -> str | None:
     """Return the rule that rejects the node: ``required``, ``anti`` or ``existing``."""
     if not all(_satisfies_required(case, pod, node) for case in (placed.if_all_come(), placed.if_none_comes())):
         return "required"
-    for other, home in placed.pods:
+    for other, host in placed.pods:
         terms = (term for term in _required_anti(pod) if _selects(placed, term, pod, other))
-        if any(_share_domain(term.topology_key, node, home) for term in terms):
+        if any(_share_domain(term.topology_key, node, host) for term in terms):
             return "anti"
-    for other, home in placed.pods:
+    for other, host in placed.pods:
         terms = (term for term in _required_anti(other) if _selects(placed, term, other, pod))
-        if any(_share_domain(term.topology_key, node, home) for term in terms):
+        if any(_share_domain(term.topology_key, node, host) for term in terms):
             return "existing"
     return None
 
@@ -103,21 +103,21 @@ def _satisfies_required(placed: PlacedPods, pod: Pod, node: Node) -> bool:
         return True
     if any(term.topology_key not in node.metadata.labels for term in terms):
         return False
-    wanted = [home for other, home in placed.pods if all(_selects(placed, term, pod, other) for term in terms)]
-    if all(any(_share_domain(term.topology_key, node, home) for home in wanted) for term in terms):
+    wanted = [host for other, host in placed.pods if all(_selects(placed, term, pod, other) for term in terms)]
+    if all(any(_share_domain(term.topology_key, node, host) for host in wanted) for term in terms):
         return True
-    is_first = not any(term.topology_key in home.metadata.labels for term in terms for home in wanted)
+    is_first = not any(term.topology_key in host.metadata.labels for term in terms for host in wanted)
     return is_first and all(_selects(placed, term, pod, pod) for term in terms)
 
 
 def preference_sum(placed: PlacedPods, pod: Pod, node: Node, hard_weight: int = 1) -> int:
     """Return the sum of the preferences between the pod and the pods around the node."""
     total = 0
-    for other, home in placed.pods:
+    for other, host in placed.pods:
         for weight, term in _preferred(pod):
-            total += weight * (_selects(placed, term, pod, other) and _share_domain(term.topology_key, node, home))
+            total += weight * (_selects(placed, term, pod, other) and _share_domain(term.topology_key, node, host))
         for weight, term in (*_preferred(other), *((hard_weight, term) for term in _required(other))):
-            total += weight * (_selects(placed, term, other, pod) and _share_domain(term.topology_key, node, home))
+            total += weight * (_selects(placed, term, other, pod) and _share_domain(term.topology_key, node, host))
     return total
 
 
@@ -204,7 +204,7 @@ def _fullness(placed: PlacedPods, pod: Pod, node: Node, scored: Sequence[Node]) 
     for constraint in constraints:
         key = constraint.topology_key
         if key == "kubernetes.io/hostname":
-            number = sum(home is node and _counts_pod(constraint, pod, other) for other, home in placed.pods)
+            number = sum(host is node and _counts_pod(constraint, pod, other) for other, host in placed.pods)
             size = len(scored)
         else:
             number = _numbers(placed, pod, constraint, constraints).get(node.metadata.labels[key], 0)
@@ -224,7 +224,7 @@ def _numbers(
     for node in placed.nodes:
         labels = node.metadata.labels
         if all(other.topology_key in labels for other in all_) and _counts_node(constraint, pod, node):
-            here = sum(home is node and _counts_pod(constraint, pod, other) for other, home in placed.pods)
+            here = sum(host is node and _counts_pod(constraint, pod, other) for other, host in placed.pods)
             value = labels[constraint.topology_key]
             found[value] = found.get(value, 0) + here
     return found

@@ -39,7 +39,7 @@ NAMESPACES = {"one": {"tier": "front"}, "two": {"tier": "back"}, "three": {}}
 SOMETIMES = st.sampled_from([False, False, True])
 RARELY = st.sampled_from([False] * 5 + [True])
 NUMBERS = {most: st.integers(0, most) for most in (1, 2, 3, 6)}
-HOMES = {number: st.integers(0, number - 1) for number in range(1, 5)}
+HOST_INDEXES = {number: st.integers(0, number - 1) for number in range(1, 5)}
 UIDS = st.sampled_from(["uid-", "uid-", "nominated/uid-"])
 WHERE = st.sampled_from(["one", "one", "two", "three", "gone"])
 
@@ -187,11 +187,11 @@ class FilterCase(Struct, frozen=True):
         for pod in (self.incoming, *(pod for pod, _ in self.placed.pods)):
             ledger.class_of(pod)  # so that every label is asked for before the first pod is placed
         row_of = ledger.cluster.row_of
-        for index, (pod, home) in enumerate(self.placed.pods):
+        for index, (pod, host) in enumerate(self.placed.pods):
             if index % 2:
-                ledger.place(ledger.class_of(pod), np.array((row_of[home.metadata.name],), dtype=np.intp))
+                ledger.place(ledger.class_of(pod), np.array((row_of[host.metadata.name],), dtype=np.intp))
             else:
-                ledger.put_pod(pod, home.metadata.name)
+                ledger.put_pod(pod, host.metadata.name)
         rows = np.array([row_of[found.metadata.name] for found in self.placed.nodes], dtype=np.intp)
         return ledger, ledger.class_of(self.incoming), rows
 
@@ -200,11 +200,11 @@ class FilterCase(Struct, frozen=True):
 def filter_cases(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec]) -> FilterCase:
     """Return up to four nodes and six pods, some only nominated, one more pod, and namespaces, one without labels."""
     nodes = tuple(_node(draw, f"n{number}") for number in range(draw(NUMBERS[3]) + 1))
-    home = HOMES[len(nodes)]
+    host = HOST_INDEXES[len(nodes)]
     names = [f"p{number}" for number in range(draw(NUMBERS[6]))]
-    pods = [(_pod(draw, specs, name, uid=draw(UIDS) + name), nodes[draw(home)]) for name in names]
+    pods = [(_pod(draw, specs, name, uid=draw(UIDS) + name), nodes[draw(host)]) for name in names]
     placed = PlacedPods(nodes=nodes, pods=tuple(pods), namespaces=NAMESPACES)
-    return FilterCase(placed=placed, incoming=_pod(draw, specs, "new", uid="uid-new", doomed=False))
+    return FilterCase(placed=placed, incoming=_pod(draw, specs, "new", uid="uid-new", may_terminate=False))
 
 
 def _node(draw: st.DrawFn, name: str) -> Node:
@@ -212,9 +212,9 @@ def _node(draw: st.DrawFn, name: str) -> Node:
     return node(name, labels=labels, taints=(RED,) if draw(SOMETIMES) else ())
 
 
-def _pod(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec], name: str, *, uid: str, doomed: bool = True) -> Pod:
+def _pod(draw: st.DrawFn, specs: st.SearchStrategy[PodSpec], name: str, *, uid: str, may_terminate: bool = True) -> Pod:
     """Return a pod, perhaps terminating, in one of four namespaces, one of them unknown to the cluster."""
-    deleted = "2026-01-01T00:00:00Z" if doomed and draw(RARELY) else None
+    deleted = "2026-01-01T00:00:00Z" if may_terminate and draw(RARELY) else None
     metadata = ObjectMeta(
         name=name, namespace=draw(WHERE), uid=uid, labels=draw(POD_LABELS), deletion_timestamp=deleted
     )

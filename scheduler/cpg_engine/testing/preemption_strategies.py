@@ -140,8 +140,8 @@ def _running(draw: st.DrawFn, number: int, nodes: int, *, dependent: bool) -> Po
 
 def _member(draw: st.DrawFn, name: str, leaf: str, *, dependent: bool) -> Pod:
     """Return a pod that waits, or runs already."""
-    home = draw(RUNS)
-    node_name = "" if home is None else f"n{home}"
+    number = draw(RUNS)
+    node_name = "" if number is None else f"n{number}"
     return _dependent(
         draw, pod(name, group=leaf, priority=PRIORITY, cpu=draw(SHARES), node_name=node_name), dependent=dependent
     )

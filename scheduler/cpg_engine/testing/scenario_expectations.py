@@ -60,8 +60,8 @@ def _said(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
         if not meant:
             yield f"conditions: {pattern}: nothing has that name"
         for name in meant:
-            if simulator.said is not None and not _says(wanted, simulator.said.get(name, "")):
-                yield f"conditions: {name}: expected {wanted!r}, found {simulator.said.get(name)!r}"
+            if simulator.reported is not None and not _says(wanted, simulator.reported.get(name, "")):
+                yield f"conditions: {name}: expected {wanted!r}, found {simulator.reported.get(name)!r}"
 
 
 def _says(wanted: str, found: str) -> bool:

@@ -63,7 +63,7 @@ class ClusterSimulator:
         self.held: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.broken: list[str] = []
-        self.said: dict[str, str] | None = None
+        self.reported: dict[str, str] | None = None
         """Status, reason and message of each object's condition, by name; None where no scheduler writes them."""
 
     @classmethod

@@ -38,9 +38,9 @@ from cpg_scheduler.testing.fake_connection import FakeConnection
 from cpg_scheduler.write_gate import WriteGate
 
 TREE = pod_group("train", meta=metadata("train", namespace="ml"))
-WHOLE = pod_group("whole", all_=True)
+ALL_GROUP = pod_group("whole", all_=True)
 PREEMPTOR = Preemptor(GroupKey("PodGroup", "ml", "train"), "uid-train", TREE)
-SAID = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/train uid-train"
+VICTIM_MESSAGE = "cpg-scheduler: preempting to accommodate a higher priority podgroup ml/train uid-train"
 REASON = EvictionReason(preemptor=PREEMPTOR.key, node="n1", resource="cpu", amount=1000)
 IN_FLIGHT = 9
 Related = tuple[Resource, ObjectMeta] | None
@@ -76,7 +76,7 @@ class JobRunner:
         self.is_valid = True
         self.refused: list[str] = []
         self.victims = [
-            Victim([pod(name, node_name="n1")], REASON, groups) for name, groups in (("v0", [WHOLE]), ("v1", []))
+            Victim([pod(name, node_name="n1")], REASON, groups) for name, groups in (("v0", [ALL_GROUP]), ("v1", []))
         ]
         self.nominations = [] if is_resumed else [(pod("p0"), "n1")]
         self.pods_to_evict: Callable[[Victim], Sequence[Pod] | None] = lambda victim: victim.pods
@@ -159,7 +159,7 @@ class JobRunner:
     def unite(self) -> None:
         """Make both victims one unit."""
         pods = [victim.pods[0] for victim in self.victims]
-        self.victims = [Victim(pods, REASON, [WHOLE])]
+        self.victims = [Victim(pods, REASON, [ALL_GROUP])]
 
     def deleted(self) -> list[str]:
         """Return the pods that were to be deleted, dry runs aside."""
@@ -184,5 +184,7 @@ class JobRunner:
 
 def marked(name: str) -> Pod:
     """Return a pod with the condition of a victim."""
-    condition = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=SAID)
+    condition = PodCondition(
+        type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message=VICTIM_MESSAGE
+    )
     return replace(pod(name, node_name="n1"), status=PodStatus(conditions=(condition,)))

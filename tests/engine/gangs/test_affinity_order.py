@@ -255,10 +255,12 @@ def placeable(pods: Iterable[Pod], place: Node) -> set[str]:
 
 @given(PEOPLE, RUNNING, st.integers(1, 3))
 @cases(300)
-def test_in_one_domain_every_placeable_pod_is_placed(people: list[tuple[str, str]], there: str, leaves: int) -> None:
+def test_in_one_domain_every_placeable_pod_is_placed(
+    affinities: list[tuple[str, str]], there: str, leaves: int
+) -> None:
     """With room for all, only pods are left that no order would help: in a gang at once, in a tree in the end."""
     place = node("n", cpu=99, labels={"zone": "a"})
-    members = [app_with_affinity(f"p{n}", *who, group=f"g{n % leaves}") for n, who in enumerate(people)]
+    members = [app_with_affinity(f"p{n}", *affinity, group=f"g{n % leaves}") for n, affinity in enumerate(affinities)]
     pods = [*members, *([app_with_affinity("there", there, "", node_name="n")] if there else [])]
     names = [f"g{number}" for number in range(leaves)]
     parent = "root" if leaves > 1 else None
@@ -270,9 +272,9 @@ def test_in_one_domain_every_placeable_pod_is_placed(people: list[tuple[str, str
 
 @given(PEOPLE, RUNNING)
 @cases(200)
-def test_unresolvable_gangs_do_not_fit_without_victims(people: list[tuple[str, str]], there: str) -> None:
+def test_unresolvable_gangs_do_not_fit_without_victims(affinities: list[tuple[str, str]], there: str) -> None:
     """A gang for which no eviction helps is not placed after all potential victims have been evicted either."""
-    members = [app_with_affinity(f"p{n}", *who, group="g", priority=9) for n, who in enumerate(people)]
+    members = [app_with_affinity(f"p{n}", *affinity, group="g", priority=9) for n, affinity in enumerate(affinities)]
     full = [pod(f"old{n}", cpu=9, node_name=f"n{n}", priority=1) for n in range(2)]
     needed = [app_with_affinity("there", there, "", node_name="n2", priority=9)] if there else []
     nodes = [node(f"n{n}", cpu=9, labels={"zone": "ab"[n % 2]}) for n in range(3)]

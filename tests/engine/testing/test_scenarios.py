@@ -66,9 +66,9 @@ def test_a_condition_is_its_status_its_reason_and_a_part_of_its_message(wanted: 
     simulator = play(BASE).simulator
     expected = Expected(conditions={"pg1-*": wanted})
     assert list(unmet(expected, simulator)) == []
-    simulator.said = dict.fromkeys(("pg1-1", "pg1-2"), "False Unschedulable there is no room")
+    simulator.reported = dict.fromkeys(("pg1-1", "pg1-2"), "False Unschedulable there is no room")
     assert len(list(unmet(expected, simulator))) == complaints
-    simulator.said = {"pg1-1": "True Scheduled"}
+    simulator.reported = {"pg1-1": "True Scheduled"}
     assert len(list(unmet(Expected(conditions={"pg1-1": "True Scheduled", "pg1-2": "True Scheduled"}), simulator))) == 1
 
 

@@ -11,7 +11,7 @@ from cpg_scheduler.preemption.jobs import (
     RetractEvictions,
     Victim,
 )
-from cpg_scheduler.testing.job_runner import PREEMPTOR, REASON, SAID, JobRunner, marked
+from cpg_scheduler.testing.job_runner import PREEMPTOR, REASON, VICTIM_MESSAGE, JobRunner, marked
 
 FORBIDDEN = ApiError(403, "Forbidden", "no")
 
@@ -63,11 +63,11 @@ async def test_condition_nomination_and_precondition_are_those_of_kube_scheduler
         "DisruptionTarget",
         "True",
         "PreemptionByScheduler",
-        SAID,
+        VICTIM_MESSAGE,
     )
     assert by["PATCH p0/status"].body["status"] == {"nominatedNodeName": "n1"}
     (shown,) = by["PATCH whole/status"].body["status"]["conditions"]
-    assert (shown.type, shown.reason, shown.message) == ("DisruptionTarget", "PreemptionByScheduler", SAID)
+    assert (shown.type, shown.reason, shown.message) == ("DisruptionTarget", "PreemptionByScheduler", VICTIM_MESSAGE)
     assert by["DELETE pods/v0"].body["preconditions"] == {"uid": "uid-default-v0"}
     name, preemptor, reason, related = runner.events[0]
     assert (name, preemptor, reason) == ("v0", PREEMPTOR, REASON)
