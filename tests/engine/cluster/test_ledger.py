@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cpg_engine.cluster.axes import MAX_AMOUNT
+from cpg_engine.cluster.axes import BASE, MAX_AMOUNT, UNOFFERED
 from cpg_engine.cluster.class_registry import MAX_STALE_VECTORS
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.pod_index import MAX_CACHED_QUERIES
 from cpg_engine.cluster.requests import SCORED_CPU, SCORED_MEMORY, RequestError
 from cpg_engine.cycle import decide
+from cpg_engine.filters.node_resources import passes, shortages
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import pod_unit
-from cpg_engine.score_cache import MAX_IDLE_CLASSES
+from cpg_engine.score_cache import INFEASIBLE, MAX_IDLE_CLASSES
 from cpg_engine.snapshot import new_snapshot
 from cpg_engine.testing.builders import node, pod
 
@@ -27,8 +28,8 @@ PODS = ("p", "q", "r")
 
 
 def used(ledger: Ledger, name: str) -> list[int]:
-    """Return what is used of a node, by column."""
-    return [int(amount) for amount in ledger.used[ledger.cluster.row_of[name]]]
+    """Return what is used of the base resources of a node, by column."""
+    return [int(amount) for amount in ledger.used[ledger.cluster.row_of[name], : len(BASE)]]
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def ledger() -> Ledger:
 
 def test_a_node_offers_its_allocatable(ledger: Ledger) -> None:
     """Amounts stand in their columns: thousandths of CPU, bytes, pods."""
-    assert ledger.allocatable[0].tolist() == [4000, 2**30, 0, 110]
+    assert ledger.allocatable[0].tolist() == [4000, 2**30, 0, 110, 0]
 
 
 def test_a_bound_pod_is_counted_once(ledger: Ledger) -> None:
@@ -107,7 +108,7 @@ def test_a_row_is_empty_when_its_node_is_gone(ledger: Ledger) -> None:
     assert (ledger.allocatable[0].sum(), ledger.used[0].sum(), ledger.scored[0].sum()) == (0, 0, 0)
     ledger.put_node(node("c", cpu=2, pods=3))
     assert ledger.cluster.row_of["c"] == 0
-    assert (ledger.allocatable[0].tolist(), used(ledger, "c")) == ([2000, 0, 0, 3], [0, 0, 0, 0])
+    assert (ledger.allocatable[0].tolist(), used(ledger, "c")) == ([2000, 0, 0, 3, 0], [0, 0, 0, 0])
     assert ledger.node_problems == {}
 
 
@@ -137,7 +138,7 @@ def test_a_malformed_pod_is_an_error_and_leaves_no_trace(ledger: Ledger) -> None
 
 @pytest.mark.parametrize("first", ["pod", "node"])
 def test_the_axis_grows_with_pods_and_nodes(ledger: Ledger, first: str) -> None:
-    """A resource gets a column when the first pod or node names it."""
+    """A resource gets a column when the first node offers it, whether pods have requested it before or not."""
     old = ledger.class_of(pod("old", cpu=1))
     gpu: list[Callable[[], None]] = [
         lambda: ledger.put_pod(pod("p", cpu=1, overhead={"gpu": 2}), "a"),
@@ -145,8 +146,58 @@ def test_the_axis_grows_with_pods_and_nodes(ledger: Ledger, first: str) -> None:
     ]
     for step in gpu if first == "pod" else reversed(gpu):
         step()
-    assert (ledger.classes.axis.names[4], ledger.allocatable[0, 4], ledger.used[0, 4]) == ("gpu", 8, 2)
-    assert ledger.classes.vector_of(old).tolist() == [1000, 0, 0, 1, 0]
+    assert (ledger.classes.axis.names[5], ledger.allocatable[0, 5], ledger.used[0, 5]) == ("gpu", 8, 2)
+    assert ledger.classes.vector_of(old).tolist() == [1000, 0, 0, 1, 0, 0]
+    assert not ledger.used[:, UNOFFERED].any()
+
+
+INVENTED = {f"example.com/r{number}": MAX_AMOUNT for number in range(2000)}
+
+
+def test_resources_that_no_node_offers_share_a_column(ledger: Ledger) -> None:
+    """Thousands of names that pods invent do not widen the arrays, and such a pod fits no node."""
+    before = ledger.used.shape
+    waiting = ledger.class_of(pod("waiting", overhead=INVENTED))
+    for number in range(3):
+        ledger.put_pod(pod(f"p{number}", cpu=1, overhead=INVENTED), "a")
+    assert (before, before[1]) == (ledger.used.shape, UNOFFERED + 1)
+    assert (used(ledger, "a"), ledger.used[0, UNOFFERED]) == ([3000, 0, 0, 3], 3)
+    rows = np.array([0, 1])
+    assert not passes(waiting, ledger, rows).any()
+    assert shortages(waiting, ledger, rows) == dict.fromkeys(INVENTED, 2)
+
+
+def test_a_name_leaves_the_shared_column_when_a_node_offers_it(ledger: Ledger) -> None:
+    """Pods that request other such names, too, still count in the shared column; pods of a new node count at once."""
+    both = {"example.com/a": 2, "example.com/b": 3}
+    for name, home in (("both", "a"), ("late", "c")):
+        ledger.put_pod(pod(name, overhead=both), home)
+    ledger.put_pod(pod("one", overhead={"example.com/a": 5}), "b")
+    version = ledger.version
+    ledger.put_node(node("c", more={"example.com/a": 9}))
+    rows = [ledger.cluster.row_of[name] for name in ("a", "b", "c")]
+    assert ledger.used[rows, UNOFFERED:].tolist() == [[1, 2], [0, 5], [1, 2]]
+    assert ledger.changed_since(version).tolist() == sorted(rows)
+    ledger.put_node(node("d", more={"example.com/b": 1}))
+    assert ledger.used[rows, UNOFFERED:].tolist() == [[0, 2, 3], [0, 5, 0], [0, 2, 3]]
+    for name in ("both", "late", "one"):
+        ledger.remove_pod(pod(name).metadata.uid)
+    assert not ledger.used.any()
+
+
+def test_scores_follow_a_name_that_a_node_offers() -> None:
+    """A class that was scored and counted before fits the node afterwards, as a class that was made later does."""
+    snapshot = new_snapshot()
+    for name in NODES:
+        snapshot.ledger.put_node(node(name))
+    early = snapshot.ledger.class_of(pod("early", overhead={"gpu": 2}))
+    scores = snapshot.score_cache.of(early)
+    assert (scores.slots().tolist(), scores.empty_slots().tolist()) == ([0] * len(scores.keys),) * 2
+    snapshot.ledger.put_node(node("c", more={"gpu": 5}))
+    row = snapshot.ledger.cluster.row_of["c"]
+    scores = snapshot.score_cache.of(early)
+    assert np.flatnonzero(scores.keys != INFEASIBLE).tolist() == [row]
+    assert (scores.slots()[row], scores.empty_slots()[row], scores.slots().sum()) == (2, 2, 2)
 
 
 def test_rows_grow_with_the_nodes(ledger: Ledger) -> None:
@@ -229,7 +280,7 @@ def test_held_pods_can_be_located(ledger: Ledger) -> None:
     assert [ledger.location_of(uid) for uid in found.values()] == [(kind, 0), None, None, None]
     rows, indexes = ledger.locations_of(found.values())
     assert ([row >= 0 for row in rows], rows[0], indexes[0]) == ([True, False, False, False], 0, kind.index)
-    assert ledger.classes.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1]] * 2
+    assert ledger.classes.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1, 0]] * 2
     ledger.rollback(0)
     assert ledger.location_of(found["q"]) == (kind, 1)
     ledger.remove_node("b")
