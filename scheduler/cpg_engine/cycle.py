@@ -40,7 +40,20 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
     finally:
         ledger.rollback(mark)
     explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
-    return Decision(binds=binds, explanation=explanation, placements=placements)
+    return Decision(binds, explanation, placements, search.is_excluded)
+
+
+def could_place(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> bool:
+    """Return whether the bounds on room leave a unit any place; cheaper than a decision, and no promise."""
+    ledger = snapshot.ledger
+    mark = ledger.mark()
+    try:
+        ledger.ignore(ignored)
+        return PlacementSearch(snapshot, unit, options).could_place()
+    except ContradictionError:
+        return False
+    finally:
+        ledger.rollback(mark)
 
 
 def _run(search: PlacementSearch) -> tuple[Finding, Contradiction | None]:

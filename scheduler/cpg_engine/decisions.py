@@ -34,8 +34,12 @@ class PlacementCounts(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Everything that was decided about one unit; nothing is bound unless the whole minimum is."""
+    """Everything that was decided about one unit; nothing is bound unless the whole minimum is.
+
+    ``is_excluded`` says that the bounds on room leave the unit no place, so that no search had to prove it.
+    """
 
     binds: tuple[Bind, ...]
     explanation: Explanation
     placements: PlacementCounts = PlacementCounts()
+    is_excluded: bool = False

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 
 from structlog.typing import FilteringBoundLogger
 
-from cpg_engine.cycle import decide
+from cpg_engine.cycle import could_place, decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.attempt import Attempt, attempt_of, bind_batch, failure_of, log_fields, status_updates
@@ -57,7 +57,7 @@ from cpg_scheduler.status.updates import (
     error_updates,
     inadmissible_updates,
 )
-from cpg_scheduler.units import SchedulableUnit, build_unit, pending_pods, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, pending_pods, queue_key_of
 
 MAX_SECONDS_PER_TURN = 0.02
 """Seconds of passes after which the watches and the binds get their turn."""
@@ -137,7 +137,7 @@ class SchedulingLoop:
         self._requeue(now)
         key = self._requeuer.pop(now)
         if key is None:
-            return self._report_shared() or self._resync()
+            return self._requeuer.end_backoff(self._could_place) or self._report_shared() or self._resync()
         self._guard(key, self._schedule)
         return True
 
@@ -165,7 +165,7 @@ class SchedulingLoop:
             self._queue.add_unschedulable(key, 1, self._clock(), FailedAttempt(hint=ANY_CHANGE))
             self._metrics.held(REASON_SCHEDULER_ERROR)
             self._metrics.mistaken()
-            self._perform(error_updates(pending_pods(self._cache, key), error))
+            self._perform(error_updates(pending_pods(self._cache, key), groups_of(self._cache, key), error))
 
     # 1. Outcomes.
 
@@ -234,6 +234,13 @@ class SchedulingLoop:
             self._queue.activate(queue_key)
         elif queue_key is not None:
             self._queue.retry_after_backoff(queue_key, 1, self._clock())
+
+    def _could_place(self, key: UnitKey, unit: SchedulableUnit) -> bool:
+        """Return whether there may be room for a unit in backoff; a preemption that is active is waited for."""
+        if self._preemption.active(key) is not None:
+            return False
+        ignored = self._preemption.ignored_by(key, unit)
+        return could_place(self._cache.snapshot, unit.unit, self._options, ignored=ignored)
 
     # 4. Build.
 

@@ -93,6 +93,13 @@ def pending_pods(cache: ClusterCache, key: UnitKey) -> list[Pod]:
     return _pending(cache, key.flavour, cache.stores[key.flavour].forest.tree_of(key.key))
 
 
+def groups_of(cache: ClusterCache, key: UnitKey) -> list[Group]:
+    """Return the groups of a unit."""
+    if key.flavour == SINGLE_POD:
+        return []
+    return [node.group for node in cache.stores[key.flavour].forest.tree_of(key.key).nodes]
+
+
 def is_incomplete(cache: ClusterCache, key: UnitKey) -> bool:
     """Return whether a unit lacks an object: the group that its pods name, or one above."""
     if key.flavour == SINGLE_POD:

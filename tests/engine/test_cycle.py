@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.cycle import decide
+from cpg_engine.cycle import could_place, decide
 from cpg_engine.decisions import Decision, PlacementCounts
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import GroupPods, pod_unit, tree_unit
@@ -56,6 +56,28 @@ def test_a_pod_goes_to_the_best_node(snapshot: Snapshot) -> None:
     assert (places(decision), decision.explanation.finding) == ({"p": "a"}, Finding.PLACED)
     assert decision.explanation.next_step is None
     assert 0 == snapshot.ledger.used.sum() == snapshot.ledger.mark()
+
+
+@pytest.mark.parametrize(("cpu", "free", "possible"), [(3, True, True), (3, False, False), (5, True, False)])
+def test_the_bounds_say_whether_a_unit_could_be_placed(
+    snapshot: Snapshot, cpu: int, *, free: bool, possible: bool
+) -> None:
+    """Without a search, with some pods ignored, and the ledger is unchanged afterwards. A decision says the same."""
+    snapshot.ledger.put_pod(pod("runs", cpu=2, node_name="a"), "a")
+    unit, ignored = pod_unit(pod("p", cpu=cpu), snapshot.ledger), ["uid-default-runs"] if free else []
+    assert could_place(snapshot, unit, SearchOptions(), ignored=ignored) is possible
+    assert decide(snapshot, unit, SearchOptions(), ignored=ignored).is_excluded is not possible
+    assert snapshot.ledger.mark() == 0
+
+
+def test_a_unit_that_cannot_be_admitted_or_that_contradicts_itself_could_not_be_placed() -> None:
+    """Whatever room there is."""
+    nodes = ["a 9 rack=1", "b 9 rack=2"]
+    few = DecisionCase(nodes, {"pg": {"gang": 2}}, ["1@pg"])
+    torn = DecisionCase(nodes, {"pg": {"gang": 1, "key": "rack"}}, ["1@pg on a", "1@pg on b", "1@pg"])
+    for case in (few, torn):
+        assert not could_place(case.snapshot, case.unit, SearchOptions())
+        assert not case.decide().decision.is_excluded
 
 
 def test_a_pod_that_fits_nowhere_is_explained(snapshot: Snapshot) -> None:

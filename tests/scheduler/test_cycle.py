@@ -208,6 +208,20 @@ def test_a_defect_in_one_unit_does_not_stop_others(monkeypatch: pytest.MonkeyPat
     assert "bad" in stage.bound()
 
 
+def test_a_defect_is_reported_on_all_groups_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on its pods; a group that was placed before keeps its condition, which is final."""
+
+    def decide(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - it never returns
+        raise ZeroDivisionError("defect")
+
+    monkeypatch.setattr("cpg_scheduler.cycle.decide", decide)
+    stage = Stage(node("n1"), composite("root"), pod_group("pg", parent="root"), pod("p", group="pg"))
+    stage.settle()
+    message = "internal error of the scheduler: ZeroDivisionError('defect')"
+    assert stage.status.pods == {"p": ("SchedulerError", message)}
+    assert stage.status.groups == dict.fromkeys(("root", "pg"), (False, "SchedulerError", message))
+
+
 def test_groups_of_two_flavours_are_units_of_their_own() -> None:
     """Each flavour has its own store."""
     stage = Stage(node("n1"), *gang("pg"))

@@ -5,7 +5,9 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from cpg_api.core.pod import Container, ContainerPort
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import cycle as scheduling_cycle
 from cpg_scheduler.binding.batch import BindSucceeded
@@ -66,13 +68,16 @@ async def test_changes_that_activate_no_unit_are_gathered(monkeypatch: pytest.Mo
 
 
 async def test_the_loop_wakes_when_a_backoff_ends() -> None:
-    """Without any event."""
-    stage = Stage(node("n1", cpu=1), pod("p", cpu=2))
+    """Without any event. What the unit waited for was not room, which would have ended the backoff."""
+    ports = (ContainerPort(host_port=80),)
+    first, second = (pod(name, containers=(Container(name="main", ports=ports),)) for name in ("first", "second"))
+    stage = Stage(node("n1"), replace(first, spec=replace(first.spec, node_name="n1")), second)
     stage.run_passes()
-    stage.put(node("n1", cpu=2))
+    stage.delete(stage.pod("first"))
     stage.run_passes()
     stage.now = 1.24
     await stage.loop._sleep()
+    assert stage.binder.batches == []
     stage.now = 1.3
     assert stage.run_passes() == 1
     assert len(stage.binder.batches) == 1

@@ -69,6 +69,15 @@ class PlacementSearch:
         self._options = options
         self._order = AffinityOrder(self._needs, snapshot.ledger)
         self._diagnosis = self._new_diagnosis()
+        self.is_excluded = False
+        """Whether the bounds leave the unit no place."""
+
+    def could_place(self) -> bool:
+        """Return whether the bounds leave the unit any place; raise ``ContradictionError`` like ``run``."""
+        if not self._needs.admissible[0]:
+            return False
+        self._domains.pin()
+        return self._domains.possible(0, self._within or self._snapshot.topology.whole())
 
     def run(self) -> Finding:
         """Place the unit, if it has a place; raise ``ContradictionError`` where running members forbid any."""
@@ -84,7 +93,8 @@ class PlacementSearch:
         if not is_placed and self._needs.has_preferences:
             is_placed = self._place_without_preferences(whole)
         if not is_placed:
-            if not self._domains.possible(0, whole):
+            self.is_excluded = not self._domains.possible(0, whole)
+            if self.is_excluded:
                 return Finding.IMPOSSIBLE
             if not self._place_larger_first(whole):
                 is_exhausted = self._budget.is_exhausted

@@ -33,7 +33,7 @@ class Rank(NamedTuple):
 class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
-    __slots__ = ("bind_failures", "peers", "queue_key", "requeued_by", "state", "turn")
+    __slots__ = ("bind_failures", "peers", "queue_key", "requeued_by", "size", "state", "turn")
 
     def __init__(self, queue_key: QueueKey, turn: int) -> None:
         """Start without a state."""
@@ -44,6 +44,8 @@ class QueueEntry:
         self.peers: EquivalenceClass | None = None
         """The class in which it waits, or has waited before it became active."""
         self.bind_failures = 0
+        self.size = 0
+        """How many pods it had at its last failed attempt."""
         self.requeued_by = ""
         """The event that has requeued it; empty for a fresh unit."""
 

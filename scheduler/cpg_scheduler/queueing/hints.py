@@ -66,6 +66,13 @@ class FailedAttempt(Struct, frozen=True):
     """What preemption does about it."""
     retry_after: float = MAX_SECONDS_UNSCHEDULABLE
     """Seconds after which the unit is attempted even if no hint activates it."""
+    is_excluded: bool = False
+    """Whether the bounds on room left the unit no place. If they leave it one, its backoff may end."""
+
+    @property
+    def is_unproven(self) -> bool:
+        """Return whether the search may have missed a placement; such a unit is attempted again without an event."""
+        return self.explanation is not None and self.explanation.finding in {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
 
     @property
     def cause(self) -> Hashable:
@@ -98,6 +105,7 @@ def failed_attempt(
         signature=None if finding is Finding.PLACED else signature_of(unit),
         unit=unit.unit,
         explanation=decision.explanation,
+        is_excluded=decision.is_excluded,
     )
 
 

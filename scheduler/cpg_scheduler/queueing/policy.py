@@ -20,5 +20,12 @@ class RequeueBackoff(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def delay(self, attempts: int, size: int) -> float:
         """Return the seconds to wait after so many failed attempts of a unit with so many pods."""
-        base = min(self.first * 2 ** min(attempts - 1, 30), self.most)
+        return self._grown(attempts, size, self.most)
+
+    def delay_without_event(self, attempts: int, size: int) -> float:
+        """Return the seconds until a unit is attempted again even if nothing happens; they double for longer."""
+        return min(self._grown(attempts, size, MAX_SECONDS_UNSCHEDULABLE), MAX_SECONDS_UNSCHEDULABLE)
+
+    def _grown(self, attempts: int, size: int, most: float) -> float:
+        base = min(self.first * 2 ** min(attempts - 1, 30), most)
         return float(base * (1.0 + self.per_doubling * max(size, 1).bit_length()))

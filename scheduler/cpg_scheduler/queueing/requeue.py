@@ -3,10 +3,11 @@
 1. Nodes with more room come first, so that units that have just arrived find equivalent ones in the right place.
 2. Units of which something has changed become active, or are removed where they have no pending pods any more.
 3. When the turn of a requeued unit comes, its hint is checked again, since others may have taken the room.
-4. When a selector has asked for a new label, units that were equivalent may differ: their classes are dissolved.
+4. A unit in backoff is activated early if it had no place by the bounds on room, and has one now.
+5. When a selector has asked for a new label, units that were equivalent may differ: their classes are dissolved.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from itertools import takewhile
 
@@ -17,7 +18,7 @@ from cpg_scheduler.queueing.hint_index import may_help
 from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
 from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
-from cpg_scheduler.units import SchedulableUnit, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
 
 
 class Requeuer:
@@ -61,6 +62,19 @@ class Requeuer:
     def pop(self, now: float) -> UnitKey | None:
         """Return the next unit to attempt, or None where there is none yet."""
         return self._queue.pop(now, self._may_help)
+
+    def end_backoff(self, could_place: Callable[[UnitKey, SchedulableUnit], bool]) -> bool:
+        """End the backoff of one unit that an event may have helped, if it could be placed now.
+
+        Return whether there was such a unit.
+        """
+        key = self._queue.next_helped()
+        if key is None:
+            return False
+        unit = build_unit(self._cache, key)
+        if isinstance(unit, SchedulableUnit) and could_place(key, unit):
+            self._queue.end_backoff(key)
+        return True
 
     def pop_settled(self) -> UnitKey | None:
         """Return a tree without pending pods of which something has changed; each once for each change."""

@@ -14,6 +14,13 @@
 A hint is checked again when the turn of a representative comes: a new node activates all classes that it may help, in
 order, and may be full by then.
 
+The backoff grows with each failed attempt, unless the unit has only gathered members: it has more pods than at its last
+attempt, or nothing but its own members, groups and templates can help it. The backoff ends early if the bounds on room
+have left a unit no place, and leave it one after an event; units are checked for that while no unit is active.
+
+A class of units for which the search may have missed a placement is attempted again after a time that doubles with each
+failure, even if nothing happens.
+
 A class that no hint has activated for ``MAX_SECONDS_UNSCHEDULABLE`` is attempted when no other unit is active: the
 hints may have a defect. ``missed_hints`` counts how often such an attempt placed the unit.
 
@@ -73,6 +80,8 @@ class SchedulingQueue:
         self._backoff_ends = ClassTimers(lambda peers, time: peers.state == BACKOFF and peers.backoff_until == time)
         self._timeouts = ClassTimers(lambda peers, time: peers.retry_at == time)
         self._unreported: dict[Hashable, EquivalenceClass] = {}
+        self._helped: dict[Hashable, EquivalenceClass] = {}
+        """The classes in backoff that had no place, and that an event may have helped since."""
         self.move_requests = 0
         """How often the cluster has changed so that units may have become schedulable."""
         self.missed_hints = 0
@@ -185,10 +194,7 @@ class SchedulingQueue:
             peers = self._classes[signature] = EquivalenceClass(signature)
         self._active.note_failure(unit)
         self._wait_in(unit, peers)
-        peers.attempts += 1
-        peers.backoff_until = now + self._backoff.delay(peers.attempts, size)
-        peers.moves_seen, peers.retry_at = self.move_requests, now + failure.retry_after
-        self._timeouts.put(peers.retry_at, peers)
+        self._set_times(peers, unit, failure, size=size, now=now)
         if peers.failure.cause != failure.cause:
             peers.unreported = dict.fromkeys(member for member in peers.waiting if member != key)
             self._unreported[peers.signature] = peers
@@ -203,7 +209,8 @@ class SchedulingQueue:
             return
         if unit.peers is not None:
             unit.peers.attempts = 0
-        self.missed_hints += unit.requeued_by == TIMEOUT
+        if unit.requeued_by == TIMEOUT and unit.peers is not None:
+            self.missed_hints += not unit.peers.failure.is_unproven
         self._leave_class(unit)
         unit.state = BINDING
 
@@ -240,12 +247,43 @@ class SchedulingQueue:
             del self._unreported[signature]
         return None
 
+    def next_helped(self) -> UnitKey | None:
+        """Return a unit of a class of which the backoff may end, each class once for each event that may help it."""
+        while self._helped:
+            signature = next(iter(self._helped))
+            peers = self._helped.pop(signature)
+            if peers.state == BACKOFF and peers.waiting:
+                return next(iter(peers.waiting))
+        return None
+
+    def end_backoff(self, key: UnitKey) -> None:
+        """Activate the first unit of the class in which a unit backs off."""
+        unit = self._units.get(key)
+        if unit is not None and unit.peers is not None and _place_of(unit) == BACKOFF:
+            self._represent(unit.peers, HINT)
+
     def next_wake(self) -> float | None:
         """Return when the first backoff ends or the first class times out."""
         times = (self._backoff_ends.next_time(), self._timeouts.next_time())
         return min((time for time in times if time is not None), default=None)
 
     # Equivalence classes.
+
+    def _set_times(
+        self, peers: EquivalenceClass, unit: QueueEntry, failure: FailedAttempt, *, size: int, now: float
+    ) -> None:
+        """Set for how long a class backs off after a failed attempt, and when it is attempted without an event."""
+        has_grown, unit.size = size > unit.size and not unit.requeued_by, size
+        if failure.hint is None:
+            peers.attempts, peers.backoff_until = 0, now
+        else:
+            peers.attempts = max(peers.attempts + (not has_grown), 1)
+            peers.backoff_until = now + self._backoff.delay(peers.attempts, size)
+        wait = failure.retry_after
+        if failure.is_unproven:
+            wait = min(wait, self._backoff.delay_without_event(peers.attempts, size))
+        peers.moves_seen, peers.retry_at = self.move_requests, now + wait
+        self._timeouts.put(peers.retry_at, peers)
 
     def _pop_timed_out(self, now: float) -> QueueEntry | None:
         """Activate the first class that no hint has activated for long, and pop its representative."""
@@ -310,6 +348,8 @@ class SchedulingQueue:
         else:
             peers.state = BACKOFF
             self._backoff_ends.put(peers.backoff_until, peers)
+            if peers.failure.is_excluded:
+                self._helped[peers.signature] = peers
             self._on_enter(BACKOFF, HINT, next(iter(peers.waiting), NO_UNIT))
 
 

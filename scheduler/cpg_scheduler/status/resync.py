@@ -32,7 +32,7 @@ from cpg_scheduler.status.updates import (
     attempt_updates,
     inadmissible_groups,
 )
-from cpg_scheduler.units import SchedulableUnit, build_unit, members_of, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, members_of, queue_key_of
 
 
 class TreeStatus:
@@ -103,7 +103,7 @@ class TreeStatus:
 
         In a foreign tree, that is our condition only if the message names us.
         """
-        groups = self._groups(key)
+        groups = groups_of(self._cache, key)
         found = [group for group in groups if is_disrupted(group)]
         if found and self._is_foreign(key):
             found = [group for group in found if self._is_evicted_by_us(group)]
@@ -119,7 +119,7 @@ class TreeStatus:
         """
         if key.flavour == SINGLE_POD or queue_key_of(self._cache, key) is not None:
             return None
-        groups = self._groups(key)
+        groups = groups_of(self._cache, key)
         members = list(self._members(key, groups))
         if not any(map(_is_open, groups)) or any(pod.metadata.uid in self._cache.assumed for pod in members):
             return None
@@ -129,15 +129,10 @@ class TreeStatus:
 
     def _is_foreign(self, key: UnitKey) -> bool:
         """Return whether a tree has living pods, and none of them names our scheduler."""
-        members = self._members(key, self._groups(key))
+        members = self._members(key, groups_of(self._cache, key))
         names = (pod.spec.scheduler_name for pod in members if not (pod.is_terminal or pod.is_terminating))
         ours = self._cache.scheduler_name
         return next(names, ours) != ours and ours not in names
-
-    def _groups(self, key: UnitKey) -> list[Group]:
-        if key.flavour == SINGLE_POD:
-            return []
-        return [node.group for node in self._cache.stores[key.flavour].forest.tree_of(key.key).nodes]
 
     def _members(self, key: UnitKey, groups: Iterable[Group]) -> Iterable[Pod]:
         return (pod for group in groups for pod in self._cache.members(key.flavour, key_of(group)))

@@ -142,7 +142,10 @@ def inadmissible_groups(unit: Inadmissible) -> Iterator[StatusUpdate]:
         yield GroupStatusUpdate(group, scheduled=False, reason=reason, message=message, cause=cause)
 
 
-def error_updates(pods: Iterable[Pod], error: Exception) -> Iterator[StatusUpdate]:
-    """Yield that the scheduler itself failed at a unit."""
+def error_updates(pods: Iterable[Pod], groups: Iterable[Group], error: Exception) -> Iterator[StatusUpdate]:
+    """Yield that the scheduler itself failed at a unit, for its pods and groups."""
+    message = internal_error_message(error)
     for pod in pods:
-        yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, internal_error_message(error))
+        yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, message)
+    for group in groups:
+        yield GroupStatusUpdate(group, scheduled=False, reason=REASON_SCHEDULER_ERROR, message=message)

@@ -30,6 +30,7 @@ class ModelUnit:
     state: str = "active"
     signature: str | None = None
     bind_failures: int = 0
+    size: int = 0
     requeued_by: str = ""
     turn: int = 0
 

@@ -66,8 +66,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.leave_class(name)
             del self.model.units[name]
 
-    @rule(results=RESULTS, hint=HINT_NAMES, may_help=st.booleans())
-    def attempt(self, results: list[str], hint: str, may_help: bool = True) -> None:  # noqa: FBT001, FBT002 - by name
+    @rule(results=RESULTS, hint=HINT_NAMES, size=st.integers(1, 3), may_help=st.booleans())
+    def attempt(self, results: list[str], hint: str, size: int = 1, may_help: bool = True) -> None:  # noqa: FBT001, FBT002 - by name
         """Place the next units, or let them join a class or fail."""
         for result in results:
             name = self.pop(may_help=may_help)
@@ -76,7 +76,7 @@ class QueueMachine(RuleBasedStateMachine):
             if result == "placed":
                 self.place(name)
             elif not self.join(name, result):
-                self.fail(name, result, hint)
+                self.fail(name, result, hint, size)
 
     def place(self, name: str) -> None:
         """Place a unit."""
@@ -98,11 +98,11 @@ class QueueMachine(RuleBasedStateMachine):
                 self.model.represent(signature)
         return joins
 
-    def fail(self, name: str, result: str, hint: str) -> None:
+    def fail(self, name: str, result: str, hint: str, size: int) -> None:
         """Let a unit fail."""
         signature = result if result != "alone" else None
         failure = FailedAttempt(hint=HINTS[hint], signature=signature)
-        self.real.add_unschedulable(unit_key(name), 1, self.now, failure)
+        self.real.add_unschedulable(unit_key(name), size, self.now, failure)
         key = signature or f"alone {name}"
         self.model.requeued_go_first = self.model.requeued_go_first and not self.model.units[name].requeued_by
         self.model.wait(name, key)
@@ -111,9 +111,11 @@ class QueueMachine(RuleBasedStateMachine):
         retry_at = self.now + MAX_SECONDS_UNSCHEDULABLE
         if peers.retry_at != retry_at:  # of several classes that are due, the first to fail goes first
             peers.retry_at, peers.failed = retry_at, self.model.failures
-        peers.attempts += 1
+        unit = self.model.units[name]
+        has_grown, unit.size = not unit.requeued_by and size > unit.size, size
+        peers.attempts = 0 if hint == "none" else peers.attempts if has_grown and peers.attempts else peers.attempts + 1
         peers.state, peers.representative, peers.hint = "unschedulable", None, hint
-        peers.backoff_until = self.now + BACKOFF.delay(peers.attempts, 1)
+        peers.backoff_until = self.now + (BACKOFF.delay(peers.attempts, 1) if hint != "none" else 0.0)
 
     @rule(name=NAMES, works=st.booleans())
     def end_bind(self, name: str, works: bool) -> None:  # noqa: FBT001 - hypothesis passes by name

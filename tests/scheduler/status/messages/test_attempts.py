@@ -239,11 +239,15 @@ def test_an_exhausted_search_budget_can_be_raised() -> None:
 @pytest.mark.parametrize(
     ("finding", "limitations", "doubt"),
     [
-        (Finding.NOT_FOUND, (Limitation.SHAPES,), "the search is not exhaustive for pods of several shapes"),
         (
             Finding.NOT_FOUND,
-            (Limitation.TOPOLOGY, Limitation.OTHER_PODS),
-            "the search is not exhaustive for PodGroups with different topology keys and pods that depend on other pods",
+            (Limitation.TOPOLOGY,),
+            "the search is not exhaustive for PodGroups with different topology keys",
+        ),
+        (
+            Finding.NOT_FOUND,
+            (Limitation.SHAPES, Limitation.OTHER_PODS),
+            "the search is not exhaustive for pods of several shapes and pods that depend on other pods",
         ),
         (Finding.OUT_OF_BUDGET, (Limitation.SHAPES, Limitation.BUDGET), "the search has used up its budget"),
     ],
