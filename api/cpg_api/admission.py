@@ -68,7 +68,7 @@ def _is_permanent(problem: TreeProblem, forest: Forest) -> bool:
     child = forest.groups[problem.group]
     if problem.fault is Fault.CLASS_DIVERGES:
         return bool(child.spec.priority_class_name)
-    if problem.fault is not Fault.PRIORITY_DIVERGES:
+    if problem.fault not in {Fault.PRIORITY_DIVERGES, Fault.PRIORITY_CLASS_DIVERGES}:
         return problem.fault in PERMANENT_FAULTS
     ends = [child, *(forest.groups[key] for key in [parent_of(child)] if key is not None)]
     return all(one.spec.priority is not None or one.spec.priority_class_name for one in ends)

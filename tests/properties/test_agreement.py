@@ -42,6 +42,7 @@ SOURCES = (
     workload([leaf_template("a")]),
 )
 FEW = st.sampled_from([False, False, False, True])
+ABOUT_PODS = "all pods in a single pod group"
 RARE = st.sampled_from([*[False] * 9, True])
 
 
@@ -105,13 +106,11 @@ def told(group: Group, refusal: Inadmissible) -> Group:
     return replace(group, status=replace(group.status, conditions=(said,)))
 
 
-def wrong(refusal: Inadmissible | None) -> tuple[str, bool]:
-    """Return what the scheduler calls wrong with a tree, if anything, and whether it is that its members differ."""
+def wrong(refusal: Inadmissible | None) -> str:
+    """Return what the scheduler calls wrong with the groups of a tree, if anything."""
     text = None if refusal is None else inadmissible_text(refusal.problem)
-    if text is None or text.reason == "Unschedulable":
-        return "", False
-    differs = text.reason == "SchedulerError"
-    return text.cause if differs else text.message, differs
+    is_about_groups = text is not None and text.reason == "Invalid" and not text.message.startswith(ABOUT_PODS)
+    return text.message if text is not None and is_about_groups else ""
 
 
 @settings(deadline=None, max_examples=400)
@@ -129,8 +128,7 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
         fixture.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
         context = build_context(fixture.view, TreeKey(CRD, root.key), now=0.0, timestamp=TIMESTAMP, partial_after=600.0)
-        found = check_tree(context.tree, context.pods(), context.surroundings)
-        message = found.message.partition(": ")[0] if found.members_differ else found.message
-        assert (message, found.members_differ) == wrong(refusal)
-        if refusal is not None:
+        found = check_tree(context.tree, context.surroundings)
+        assert found.message == wrong(refusal)
+        if refusal is not None and (found.message or inadmissible_text(refusal.problem).reason != "Invalid"):
             assert not any(validity_condition(told(node.group, refusal), found) for node in context.tree.nodes)

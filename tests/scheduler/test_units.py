@@ -233,7 +233,7 @@ def test_a_cycle_of_parents_is_invalid() -> None:
         ([workload([inner_template("root", [leaf_template("one")])])], "references template two, which Workload", 1),
         ([composite("root", all_=True)], "", 2),
         ([pod_group("one", parent="root", priority=3)], "all groups of a tree have one priority", 1),
-        ([pod("one-0", group="one", priority=3)], "give the pod the tree's priorityClassName", 1),
+        ([pod("one-0", group="one", priority=3)], "give the pod the priorityClassName of its group", 1),
         (
             [composite(f"c{depth}", parent=f"c{depth - 1}" if depth else "root") for depth in range(4)],
             "a tree has at most 4 levels",

@@ -40,11 +40,13 @@ REASON_UNSCHEDULABLE = "Unschedulable"
 """There is no room now, or the tree waits for something. The message says what is wrong and what would help."""
 
 REASON_SCHEDULER_ERROR = "SchedulerError"
-"""The tree cannot be attempted: its pods differ in schedulerName or preemptionPolicy, its running members are in
-contradicting domains, a bind was refused for good, or the scheduler made a mistake, which the message reports."""
+"""The tree cannot be attempted: its pods differ in schedulerName or preemptionPolicy, or have another priority than
+their group, its running members are in contradicting domains, a bind was refused for good, or the scheduler made a
+mistake, which the message reports."""
 
 REASON_INVALID = "Invalid"
-"""The tree breaks a rule between objects; the message names both. The reason is removed when the tree is repaired."""
+"""The tree breaks a rule between its groups; the message names both ends. The reason is removed when the tree is
+repaired."""
 
 REASON_PREEMPTION = "PreemptionByScheduler"
 """A tree or pod of higher priority needs the room."""

@@ -26,7 +26,7 @@ scheduler may have died between its last bind and its report, or a user has eras
 
 def validate(context: ReconcileContext) -> StepResult:
     """Report on every group that the tree is invalid, or withdraw that."""
-    found = check_tree(context.tree, context.pods(), context.surroundings, knows_classes=context.knows_classes)
+    found = check_tree(context.tree, context.surroundings, knows_classes=context.knows_classes)
     writes = [
         _write(context, node.group, condition, _event(node.group, condition))
         for node in context.tree.nodes

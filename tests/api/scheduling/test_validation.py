@@ -56,6 +56,11 @@ def faults(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
     return [(problem.fault, problem.group.name, problem.other) for problem in problems]
 
 
+def named(group: Group, class_name: str) -> Group:
+    """Return a group with the name of a priority class."""
+    return replace(group, spec=replace(group.spec, priority_class_name=class_name))
+
+
 def valid_tree() -> list[Group]:
     """Return a tree that follows its templates."""
     return [
@@ -193,10 +198,10 @@ def test_an_absent_disruption_mode_is_single() -> None:
 
 
 def test_priorities_are_compared_after_resolution() -> None:
-    """A number, the class of that number and a global default of that number are one priority."""
+    """The class of a number and a global default of that number are one priority."""
     classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
     child = pod_group("a", parent="root", priority=None)
-    assert validated([composite("root", priority=100), child], classes=classes) == ()
+    assert validated([named(composite("root", priority=100), "high"), child], classes=classes) == ()
     (problem,) = validated([composite("root", priority=100), child])
     assert (problem.fault, problem.message) == (
         Fault.PRIORITY_DIVERGES,
@@ -215,7 +220,7 @@ def test_a_priority_counts_before_it_is_written_down() -> None:
     (tree,) = Forest.of([pod_group("a", priority=None, workload="w")]).trees()
     flat = context(workload([replace(leaf_template("a"), priority=100)]))
     (problem,) = validate_members(tree, [(tree.nodes[0].key, pod("p", priority=7))], flat)
-    assert "by its root PodGroup default/a, has 100" in problem.message
+    assert "got: 7 and 100" in problem.message
     gone = workload([replace(leaf_template("a"), priority_class_name="gone")])
     assert faults(validate(tree, context(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
 
@@ -234,13 +239,76 @@ def test_an_unknown_priority_class_is_reported() -> None:
 
 
 def test_a_pod_with_another_priority_is_reported() -> None:
-    """Members have the priority of their tree; a pod without one has 0."""
+    """In the words of KEP-5710: first the number of the pod, then that of its group. A pod without one has 0."""
     group = pod_group("gang", priority=0)
     (tree,) = Forest.of([group]).trees()
     members = [(key_of(group), pod("p", priority=7)), (key_of(group), pod("q", priority=None))]
     (problem,) = validate_members(tree, members, context())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
-    assert "has priority 7" in problem.message
+    assert problem.message == (
+        "all pods in a single pod group should match the priority of the pod group, got: 7 and 0: "
+        "Pod default/p of PodGroup default/gang has 7, the group has 0; "
+        "give the pod the priorityClassName of its group"
+    )
+
+
+def test_only_the_number_of_a_pod_counts() -> None:
+    """As in KEP-5710: the class from which a pod has its priority may be another."""
+    group = named(pod_group("gang", priority=7), "high")
+    (tree,) = Forest.of([group]).trees()
+    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], context()) == ()
+
+
+TWINS = PriorityClasses(by_name={name: priority_class(name, 100) for name in ("high", "twin")})
+
+
+@pytest.mark.parametrize("gang", [1, None], ids=["gang", "basic"])
+@pytest.mark.parametrize("priority", [100, None], ids=["resolved", "open"])
+def test_a_tree_has_one_priority_class(gang: int | None, priority: int | None) -> None:
+    """Also where the numbers are equal, and under basic policies too."""
+    root = named(composite("root", gang=gang, priority=priority), "high")
+    child = pod_group("a", parent="root", gang=gang, priority=priority)
+    assert validated([root, named(child, "high")], classes=TWINS) == ()
+    (problem,) = validated([root, named(child, "twin")], classes=TWINS)
+    assert (problem.fault, problem.other) == (Fault.PRIORITY_CLASS_DIVERGES, "CompositePodGroup default/root")
+    assert problem.message == (
+        "PodGroup default/a has priorityClassName twin, its parent CompositePodGroup default/root has "
+        "priorityClassName high: all groups of a tree have one priorityClassName; "
+        "create one of the two again with that of the other"
+    )
+
+
+def test_a_number_without_a_class_differs_from_one_with_a_class() -> None:
+    """A bare number has no class, whatever the default is; numbers that differ are reported alone."""
+    classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
+    source = workload([inner_template("root", [leaf_template("a")])])
+    for child in (
+        named(pod_group("a", parent="root", priority=100), "high"),
+        pod_group("a", parent="root", priority=None),
+    ):
+        (problem,) = validated([composite("root", priority=100), child], source, classes=classes)
+        assert "its parent CompositePodGroup default/root has no priorityClassName" in problem.message
+    groups = [composite("root", priority=100), named(pod_group("a", parent="root", priority=5), "gone")]
+    assert [one.fault for one in validated(groups, classes=classes)] == [Fault.PRIORITY_DIVERGES]
+
+
+def test_the_name_of_a_default_may_be_filled_in_group_by_group() -> None:
+    """A group that has it and one that does not have it yet are of one class; so are groups and their templates."""
+    classes = PriorityClasses(by_name={"usual": priority_class("usual", 10, default=True)})
+    filled, empty = named(composite("root", priority=10), "usual"), pod_group("a", parent="root", priority=None)
+    assert validated([filled, empty], classes=classes) == ()
+    source = workload([inner_template("root", [replace(leaf_template("a"), priority_class_name="high")])])
+    assert validated([named(composite("root", priority=100), "high"), empty], source, classes=TWINS) == ()
+
+
+def test_a_class_that_may_still_come_is_not_compared() -> None:
+    """A missing template may name it, and of an unknown class the only fault is that it is unknown."""
+    zero = PriorityClasses(by_name={"zero": priority_class("zero", 0)})
+    root = named(composite("root", priority=0), "zero")
+    assert validated([root, pod_group("a", parent="root", priority=None)], classes=zero) == ()
+    root = named(composite("root", priority=None), "high")
+    groups = [root, named(pod_group("a", parent="root", priority=None), "gone")]
+    assert [one.fault for one in validated(groups, classes=TWINS)] == [Fault.PRIORITY_CLASS_UNKNOWN]
 
 
 CLASSES = PriorityClasses(
@@ -342,7 +410,8 @@ def draw_groups(draw: st.DrawFn) -> list[Group]:
         template = draw(st.sampled_from(["root", "mid", "a", "none"]))
         whole, priority = draw(st.booleans()), draw(st.sampled_from([0, 1]))
         build = pod_group if draw(st.booleans()) else composite
-        heap.append(build(name, parent=parent, workload=source, template=template, all_=whole, priority=priority))
+        group = build(name, parent=parent, workload=source, template=template, all_=whole, priority=priority)
+        heap.append(named(group, draw(st.sampled_from(["", "high"]))))
     return heap
 
 
@@ -375,6 +444,8 @@ def slow_group_faults(
             yield Fault.SEVERAL_WORKLOADS
         if parent.spec.priority != group.spec.priority:
             yield Fault.PRIORITY_DIVERGES
+        elif parent.spec.priority_class_name != group.spec.priority_class_name:
+            yield Fault.PRIORITY_CLASS_DIVERGES
         if parent.spec.disruption_mode.all is not None and group.spec.disruption_mode.single is not None:  # type: ignore[union-attr]
             yield Fault.ALL_ABOVE_SINGLE
     if ref.workload_name == "w":

@@ -85,36 +85,17 @@ async def priorities(testbed: "Testbed") -> None:
     await testbed.group("leaf", parent="root", priorityClassName="low")
 
 
+async def class_names(testbed: "Testbed") -> None:
+    """Name two classes of one value in one tree."""
+    await testbed.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "twin"}, "value": 1000})
+    await testbed.composite("root", priorityClassName="high")
+    await testbed.group("leaf", parent="root", priorityClassName="twin")
+
+
 async def class_unknown(testbed: "Testbed") -> None:
     """Name a class that does not exist."""
-    await testbed.composite("root", priorityClassName="high")
+    await testbed.composite("root", priorityClassName="nowhere")
     await testbed.group("leaf", parent="root", priorityClassName="nowhere")
-
-
-async def schedulers(testbed: "Testbed") -> None:
-    """Create two pods for two schedulers."""
-    await testbed.composite("root")
-    await testbed.group("leaf", parent="root")
-    await testbed.pod("p1", "leaf", schedulerName="one")
-    await testbed.pod("p2", "leaf", schedulerName="two")
-
-
-async def pod_priority(testbed: "Testbed") -> None:
-    """Create a pod of another priority than its tree."""
-    await testbed.composite("root")
-    await testbed.group("leaf", parent="root")
-    await testbed.pod("p1", "leaf", priorityClassName="high")
-
-
-async def pod_policy(testbed: "Testbed") -> None:
-    """Create two pods of one priority, of which one may preempt and one may not."""
-    for name, policy in (("bold", "PreemptLowerPriority"), ("timid", "Never")):
-        body = {"metadata": {"name": name}, "value": 77, "preemptionPolicy": policy}
-        await testbed.connection.post(PRIORITY_CLASSES.path(), body)
-    await testbed.composite("root", priorityClassName="bold")
-    await testbed.group("leaf", parent="root", priorityClassName="bold")
-    await testbed.pod("p1", "leaf", priorityClassName="bold")
-    await testbed.pod("p2", "leaf", priorityClassName="timid")
 
 
 def deleting(kind: str, name: str) -> "Callable[[Testbed], Awaitable[Any]]":
@@ -139,15 +120,6 @@ async def right_workload(testbed: "Testbed") -> None:
     await testbed.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "podGroupTemplates": leaves}]})
 
 
-async def right_pod(testbed: "Testbed") -> None:
-    """Create the second pod again, like the first."""
-    first = (await testbed.get("Pod", "p1"))["spec"]
-    await testbed.delete("Pod", "p2")
-    spec = {"schedulerName": first["schedulerName"]}
-    named = {"priorityClassName": first["priorityClassName"]} if "priorityClassName" in first else {}
-    await testbed.pod("p2", "leaf", **spec, **named)
-
-
 async def right_leaf(testbed: "Testbed") -> None:
     """Create the leaf again, with all fields of its root."""
     above = (await testbed.get(*ROOT))["spec"]
@@ -169,10 +141,8 @@ CASES = [
     Case(template_kind, "which is for a CompositePodGroup", right_workload, TREE),
     Case(all_above_single, "what is disrupted as one", right_leaf, TREE),
     Case(priorities, "all groups of a tree have one priority", right_leaf, TREE),
+    Case(class_names, "has priorityClassName twin, its parent CompositePodGroup", right_leaf, TREE),
     Case(class_unknown, "the PriorityClass nowhere, which does not exist", right_class, TREE),
-    Case(schedulers, "all pods of a tree need one schedulerName", right_pod, TREE),
-    Case(pod_priority, "give the pod the tree's priorityClassName", deleting("Pod", "p1"), TREE),
-    Case(pod_policy, "all pods of a tree need one preemptionPolicy", right_pod, TREE),
 ]
 
 
@@ -180,7 +150,7 @@ CASES = [
 async def classes(testbed: "Testbed") -> AsyncIterator[None]:
     """Delete the classes that a test has created."""
     yield
-    for name in ("nowhere", "bold", "timid"):
+    for name in ("nowhere", "twin", "timid"):
         with contextlib.suppress(ApiError):
             await testbed.connection.delete(PRIORITY_CLASSES.path(None, name))
 
@@ -212,6 +182,23 @@ async def test_every_group_of_an_invalid_tree_is_invalid_until_it_is_corrected(t
         return {await reason_of(testbed, group) for group in case.groups}
 
     await testbed.until({"Pending"}, those_left)
+
+
+async def test_what_is_wrong_with_pods_is_left_to_the_scheduler(testbed: "Testbed") -> None:
+    """They may differ in schedulerName, priority and preemptionPolicy: the operator reports faults between groups."""
+    timid = {"metadata": {"name": "timid"}, "value": 77, "preemptionPolicy": "Never"}
+    await testbed.connection.post(PRIORITY_CLASSES.path(), timid)
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root")
+    await testbed.pod("p1", "leaf", schedulerName="cpg-scheduler")
+    await testbed.pod("p2", "leaf", schedulerName="other")
+    await testbed.pod("p3", "leaf", schedulerName="cpg-scheduler", priorityClassName="timid")
+    await testbed.until(3, lambda: desired(testbed))
+    assert {await reason_of(testbed, group) for group in TREE} == {"Pending"}
+    await testbed.group("other", parent="root", workload="v")
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await testbed.delete("PodGroup", "other")
+    await testbed.until("Pending", lambda: reason_of(testbed, ROOT))
 
 
 async def test_an_event_is_recorded_once_also_across_a_restart(testbed: "Testbed", operator: "OperatorProcess") -> None:
