@@ -45,6 +45,7 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
         ("sweepPeriod: 0", "sweepPeriod: must be at least 1 second"),
         ("webhook: {listen: here}", "webhook.listen: 'here' is not host:port"),
         ("webhook: {listen: ':9443'}", "webhook.certificates: must be a folder"),
+        ("schedulerName: ''", "schedulerName: must not be empty"),
         ("writesInFlight: 0", "writesInFlight: must be at least 1"),
         ("namespaces: [Default]", "'Default' cannot be the name of a namespace"),
         ("listen: here", "'here' is not host:port"),

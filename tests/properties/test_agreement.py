@@ -24,9 +24,7 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_operator.context import build_context
-from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture
-from cpg_operator.writes import TreeKey
+from cpg_operator.testing.fixtures import ViewFixture
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.units import inadmissible_text
@@ -127,7 +125,7 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     for one in classes:
         fixture.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
-        context = build_context(fixture.view, TreeKey(CRD, root.key), now=0.0, timestamp=TIMESTAMP, partial_after=600.0)
+        context = fixture.context(root.key.name, kind=root.key.kind)
         found = check_tree(context.tree, context.surroundings)
         assert found.message == wrong(refusal)
         if refusal is not None and (found.message or inadmissible_text(refusal.problem).reason != "Invalid"):

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -199,6 +200,54 @@ async def test_what_is_wrong_with_pods_is_left_to_the_scheduler(testbed: "Testbe
     await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
     await testbed.delete("PodGroup", "other")
     await testbed.until("Pending", lambda: reason_of(testbed, ROOT))
+
+
+async def replace_pod(testbed: "Testbed", scheduler: str) -> None:
+    """Delete the pod of the leaf, if there is one, and create it again for a scheduler."""
+    await testbed.delete("Pod", "p1")
+    await testbed.pod("p1", "leaf", schedulerName=scheduler)
+
+
+async def test_a_tree_of_another_scheduler_is_not_judged(testbed: "Testbed") -> None:
+    """What was said before its pods came is taken back once, without an event; it is ours again with a pod of ours."""
+    await several_workloads(testbed)
+    await testbed.until("Invalid", lambda: reason_of(testbed, LEAF))
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await replace_pod(testbed, "other")
+    for group in TREE:
+        await testbed.until("Pending", partial(reason_of, testbed, group))
+    found = (await testbed.get(*ROOT))["status"]["conditions"]
+    assert sorted(one["type"] for one in found) == ["CompositePodGroupInitiallyScheduled", "Healthy"]
+    assert await testbed.events("Valid") == []
+    await testbed.group("late", parent="root", workload="v")
+    await testbed.until(2, lambda: groups_below(testbed))
+    assert {await reason_of(testbed, group) for group in TREE} == {"Pending"}
+    await replace_pod(testbed, "cpg-scheduler")
+    for group in TREE:
+        await testbed.until("Invalid", partial(reason_of, testbed, group))
+
+
+async def test_a_native_tree_is_judged_once_a_pod_of_ours_is_in_it(native: "Testbed") -> None:
+    """Until then, and after that pod is gone, it has no condition of ours but its health."""
+    await several_workloads(native)
+    await native.until("False", lambda: health_of(native))
+    assert {await reason_of(native, group) for group in TREE} == {None}
+    await native.pod("p1", "leaf", schedulerName="cpg-scheduler")
+    for group in TREE:
+        await native.until("Invalid", partial(reason_of, native, group))
+    await replace_pod(native, "other")
+    for group in TREE:
+        await native.until(None, partial(reason_of, native, group))
+
+
+async def health_of(testbed: "Testbed") -> object:
+    """Return whether the root is healthy."""
+    return (await testbed.condition(*ROOT, "Healthy")).get("status")
+
+
+async def groups_below(testbed: "Testbed") -> object:
+    """Return how many groups the root counts."""
+    return (await testbed.get(*ROOT))["status"].get("groups", {}).get("desired")
 
 
 async def test_an_event_is_recorded_once_also_across_a_restart(testbed: "Testbed", operator: "OperatorProcess") -> None:
