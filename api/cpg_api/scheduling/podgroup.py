@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.policies import (
+    UNIT_RULE,
     DisruptionMode,
     PodGroupResourceClaim,
     PodGroupSchedulingPolicy,
@@ -69,6 +70,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         POLICY_RULE,
         DISRUPTION_RULE,
         PRIORITY_CLASS_RULE,
+        UNIT_RULE,
     )
 
     parent_composite_pod_group_name: Annotated[

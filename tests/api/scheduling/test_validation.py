@@ -259,58 +259,6 @@ def test_only_the_number_of_a_pod_counts() -> None:
     assert validate_members(tree, [(key_of(group), pod("p", priority=7))], context()) == ()
 
 
-TWINS = PriorityClasses(by_name={name: priority_class(name, 100) for name in ("high", "twin")})
-
-
-@pytest.mark.parametrize("gang", [1, None], ids=["gang", "basic"])
-@pytest.mark.parametrize("priority", [100, None], ids=["resolved", "open"])
-def test_a_tree_has_one_priority_class(gang: int | None, priority: int | None) -> None:
-    """Also where the numbers are equal, and under basic policies too."""
-    root = named(composite("root", gang=gang, priority=priority), "high")
-    child = pod_group("a", parent="root", gang=gang, priority=priority)
-    assert validated([root, named(child, "high")], classes=TWINS) == ()
-    (problem,) = validated([root, named(child, "twin")], classes=TWINS)
-    assert (problem.fault, problem.other) == (Fault.PRIORITY_CLASS_DIVERGES, "CompositePodGroup default/root")
-    assert problem.message == (
-        "PodGroup default/a has priorityClassName twin, its parent CompositePodGroup default/root has "
-        "priorityClassName high: all groups of a tree have one priorityClassName; "
-        "create one of the two again with that of the other"
-    )
-
-
-def test_a_number_without_a_class_differs_from_one_with_a_class() -> None:
-    """A bare number has no class, whatever the default is; numbers that differ are reported alone."""
-    classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
-    source = workload([inner_template("root", [leaf_template("a")])])
-    for child in (
-        named(pod_group("a", parent="root", priority=100), "high"),
-        pod_group("a", parent="root", priority=None),
-    ):
-        (problem,) = validated([composite("root", priority=100), child], source, classes=classes)
-        assert "its parent CompositePodGroup default/root has no priorityClassName" in problem.message
-    groups = [composite("root", priority=100), named(pod_group("a", parent="root", priority=5), "gone")]
-    assert [one.fault for one in validated(groups, classes=classes)] == [Fault.PRIORITY_DIVERGES]
-
-
-def test_the_name_of_a_default_may_be_filled_in_group_by_group() -> None:
-    """A group that has it and one that does not have it yet are of one class; so are groups and their templates."""
-    classes = PriorityClasses(by_name={"usual": priority_class("usual", 10, default=True)})
-    filled, empty = named(composite("root", priority=10), "usual"), pod_group("a", parent="root", priority=None)
-    assert validated([filled, empty], classes=classes) == ()
-    source = workload([inner_template("root", [replace(leaf_template("a"), priority_class_name="high")])])
-    assert validated([named(composite("root", priority=100), "high"), empty], source, classes=TWINS) == ()
-
-
-def test_a_class_that_may_still_come_is_not_compared() -> None:
-    """A missing template may name it, and of an unknown class the only fault is that it is unknown."""
-    zero = PriorityClasses(by_name={"zero": priority_class("zero", 0)})
-    root = named(composite("root", priority=0), "zero")
-    assert validated([root, pod_group("a", parent="root", priority=None)], classes=zero) == ()
-    root = named(composite("root", priority=None), "high")
-    groups = [root, named(pod_group("a", parent="root", priority=None), "gone")]
-    assert [one.fault for one in validated(groups, classes=TWINS)] == [Fault.PRIORITY_CLASS_UNKNOWN]
-
-
 CLASSES = PriorityClasses(
     by_name={
         "high": priority_class("high", 1000),
@@ -410,7 +358,8 @@ def draw_groups(draw: st.DrawFn) -> list[Group]:
         template = draw(st.sampled_from(["root", "mid", "a", "none"]))
         whole, priority = draw(st.booleans()), draw(st.sampled_from([0, 1]))
         build = pod_group if draw(st.booleans()) else composite
-        group = build(name, parent=parent, workload=source, template=template, all_=whole, priority=priority)
+        gang = draw(st.sampled_from([1, None]))
+        group = build(name, gang=gang, parent=parent, workload=source, template=template, all_=whole, priority=priority)
         heap.append(named(group, draw(st.sampled_from(["", "high"]))))
     return heap
 
@@ -448,8 +397,17 @@ def slow_group_faults(
             yield Fault.PRIORITY_CLASS_DIVERGES
         if parent.spec.disruption_mode.all is not None and group.spec.disruption_mode.single is not None:  # type: ignore[union-attr]
             yield Fault.ALL_ABOVE_SINGLE
+    if is_slow_unit(group, parent, anchor) and group.spec.scheduling_policy.gang is None:  # type: ignore[union-attr]
+        yield Fault.ALL_WITHOUT_GANG
     if ref.workload_name == "w":
         yield from slow_template_faults(group, parent, anchor)
+
+
+def is_slow_unit(group: Group, parent: Group | None, anchor: Anchor) -> bool:
+    """Return whether a group has mode all and what is above it has not."""
+    if group.spec.disruption_mode.all is None:  # type: ignore[union-attr]
+        return False
+    return anchor is Anchor.ROOT if parent is None else parent.spec.disruption_mode.all is None  # type: ignore[union-attr]
 
 
 def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> Iterator[Fault]:
