@@ -18,6 +18,9 @@ VALIDATION_MANAGER = "cpg-operator-validation"
 """The field manager of the one condition that scheduler and operator write in turn. It is never sent empty, because
 that would remove the scheduler's condition."""
 
+DRIFT_MANAGER = "cpg-operator-templates"
+"""The field manager of the condition that says whether a group matches its template."""
+
 REMEMBERED_SECONDS = 300.0
 """For this time a write that has succeeded is remembered, where nothing shows that it has been overtaken."""
 

@@ -61,7 +61,8 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
         describe(
             "CompositePodGroupInitiallyScheduled: whether the minimum of the subtree was placed; final once True. "
             "Healthy (kube-cpg extension): whether it is met now. "
-            "DisruptionTarget: the subtree is about to be evicted.",
+            "DisruptionTarget: the subtree is about to be evicted. "
+            "MatchesTemplate (kube-cpg extension): whether it is as its template says; absent if it always was.",
             max_items=16,
             map_keys=("type",),
         ),

@@ -127,7 +127,8 @@ class PodGroupStatus(ApiStruct, frozen=True):
         tuple[Condition, ...] | None,
         describe(
             "PodGroupInitiallyScheduled: whether the group's minimum was placed; final once True. Healthy "
-            "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted.",
+            "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted. "
+            "MatchesTemplate (kube-cpg extension): whether it is as its template says; absent if it always was.",
             max_items=16,
             map_keys=("type",),
         ),
