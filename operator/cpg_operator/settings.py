@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     api: Api = "auto"
     """Which groups are managed: ours, the built-in ones of Kubernetes, or all that the cluster serves."""
     scheduler_name: str = SCHEDULER_NAME
-    """The name of our scheduler, as it has it; trees whose pods name another get no condition about scheduling."""
+    """The name of our scheduler, as it has it; trees of another one get no condition about scheduling."""
     namespaces: tuple[str, ...] = ()
     """The namespaces to manage; none for all of them."""
     leader_elect: bool = True

@@ -1,4 +1,4 @@
-"""What the steps read about a tree: whose it is."""
+"""What the steps read about a tree: which scheduler it belongs to."""
 
 import pytest
 from msgspec.structs import replace

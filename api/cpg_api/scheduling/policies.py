@@ -47,7 +47,7 @@ FIXED_POLICY = (
 """The kind of policy is immutable; the minimum of a gang may change."""
 
 
-UNIT_NEEDS_GANG = "may be `all` only with `schedulingPolicy.gang`, or below a parent whose disruption mode is `all`"
+UNIT_NEEDS_GANG = "may be `all` only with `schedulingPolicy.gang`, or below a parent with disruption mode `all`"
 """What is preempted as a unit must not be larger than what is scheduled as a unit (KEP-5710)."""
 
 

@@ -258,7 +258,7 @@ def _disruption_problems(tree: Tree) -> Iterator[TreeProblem]:
 
 
 def _unit_problems(tree: Tree) -> Iterator[TreeProblem]:
-    """Report every preemption unit whose members are scheduled one by one: it is larger than what is scheduled as one.
+    """Report every preemption unit with a basic policy: it is larger than what is scheduled as one.
 
     The unit is the highest group with mode all. The CRDs have the same rule for a group without a parent. This one also
     covers groups below a parent, native groups, and groups that take their policy from a template.

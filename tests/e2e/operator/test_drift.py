@@ -17,7 +17,7 @@ LEAF = ("PodGroup", "leaf")
 
 
 def templates(minimum: int) -> dict[str, Any]:
-    """Return a tree of templates whose leaf has this minimum."""
+    """Return a tree of templates with this minimum of the leaf."""
     leaf = {"name": "leaf", "schedulingPolicy": {"gang": {"minCount": minimum}}}
     root = {"name": "root", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "podGroupTemplates": [leaf]}
     return {"compositePodGroupTemplates": [root]}
