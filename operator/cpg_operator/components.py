@@ -92,7 +92,7 @@ def build_components(
         states=states,
         wall_clock=timing.wall,
         partial_after=settings.partial_after,
-        scheduler_name=settings.scheduler_name,
+        scheduler_names=settings.scheduler_names(),
     )
     reconciler = Reconciler(
         view, queue=queue, steps=steps, writer=writer, retries=retries, metrics=metrics, clock=clock

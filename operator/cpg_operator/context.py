@@ -55,7 +55,13 @@ Step: TypeAlias = Callable[[ReconcileContext], StepResult]
 
 
 def build_context(
-    view: ClusterView, key: TreeKey, *, now: float, timestamp: str, partial_after: float, scheduler_name: str
+    view: ClusterView,
+    key: TreeKey,
+    *,
+    now: float,
+    timestamp: str,
+    partial_after: float,
+    scheduler_names: frozenset[str],
 ) -> ReconcileContext:
     """Return the context of a tree as the view shows it now."""
     stored, workloads = view.tree(key), view.workloads(key.flavour)
@@ -76,21 +82,21 @@ def build_context(
         now=now,
         timestamp=timestamp,
         partial_after=partial_after,
-        is_foreign=is_foreign(_members_of(tree, members), scheduler_name, is_crd=key.flavour == CRD),
+        is_foreign=is_foreign(_members_of(tree, members), scheduler_names, is_crd=key.flavour == CRD),
     )
 
 
-def is_foreign(pods: Iterable[Pod], scheduler_name: str, *, is_crd: bool) -> bool:
-    """Return whether no pod of a tree names our scheduler; of pods that have ended or terminate, only if none lives.
+def is_foreign(pods: Iterable[Pod], scheduler_names: frozenset[str], *, is_crd: bool) -> bool:
+    """Return whether no pod of a tree names a scheduler of ours.
 
-    Without pods, a tree of our own API is ours, and a native one may be any scheduler's.
+    Pods that have ended or terminate count only if none lives. Without pods, a tree of our own API is ours, and a native one may be any scheduler's.
     """
     ended = set[str]()
     living = set[str]()
     for pod in pods:
         (ended if pod.is_terminal or pod.is_terminating else living).add(pod.spec.scheduler_name)
     names = living or ended
-    return scheduler_name not in names if names else not is_crd
+    return scheduler_names.isdisjoint(names) if names else not is_crd
 
 
 def _members_of(tree: Tree, members: Callable[[GroupKey], Iterable[Pod]]) -> Iterator[Pod]:

@@ -35,7 +35,7 @@ class StepRunner:
         states: TreeStates,
         wall_clock: Callable[[], float],
         partial_after: float,
-        scheduler_name: str,
+        scheduler_names: frozenset[str],
     ) -> None:
         """Run nothing yet."""
         self._view = view
@@ -43,7 +43,7 @@ class StepRunner:
         self._states = states
         self._wall_clock = wall_clock
         self._partial_after = partial_after
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
 
     def run(self, tree: TreeKey, failures: Mapping[ObjectPart, PartFailure]) -> Iterator[StepResult]:
         """Yield what each step returns for a tree, or for a Workload: both are keys of one queue."""
@@ -57,7 +57,7 @@ class StepRunner:
             now=now,
             timestamp=timestamp(now),
             partial_after=self._partial_after,
-            scheduler_name=self._scheduler_name,
+            scheduler_names=self._scheduler_names,
         )
         for step in self._steps:
             yield step(context)

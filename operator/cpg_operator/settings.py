@@ -43,6 +43,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Which groups are managed: ours, the built-in ones of Kubernetes, or all that the cluster serves."""
     scheduler_name: str = SCHEDULER_NAME
     """The name of our scheduler, as it has it; trees of another one get no condition about scheduling."""
+    other_scheduler_names: tuple[str, ...] = ()
+    """The names of further kube-cpg schedulers that this operator serves: their trees are ours as well."""
     namespaces: tuple[str, ...] = ()
     """The namespaces to manage; none for all of them."""
     leader_elect: bool = True
@@ -70,6 +72,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         """Return where to listen, or None."""
         return parse_address(self.listen)
 
+    def scheduler_names(self) -> frozenset[str]:
+        """Return the names of all schedulers with trees of ours."""
+        return frozenset({self.scheduler_name, *self.other_scheduler_names})
+
 
 def load(path: Path | None) -> Settings:
     """Read a settings file; without one, return the defaults."""
@@ -86,6 +92,8 @@ def _problems(settings: Settings) -> Iterator[str]:
     yield from common_problems(settings)
     if not settings.scheduler_name:
         yield "schedulerName: must not be empty"
+    if "" in settings.other_scheduler_names:
+        yield "otherSchedulerNames: must not have an empty name"
     yield from address_problems("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"

@@ -177,7 +177,7 @@ class Rig:
             states=TreeStates(),
             wall_clock=clock,
             partial_after=600.0,
-            scheduler_name=SCHEDULER_NAME,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
         )
         self.reconciler = Reconciler(
             self.view,
@@ -247,7 +247,12 @@ class Rig:
                 fresh.on_pod(Added(one.metadata.key, one))
         key = TreeKey(CRD, key_of(composite("root")))
         context = build_context(
-            fresh, key, now=self.api.now, timestamp=TIMESTAMP, partial_after=600.0, scheduler_name=SCHEDULER_NAME
+            fresh,
+            key,
+            now=self.api.now,
+            timestamp=TIMESTAMP,
+            partial_after=600.0,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
         )
         return [write.target.name for write in report_health(context).writes]
 

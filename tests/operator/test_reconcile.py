@@ -59,7 +59,12 @@ class Rig:
             view,
             queue=self.queue,
             steps=StepRunner(
-                view, steps=steps, states=self.states, wall_clock=lambda: 60.0, partial_after=600.0, scheduler_name="s"
+                view,
+                steps=steps,
+                states=self.states,
+                wall_clock=lambda: 60.0,
+                partial_after=600.0,
+                scheduler_names=frozenset(),
             ),
             writer=cast("Writer", self.writer),
             retries=RetryState(),

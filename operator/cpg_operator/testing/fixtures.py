@@ -73,7 +73,12 @@ class ViewFixture:
         """Return the context of a tree."""
         key = TreeKey(flavour, GroupKey(kind, "default", name))
         return build_context(
-            self.view, key, now=NOW, timestamp=TIMESTAMP, partial_after=600.0, scheduler_name=SCHEDULER_NAME
+            self.view,
+            key,
+            now=NOW,
+            timestamp=TIMESTAMP,
+            partial_after=600.0,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
         )
 
     def take_queued(self) -> set[str]:
