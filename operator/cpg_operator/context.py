@@ -89,7 +89,8 @@ def build_context(
 def is_foreign(pods: Iterable[Pod], scheduler_names: frozenset[str], *, is_crd: bool) -> bool:
     """Return whether no pod of a tree names a scheduler of ours.
 
-    Pods that have ended or terminate count only if none lives. Without pods, a tree of our own API is ours, and a native one may be any scheduler's.
+    Pods that have ended or terminate count only if none lives. Without pods, a tree of our own API is ours, and a
+    native one may be any scheduler's.
     """
     ended = set[str]()
     living = set[str]()

@@ -90,10 +90,8 @@ def merged(settings: Settings, **given: object) -> Settings:
 def _problems(settings: Settings) -> Iterator[str]:
     """Yield the problems that types alone do not exclude."""
     yield from common_problems(settings)
-    if not settings.scheduler_name:
-        yield "schedulerName: must not be empty"
-    if "" in settings.other_scheduler_names:
-        yield "otherSchedulerNames: must not have an empty name"
+    if "" in settings.scheduler_names():
+        yield "schedulerName, otherSchedulerNames: no name may be empty"
     yield from address_problems("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"
