@@ -16,7 +16,14 @@ from cpg_api.scheduling.workload import Workload
 from cpg_api.validity import PRIORITY_CLASS_FAULTS
 
 PERMANENT_FAULTS = frozenset(
-    {Fault.CYCLE, Fault.TOO_DEEP, Fault.NO_WORKLOAD_REF, Fault.SEVERAL_WORKLOADS, Fault.ALL_ABOVE_SINGLE}
+    {
+        Fault.CYCLE,
+        Fault.TOO_DEEP,
+        Fault.NO_WORKLOAD_REF,
+        Fault.SEVERAL_WORKLOADS,
+        Fault.ALL_ABOVE_SINGLE,
+        Fault.ALL_WITHOUT_GANG,
+    }
 )
 MAX_TREES_REVIEWED = 100
 """Trees of one Workload that a review checks. It bounds the time of an admission request."""
@@ -68,7 +75,7 @@ def _is_permanent(problem: TreeProblem, forest: Forest) -> bool:
     child = forest.groups[problem.group]
     if problem.fault is Fault.CLASS_DIVERGES:
         return bool(child.spec.priority_class_name)
-    if problem.fault is not Fault.PRIORITY_DIVERGES:
+    if problem.fault not in {Fault.PRIORITY_DIVERGES, Fault.PRIORITY_CLASS_DIVERGES}:
         return problem.fault in PERMANENT_FAULTS
     ends = [child, *(forest.groups[key] for key in [parent_of(child)] if key is not None)]
     return all(one.spec.priority is not None or one.spec.priority_class_name for one in ends)

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = merged(
             load(given.config),
             api=given.api,
+            scheduler_name=given.scheduler_name,
             namespaces=tuple(given.namespace) if given.namespace else None,
             leader_elect=given.leader_elect,
             listen=given.listen,
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, help="a YAML file with settings; the options here override it")
     parser.add_argument("--api", choices=get_args(Api), help="which groups to manage: ours, the built-in ones, or both")
+    parser.add_argument("--scheduler-name", help="the schedulerName of the pods of our scheduler (cpg-scheduler)")
     parser.add_argument("--namespace", action="append", help="a namespace to manage; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
     parser.add_argument("--lease", help="NAMESPACE/NAME of the lease (kube-system/cpg-operator)")

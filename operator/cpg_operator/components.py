@@ -86,7 +86,14 @@ def build_components(
         metrics=metrics,
         in_flight=settings.writes_in_flight,
     )
-    steps = StepRunner(view, steps=STEPS, states=states, wall_clock=timing.wall, partial_after=settings.partial_after)
+    steps = StepRunner(
+        view,
+        steps=STEPS,
+        states=states,
+        wall_clock=timing.wall,
+        partial_after=settings.partial_after,
+        scheduler_names=settings.scheduler_names(),
+    )
     reconciler = Reconciler(
         view, queue=queue, steps=steps, writer=writer, retries=retries, metrics=metrics, clock=clock
     )

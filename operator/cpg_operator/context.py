@@ -34,6 +34,8 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
     now: float
     timestamp: str
     partial_after: float
+    is_foreign: bool
+    """Whether another scheduler places the tree: it gets no condition about scheduling from us."""
 
     @property
     def is_crd(self) -> bool:
@@ -44,19 +46,22 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
         """Return the resource of a group."""
         return self.kinds[type(group)]
 
-    def pods(self) -> Iterator[tuple[GroupKey, Pod]]:
-        """Yield the members of the tree, each with its group."""
-        for node in self.tree.nodes:
-            if isinstance(node.group, PodGroup):
-                for pod in self.members(node.key):
-                    yield node.key, pod
+    def pods(self) -> Iterator[Pod]:
+        """Yield the members of the tree."""
+        return _members_of(self.tree, self.members)
 
 
 Step: TypeAlias = Callable[[ReconcileContext], StepResult]
 
 
 def build_context(
-    view: ClusterView, key: TreeKey, *, now: float, timestamp: str, partial_after: float
+    view: ClusterView,
+    key: TreeKey,
+    *,
+    now: float,
+    timestamp: str,
+    partial_after: float,
+    scheduler_names: frozenset[str],
 ) -> ReconcileContext:
     """Return the context of a tree as the view shows it now."""
     stored, workloads = view.tree(key), view.workloads(key.flavour)
@@ -77,4 +82,23 @@ def build_context(
         now=now,
         timestamp=timestamp,
         partial_after=partial_after,
+        is_foreign=is_foreign(_members_of(tree, members), scheduler_names, is_crd=key.flavour == CRD),
     )
+
+
+def is_foreign(pods: Iterable[Pod], scheduler_names: frozenset[str], *, is_crd: bool) -> bool:
+    """Return whether no pod of a tree names a scheduler of ours.
+
+    Pods that have ended or terminate count only if none lives. Without pods, a tree of our own API is ours, and a
+    native one may be any scheduler's.
+    """
+    ended = set[str]()
+    living = set[str]()
+    for pod in pods:
+        (ended if pod.is_terminal or pod.is_terminating else living).add(pod.spec.scheduler_name)
+    names = living or ended
+    return scheduler_names.isdisjoint(names) if names else not is_crd
+
+
+def _members_of(tree: Tree, members: Callable[[GroupKey], Iterable[Pod]]) -> Iterator[Pod]:
+    return (pod for node in tree.nodes if isinstance(node.group, PodGroup) for pod in members(node.key))

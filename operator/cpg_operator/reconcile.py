@@ -35,6 +35,7 @@ class StepRunner:
         states: TreeStates,
         wall_clock: Callable[[], float],
         partial_after: float,
+        scheduler_names: frozenset[str],
     ) -> None:
         """Run nothing yet."""
         self._view = view
@@ -42,6 +43,7 @@ class StepRunner:
         self._states = states
         self._wall_clock = wall_clock
         self._partial_after = partial_after
+        self._scheduler_names = scheduler_names
 
     def run(self, tree: TreeKey, failures: Mapping[ObjectPart, PartFailure]) -> Iterator[StepResult]:
         """Yield what each step returns for a tree, or for a Workload: both are keys of one queue."""
@@ -49,7 +51,14 @@ class StepRunner:
         if tree.anchor.kind == Workload.kind:
             yield instantiate(self._view, tree, timestamp=timestamp(now), failures=failures)
             return
-        context = build_context(self._view, tree, now=now, timestamp=timestamp(now), partial_after=self._partial_after)
+        context = build_context(
+            self._view,
+            tree,
+            now=now,
+            timestamp=timestamp(now),
+            partial_after=self._partial_after,
+            scheduler_names=self._scheduler_names,
+        )
         for step in self._steps:
             yield step(context)
         self._states.record(context)

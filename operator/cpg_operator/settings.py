@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
 from cpg_client.process import LeaderElectionSettings
 from cpg_client.settings import address_problems, common_problems, override, parse_address, read_settings
@@ -40,6 +41,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
     api: Api = "auto"
     """Which groups are managed: ours, the built-in ones of Kubernetes, or all that the cluster serves."""
+    scheduler_name: str = SCHEDULER_NAME
+    """The name of our scheduler, as it has it; trees of another one get no condition about scheduling."""
+    other_scheduler_names: tuple[str, ...] = ()
+    """The names of further kube-cpg schedulers that this operator serves: their trees are ours as well."""
     namespaces: tuple[str, ...] = ()
     """The namespaces to manage; none for all of them."""
     leader_elect: bool = True
@@ -67,6 +72,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
         """Return where to listen, or None."""
         return parse_address(self.listen)
 
+    def scheduler_names(self) -> frozenset[str]:
+        """Return the names of all schedulers with trees of ours."""
+        return frozenset({self.scheduler_name, *self.other_scheduler_names})
+
 
 def load(path: Path | None) -> Settings:
     """Read a settings file; without one, return the defaults."""
@@ -81,6 +90,8 @@ def merged(settings: Settings, **given: object) -> Settings:
 def _problems(settings: Settings) -> Iterator[str]:
     """Yield the problems that types alone do not exclude."""
     yield from common_problems(settings)
+    if "" in settings.scheduler_names():
+        yield "schedulerName, otherSchedulerNames: no name may be empty"
     yield from address_problems("webhook.listen", settings.webhook.listen)
     if settings.webhook.listen and not settings.webhook.certificates:
         yield "webhook.certificates: must be a folder, since an API server asks over TLS alone"

@@ -42,7 +42,7 @@ class TreeStates:
             return
         root, health = context.tree.root, context.health[0]
         condition = find_condition(root.status.conditions, initially_scheduled_type(root))
-        is_invalid = condition is not None and condition.reason == REASON_INVALID
+        is_invalid = condition is not None and condition.reason == REASON_INVALID and not context.is_foreign
         self._states[context.key] = REASON_INVALID if is_invalid else health.reason
         if health.reason is HealthReason.PARTIAL:
             since = status_since(root.status.conditions, PARTIAL) or context.now

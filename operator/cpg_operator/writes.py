@@ -18,6 +18,12 @@ VALIDATION_MANAGER = "cpg-operator-validation"
 """The field manager of the one condition that scheduler and operator write in turn. It is never sent empty, because
 that would remove the scheduler's condition."""
 
+DRIFT_MANAGER = "cpg-operator-templates"
+"""The field manager of the condition that says whether a group matches its template."""
+
+REMEMBERED_SECONDS = 300.0
+"""For this time a write that has succeeded is remembered, where nothing shows that it has been overtaken."""
+
 ObjectPart: TypeAlias = tuple[str, str]
 """An object, by its UID or, while it has none, by its path and name; and the part of it that a write concerns."""
 
@@ -55,7 +61,8 @@ class Write(Struct, frozen=True, kw_only=True):
 
     ``target`` is the object as it was seen. Its UID is always sent, which protects a new object of the same name. With
     ``unchanged`` its version is sent as well, so that nothing newer is overwritten. With ``requeue`` the tree is
-    reconciled again after it, because another write waits for it.
+    reconciled again after it, because another write waits for it. With ``once`` it is not repeated while it is
+    remembered, whatever has become of the object since.
     """
 
     verb: Verb
@@ -66,6 +73,7 @@ class Write(Struct, frozen=True, kw_only=True):
     manager: str = MANAGER
     unchanged: bool = False
     requeue: bool = False
+    once: bool = False
     event: EventSpec | None = None
 
     @property

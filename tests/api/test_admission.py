@@ -78,7 +78,11 @@ def test_differing_explicit_priorities_are_refused() -> None:
     root = composite("root", priority=1000)
     assert "has priority 5" in refusal(review(pod_group("a", parent="root", priority=5), root))
     assert "has priority 1," in refusal(review(with_class("a", "root", "low"), root))
-    assert review(with_class("a", "root", "high"), root) == Review()
+    assert "has priorityClassName high" in refusal(review(with_class("a", "root", "high"), root))
+    assert (
+        review(with_class("a", "root", "high"), replace(root, spec=replace(root.spec, priority_class_name="high")))
+        == Review()
+    )
     assert "has priority 0" in warning(review(pod_group("a", parent="root", priority=None), root))
     assert "PriorityClass gone, which does not exist" in warning(review(with_class("a", "root", "gone"), root))
 

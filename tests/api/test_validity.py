@@ -4,10 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.conditions import MAX_MESSAGE_LENGTH
-from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.meta import Condition
-from cpg_api.scheduling.forest import Forest, Group, GroupKey, Tree
-from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_api.scheduling.forest import Forest, Group, Tree
+from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.validation import ValidationContext
 from cpg_api.validity import (
@@ -18,12 +17,10 @@ from cpg_api.validity import (
     scheduled_condition,
     validity_condition,
 )
-from cpg_engine.testing.builders import bare, composite, pod, pod_group, priority_class
+from cpg_engine.testing.builders import bare, composite, pod_group, priority_class
 
 AROUND = ValidationContext(workloads={}, classes=PriorityClasses(by_name={"high": priority_class("high", 9)}))
-LEAF = GroupKey(PodGroup.kind, "default", "leaf")
 WRONG = TreeValidity(message="wrong")
-DIFFERS = TreeValidity(message="differs", members_differ=True)
 
 
 def only_tree(*groups: Group) -> Tree:
@@ -32,10 +29,10 @@ def only_tree(*groups: Group) -> Tree:
     return tree
 
 
-def check(*pods: Pod, groups: tuple[Group, ...] = (), knows_classes: bool = True) -> TreeValidity:
-    """Check a root above a leaf, and more groups, with these members of the leaf."""
+def check(*groups: Group, knows_classes: bool = True) -> TreeValidity:
+    """Check a root above a leaf, and more groups."""
     tree = only_tree(composite("root"), pod_group("leaf", parent="root"), *groups)
-    return check_tree(tree, [(LEAF, one) for one in pods], AROUND, knows_classes=knows_classes)
+    return check_tree(tree, AROUND, knows_classes=knows_classes)
 
 
 def with_condition(group: Group, *values: str) -> Group:
@@ -46,54 +43,29 @@ def with_condition(group: Group, *values: str) -> Group:
 
 
 def test_a_tree_without_faults_is_valid() -> None:
-    """With members that agree, and without any."""
+    """What is wrong with its pods is the scheduler's finding."""
     assert check() == VALID
-    assert check(pod("a", group="leaf"), pod("b", group="leaf")) == VALID
 
 
 def test_a_tree_without_its_root_is_valid() -> None:
     """It waits, and the root may resolve every fault."""
     tree = only_tree(pod_group("leaf", parent="gone"), pod_group("other", parent="gone", workload="v"))
-    assert check_tree(tree, (), AROUND) == VALID
+    assert check_tree(tree, AROUND) == VALID
 
 
-def test_members_of_a_tree_that_waits_for_a_template_are_not_checked() -> None:
-    """As in the scheduler. Its structure is checked, and an existing message about classes stays."""
+def test_a_tree_that_waits_for_a_template_is_checked_as_well() -> None:
+    """Its structure is; an existing message about classes stays where they cannot be read."""
     waiting = bare(pod_group("other", parent="root"))
-    other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
-    assert check(pod("a", group="leaf", priority=5), groups=(waiting,)) == VALID
-    assert check(pod("a", group="leaf"), other, groups=(waiting,)) == VALID
-    assert not check(groups=(waiting,), knows_classes=False).knows_classes
-    assert check(groups=(waiting, pod_group("x", parent="root", workload="v"))).message
+    assert check(waiting) == VALID
+    assert not check(waiting, knows_classes=False).knows_classes
+    assert check(waiting, pod_group("x", parent="root", workload="v")).message
 
 
-def test_faults_of_the_structure_come_first() -> None:
-    """As in the scheduler. The message has the number of further problems."""
-    bad = (pod_group("x", parent="root", workload="v"), pod_group("y", parent="root", workload="v"))
-    found = check(pod("a", group="leaf", priority=5), groups=bad)
+def test_the_message_has_the_first_fault_and_the_number_of_others() -> None:
+    """Users see the next one after the first is repaired."""
+    found = check(pod_group("x", parent="root", workload="v"), pod_group("y", parent="root", workload="v"))
     assert found.message.startswith("PodGroup default/x is made from Workload v")
     assert found.message.endswith("(and 1 more problem)")
-
-
-def test_members_with_two_scheduler_names_differ() -> None:
-    """The message names one pod of each. Pods that have ended or are being deleted do not count."""
-    other = replace(pod("b", group="leaf"), spec=replace(pod("b").spec, scheduler_name="other"))
-    found = check(pod("c", group="leaf"), pod("a", group="leaf"), other)
-    assert found == TreeValidity(
-        message="all pods of a tree need one schedulerName: Pod default/a has cpg-scheduler, Pod default/b has other",
-        members_differ=True,
-    )
-    ended = replace(other, status=PodStatus(phase="Failed"))
-    ending = replace(other, metadata=replace(other.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
-    assert check(pod("a", group="leaf"), ended, ending) == VALID
-
-
-def test_only_some_of_many_differing_members_are_named() -> None:
-    """The others are counted, so that the message fits into a condition."""
-    pods = [pod(f"p{number}", group="leaf") for number in range(300)]
-    found = check(*(replace(one, spec=replace(one.spec, scheduler_name=f"s-{one.metadata.name}")) for one in pods))
-    assert found.message.count("Pod default/") == 5
-    assert found.message.endswith("Pod default/p100 has s-p100, Pod default/p101 has s-p101 (and 295 more)")
 
 
 def test_an_overlong_message_is_written_once() -> None:
@@ -110,31 +82,14 @@ def test_an_overlong_message_is_written_once() -> None:
     )
 
 
-def test_members_with_two_preemption_policies_differ() -> None:
-    """An absent policy is the default of the API server."""
-    silent, same = pod("a", group="leaf"), pod("b", group="leaf", preemption_policy="PreemptLowerPriority")
-    assert check(silent, same) == VALID
-    found = check(silent, pod("c", group="leaf", preemption_policy="Never"))
-    assert found.members_differ
-    assert "preemptionPolicy: Pod default/c has Never, Pod default/a has PreemptLowerPriority" in found.message
-
-
-def test_members_with_another_priority_are_a_fault() -> None:
-    """The message names the pod and the priority class to set."""
-    found = check(pod("a", group="leaf", priority=5))
-    assert not found.members_differ
-    assert "Pod default/a of PodGroup default/leaf has priority 5" in found.message
-
-
 def test_faults_of_classes_need_access_to_classes() -> None:
     """An operator that is limited to namespaces may lack access to cluster-scoped objects."""
     unknown = pod_group("x", parent="root", priority=None)
     named = replace(unknown, spec=replace(unknown.spec, priority_class_name="gone"))
-    member = pod("a", group="leaf", priority=5)
-    assert "names the PriorityClass gone" in check(groups=(named,)).message
-    unsure = check(member, groups=(named,), knows_classes=False)
+    assert "names the PriorityClass gone" in check(named).message
+    unsure = check(named, knows_classes=False)
     assert unsure.message == ""
-    said = validity_condition(pod_group("x"), check(groups=(named,)))
+    said = validity_condition(pod_group("x"), check(named))
     assert said is not None
     told = PodGroupStatus(conditions=(said,))
     assert validity_condition(replace(pod_group("x"), status=told), unsure) is None
@@ -176,16 +131,8 @@ def test_only_the_reason_invalid_is_taken_back() -> None:
         assert validity_condition(with_condition(group, "False", reason, "x"), VALID) is None
 
 
-def test_an_existing_scheduler_error_is_kept_where_members_differ() -> None:
-    """The scheduler reports as SchedulerError what is Invalid for the operator; neither overwrites the other."""
-    group = pod_group("leaf")
-    assert validity_condition(with_condition(group, "False", "SchedulerError", "x"), DIFFERS) is None
-    assert validity_condition(with_condition(group, "False", "Unschedulable", "x"), DIFFERS) is not None
-    assert validity_condition(with_condition(group, "False", "SchedulerError", "x"), WRONG) is not None
-
-
 @pytest.mark.parametrize("group", [composite("root"), pod_group("leaf")], ids=["inner", "leaf"])
-@pytest.mark.parametrize("found", [WRONG, DIFFERS, VALID])
+@pytest.mark.parametrize("found", [WRONG, VALID])
 @pytest.mark.parametrize("reason", ["", "Invalid", "SchedulerError", "Unschedulable"])
 def test_a_written_condition_is_stable(group: Group, found: TreeValidity, reason: str) -> None:
     """Checking the written condition again writes nothing."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.connection import APPLY_YAML, Connection
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.flavours import CRD, KINDS
@@ -170,7 +171,14 @@ class Rig:
             retries=retries,
             metrics=metrics,
         )
-        steps = StepRunner(self.view, steps=STEPS, states=TreeStates(), wall_clock=clock, partial_after=600.0)
+        steps = StepRunner(
+            self.view,
+            steps=STEPS,
+            states=TreeStates(),
+            wall_clock=clock,
+            partial_after=600.0,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
+        )
         self.reconciler = Reconciler(
             self.view,
             queue=self.queue,
@@ -238,7 +246,14 @@ class Rig:
             for one in self.view.members(CRD, key_of(pod_group(name))):
                 fresh.on_pod(Added(one.metadata.key, one))
         key = TreeKey(CRD, key_of(composite("root")))
-        context = build_context(fresh, key, now=self.api.now, timestamp=TIMESTAMP, partial_after=600.0)
+        context = build_context(
+            fresh,
+            key,
+            now=self.api.now,
+            timestamp=TIMESTAMP,
+            partial_after=600.0,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
+        )
         return [write.target.name for write in report_health(context).writes]
 
 

@@ -58,7 +58,14 @@ class Rig:
         self.reconciler = Reconciler(
             view,
             queue=self.queue,
-            steps=StepRunner(view, steps=steps, states=self.states, wall_clock=lambda: 60.0, partial_after=600.0),
+            steps=StepRunner(
+                view,
+                steps=steps,
+                states=self.states,
+                wall_clock=lambda: 60.0,
+                partial_after=600.0,
+                scheduler_names=frozenset(),
+            ),
             writer=cast("Writer", self.writer),
             retries=RetryState(),
             metrics=self.metrics,

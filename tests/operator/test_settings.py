@@ -34,6 +34,12 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     assert load(written(tmp_path, "")) == Settings()
 
 
+def test_one_operator_may_serve_several_schedulers() -> None:
+    """By default it serves ours alone."""
+    assert Settings().scheduler_names() == {"cpg-scheduler"}
+    assert Settings(scheduler_name="a", other_scheduler_names=("b",)).scheduler_names() == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -45,6 +51,8 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
         ("sweepPeriod: 0", "sweepPeriod: must be at least 1 second"),
         ("webhook: {listen: here}", "webhook.listen: 'here' is not host:port"),
         ("webhook: {listen: ':9443'}", "webhook.certificates: must be a folder"),
+        ("schedulerName: ''", "schedulerName, otherSchedulerNames: no name may be empty"),
+        ("otherSchedulerNames: ['']", "schedulerName, otherSchedulerNames: no name may be empty"),
         ("writesInFlight: 0", "writesInFlight: must be at least 1"),
         ("namespaces: [Default]", "'Default' cannot be the name of a namespace"),
         ("listen: here", "'here' is not host:port"),

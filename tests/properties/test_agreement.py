@@ -24,9 +24,7 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_operator.context import build_context
-from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture
-from cpg_operator.writes import TreeKey
+from cpg_operator.testing.fixtures import ViewFixture
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.units import inadmissible_text
@@ -105,13 +103,10 @@ def told(group: Group, refusal: Inadmissible) -> Group:
     return replace(group, status=replace(group.status, conditions=(said,)))
 
 
-def wrong(refusal: Inadmissible | None) -> tuple[str, bool]:
-    """Return what the scheduler calls wrong with a tree, if anything, and whether it is that its members differ."""
+def wrong(refusal: Inadmissible | None) -> str:
+    """Return what the scheduler calls wrong with the groups of a tree, if anything."""
     text = None if refusal is None else inadmissible_text(refusal.problem)
-    if text is None or text.reason == "WaitingForGroup":
-        return "", False
-    differs = text.reason == "SchedulerError"
-    return text.cause if differs else text.message, differs
+    return text.message if text is not None and text.reason == "Invalid" else ""
 
 
 @settings(deadline=None, max_examples=400)
@@ -128,9 +123,8 @@ def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     for one in classes:
         fixture.view.on_class(Added(one.metadata.name, one))
     for root, refusal in refusals(*there, *sources, *classes, *pods):
-        context = build_context(fixture.view, TreeKey(CRD, root.key), now=0.0, timestamp=TIMESTAMP, partial_after=600.0)
-        found = check_tree(context.tree, context.pods(), context.surroundings)
-        message = found.message.partition(": ")[0] if found.members_differ else found.message
-        assert (message, found.members_differ) == wrong(refusal)
+        context = fixture.context(root.key.name, kind=root.key.kind)
+        found = check_tree(context.tree, context.surroundings)
+        assert found.message == wrong(refusal)
         if refusal is not None:
             assert not any(validity_condition(told(node.group, refusal), found) for node in context.tree.nodes)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import ModuleType
 
+from cpg_api import drift
 from cpg_api.scheduling import health, names, partial_release
 from cpg_api.scheduling.health import HealthReason
 from cpg_operator.workloads import instantiation
@@ -26,6 +27,7 @@ group gets its first condition, with the reason `Pending`, from the API server i
 | pods | `PodScheduled`, `DisruptionTarget` | as with kube-scheduler |
 | groups | `…InitiallyScheduled`, `DisruptionTarget` | its minimum was placed once; it is evicted as a whole |
 | groups | `Healthy` | its minimum is met now |
+| groups | `MatchesTemplate` | it is as its template says; only on groups that have differed |
 | roots | `Partial` | some pods have nodes, too few for the minimum |
 | Workloads | `Instantiated` | its groups exist |
 """
@@ -103,6 +105,15 @@ CONDITIONS = (
         (Name(partial_release, "PARTIAL"),),
         "the operator",
         (("True", Name(partial_release, "REASON_BELOW_MINIMUM")),),
+    ),
+    Condition(
+        (Name(drift, "MATCHES_TEMPLATE"),),
+        "the operator",
+        (
+            ("False", Name(drift, "REASON_DRIFTED")),
+            ("True", Name(drift, "REASON_MATCHES")),
+            ("Unknown", Name(drift, "REASON_NO_TEMPLATE")),
+        ),
     ),
     Condition(
         (Name(names, "DISRUPTION_TARGET"),),

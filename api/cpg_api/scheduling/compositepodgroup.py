@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.podgroup import DISRUPTION_RULE, POLICY_RULE, PRIORITY_CLASS_RULE
 from cpg_api.scheduling.policies import (
+    UNIT_RULE,
     CompositePodGroupSchedulingPolicy,
     DisruptionMode,
     PreemptionPolicy,
@@ -21,7 +22,7 @@ from cpg_api.structs import ApiStruct
 class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The desired state of a group of groups."""
 
-    RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE)
+    RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE, UNIT_RULE)
 
     parent_composite_pod_group_name: Annotated[
         str | None,
@@ -60,7 +61,8 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
         describe(
             "CompositePodGroupInitiallyScheduled: whether the minimum of the subtree was placed; final once True. "
             "Healthy (kube-cpg extension): whether it is met now. "
-            "DisruptionTarget: the subtree is about to be evicted.",
+            "DisruptionTarget: the subtree is about to be evicted. "
+            "MatchesTemplate (kube-cpg extension): whether it is as its template says; absent if it always was.",
             max_items=16,
             map_keys=("type",),
         ),

@@ -48,12 +48,13 @@ REASON_PLACEMENT_NOT_FOUND = "PlacementNotFound"
 depend on each other, and it ends when its budget is used up. It is repeated after a backoff."""
 
 REASON_SCHEDULER_ERROR = "SchedulerError"
-"""The tree cannot be attempted: its pods differ in schedulerName, preemptionPolicy or priority, its running members are
-in contradicting domains, a bind was refused for good, or the scheduler made a mistake, which the message reports."""
+"""The tree cannot be attempted: its pods differ in schedulerName or preemptionPolicy, or have another priority than
+their group, its running members are in contradicting domains, a bind was refused for good, or the scheduler made a
+mistake, which the message reports."""
 
 REASON_INVALID = "Invalid"
-"""The tree breaks a rule between objects; the message names both. The reason is removed when the tree is repaired. On a
-pod also: the spec of the pod can never be met."""
+"""The tree breaks a rule between its groups; the message names both ends. The reason is removed when the tree is
+repaired. On a pod also: the spec of the pod can never be met."""
 
 REASON_PREEMPTION = "PreemptionByScheduler"
 """A tree or pod of higher priority needs the room."""

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.policies import (
+    UNIT_RULE,
     DisruptionMode,
     PodGroupResourceClaim,
     PodGroupSchedulingPolicy,
@@ -69,6 +70,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         POLICY_RULE,
         DISRUPTION_RULE,
         PRIORITY_CLASS_RULE,
+        UNIT_RULE,
     )
 
     parent_composite_pod_group_name: Annotated[
@@ -125,7 +127,8 @@ class PodGroupStatus(ApiStruct, frozen=True):
         tuple[Condition, ...] | None,
         describe(
             "PodGroupInitiallyScheduled: whether the group's minimum was placed; final once True. Healthy "
-            "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted.",
+            "(kube-cpg extension): whether it is met now. DisruptionTarget: the group is about to be evicted. "
+            "MatchesTemplate (kube-cpg extension): whether it is as its template says; absent if it always was.",
             max_items=16,
             map_keys=("type",),
         ),

@@ -47,6 +47,26 @@ FIXED_POLICY = (
 """The kind of policy is immutable; the minimum of a gang may change."""
 
 
+UNIT_NEEDS_GANG = "may be `all` only with `schedulingPolicy.gang`, or below a parent with disruption mode `all`"
+"""What is preempted as a unit must not be larger than what is scheduled as a unit (KEP-5710)."""
+
+
+def is_basic_unit(item: str) -> str:
+    """Return CEL for "this group or template is basic and disrupted as one"."""
+    return (
+        f"has({item}.schedulingPolicy) && has({item}.schedulingPolicy.basic) && "
+        f"has({item}.disruptionMode) && has({item}.disruptionMode.all)"
+    )
+
+
+UNIT_RULE = Rule(
+    expression=f"has(self.parentCompositePodGroupName) || !({is_basic_unit('self')})",
+    message=UNIT_NEEDS_GANG,
+    path=".disruptionMode",
+)
+"""For a group without a parent. Below a parent it takes both objects, and is checked at run time."""
+
+
 class BasicSchedulingPolicy(ApiStruct, frozen=True):
     """Members are scheduled one by one."""
 

@@ -106,6 +106,18 @@ def named_priority(group: Group, workloads: Workloads) -> tuple[str, int | None]
     return own if place is None else (place.template.priority_class_name, place.template.priority)
 
 
+def effective_class_name(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
+    """Return the priority class of a group: its own, its template's, or the default; empty for a bare number.
+
+    None while a missing template could still name one. The operator fills in the same name.
+    """
+    if _awaits_priority(group, workloads):
+        return None
+    name, explicit = named_priority(group, workloads)
+    found = classes.applicable(name, explicit)
+    return found.metadata.name if found is not None else name
+
+
 def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
     """Return the priority to schedule a group by; None where its class is unknown or its template is missing."""
     if group.spec.scheduling_policy is None and _awaits_priority(group, workloads):

@@ -19,6 +19,7 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import (
     TemplatePosition,
     Workloads,
+    effective_class_name,
     effective_tree,
     named_priority,
     resolved_priority,
@@ -41,8 +42,10 @@ class Fault(StrEnum):
     TEMPLATE_KIND = "TemplateKind"
     TEMPLATE_PLACE = "TemplatePlace"
     ALL_ABOVE_SINGLE = "AllAboveSingle"
+    ALL_WITHOUT_GANG = "AllWithoutGang"
     PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
     PRIORITY_DIVERGES = "PriorityDiverges"
+    PRIORITY_CLASS_DIVERGES = "PriorityClassDiverges"
     CLASS_DIVERGES = "ClassDiverges"
 
 
@@ -69,6 +72,10 @@ class ValidationContext(Struct, frozen=True):
         """Return the priority that a group is scheduled by, whether it is written down or not."""
         return resolved_priority(group, self.workloads, self.classes)
 
+    def class_name(self, group: Group) -> str | None:
+        """Return the priority class of a group, empty for none; None while a missing template could name one."""
+        return effective_class_name(group, self.workloads, self.classes)
+
 
 def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
     """Return all problems of a tree, sorted; none for a tree that may be scheduled."""
@@ -80,6 +87,8 @@ def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
         *_workload_problems(tree),
         *_template_problems(tree, context.workloads),
         *_disruption_problems(tree),
+        *_unit_problems(tree),
+        *_unknown_class_problems(tree, context),
         *_priority_problems(tree, context),
         *(problem for node in tree.nodes for problem in _class_problems(node.group, context)),
     ]
@@ -94,7 +103,10 @@ def tree_wait_message(tree: Tree, workloads: Workloads) -> str:
 def validate_members(
     tree: Tree, pods: Iterable[tuple[GroupKey, Pod]], context: ValidationContext
 ) -> tuple[TreeProblem, ...]:
-    """Return a problem for each pod with another priority than the tree's. Each pod comes with its group."""
+    """Return a problem for each pod with another priority than the tree's. Each pod comes with its group.
+
+    As in KEP-5710, only the numbers count, and the sentence is that of kube-scheduler. The scheduler alone reports it.
+    """
     wanted = context.priority(tree.root)
     if wanted is None:
         return ()
@@ -103,8 +115,9 @@ def validate_members(
             fault=Fault.PRIORITY_DIVERGES,
             group=group,
             other=f"Pod {pod.metadata.key}",
-            message=f"Pod {pod.metadata.key} of {group} has priority {pod.spec.priority or 0}, "
-            f"but its tree, by its root {key_of(tree.root)}, has {wanted}: give the pod the tree's priorityClassName",
+            message="all pods in a single pod group should match the priority of the pod group, "
+            f"got: {pod.spec.priority or 0} and {wanted}: Pod {pod.metadata.key} of {group} has "
+            f"{pod.spec.priority or 0}, the group has {wanted}; give the pod the priorityClassName of its group",
         )
         for group, pod in pods
         if (pod.spec.priority or 0) != wanted
@@ -244,21 +257,53 @@ def _disruption_problems(tree: Tree) -> Iterator[TreeProblem]:
             )
 
 
-def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeProblem]:
-    """Compare every child with its parent, so that the problem names the edge where the priority changes."""
-    priorities = {node.key: context.priority(node.group) for node in tree.nodes}
+def _unit_problems(tree: Tree) -> Iterator[TreeProblem]:
+    """Report every preemption unit with a basic policy: it is larger than what is scheduled as one.
+
+    The unit is the highest group with mode all. The CRDs have the same rule for a group without a parent. This one also
+    covers groups below a parent, native groups, and groups that take their policy from a template.
+    """
     for node in tree.nodes:
-        name, _ = named_priority(node.group, context.workloads)
-        if priorities[node.key] is None and name:
+        policy = node.group.spec.scheduling_policy
+        if policy is None or policy.basic is None or not _is_all(node.group):
+            continue
+        above = tree.nodes[node.parent] if node.parent is not None else None
+        if _is_single(above.group) if above is not None else tree.anchor is Anchor.ROOT:
+            where = f"below {above.key}, which has single" if above is not None else "at the top of its tree"
+            yield TreeProblem(
+                fault=Fault.ALL_WITHOUT_GANG,
+                group=node.key,
+                other=str(above.key) if above is not None else "",
+                message=f"{node.key} has disruption mode all and a basic policy {where}: what is scheduled one by one "
+                "cannot be disrupted as one; give it a gang policy or disruption mode single",
+            )
+
+
+def _unknown_class_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeProblem]:
+    for node in tree.nodes:
+        name, number = named_priority(node.group, context.workloads)
+        if name and number is None and context.classes.applicable(name, None) is None:
             yield TreeProblem(
                 fault=Fault.PRIORITY_CLASS_UNKNOWN,
                 group=node.key,
                 other=f"PriorityClass {name}",
                 message=f"{node.key} names the PriorityClass {name}, which does not exist",
             )
+
+
+def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeProblem]:
+    """Compare every child with its parent, so that the problem names the edge where the priority changes.
+
+    Where the numbers are equal, the names of the classes have to be equal as well. A name is not compared while the
+    class or the template that gives it is missing.
+    """
+    priorities = {node.key: context.priority(node.group) for node in tree.nodes}
+    names = {node.key: context.class_name(node.group) for node in tree.nodes}
     for parent, child in _edges(tree):
         above, below = priorities[parent.key], priorities[child.key]
-        if above is not None and below is not None and above != below:
+        if above is None or below is None:
+            continue
+        if above != below:
             yield TreeProblem(
                 fault=Fault.PRIORITY_DIVERGES,
                 group=child.key,
@@ -266,6 +311,20 @@ def _priority_problems(tree: Tree, context: ValidationContext) -> Iterator[TreeP
                 message=f"{child.key} has priority {below}, its parent {parent.key} has {above}: "
                 "all groups of a tree have one priority",
             )
+            continue
+        upper, lower = names[parent.key], names[child.key]
+        if upper is not None and lower is not None and upper != lower:
+            yield TreeProblem(
+                fault=Fault.PRIORITY_CLASS_DIVERGES,
+                group=child.key,
+                other=str(parent.key),
+                message=f"{child.key} has {_class_text(lower)}, its parent {parent.key} has {_class_text(upper)}: "
+                "all groups of a tree have one priorityClassName; create one of the two again with that of the other",
+            )
+
+
+def _class_text(name: str) -> str:
+    return f"priorityClassName {name}" if name else "no priorityClassName"
 
 
 def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreeProblem]:

@@ -9,12 +9,14 @@ from cpg_api.scheduling.names import MAX_DEPTH, MAX_REPLICAS, MAX_TEMPLATES
 from cpg_api.scheduling.policies import (
     LOWEST_PRIORITY,
     PREEMPTION_POLICIES,
+    UNIT_NEEDS_GANG,
     CompositePodGroupSchedulingPolicy,
     DisruptionMode,
     PodGroupResourceClaim,
     PodGroupSchedulingPolicy,
     SchedulingConstraints,
     exactly_one,
+    is_basic_unit,
 )
 from cpg_api.schema import (
     DNS_SUBDOMAIN,
@@ -80,6 +82,14 @@ def all_below_all(list_: str) -> str:
         f"!has(self.disruptionMode) || !has(self.disruptionMode.all) || !has(self.{list_}) || "
         f"self.{list_}.all(t, has(t.disruptionMode) && has(t.disruptionMode.all))"
     )
+
+
+def units_are_gangs(list_: str) -> str:
+    """Return CEL that refuses a basic template with mode ``all`` in a list, for the highest templates of a tree.
+
+    A template with this mode below one with the same mode is part of that one's unit.
+    """
+    return f"!has(self.{list_}) || self.{list_}.all(t, !({is_basic_unit('t')}))"
 
 
 def names_below(template: str, levels: int) -> str:
@@ -168,6 +178,15 @@ class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
             for list_ in TEMPLATE_LISTS
         ),
         *(
+            Rule(
+                expression=f"has(self.disruptionMode) && has(self.disruptionMode.all) || {units_are_gangs(list_)}",
+                message=UNIT_NEEDS_GANG,
+                path=f".{list_}",
+                descends_into=list_,
+            )
+            for list_ in TEMPLATE_LISTS
+        ),
+        *(
             Rule(expression=same_priority(list_, "self"), message=MANY_PRIORITIES, descends_into=list_)
             for list_ in TEMPLATE_LISTS
         ),
@@ -233,6 +252,10 @@ class WorkloadSpec(ApiStruct, frozen=True):
         Rule(
             expression=same_priority("compositePodGroupTemplates", "self.compositePodGroupTemplates[0]"),
             message=MANY_PRIORITIES,
+        ),
+        *(
+            Rule(expression=units_are_gangs(list_), message=UNIT_NEEDS_GANG, path=f".{list_}")
+            for list_ in TEMPLATE_LISTS
         ),
         UNIQUE_NAMES,
     )

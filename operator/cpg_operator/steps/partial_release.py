@@ -25,7 +25,7 @@ def release_partial(context: ReconcileContext) -> StepResult:
     left = since + after - context.now
     if left > 0:
         return StepResult(requeue_after=left)
-    holding = [pod for _, pod in context.pods() if holds_node(pod)]
+    holding = [pod for pod in context.pods() if holds_node(pod)]
     seconds = context.now - since
     note = f"below its minimum for {seconds:.0f} s: {context.health[0].message}; deleting {len(holding)} pods"
     event = Write(

@@ -12,9 +12,18 @@ from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Anchor, Group
 from cpg_api.scheduling.health import HEALTHY, HealthReason
 from cpg_api.scheduling.names import EVENT_VALID, REASON_INVALID
+from cpg_api.scheduling.statuses import pending_status
 from cpg_api.validity import check_tree, initially_scheduled_type, scheduled_condition, validity_condition
 from cpg_operator.context import ReconcileContext
-from cpg_operator.writes import NOTHING, VALIDATION_MANAGER, EventSpec, StepResult, Verb, Write
+from cpg_operator.writes import (
+    NOTHING,
+    REMEMBERED_SECONDS,
+    VALIDATION_MANAGER,
+    EventSpec,
+    StepResult,
+    Verb,
+    Write,
+)
 
 VARIABLE_TEXT = re.compile(r"\bPod \S+|\d+|s\b")
 """The parts in which two messages about the same fault may differ."""
@@ -25,8 +34,10 @@ scheduler may have died between its last bind and its report, or a user has eras
 
 
 def validate(context: ReconcileContext) -> StepResult:
-    """Report on every group that the tree is invalid, or withdraw that."""
-    found = check_tree(context.tree, context.pods(), context.surroundings, knows_classes=context.knows_classes)
+    """Report on every group that the tree is invalid, or withdraw that; nothing on a tree of another scheduler."""
+    if context.is_foreign:
+        return _take_back(context)
+    found = check_tree(context.tree, context.surroundings, knows_classes=context.knows_classes)
     writes = [
         _write(context, node.group, condition, _event(node.group, condition))
         for node in context.tree.nodes
@@ -35,6 +46,33 @@ def validate(context: ReconcileContext) -> StepResult:
     if writes or found.message or context.tree.anchor is not Anchor.ROOT:
         return StepResult(writes=tuple(writes))
     return _confirm_placement(context)
+
+
+def _take_back(context: ReconcileContext) -> StepResult:
+    """Undo the reason Invalid on the groups of a tree that has turned out to be foreign.
+
+    A merge removes it whichever of our processes wrote it, and leaves no field manager behind: our API shows its
+    default again, the native one nothing. It is done once, because the operator of another kube-cpg may say Invalid of
+    its own tree.
+    """
+    writes = []
+    for node in context.tree.nodes:
+        kind, conditions = initially_scheduled_type(node.group), node.group.status.conditions or ()
+        found = find_condition(conditions, kind)
+        if found is None or found.reason != REASON_INVALID:
+            continue
+        default = pending_status(kind)["conditions"] if context.is_crd else []
+        write = Write(
+            verb=Verb.MERGE_STATUS,
+            resource=context.resource(node.group),
+            target=node.group.metadata,
+            part="validity",
+            body={"conditions": [*(one for one in conditions if one is not found), *default]},
+            unchanged=True,
+            once=True,
+        )
+        writes.append(write)
+    return StepResult(writes=tuple(writes), requeue_after=REMEMBERED_SECONDS if writes else None)
 
 
 def _confirm_placement(context: ReconcileContext) -> StepResult:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodStatus
 from cpg_api.scheduling.forest import Group, GroupKey
+from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, KINDS
 from cpg_client.stores import Added, Deleted
@@ -71,7 +72,14 @@ class ViewFixture:
     def context(self, name: str = "root", *, kind: str = "CompositePodGroup", flavour: str = CRD) -> ReconcileContext:
         """Return the context of a tree."""
         key = TreeKey(flavour, GroupKey(kind, "default", name))
-        return build_context(self.view, key, now=NOW, timestamp=TIMESTAMP, partial_after=600.0)
+        return build_context(
+            self.view,
+            key,
+            now=NOW,
+            timestamp=TIMESTAMP,
+            partial_after=600.0,
+            scheduler_names=frozenset({SCHEDULER_NAME}),
+        )
 
     def take_queued(self) -> set[str]:
         """Return the names of the anchors added since the last call, without Workloads."""

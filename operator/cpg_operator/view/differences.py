@@ -5,6 +5,7 @@ from typing import TypeAlias
 import msgspec
 
 from cpg_api.conditions import find_condition, status_since
+from cpg_api.drift import MATCHES_TEMPLATE
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroupStatus
 from cpg_api.scheduling.forest import Group
@@ -47,7 +48,7 @@ def _foreign_part(group: Group) -> tuple[object, ...]:
         group.spec,
         (meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references),
         [name for name in meta.finalizers if name != FINALIZER],
-        [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL}],
+        [one for one in conditions or () if one.type not in {HEALTHY, PARTIAL, MATCHES_TEMPLATE}],
         status_since(conditions, PARTIAL),  # the time until the release of a partial tree counts from here
     )
 

@@ -21,6 +21,11 @@ def is_instantiated(workload: Workload) -> bool:
     return workload.metadata.annotations.get(INSTANTIATE) == "true"
 
 
+def owns(workload: Workload, group: Group) -> bool:
+    """Return whether a group was created from exactly this Workload, and not from another one of its name."""
+    return any(owner.controller and owner.uid == workload.metadata.uid for owner in group.metadata.owner_references)
+
+
 class TreeIndex:
     """Groups and Workloads by flavour. Methods that change something return the keys to reconcile."""
 

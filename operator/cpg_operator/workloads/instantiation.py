@@ -69,7 +69,7 @@ def instantiate(
     )
     writes = _group_writes(plan, kinds, is_crd=is_crd)
     failed = (failures.get(one.object_part) for one in writes)
-    refusal = next((failure.message for failure in failed if failure is not None and failure.message), "")
+    refusal = report.choose_refusal([one.message for one in failed if one is not None and one.message])
     return StepResult(
         writes=(*writes, *report.update(_condition(workload, plan, refusal))),
         requeue_after=POLLING_SECONDS if plan.needs_polling else None,
@@ -156,6 +156,15 @@ class _Report:
         merged, changed = set_condition(self._workload.status.conditions, condition, self._timestamp)
         conditions = [find_condition(merged, CONDITION)]
         return (self._write_conditions(Verb.APPLY_STATUS, conditions, event),) if changed else ()
+
+    def choose_refusal(self, messages: Sequence[str]) -> str:
+        """Return the message to report: the reported one while some group still fails with it, else the first.
+
+        A quota refuses different groups at each retry, and each message has the name of its group.
+        """
+        reported = self._reported()[-1:]
+        standing = (one for one in messages if reported and reported[0].endswith(truncate(one, MAX_REFUSAL_LENGTH)))
+        return next(standing, messages[0] if messages else "")
 
     def withdraw(self) -> tuple[Write, ...]:
         """Return the write that removes the report of a Workload that is no longer to be instantiated.

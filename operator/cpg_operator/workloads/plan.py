@@ -21,6 +21,7 @@ from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.protection import needs_our_finalizer
 from cpg_api.scheduling.templates import walk_templates
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
+from cpg_operator.view.tree_index import owns
 from cpg_operator.workloads.naming import ambiguous_templates, group_name
 
 MAX_GROUPS = 5000
@@ -66,11 +67,6 @@ class GroupPlan(Struct, frozen=True, kw_only=True):
     obstacles: tuple[Obstacle, ...] = ()
     needs_polling: bool = False
     """Whether an obstacle may vanish without an event for this Workload: a group that does not name it."""
-
-
-def owns(workload: Workload, group: Group) -> bool:
-    """Return whether a group was created from exactly this Workload, and not from another one of its name."""
-    return any(owner.controller and owner.uid == workload.metadata.uid for owner in group.metadata.owner_references)
 
 
 def plan_groups(

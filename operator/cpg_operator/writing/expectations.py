@@ -4,7 +4,7 @@ Without this, every reconcile would repeat a write until the watch catches up. F
 is kept with the version that it was made for. A newer version in the view ends that: then the object itself shows what
 is missing. A creation has no version yet: a second one is answered with a conflict, and remembering it would prevent
 creating an object again that a user has deleted. An event changes no object, so it counts for every version, as long as
-its body identifies the same occasion.
+its body identifies the same occasion. A write that is to be sent once counts for every version and body.
 
 A deletion may go unheard, and the answer to a write may arrive after the end of its object, so entries expire. If the
 view is behind for longer than that, the write is repeated, which changes nothing.
@@ -15,9 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from cpg_operator.writes import Verb, Write
-
-REMEMBERED_SECONDS = 300.0
+from cpg_operator.writes import REMEMBERED_SECONDS, Verb, Write
 
 
 class _Sent(Struct, frozen=True):
@@ -62,4 +60,6 @@ class Expectations:
 
 
 def _sent(write: Write) -> _Sent:
+    if write.once:
+        return _Sent("", None)
     return _Sent("" if write.verb is Verb.EVENT else write.target.resource_version, write.body)

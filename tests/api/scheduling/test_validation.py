@@ -56,6 +56,11 @@ def faults(problems: tuple[TreeProblem, ...]) -> list[tuple[Fault, str, str]]:
     return [(problem.fault, problem.group.name, problem.other) for problem in problems]
 
 
+def named(group: Group, class_name: str) -> Group:
+    """Return a group with the name of a priority class."""
+    return replace(group, spec=replace(group.spec, priority_class_name=class_name))
+
+
 def valid_tree() -> list[Group]:
     """Return a tree that follows its templates."""
     return [
@@ -193,10 +198,10 @@ def test_an_absent_disruption_mode_is_single() -> None:
 
 
 def test_priorities_are_compared_after_resolution() -> None:
-    """A number, the class of that number and a global default of that number are one priority."""
+    """The class of a number and a global default of that number are one priority."""
     classes = PriorityClasses(by_name={"high": priority_class("high", 100, default=True)})
     child = pod_group("a", parent="root", priority=None)
-    assert validated([composite("root", priority=100), child], classes=classes) == ()
+    assert validated([named(composite("root", priority=100), "high"), child], classes=classes) == ()
     (problem,) = validated([composite("root", priority=100), child])
     assert (problem.fault, problem.message) == (
         Fault.PRIORITY_DIVERGES,
@@ -215,7 +220,7 @@ def test_a_priority_counts_before_it_is_written_down() -> None:
     (tree,) = Forest.of([pod_group("a", priority=None, workload="w")]).trees()
     flat = context(workload([replace(leaf_template("a"), priority=100)]))
     (problem,) = validate_members(tree, [(tree.nodes[0].key, pod("p", priority=7))], flat)
-    assert "by its root PodGroup default/a, has 100" in problem.message
+    assert "got: 7 and 100" in problem.message
     gone = workload([replace(leaf_template("a"), priority_class_name="gone")])
     assert faults(validate(tree, context(gone))) == [(Fault.PRIORITY_CLASS_UNKNOWN, "a", "PriorityClass gone")]
 
@@ -234,13 +239,24 @@ def test_an_unknown_priority_class_is_reported() -> None:
 
 
 def test_a_pod_with_another_priority_is_reported() -> None:
-    """Members have the priority of their tree; a pod without one has 0."""
+    """In the words of KEP-5710: first the number of the pod, then that of its group. A pod without one has 0."""
     group = pod_group("gang", priority=0)
     (tree,) = Forest.of([group]).trees()
     members = [(key_of(group), pod("p", priority=7)), (key_of(group), pod("q", priority=None))]
     (problem,) = validate_members(tree, members, context())
     assert (problem.fault, problem.other) == (Fault.PRIORITY_DIVERGES, "Pod default/p")
-    assert "has priority 7" in problem.message
+    assert problem.message == (
+        "all pods in a single pod group should match the priority of the pod group, got: 7 and 0: "
+        "Pod default/p of PodGroup default/gang has 7, the group has 0; "
+        "give the pod the priorityClassName of its group"
+    )
+
+
+def test_only_the_number_of_a_pod_counts() -> None:
+    """As in KEP-5710: the class from which a pod has its priority may be another."""
+    group = named(pod_group("gang", priority=7), "high")
+    (tree,) = Forest.of([group]).trees()
+    assert validate_members(tree, [(key_of(group), pod("p", priority=7))], context()) == ()
 
 
 CLASSES = PriorityClasses(
@@ -342,7 +358,9 @@ def draw_groups(draw: st.DrawFn) -> list[Group]:
         template = draw(st.sampled_from(["root", "mid", "a", "none"]))
         whole, priority = draw(st.booleans()), draw(st.sampled_from([0, 1]))
         build = pod_group if draw(st.booleans()) else composite
-        heap.append(build(name, parent=parent, workload=source, template=template, all_=whole, priority=priority))
+        gang = draw(st.sampled_from([1, None]))
+        group = build(name, gang=gang, parent=parent, workload=source, template=template, all_=whole, priority=priority)
+        heap.append(named(group, draw(st.sampled_from(["", "high"]))))
     return heap
 
 
@@ -375,10 +393,21 @@ def slow_group_faults(
             yield Fault.SEVERAL_WORKLOADS
         if parent.spec.priority != group.spec.priority:
             yield Fault.PRIORITY_DIVERGES
+        elif parent.spec.priority_class_name != group.spec.priority_class_name:
+            yield Fault.PRIORITY_CLASS_DIVERGES
         if parent.spec.disruption_mode.all is not None and group.spec.disruption_mode.single is not None:  # type: ignore[union-attr]
             yield Fault.ALL_ABOVE_SINGLE
+    if is_slow_unit(group, parent, anchor) and group.spec.scheduling_policy.gang is None:  # type: ignore[union-attr]
+        yield Fault.ALL_WITHOUT_GANG
     if ref.workload_name == "w":
         yield from slow_template_faults(group, parent, anchor)
+
+
+def is_slow_unit(group: Group, parent: Group | None, anchor: Anchor) -> bool:
+    """Return whether a group has mode all and what is above it has not."""
+    if group.spec.disruption_mode.all is None:  # type: ignore[union-attr]
+        return False
+    return anchor is Anchor.ROOT if parent is None else parent.spec.disruption_mode.all is None  # type: ignore[union-attr]
 
 
 def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> Iterator[Fault]:

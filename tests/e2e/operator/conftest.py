@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD, KINDS, NATIVE
@@ -102,11 +102,11 @@ class Testbed:
         await self.create("PodGroup", name, _spec(name, {"minCount": gang}, spec), **_annotated(spec))
 
     async def pod(self, name: str, group: str, node: str = "", **spec: Any) -> None:  # as JSON is
-        """Create a pod for no scheduler, bound already if a node is given."""
+        """Create a pod for our scheduler, which does not run here; it is bound already if a node is given."""
         containers = [{"name": "main", "image": "none"}]
         native = {"schedulingGroup": {"podGroupName": group}} if self.flavour == NATIVE else {}
         labels = {} if native else {POD_GROUP_LABEL: group}
-        body = {"schedulerName": "none", "containers": containers, **({"nodeName": node} if node else {})}
+        body = {"schedulerName": SCHEDULER_NAME, "containers": containers, **({"nodeName": node} if node else {})}
         await self.create("Pod", name, {**body, **native, **spec}, labels=labels)
 
     async def running(self, *names: str, phase: str = "Running") -> None:

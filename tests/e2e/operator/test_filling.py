@@ -41,12 +41,16 @@ async def reason(testbed: "Testbed", name: str = "g") -> object:
 @pytest.mark.parametrize("first", ["group", "workload"])
 async def test_a_priority_comes_from_the_template_in_either_order(testbed: "Testbed", first: str) -> None:
     """No default is filled in while the Workload is missing; pods of the class match in the end."""
+
+    async def desired() -> object:
+        return (await testbed.get(PG, "g")).get("status", {}).get("pods", {}).get("desired")
+
     if first == "workload":
         await workload(testbed)
     await testbed.create(PG, "g", {**REFERENCE, **POLICY})
     await testbed.pod("p", "g", priorityClassName="high")
     if first == "group":
-        await testbed.until("Invalid", lambda: reason(testbed))
+        await testbed.until(1, desired)
         assert "priority" not in await spec(testbed, "g")
         await workload(testbed)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE
-from cpg_client.connection import APPLY_YAML
+from cpg_client.connection import APPLY_YAML, MERGE_PATCH
 from cpg_client.errors import ApiError
-from cpg_client.resources import Resource
+from cpg_client.resources import STATUS, Resource
 from cpg_operator.writing.retries import FIRST_RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ POLICIES = Resource(*ADMISSION, "validatingadmissionpolicies", "ValidatingAdmiss
 BINDINGS = Resource(
     *ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
 @asynccontextmanager
@@ -75,6 +77,32 @@ async def test_a_refused_change_of_the_spec_delays_nothing_else(testbed: "Testbe
     await testbed.until(([FINALIZER], counts, "True", True), written)
 
 
+async def test_a_refused_change_of_the_spec_does_not_keep_a_deleted_group(testbed: "Testbed") -> None:
+    """Its finalizer is removed, although the policy refuses its priority for ever."""
+    await testbed.group("probe", priority=7)
+    async with policy(testbed, "UPDATE", "!has(object.spec.priority)", "probe", {"priority": 7}):
+        await testbed.group("g", priorityClassName="high")
+        await testbed.pod("p", "g", node="n1")
+
+        async def finalizers() -> object:
+            return (await testbed.get(PG, "g"))["metadata"].get("finalizers")
+
+        await testbed.until([FINALIZER], finalizers)
+        await testbed.connection.delete(testbed.resource(PG).path(testbed.namespace, "g"))
+        await asyncio.sleep(2 * FIRST_RETRY_SECONDS)
+        assert await finalizers() == [FINALIZER]
+        await testbed.delete("Pod", "p")
+
+        async def is_gone() -> bool:
+            try:
+                await testbed.get(PG, "g")
+            except ApiError as error:
+                return error.is_not_found
+            return False
+
+        await testbed.until(True, is_gone)  # noqa: FBT003  # what is wanted
+
+
 async def test_of_refused_groups_one_is_named_in_one_event(testbed: "Testbed") -> None:
     """Always the same one, however often it is tried; the others are created, and all of them once it is allowed."""
     gang: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 1}}}
@@ -96,3 +124,28 @@ async def test_of_refused_groups_one_is_named_in_one_event(testbed: "Testbed") -
         assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
         assert await testbed.events("Refused") == ["w"]
     await testbed.until(("Instantiated", "all 7 groups are there"), condition)
+
+
+async def test_a_quota_is_reported_once(testbed: "Testbed") -> None:
+    """However often the groups beyond it are tried, the condition names one of them, with one event."""
+    counted = f"count/{testbed.resource(PG).plural}.{testbed.resource(PG).group}"
+    about = {"metadata": {"name": "few"}, "spec": {"hard": {counted: "3"}}}
+    await testbed.connection.post(QUOTAS.path(testbed.namespace), about)
+    status = {"status": {"hard": {counted: "3"}, "used": {counted: "0"}}}  # no controller does it here
+    await testbed.connection.patch(QUOTAS.path(testbed.namespace, "few", STATUS), status, MERGE_PATCH)
+    leaf = {"name": "leaf", "replicas": 12, "schedulingPolicy": {"gang": {"minCount": 1}}}
+    root = {"name": "root", "schedulingPolicy": {"gang": {"minGroupCount": 1}}, "podGroupTemplates": [leaf]}
+    await testbed.create("Workload", "w", {"compositePodGroupTemplates": [root]}, annotations={INSTANTIATE: "true"})
+
+    async def condition() -> object:
+        found = await testbed.condition("Workload", "w", "Instantiated")
+        return found.get("reason"), found.get("message", "").partition(" of 13")[0]
+
+    await testbed.until(("Refused", "4"), condition)
+    await asyncio.sleep(2 * FIRST_RETRY_SECONDS)
+    before = await testbed.get("Workload", "w")
+    assert "exceeded quota: few" in before["status"]["conditions"][0]["message"]
+    await asyncio.sleep(5 * FIRST_RETRY_SECONDS)
+    after = await testbed.get("Workload", "w")
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert await testbed.events("Refused") == ["w"]

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -79,42 +80,38 @@ async def all_above_single(testbed: "Testbed") -> None:
     await testbed.group("leaf", parent="root", disruptionMode={"single": {}})
 
 
+async def unit_without_gang(testbed: "Testbed") -> None:
+    """Disrupt as one what is scheduled one by one, below a parent that is not disrupted as one."""
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root", schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
+
+
+async def unit_without_gang_by_template(testbed: "Testbed") -> None:
+    """Take the basic policy from the template, where the API server cannot compare it with the mode of the group."""
+    (root,) = WORKLOAD["compositePodGroupTemplates"]
+    await testbed.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "schedulingPolicy": {"basic": {}}}]})
+    reference = {"workloadName": "w", "templateName": "root"}
+    await testbed.create("CompositePodGroup", "root", {"workloadRef": reference, "disruptionMode": {"all": {}}})
+    await testbed.group("leaf", parent="root", disruptionMode={"all": {}})
+
+
 async def priorities(testbed: "Testbed") -> None:
     """Name two classes in one tree."""
     await testbed.composite("root", priorityClassName="high")
     await testbed.group("leaf", parent="root", priorityClassName="low")
 
 
+async def class_names(testbed: "Testbed") -> None:
+    """Name two classes of one value in one tree."""
+    await testbed.connection.post(PRIORITY_CLASSES.path(), {"metadata": {"name": "twin"}, "value": 1000})
+    await testbed.composite("root", priorityClassName="high")
+    await testbed.group("leaf", parent="root", priorityClassName="twin")
+
+
 async def class_unknown(testbed: "Testbed") -> None:
     """Name a class that does not exist."""
-    await testbed.composite("root", priorityClassName="high")
+    await testbed.composite("root", priorityClassName="nowhere")
     await testbed.group("leaf", parent="root", priorityClassName="nowhere")
-
-
-async def schedulers(testbed: "Testbed") -> None:
-    """Create two pods for two schedulers."""
-    await testbed.composite("root")
-    await testbed.group("leaf", parent="root")
-    await testbed.pod("p1", "leaf", schedulerName="one")
-    await testbed.pod("p2", "leaf", schedulerName="two")
-
-
-async def pod_priority(testbed: "Testbed") -> None:
-    """Create a pod of another priority than its tree."""
-    await testbed.composite("root")
-    await testbed.group("leaf", parent="root")
-    await testbed.pod("p1", "leaf", priorityClassName="high")
-
-
-async def pod_policy(testbed: "Testbed") -> None:
-    """Create two pods of one priority, of which one may preempt and one may not."""
-    for name, policy in (("bold", "PreemptLowerPriority"), ("timid", "Never")):
-        body = {"metadata": {"name": name}, "value": 77, "preemptionPolicy": policy}
-        await testbed.connection.post(PRIORITY_CLASSES.path(), body)
-    await testbed.composite("root", priorityClassName="bold")
-    await testbed.group("leaf", parent="root", priorityClassName="bold")
-    await testbed.pod("p1", "leaf", priorityClassName="bold")
-    await testbed.pod("p2", "leaf", priorityClassName="timid")
 
 
 def deleting(kind: str, name: str) -> "Callable[[Testbed], Awaitable[Any]]":
@@ -139,15 +136,6 @@ async def right_workload(testbed: "Testbed") -> None:
     await testbed.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "podGroupTemplates": leaves}]})
 
 
-async def right_pod(testbed: "Testbed") -> None:
-    """Create the second pod again, like the first."""
-    first = (await testbed.get("Pod", "p1"))["spec"]
-    await testbed.delete("Pod", "p2")
-    spec = {"schedulerName": first["schedulerName"]}
-    named = {"priorityClassName": first["priorityClassName"]} if "priorityClassName" in first else {}
-    await testbed.pod("p2", "leaf", **spec, **named)
-
-
 async def right_leaf(testbed: "Testbed") -> None:
     """Create the leaf again, with all fields of its root."""
     above = (await testbed.get(*ROOT))["spec"]
@@ -168,11 +156,11 @@ CASES = [
     Case(template_missing, "references template gone", right_workload, TREE),
     Case(template_kind, "which is for a CompositePodGroup", right_workload, TREE),
     Case(all_above_single, "what is disrupted as one", right_leaf, TREE),
+    Case(unit_without_gang, "a basic policy below CompositePodGroup", right_leaf, TREE),
+    Case(unit_without_gang_by_template, "a basic policy at the top of its tree", deleting("Workload", "w"), TREE),
     Case(priorities, "all groups of a tree have one priority", right_leaf, TREE),
+    Case(class_names, "has priorityClassName twin, its parent CompositePodGroup", right_leaf, TREE),
     Case(class_unknown, "the PriorityClass nowhere, which does not exist", right_class, TREE),
-    Case(schedulers, "all pods of a tree need one schedulerName", right_pod, TREE),
-    Case(pod_priority, "give the pod the tree's priorityClassName", deleting("Pod", "p1"), TREE),
-    Case(pod_policy, "all pods of a tree need one preemptionPolicy", right_pod, TREE),
 ]
 
 
@@ -180,7 +168,7 @@ CASES = [
 async def classes(testbed: "Testbed") -> AsyncIterator[None]:
     """Delete the classes that a test has created."""
     yield
-    for name in ("nowhere", "bold", "timid"):
+    for name in ("nowhere", "twin", "timid"):
         with contextlib.suppress(ApiError):
             await testbed.connection.delete(PRIORITY_CLASSES.path(None, name))
 
@@ -212,6 +200,71 @@ async def test_every_group_of_an_invalid_tree_is_invalid_until_it_is_corrected(t
         return {await reason_of(testbed, group) for group in case.groups}
 
     await testbed.until({"Pending"}, those_left)
+
+
+async def test_what_is_wrong_with_pods_is_left_to_the_scheduler(testbed: "Testbed") -> None:
+    """They may differ in schedulerName, priority and preemptionPolicy: the operator reports faults between groups."""
+    timid = {"metadata": {"name": "timid"}, "value": 77, "preemptionPolicy": "Never"}
+    await testbed.connection.post(PRIORITY_CLASSES.path(), timid)
+    await testbed.composite("root")
+    await testbed.group("leaf", parent="root")
+    await testbed.pod("p1", "leaf", schedulerName="cpg-scheduler")
+    await testbed.pod("p2", "leaf", schedulerName="other")
+    await testbed.pod("p3", "leaf", schedulerName="cpg-scheduler", priorityClassName="timid")
+    await testbed.until(3, lambda: desired(testbed))
+    assert {await reason_of(testbed, group) for group in TREE} == {"Pending"}
+    await testbed.group("other", parent="root", workload="v")
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await testbed.delete("PodGroup", "other")
+    await testbed.until("Pending", lambda: reason_of(testbed, ROOT))
+
+
+async def replace_pod(testbed: "Testbed", scheduler: str) -> None:
+    """Delete the pod of the leaf, if there is one, and create it again for a scheduler."""
+    await testbed.delete("Pod", "p1")
+    await testbed.pod("p1", "leaf", schedulerName=scheduler)
+
+
+async def test_a_tree_of_another_scheduler_is_not_judged(testbed: "Testbed") -> None:
+    """What was said before its pods came is taken back once, without an event; it is ours again with a pod of ours."""
+    await several_workloads(testbed)
+    await testbed.until("Invalid", lambda: reason_of(testbed, LEAF))
+    await testbed.until("Invalid", lambda: reason_of(testbed, ROOT))
+    await replace_pod(testbed, "other")
+    for group in TREE:
+        await testbed.until("Pending", partial(reason_of, testbed, group))
+    found = (await testbed.get(*ROOT))["status"]["conditions"]
+    assert sorted(one["type"] for one in found) == ["CompositePodGroupInitiallyScheduled", "Healthy"]
+    assert await testbed.events("Valid") == []
+    await testbed.group("late", parent="root", workload="v")
+    await testbed.until(2, lambda: groups_below(testbed))
+    assert {await reason_of(testbed, group) for group in TREE} == {"Pending"}
+    await replace_pod(testbed, "cpg-scheduler")
+    for group in TREE:
+        await testbed.until("Invalid", partial(reason_of, testbed, group))
+
+
+async def test_a_native_tree_is_judged_once_a_pod_of_ours_is_in_it(native: "Testbed") -> None:
+    """Until then, and after that pod is gone, it has no condition of ours but its health."""
+    await several_workloads(native)
+    await native.until("False", lambda: health_of(native))
+    assert {await reason_of(native, group) for group in TREE} == {None}
+    await native.pod("p1", "leaf", schedulerName="cpg-scheduler")
+    for group in TREE:
+        await native.until("Invalid", partial(reason_of, native, group))
+    await replace_pod(native, "other")
+    for group in TREE:
+        await native.until(None, partial(reason_of, native, group))
+
+
+async def health_of(testbed: "Testbed") -> object:
+    """Return whether the root is healthy."""
+    return (await testbed.condition(*ROOT, "Healthy")).get("status")
+
+
+async def groups_below(testbed: "Testbed") -> object:
+    """Return how many groups the root counts."""
+    return (await testbed.get(*ROOT))["status"].get("groups", {}).get("desired")
 
 
 async def test_an_event_is_recorded_once_also_across_a_restart(testbed: "Testbed", operator: "OperatorProcess") -> None:

@@ -3,14 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.health import HEALTHY
+from cpg_api.scheduling.statuses import pending_status
 from cpg_api.validity import initially_scheduled_type
-from cpg_engine.testing.builders import composite, pod_group
+from cpg_client.flavours import CRD, NATIVE
+from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_operator.steps.validation import CONFIRMATION_SECONDS, _event, validate
 from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture, members, small_tree
-from cpg_operator.writes import NOTHING, VALIDATION_MANAGER, Write
+from cpg_operator.tree_states import TreeStates
+from cpg_operator.writes import NOTHING, REMEMBERED_SECONDS, VALIDATION_MANAGER, Verb, Write
 
 
 @pytest.fixture
@@ -136,3 +140,60 @@ def test_a_leaf_that_is_not_placed_gets_no_condition(fixture: ViewFixture) -> No
     fixture.put(*(pod_group(name, gang=2, parent="root") for name in "ab"))
     fixture.add_pods(*members("a", 2))
     assert [one.target.name for one in validate(fixture.context()).writes] == ["root", "a"]
+
+
+def foreign(*pods: Pod) -> list[Pod]:
+    """Return the pods with the name of another scheduler."""
+    return [replace(one, spec=replace(one.spec, scheduler_name="other")) for one in pods]
+
+
+BAD = pod_group("bad", parent="root", workload="v")
+NATIVE_STATUS = (("Custom", "True", "Ours", TIMESTAMP),)
+
+
+def test_a_foreign_tree_gets_no_condition(fixture: ViewFixture) -> None:
+    """Neither Invalid nor the confirmation of its placement, of which its own scheduler has to speak."""
+    put_complete_tree(fixture, "1970-01-12T13:46:30Z")
+    fixture.remove_pods(*members("a", 2), *members("b", 2))
+    fixture.add_pods(*foreign(*members("a", 2), *members("b", 2)))
+    assert validate(fixture.context()) == NOTHING
+    fixture.put(BAD)
+    assert validate(fixture.context()) == NOTHING
+    fixture.add_pods(pod("own", group="a"))
+    assert [one.target.name for one in validate(fixture.context()).writes] == ["root", "a", "b", "bad"]
+
+
+def test_a_native_tree_is_left_alone_until_a_pod_of_ours_is_in_it(fixture: ViewFixture) -> None:
+    """Without pods it may be any scheduler's; a tree of our own API is ours."""
+    fixture.put(*small_tree(), BAD, flavour=NATIVE)
+    assert validate(fixture.context(flavour=NATIVE)) == NOTHING
+    fixture.add_pods(pod("own", group="a"))
+    assert len(validate(fixture.context(flavour=NATIVE)).writes) == 4
+
+
+def test_the_reason_invalid_is_taken_back_from_a_foreign_tree() -> None:
+    """Our API shows its default again, the native one nothing; all else in the status stays."""
+    root, *leaves = small_tree()
+    kind = initially_scheduled_type(root)
+    invalid = with_conditions(root, *NATIVE_STATUS, (kind, "False", "Invalid", TIMESTAMP))
+    (custom, _) = invalid.status.conditions or ()
+    for flavour, left in ((CRD, [custom, *pending_status(kind)["conditions"]]), (NATIVE, [custom])):
+        found = ViewFixture()
+        found.put(invalid, *leaves, BAD, flavour=flavour)
+        found.add_pods(*foreign(pod("theirs", group="a")))
+        result = validate(found.context(flavour=flavour))
+        (write,) = result.writes
+        assert (write.verb, write.body, write.event) == (Verb.MERGE_STATUS, {"conditions": left}, None)
+        assert (write.unchanged, write.once, result.requeue_after) == (True, True, REMEMBERED_SECONDS)
+
+
+def test_the_metrics_do_not_count_a_foreign_tree_as_invalid(fixture: ViewFixture) -> None:
+    """Its condition may be old, or another operator's."""
+    root, *leaves = small_tree()
+    fixture.put(with_conditions(root, (initially_scheduled_type(root), "False", "Invalid", TIMESTAMP)), *leaves)
+    states = TreeStates()
+    states.record(fixture.context())
+    assert list(states) == [(CRD, "Invalid")]
+    fixture.add_pods(*foreign(pod("theirs", group="a")))
+    states.record(fixture.context())
+    assert list(states) == [(CRD, "Pending")]

@@ -123,6 +123,23 @@ def test_a_refusal_of_the_api_server_is_reported() -> None:
     assert status.event is None
 
 
+def test_a_reported_refusal_stays_while_it_is_true() -> None:
+    """A quota may refuse other groups at each retry: the status changes once the named group does not fail any more."""
+    view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())
+    view.put(CRD, marked(TREE))
+    first, second, _ = writes_of(view, TREE)
+    failures = {second.object_part: PartFailure(1, '"leaf" exceeds the quota')}
+    *_, status = writes_of(view, TREE, failures)
+    current = marked(TREE, reported=status.body["conditions"][0])
+    view.put(CRD, replace(current, metadata=replace(current.metadata, resource_version="2")))
+    failures = {**failures, first.object_part: PartFailure(1, '"root" exceeds the quota')}
+    assert writes_of(view, TREE, failures) == [first, second]
+    del failures[second.object_part]
+    *_, status = writes_of(view, TREE, failures)
+    assert reported(status)[2].endswith('"root" exceeds the quota')
+    assert status.event is None
+
+
 def test_a_long_refusal_is_shortened() -> None:
     """A webhook may answer with any text, and the status has to be accepted."""
     view = ClusterView({CRD: KINDS[CRD]}, RecordingQueue())

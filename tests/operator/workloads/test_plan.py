@@ -22,13 +22,13 @@ from cpg_engine.testing.builders import (
     pod_group,
     workload,
 )
+from cpg_operator.view.tree_index import owns
 from cpg_operator.workloads.plan import (
     MAX_GROUPS,
     GroupPlan,
     ObstacleReason,
     count_groups,
     desired_groups,
-    owns,
     plan_groups,
 )
 

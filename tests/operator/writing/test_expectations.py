@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_engine.testing.builders import metadata
-from cpg_operator.writes import Verb, Write
-from cpg_operator.writing.expectations import REMEMBERED_SECONDS, Expectations
+from cpg_operator.writes import REMEMBERED_SECONDS, Verb, Write
+from cpg_operator.writing.expectations import Expectations
 
 
 def write(part: str = "health", version: str = "1", **body: int) -> Write:
@@ -31,6 +31,15 @@ def test_an_event_is_met_for_every_version() -> None:
     expected.record(replace(write("release", since=5), verb=Verb.EVENT))
     assert expected.is_met(replace(write("release", version="2", since=5), verb=Verb.EVENT))
     assert not expected.is_met(replace(write("release", version="2", since=6), verb=Verb.EVENT))
+
+
+def test_a_write_that_is_sent_once_is_met_whatever_has_become_of_the_object() -> None:
+    """Another client may undo it; only another write to the same part, or time, ends that."""
+    expected = Expectations(lambda: 0.0)
+    expected.record(replace(write(pods=1), once=True))
+    assert expected.is_met(replace(write(version="2", pods=2), once=True))
+    expected.record(write(version="3", pods=3))
+    assert not expected.is_met(replace(write(version="4", pods=1), once=True))
 
 
 def test_writes_to_a_deleted_object_are_forgotten() -> None:
