@@ -16,14 +16,7 @@ from cpg_api.scheduling.workload import Workload
 from cpg_api.validity import PRIORITY_CLASS_FAULTS
 
 PERMANENT_FAULTS = frozenset(
-    {
-        Fault.CYCLE,
-        Fault.TOO_DEEP,
-        Fault.NO_WORKLOAD_REF,
-        Fault.SEVERAL_WORKLOADS,
-        Fault.ALL_ABOVE_SINGLE,
-        Fault.ALL_WITHOUT_GANG,
-    }
+    {Fault.CYCLE, Fault.TOO_DEEP, Fault.NO_WORKLOAD_REF, Fault.SEVERAL_WORKLOADS, Fault.ALL_ABOVE_SINGLE}
 )
 MAX_TREES_REVIEWED = 100
 """Trees of one Workload that a review checks. It bounds the time of an admission request."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from cpg_engine.decisions import Bind, Decision
 from cpg_engine.errors import ContradictionError
+from cpg_engine.gangs.domain_choice import DomainChoice
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.next_step import next_step
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.gangs.unit import Unit
@@ -49,7 +51,10 @@ def could_place(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignor
     mark = ledger.mark()
     try:
         ledger.ignore(ignored)
-        return PlacementSearch(snapshot, unit, options).could_place()
+        needs = Needs(unit)
+        domains = DomainChoice(snapshot, needs, options.weights)
+        domains.pin()
+        return needs.admissible[0] and domains.possible(0, snapshot.topology.whole())
     except ContradictionError:
         return False
     finally:

@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.podgroup import DISRUPTION_RULE, POLICY_RULE, PRIORITY_CLASS_RULE
 from cpg_api.scheduling.policies import (
-    UNIT_RULE,
     CompositePodGroupSchedulingPolicy,
     DisruptionMode,
     PreemptionPolicy,
@@ -22,7 +21,7 @@ from cpg_api.structs import ApiStruct
 class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The desired state of a group of groups."""
 
-    RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE, UNIT_RULE)
+    RULES: ClassVar = (POLICY_RULE, DISRUPTION_RULE, PRIORITY_CLASS_RULE)
 
     parent_composite_pod_group_name: Annotated[
         str | None,

@@ -47,7 +47,7 @@ FIXED_POLICY = (
 """The kind of policy is immutable; the minimum of a gang may change."""
 
 
-UNIT_NEEDS_GANG = "may be `all` only with `schedulingPolicy.gang`, or below a parent with disruption mode `all`"
+UNIT_NEEDS_GANG = "may be `all` only with `schedulingPolicy.gang`, or below a parent"
 """What is preempted as a unit must not be larger than what is scheduled as a unit (KEP-5710)."""
 
 
@@ -64,7 +64,7 @@ UNIT_RULE = Rule(
     message=UNIT_NEEDS_GANG,
     path=".disruptionMode",
 )
-"""For a group without a parent. Below a parent it takes both objects, and is checked at run time."""
+"""For a PodGroup without a parent; below a parent, a mode of ``all`` can be required (KEP-6012)."""
 
 
 class BasicSchedulingPolicy(ApiStruct, frozen=True):

@@ -42,7 +42,6 @@ class Fault(StrEnum):
     TEMPLATE_KIND = "TemplateKind"
     TEMPLATE_PLACE = "TemplatePlace"
     ALL_ABOVE_SINGLE = "AllAboveSingle"
-    ALL_WITHOUT_GANG = "AllWithoutGang"
     PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
     PRIORITY_DIVERGES = "PriorityDiverges"
     PRIORITY_CLASS_DIVERGES = "PriorityClassDiverges"
@@ -87,7 +86,6 @@ def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
         *_workload_problems(tree),
         *_template_problems(tree, context.workloads),
         *_disruption_problems(tree),
-        *_unit_problems(tree),
         *_unknown_class_problems(tree, context),
         *_priority_problems(tree, context),
         *(problem for node in tree.nodes for problem in _class_problems(node.group, context)),
@@ -254,28 +252,6 @@ def _disruption_problems(tree: Tree) -> Iterator[TreeProblem]:
                 other=str(parent.key),
                 message=f"{child.key} has disruption mode single below {parent.key}, which has all: "
                 "what is disrupted as one cannot be disrupted in parts",
-            )
-
-
-def _unit_problems(tree: Tree) -> Iterator[TreeProblem]:
-    """Report every preemption unit with a basic policy: it is larger than what is scheduled as one.
-
-    The unit is the highest group with mode all. The CRDs have the same rule for a group without a parent. This one also
-    covers groups below a parent, native groups, and groups that take their policy from a template.
-    """
-    for node in tree.nodes:
-        policy = node.group.spec.scheduling_policy
-        if policy is None or policy.basic is None or not _is_all(node.group):
-            continue
-        above = tree.nodes[node.parent] if node.parent is not None else None
-        if _is_single(above.group) if above is not None else tree.anchor is Anchor.ROOT:
-            where = f"below {above.key}, which has single" if above is not None else "at the top of its tree"
-            yield TreeProblem(
-                fault=Fault.ALL_WITHOUT_GANG,
-                group=node.key,
-                other=str(above.key) if above is not None else "",
-                message=f"{node.key} has disruption mode all and a basic policy {where}: what is scheduled one by one "
-                "cannot be disrupted as one; give it a gang policy or disruption mode single",
             )
 
 

@@ -84,14 +84,6 @@ def all_below_all(list_: str) -> str:
     )
 
 
-def units_are_gangs(list_: str) -> str:
-    """Return CEL that refuses a basic template with mode ``all`` in a list, for the highest templates of a tree.
-
-    A template with this mode below one with the same mode is part of that one's unit.
-    """
-    return f"!has(self.{list_}) || self.{list_}.all(t, !({is_basic_unit('t')}))"
-
-
 def names_below(template: str, levels: int) -> str:
     """Return CEL for a string with the names of all templates below one, each followed by an ampersand.
 
@@ -178,15 +170,6 @@ class CompositePodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
             for list_ in TEMPLATE_LISTS
         ),
         *(
-            Rule(
-                expression=f"has(self.disruptionMode) && has(self.disruptionMode.all) || {units_are_gangs(list_)}",
-                message=UNIT_NEEDS_GANG,
-                path=f".{list_}",
-                descends_into=list_,
-            )
-            for list_ in TEMPLATE_LISTS
-        ),
-        *(
             Rule(expression=same_priority(list_, "self"), message=MANY_PRIORITIES, descends_into=list_)
             for list_ in TEMPLATE_LISTS
         ),
@@ -253,9 +236,10 @@ class WorkloadSpec(ApiStruct, frozen=True):
             expression=same_priority("compositePodGroupTemplates", "self.compositePodGroupTemplates[0]"),
             message=MANY_PRIORITIES,
         ),
-        *(
-            Rule(expression=units_are_gangs(list_), message=UNIT_NEEDS_GANG, path=f".{list_}")
-            for list_ in TEMPLATE_LISTS
+        Rule(
+            expression=f"!has(self.podGroupTemplates) || self.podGroupTemplates.all(t, !({is_basic_unit('t')}))",
+            message=UNIT_NEEDS_GANG,
+            path=".podGroupTemplates",
         ),
         UNIQUE_NAMES,
     )

@@ -72,13 +72,6 @@ class PlacementSearch:
         self.is_excluded = False
         """Whether the bounds leave the unit no place."""
 
-    def could_place(self) -> bool:
-        """Return whether the bounds leave the unit any place; raise ``ContradictionError`` like ``run``."""
-        if not self._needs.admissible[0]:
-            return False
-        self._domains.pin()
-        return self._domains.possible(0, self._within or self._snapshot.topology.whole())
-
     def run(self) -> Finding:
         """Place the unit, if it has a place; raise ``ContradictionError`` where running members forbid any."""
         if not self._needs.admissible[0]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.hints import FailedAttempt
-from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES
+from cpg_scheduler.queueing.policy import MAX_STALE_ENTRIES, RequeueBackoff
 
 REPRESENTED = "represented"
 """The state of a class while its first unit is active or being attempted, for all of them."""
@@ -48,6 +48,23 @@ class EquivalenceClass:
         """The waiting units that have not been reported with the present failure of the class."""
         self.members = 0
         """Units that refer to this class; one that is active or being attempted may."""
+
+    def set_times(
+        self, failure: FailedAttempt, backoff: RequeueBackoff, *, size: int, has_grown: bool, now: float
+    ) -> None:
+        """Set for how long the class backs off after a failed attempt, and when it is attempted without an event.
+
+        The attempt does not count if the unit ``has_grown`` since the last one, or if no event can help it.
+        """
+        if failure.hint is None:
+            self.attempts, self.backoff_until = 0, now
+        else:
+            self.attempts = max(self.attempts + (not has_grown), 1)
+            self.backoff_until = now + backoff.delay(self.attempts, size)
+        wait = failure.retry_after
+        if failure.is_unproven:
+            wait = min(wait, backoff.delay_without_event(self.attempts, size))
+        self.retry_at = now + wait
 
     def add(self, queue_key: QueueKey) -> None:
         """Let a unit wait here."""

@@ -194,7 +194,10 @@ class SchedulingQueue:
             peers = self._classes[signature] = EquivalenceClass(signature)
         self._active.note_failure(unit)
         self._wait_in(unit, peers)
-        self._set_times(peers, unit, failure, size=size, now=now)
+        has_grown, unit.size = size > unit.size and not unit.requeued_by, size
+        peers.set_times(failure, self._backoff, size=size, has_grown=has_grown, now=now)
+        peers.moves_seen = self.move_requests
+        self._timeouts.put(peers.retry_at, peers)
         if peers.failure.cause != failure.cause:
             peers.unreported = dict.fromkeys(member for member in peers.waiting if member != key)
             self._unreported[peers.signature] = peers
@@ -268,22 +271,6 @@ class SchedulingQueue:
         return min((time for time in times if time is not None), default=None)
 
     # Equivalence classes.
-
-    def _set_times(
-        self, peers: EquivalenceClass, unit: QueueEntry, failure: FailedAttempt, *, size: int, now: float
-    ) -> None:
-        """Set for how long a class backs off after a failed attempt, and when it is attempted without an event."""
-        has_grown, unit.size = size > unit.size and not unit.requeued_by, size
-        if failure.hint is None:
-            peers.attempts, peers.backoff_until = 0, now
-        else:
-            peers.attempts = max(peers.attempts + (not has_grown), 1)
-            peers.backoff_until = now + self._backoff.delay(peers.attempts, size)
-        wait = failure.retry_after
-        if failure.is_unproven:
-            wait = min(wait, self._backoff.delay_without_event(peers.attempts, size))
-        peers.moves_seen, peers.retry_at = self.move_requests, now + wait
-        self._timeouts.put(peers.retry_at, peers)
 
     def _pop_timed_out(self, now: float) -> QueueEntry | None:
         """Activate the first class that no hint has activated for long, and pop its representative."""

@@ -397,17 +397,8 @@ def slow_group_faults(
             yield Fault.PRIORITY_CLASS_DIVERGES
         if parent.spec.disruption_mode.all is not None and group.spec.disruption_mode.single is not None:  # type: ignore[union-attr]
             yield Fault.ALL_ABOVE_SINGLE
-    if is_slow_unit(group, parent, anchor) and group.spec.scheduling_policy.gang is None:  # type: ignore[union-attr]
-        yield Fault.ALL_WITHOUT_GANG
     if ref.workload_name == "w":
         yield from slow_template_faults(group, parent, anchor)
-
-
-def is_slow_unit(group: Group, parent: Group | None, anchor: Anchor) -> bool:
-    """Return whether a group has mode all and what is above it has not."""
-    if group.spec.disruption_mode.all is None:  # type: ignore[union-attr]
-        return False
-    return anchor is Anchor.ROOT if parent is None else parent.spec.disruption_mode.all is None  # type: ignore[union-attr]
 
 
 def slow_template_faults(group: Group, parent: Group | None, anchor: Anchor) -> Iterator[Fault]:

@@ -80,21 +80,6 @@ async def all_above_single(testbed: "Testbed") -> None:
     await testbed.group("leaf", parent="root", disruptionMode={"single": {}})
 
 
-async def unit_without_gang(testbed: "Testbed") -> None:
-    """Disrupt as one what is scheduled one by one, below a parent that is not disrupted as one."""
-    await testbed.composite("root")
-    await testbed.group("leaf", parent="root", schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
-
-
-async def unit_without_gang_by_template(testbed: "Testbed") -> None:
-    """Take the basic policy from the template, where the API server cannot compare it with the mode of the group."""
-    (root,) = WORKLOAD["compositePodGroupTemplates"]
-    await testbed.create("Workload", "w", {"compositePodGroupTemplates": [{**root, "schedulingPolicy": {"basic": {}}}]})
-    reference = {"workloadName": "w", "templateName": "root"}
-    await testbed.create("CompositePodGroup", "root", {"workloadRef": reference, "disruptionMode": {"all": {}}})
-    await testbed.group("leaf", parent="root", disruptionMode={"all": {}})
-
-
 async def priorities(testbed: "Testbed") -> None:
     """Name two classes in one tree."""
     await testbed.composite("root", priorityClassName="high")
@@ -156,8 +141,6 @@ CASES = [
     Case(template_missing, "references template gone", right_workload, TREE),
     Case(template_kind, "which is for a CompositePodGroup", right_workload, TREE),
     Case(all_above_single, "what is disrupted as one", right_leaf, TREE),
-    Case(unit_without_gang, "a basic policy below CompositePodGroup", right_leaf, TREE),
-    Case(unit_without_gang_by_template, "a basic policy at the top of its tree", deleting("Workload", "w"), TREE),
     Case(priorities, "all groups of a tree have one priority", right_leaf, TREE),
     Case(class_names, "has priorityClassName twin, its parent CompositePodGroup", right_leaf, TREE),
     Case(class_unknown, "the PriorityClass nowhere, which does not exist", right_class, TREE),
