@@ -39,9 +39,9 @@ NOTHING = np.zeros(2, dtype=np.int64)
 def test_each_victim_counts_in_the_domains_where_it_runs() -> None:
     """A unit with pods in two racks holds a part in each, and nothing outside of all racks."""
     groups = {**GROUPS, "wide": {"whole": True, "priority": 1}}
-    pods = ["wide-1=1@wide on a1", "wide-2=1@wide on a2", "wide-3=1@wide on b1", "wide-4=1@wide on none", "1@high"]
+    wide = [{"pod": f"wide-{node}=1@wide on {node}", "priority": 1} for node in ("a1", "a2", "b1", "none")]
     nodes = ["a1 4 rack=a", "a2 4 rack=a", "b1 4 rack=b", "none 4"]
-    found = usages(PreemptionCase(nodes, [*pods, {"pod": "one=2 on b1", "priority": 2}], groups))
+    found = usages(PreemptionCase(nodes, [*wide, "1@high", {"pod": "one=2 on b1", "priority": 2}], groups))
     assert {rack: sorted(one.held[:, 0].tolist()) for rack, one in found.items()} == {"a": [2000], "b": [1000, 2000]}
     assert {rack: (one.capacity[0], one.taken[0]) for rack, one in found.items()} == {
         "a": (8000, 2000),
