@@ -93,7 +93,7 @@ def pending_pods(cache: ClusterCache, key: UnitKey) -> list[Pod]:
 
 
 def is_incomplete(cache: ClusterCache, key: UnitKey) -> bool:
-    """Return whether a unit lacks an object: the group that its pods name, one above, or a template that completes one."""
+    """Return whether a unit lacks an object: the group that its pods name, an ancestor, or a template."""
     if key.flavour == SINGLE_POD:
         pod = cache.single_pod(key.key)
         return pod is not None and membership(pod).group is not None

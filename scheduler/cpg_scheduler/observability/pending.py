@@ -31,14 +31,12 @@ AFTER_ALL_TIMES = "9999"
 FAMILIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "scheduler_pending_pods",
-        "Pending pods of this scheduler by queue: active, backoff, unschedulable, gated (waits for a scheduling gate or"
-        " for members), incomplete (lacks a group or template).",
+        "Pending pods by queue: active, backoff, unschedulable, gated (lacks members), incomplete (lacks a group).",
         ("queue",),
     ),
     (
         "scheduler_queued_entities",
-        "Units by queue and type: a single pod, or a podgroup for a whole tree; the queues are those of"
-        " scheduler_pending_pods.",
+        "Units by queue and type: a single pod, or a podgroup for a whole tree.",
         ("queue", "type"),
     ),
     (

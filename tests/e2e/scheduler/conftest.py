@@ -260,7 +260,7 @@ class LiveCluster(ClusterSimulator):
             del self.pods[name]
         for name, pod in self.pods.items():
             self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=pods[name]["spec"].get("nodeName", "")))
-        self.said = shown = dict[str, str]()
+        self.reported = shown = dict[str, str]()
         return [problem for kind, item in found if (problem := self._record_condition(kind, item, shown))]
 
     def _record_condition(self, kind: str, item: Plain, shown: dict[str, str]) -> str:
@@ -282,7 +282,7 @@ class LiveCluster(ClusterSimulator):
     def _failure_event_problems(self) -> list[str]:
         """Return failed objects without an event, and those with several events for one cause."""
         counts = Counter((name, _cause(note)) for name, note, _ in self.events(EVENT_FAILED_SCHEDULING))
-        failed = {name for name, text in (self.said or {}).items() if text.startswith("False")}
+        failed = {name for name, text in (self.reported or {}).items() if text.startswith("False")}
         without_event = sorted(failed - {name for name, _ in counts})
         return [
             *(f"{name} has no event" for name in without_event),
