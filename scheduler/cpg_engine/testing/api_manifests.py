@@ -4,6 +4,7 @@ An API server overwrites UIDs and creation timestamps. The timestamps are kept: 
 """
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -34,15 +35,27 @@ def group_manifest(group: Group, *, native: bool) -> Plain:
     return plain
 
 
-def has_ages(manifests: Iterable[Plain]) -> bool:
-    """Return whether groups or pods are not created in the order of their creation timestamps."""
-    keys = [kind_and_age(plain) for plain in manifests if plain["kind"] not in WITHOUT_AGE]
-    return any(times != sorted(times) for times in ([key for key in keys if key[0] is kind] for kind in (True, False)))
+def batches_by_age(manifests: Iterable[Plain]) -> list[list[Plain]]:
+    """Return groups and then pods in batches of one age, the oldest first; nothing if they are in that order anyway.
+
+    A kind that is in order is one batch.
+    """
+    members = [plain for plain in manifests if plain["kind"] not in WITHOUT_AGE]
+    batches, has_ages = list[list[Plain]](), False
+    for is_pod in (False, True):
+        found = [plain for plain in members if (plain["kind"] == "Pod") is is_pod]
+        by_age = sorted(found, key=_created)
+        if found == by_age:
+            batches.append(found)
+        else:
+            has_ages = True
+            batches.extend(list(same_age) for _, same_age in groupby(by_age, key=_created))
+    return batches if has_ages else []
 
 
-def kind_and_age(plain: Plain) -> tuple[bool, str]:
-    """Return what orders objects that have ages: groups come before pods, and among these the older ones."""
-    return plain["kind"] == "Pod", plain["metadata"].get("creationTimestamp", "")
+def _created(plain: Plain) -> str:
+    found: str = plain["metadata"].get("creationTimestamp", "")
+    return found
 
 
 def pod_manifest(pod: Pod, *, native: bool) -> Plain:

@@ -24,12 +24,12 @@ def unmet_decisions(expected: Expected, simulator: ClusterSimulator) -> Iterator
     """Yield each group or pod whose condition contradicts the expected finding or status.
 
     A placed root is scheduled; another root, and a group that has failed, is not. A group that would fit can be lost
-    through its root, so its own success says nothing.
+    through its root, so its own success says nothing. Members that contradict their tree may have been its minimum.
     """
     reported = simulator.reported or {}
     scheduled = {name: text.split(" ")[0] == SCHEDULED for name, text in reported.items()}
     for name, finding in expected.finding.items():
-        if scheduled.get(name) is not (finding == Finding.PLACED):
+        if finding != Finding.CONTRADICTION and scheduled.get(name) is not (finding == Finding.PLACED):
             yield f"finding: {name}: expected {finding}, found {reported.get(name)!r}"
     for name, status in expected.status.items():
         if scheduled.get(name) and FAILED.intersection(status.split()):

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ from cpg_client.resources import (
 )
 from cpg_client.watching import watch
 from cpg_engine.gangs.search import SearchOptions
-from cpg_engine.testing.api_manifests import group_manifest, has_ages, kind_and_age, node_manifest, pod_manifest
+from cpg_engine.testing.api_manifests import WITHOUT_AGE, batches_by_age, group_manifest, node_manifest, pod_manifest
 from cpg_engine.testing.reported_decisions import unmet_decisions, unmet_domains
 from cpg_engine.testing.scenario_expectations import Expected, unmet
 from cpg_engine.testing.scenario_forms import BudgetForm
@@ -353,15 +352,13 @@ class LiveCluster(ClusterSimulator):
 
         Timestamps have whole seconds. Nodes come last, after backoffs have ended, so nothing is placed by arrival.
         """
-        if not has_ages(objects):
-            self._send(objects)
-            return
-        others = sorted((one for one in objects if one["kind"] != "Node"), key=kind_and_age)
-        for _, same_age in groupby(others, key=kind_and_age):
+        batches = batches_by_age(objects)
+        for same_age in batches:
             time.sleep(SECOND - time.time() % SECOND)
-            self._send(list(same_age))
-        time.sleep(SECONDS_OF_FIRST_BACKOFF)
-        self._send([one for one in objects if one["kind"] == "Node"])
+            self._send(same_age)
+        if batches:
+            time.sleep(SECONDS_OF_FIRST_BACKOFF)
+        self._send([one for one in objects if not batches or one["kind"] in WITHOUT_AGE])
 
     def _send(self, objects: list[Plain]) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
