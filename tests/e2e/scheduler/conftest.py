@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 20.0
 NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
 """Words that may differ between two messages with the same cause."""
+SECONDS_BETWEEN_WATCHES = 0.3
+"""Time after which the scheduler has seen a change of a budget or group, since pods have a watch of their own."""
 SECOND = 1.0
 """The precision of creation timestamps."""
 SECONDS_OF_FIRST_BACKOFF = 1.5
@@ -201,6 +203,7 @@ class LiveCluster(ClusterSimulator):
         for key in [key for key in self.groups if key.name == name]:
             del self.groups[key]
             self.client.delete(self.path(key.kind, name))
+            time.sleep(SECONDS_BETWEEN_WATCHES)
             found = True
         return found
 
@@ -341,7 +344,7 @@ class LiveCluster(ClusterSimulator):
                 status = {"status": {**counts, "disruptionsAllowed": allowed}}
                 self.client.merge(self.path("PodDisruptionBudget", name, STATUS), status)
             self._allowed_disruptions.clear()
-            time.sleep(0.3)  # budgets and pods have separate watches
+            time.sleep(SECONDS_BETWEEN_WATCHES)
             self._batch.clear()
         self._send_by_age([*self._batch, *self._pending_batch])
         self._batch.clear()
