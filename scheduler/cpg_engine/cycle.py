@@ -35,10 +35,11 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
             for pod, row in assignments
         )
         reports = search.reports()
+        limitations = search.limitations(finding)
         placements = search.placement_counts()
     finally:
         ledger.rollback(mark)
-    explanation = Explanation(finding, reports, next_step(finding, reports), contradiction)
+    explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
     return Decision(binds=binds, explanation=explanation, placements=placements)
 
 

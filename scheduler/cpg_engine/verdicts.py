@@ -21,7 +21,7 @@ class Finding(StrEnum):
     """How the search for a placement ended.
 
     ``IMPOSSIBLE`` is a proof, by a sound bound or because everything was tried. ``NOT_FOUND`` is not: the search is
-    greedy where pods of several shapes compete, and another order might have fitted.
+    greedy where pods of several shapes compete, and another order might have fitted. Nor is ``OUT_OF_BUDGET``.
     """
 
     PLACED = "Placed"
@@ -30,6 +30,26 @@ class Finding(StrEnum):
     NOT_FOUND = "NotFound"
     OUT_OF_BUDGET = "OutOfBudget"
     CONTRADICTION = "Contradiction"
+
+
+class Lack(StrEnum):
+    """What keeps a group below its minimum, whatever nodes there are."""
+
+    MEMBERS = "Members"
+    VOLUMES = "Volumes"
+
+
+class Limitation(StrEnum):
+    """Why a search that found nothing proves nothing."""
+
+    SHAPES = "Shapes"
+    """Its pods have several shapes: they are placed one by one, and another order might have fitted."""
+    TOPOLOGY = "Topology"
+    """Its PodGroups require different topology keys."""
+    OTHER_PODS = "OtherPods"
+    """Its pods depend on where other pods are: by affinity, spread, host ports or volumes."""
+    BUDGET = "Budget"
+    """The budget was used up."""
 
 
 class Domain(Struct, frozen=True):
@@ -95,7 +115,7 @@ class GroupReport(Struct, frozen=True):
     closest of the ``domains`` that were considered, the very closest first. ``blockers`` are the children that kept
     the group below its minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod without
     one. ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled
-    back.
+    back; if no node could help a group above it, it is that one. ``lack`` is what the group lacks in that case.
     """
 
     key: GroupKey
@@ -108,6 +128,7 @@ class GroupReport(Struct, frozen=True):
     invalid: tuple[InvalidPod, ...] = ()
     failed_ancestor: GroupKey | None = None
     domains: int = 0
+    lack: Lack | None = None
 
     @property
     def status(self) -> Status:
@@ -148,9 +169,13 @@ class Contradiction(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """Why a tree was placed or not, group by group in the order of the tree."""
+    """Why a tree was placed or not, group by group in the order of the tree.
+
+    ``limitations`` are why ``NOT_FOUND`` or ``OUT_OF_BUDGET`` is no proof.
+    """
 
     finding: Finding
     reports: tuple[GroupReport, ...]
     next_step: NextStep | None = None
     contradiction: Contradiction | None = None
+    limitations: tuple[Limitation, ...] = ()

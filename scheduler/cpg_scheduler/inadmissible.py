@@ -65,6 +65,12 @@ class PreemptionPoliciesDiffer(Struct, frozen=True):
     pod_of: Mapping[str, str]
 
 
+class PrioritiesDiffer(Struct, frozen=True):
+    """Pods of the tree have another priority than their group."""
+
+    problems: tuple[TreeProblem, ...]
+
+
 class TreeGated(Struct, frozen=True):
     """Pods of the tree have scheduling gates."""
 
@@ -81,6 +87,7 @@ UnitProblem: TypeAlias = (
     | InvalidTree
     | SchedulerNamesDiffer
     | PreemptionPoliciesDiffer
+    | PrioritiesDiffer
     | TreeGated
 )
 

@@ -25,6 +25,7 @@ from cpg_scheduler.inadmissible import (
     PodDeleted,
     PodGated,
     PreemptionPoliciesDiffer,
+    PrioritiesDiffer,
     SchedulerNamesDiffer,
     TemplateMissing,
     TreeGated,
@@ -174,7 +175,7 @@ def _problem(cache: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | Non
     if difference is not None:
         return difference
     diverging = validate_members(tree, living, context)
-    return InvalidTree(tuple(diverging)) if diverging else None
+    return PrioritiesDiffer(tuple(diverging)) if diverging else None
 
 
 def _difference(cache: ClusterCache, pods: Collection[Pod]) -> SchedulerNamesDiffer | PreemptionPoliciesDiffer | None:

@@ -28,6 +28,8 @@ CONTRACT = {
     "DISRUPTION_TARGET": "DisruptionTarget",
     "REASON_SCHEDULED": "Scheduled",
     "REASON_UNSCHEDULABLE": "Unschedulable",
+    "REASON_WAITING_FOR_GROUP": "WaitingForGroup",
+    "REASON_PLACEMENT_NOT_FOUND": "PlacementNotFound",
     "REASON_SCHEDULER_ERROR": "SchedulerError",
     "REASON_INVALID": "Invalid",
     "REASON_PENDING": "Pending",

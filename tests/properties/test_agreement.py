@@ -108,7 +108,7 @@ def told(group: Group, refusal: Inadmissible) -> Group:
 def wrong(refusal: Inadmissible | None) -> tuple[str, bool]:
     """Return what the scheduler calls wrong with a tree, if anything, and whether it is that its members differ."""
     text = None if refusal is None else inadmissible_text(refusal.problem)
-    if text is None or text.reason == "Unschedulable":
+    if text is None or text.reason == "WaitingForGroup":
         return "", False
     differs = text.reason == "SchedulerError"
     return text.cause if differs else text.message, differs

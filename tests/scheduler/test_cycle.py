@@ -92,9 +92,9 @@ def test_gated_pods_keep_the_condition_of_the_api_server() -> None:
     stage = Stage(node("n1"), *gang("pg"), gated, replace(gated, metadata=metadata("alone")))
     stage.settle()
     message = "waiting for scheduling gates in its tree to be removed"
-    assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("Unschedulable", message))
+    assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForGroup", message))
     group_message = "waiting for the scheduling gates of Pod default/gated to be removed"
-    assert stage.status.groups == {"pg": (False, "Unschedulable", group_message)}
+    assert stage.status.groups == {"pg": (False, "WaitingForGroup", group_message)}
 
 
 def test_gates_that_are_removed_one_by_one_do_not_change_the_conditions_of_pods() -> None:
@@ -120,17 +120,22 @@ def test_the_number_of_invalid_pods_is_not_in_the_conditions_of_pods() -> None:
     assert stage.status.count == len(stage.status.pods) + 9
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [({"priority": 7}, "Unschedulable"), ({"preemption_policy": "Never"}, "SchedulerError")],
-    ids=["invalid", "error"],
-)
-def test_an_invalid_tree_is_reported_on_its_groups_and_pods(wrong: dict[str, Any], reason: str) -> None:
-    """The reason Invalid exists for groups only."""
+@pytest.mark.parametrize("wrong", [{"priority": 7}, {"preemption_policy": "Never"}])
+def test_pods_that_differ_are_an_error_on_their_groups_and_on_all_pods(wrong: dict[str, Any]) -> None:
+    """None is scheduled, and each says in what they differ."""
     stage = Stage(node("n1"), *gang("pg"), pod("odd", group="pg", **wrong))
     stage.settle()
-    assert {found for found, _ in stage.status.pods.values()} == {reason}
-    assert stage.status.groups["pg"][1] == ("Invalid" if reason == "Unschedulable" else reason)
+    assert {found for found, _ in stage.status.pods.values()} == {"SchedulerError"}
+    assert stage.status.groups["pg"][:2] == (False, "SchedulerError")
+    assert stage.bound() == {}
+
+
+def test_an_invalid_tree_is_reported_on_its_groups_and_pods() -> None:
+    """No node would help its pods."""
+    stage = Stage(node("n1"), composite("root", priority=1), pod_group("pg", parent="root"), pod("p", group="pg"))
+    stage.settle()
+    assert stage.status.pods["p"][0] == "Invalid"
+    assert {name: found[1] for name, found in stage.status.groups.items()} == {"root": "Invalid", "pg": "Invalid"}
 
 
 def test_units_are_attempted_by_priority_then_age() -> None:

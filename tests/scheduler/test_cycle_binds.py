@@ -125,7 +125,8 @@ def test_a_pod_is_placed_when_its_missing_claim_is_created() -> None:
     """Without a backoff; the batch carries the allocation."""
     stage = Stage(node("n1"), storage_class(), volume("pv"), pod("p", volumes=using("x")))
     stage.settle()
-    assert 'persistentvolumeclaim "x" not found' in stage.status.pods["p"][1]
+    reason, message = stage.status.pods["p"]
+    assert (reason, 'persistentvolumeclaim "x" not found' in message) == ("WaitingForVolumes", True)
     stage.put(claim("x"))
     stage.run_passes()
     (batch,) = stage.binder.batches
@@ -135,7 +136,7 @@ def test_a_pod_is_placed_when_its_missing_claim_is_created() -> None:
 
 
 def test_the_conditions_of_delayed_and_failed_binds() -> None:
-    """Pods have the reason of the delay, and groups one that the API fixes."""
+    """Pods and groups have the reason of the delay."""
     stage = Stage(node("n1"), *gang("pg"))
     stage.run_passes()
     (batch,) = stage.binder.batches
@@ -143,7 +144,7 @@ def test_the_conditions_of_delayed_and_failed_binds() -> None:
     stage.report(BindDelayed(batch, BindFailure(frozenset(batch.nodes), pending)))
     message = "waiting for claim x to be bound"
     assert stage.status.pods == dict.fromkeys(("pg-0", "pg-1"), ("WaitingForVolumes", message))
-    assert stage.status.groups == {"pg": (False, "Unschedulable", message)}
+    assert stage.status.groups == {"pg": (False, "WaitingForVolumes", message)}
     stage.fail_binds(DENIED)
     assert stage.status.pods["pg-0"] == REFUSED[1:]
     assert stage.status.groups == {"pg": REFUSED}

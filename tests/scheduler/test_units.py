@@ -31,6 +31,7 @@ from cpg_scheduler.inadmissible import (
     PodDeleted,
     PodGated,
     PreemptionPoliciesDiffer,
+    PrioritiesDiffer,
     SchedulerNamesDiffer,
     TemplateMissing,
     TreeGated,
@@ -233,14 +234,13 @@ def test_a_cycle_of_parents_is_invalid() -> None:
         ([workload([inner_template("root", [leaf_template("one")])])], "references template two, which Workload", 1),
         ([composite("root", all_=True)], "", 2),
         ([pod_group("one", parent="root", priority=3)], "all groups of a tree have one priority", 1),
-        ([pod("one-0", group="one", priority=3)], "give the pod the tree's priorityClassName", 1),
         (
             [composite(f"c{depth}", parent=f"c{depth - 1}" if depth else "root") for depth in range(4)],
             "a tree has at most 4 levels",
             1,
         ),
     ],
-    ids=["workloads", "template", "all", "priority", "member", "depth"],
+    ids=["workloads", "template", "all", "priority", "depth"],
 )
 def test_an_invalid_tree_is_inadmissible_with_all_its_problems(wrong: list[Any], message: str, number: int) -> None:
     """None of its pods is attempted."""
@@ -249,6 +249,15 @@ def test_an_invalid_tree_is_inadmissible_with_all_its_problems(wrong: list[Any],
     found = messages(stage, "two-0")
     assert message in found[0]
     assert (len(found), len(inadmissible(stage, "two-0").pods)) == (number, 4)
+
+
+def test_the_pods_of_a_tree_need_its_priority() -> None:
+    """All pods with another one are named."""
+    stage = tree()
+    stage.put(*(pod(f"one-{number}", group="one", priority=3) for number in range(2)))
+    problem = inadmissible(stage, "two-0").problem
+    assert isinstance(problem, PrioritiesDiffer)
+    assert [found.other for found in problem.problems] == ["Pod default/one-0", "Pod default/one-1"]
 
 
 def test_the_pods_of_a_tree_need_one_scheduler() -> None:

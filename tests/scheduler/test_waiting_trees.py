@@ -17,7 +17,7 @@ def test_a_tree_is_placed_when_its_root_is_created() -> None:
     stage = Stage(node("n1", cpu=8), pod_group("pg1", gang=2, parent="mid"), composite("mid", parent="root"))
     stage.put(*(pod(name, cpu=2, group="pg1") for name in ("p1", "p2")))
     stage.settle()
-    expected = "Unschedulable", "waiting for CompositePodGroup default/root, which does not exist"
+    expected = "WaitingForGroup", "waiting for CompositePodGroup default/root, which does not exist"
     assert stage.status.pods == {"p1": expected, "p2": expected}
     stage.put(composite("root"))
     stage.settle()

@@ -62,15 +62,23 @@ def _all(where: type[StrEnum], status: str, but: str = "") -> tuple[tuple[str, N
     return tuple((status, Name(where, one)) for one in where.__members__ if one != but)
 
 
+FAILURES = (
+    *(
+        ("False", Name(names, f"REASON_{one}"))
+        for one in ("UNSCHEDULABLE", "WAITING_FOR_GROUP", "PLACEMENT_NOT_FOUND", "SCHEDULER_ERROR")
+    ),
+    ("False", Name(reasons, "REASON_WAITING_FOR_VOLUMES")),
+    ("False", Name(reasons, "REASON_BIND_IN_DOUBT")),
+)
+"""The reasons of pods and groups that are not scheduled."""
+
 CONDITIONS = (
     Condition(
         (Name(names, "POD_SCHEDULED"),),
         "the scheduler; True is written by the API server",
         (
-            ("False", Name(names, "REASON_UNSCHEDULABLE")),
-            ("False", Name(names, "REASON_SCHEDULER_ERROR")),
-            ("False", Name(reasons, "REASON_WAITING_FOR_VOLUMES")),
-            ("False", Name(reasons, "REASON_BIND_IN_DOUBT")),
+            *FAILURES,
+            ("False", Name(names, "REASON_INVALID")),
         ),
     ),
     Condition(
@@ -81,8 +89,7 @@ CONDITIONS = (
         "the scheduler; `Invalid` also by the operator",
         (
             ("True", Name(names, "REASON_SCHEDULED")),
-            ("False", Name(names, "REASON_UNSCHEDULABLE")),
-            ("False", Name(names, "REASON_SCHEDULER_ERROR")),
+            *FAILURES,
             ("False", Name(names, "REASON_INVALID")),
             ("Unknown", Name(names, "REASON_PENDING")),
         ),

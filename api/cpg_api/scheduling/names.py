@@ -37,14 +37,23 @@ REASON_SCHEDULED = "Scheduled"
 """The minimum was placed, all of it at once."""
 
 REASON_UNSCHEDULABLE = "Unschedulable"
-"""There is no room now, or the tree waits for something. The message says what is wrong and what would help."""
+"""There is no room now; more or larger nodes could help. The message says what is missing, and where."""
+
+REASON_WAITING_FOR_GROUP = "WaitingForGroup"
+"""The tree is not complete, and no node would help: a group, Workload or template is missing, a group has fewer members
+than its minimum, or another pod of the tree has a scheduling gate. The message says what it waits for."""
+
+REASON_PLACEMENT_NOT_FOUND = "PlacementNotFound"
+"""The search found no placement, and there may be one: it is not exhaustive for pods of several shapes or pods that
+depend on each other, and it ends when its budget is used up. It is repeated after a backoff."""
 
 REASON_SCHEDULER_ERROR = "SchedulerError"
-"""The tree cannot be attempted: its pods differ in schedulerName or preemptionPolicy, its running members are in
-contradicting domains, a bind was refused for good, or the scheduler made a mistake, which the message reports."""
+"""The tree cannot be attempted: its pods differ in schedulerName, preemptionPolicy or priority, its running members are
+in contradicting domains, a bind was refused for good, or the scheduler made a mistake, which the message reports."""
 
 REASON_INVALID = "Invalid"
-"""The tree breaks a rule between objects; the message names both. The reason is removed when the tree is repaired."""
+"""The tree breaks a rule between objects; the message names both. The reason is removed when the tree is repaired. On a
+pod also: the spec of the pod can never be met."""
 
 REASON_PREEMPTION = "PreemptionByScheduler"
 """A tree or pod of higher priority needs the room."""

@@ -1,6 +1,8 @@
 """The axis of resources: which column of every array holds which resource.
 
-Columns never move or vanish. A new extended resource is appended, between cycles only.
+Columns never move or vanish. An extended resource gets a column when the first node offers it, between cycles only. All
+resources that no node has offered share one column, because a pod may request thousands of invented names. No node has
+anything there, so a pod that requests such a resource fits no node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,8 +21,10 @@ Flags = NDArray[np.bool_]
 Scores = NDArray[np.int64]
 """One number per node."""
 
-CPU, MEMORY, STORAGE, PODS = 0, 1, 2, 3
+CPU, MEMORY, STORAGE, PODS, UNOFFERED = 0, 1, 2, 3, 4
 BASE = ("cpu", "memory", "ephemeral-storage", "pods")
+UNOFFERED_NAME = "(resources that no node offers)"
+"""Stands for the shared column among the names; it is no valid name of a resource."""
 
 MAX_AMOUNT = 2**50
 """The largest amount, a pebibyte. A hundred times it fits into int64.
@@ -32,7 +36,7 @@ So does the sum of eight thousand of them, over the pods of one node or the node
 class ResourceAxis(Struct, frozen=True, dict=True):
     """The names of the resources in column order."""
 
-    names: tuple[str, ...] = BASE
+    names: tuple[str, ...] = (*BASE, UNOFFERED_NAME)
 
     @property
     def size(self) -> int:
@@ -41,8 +45,8 @@ class ResourceAxis(Struct, frozen=True, dict=True):
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Return the column of each name, as a mapping, because objects may name thousands of resources."""
-        return {name: place for place, name in enumerate(self.names)}
+        """Return the column of each resource, as a mapping, because objects may name thousands of resources."""
+        return {name: place for place, name in enumerate(self.names) if place != UNOFFERED}
 
     def grown(self, names: Iterable[str]) -> "ResourceAxis":
         """Return the axis with the missing names appended, sorted, so that their order of arrival does not count."""
@@ -50,8 +54,15 @@ class ResourceAxis(Struct, frozen=True, dict=True):
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
-        """Return amounts as a row; every name must be on the axis, and no amount above ``MAX_AMOUNT``."""
+        """Return amounts, none above ``MAX_AMOUNT``, as a row.
+
+        The shared column has one if any resource belongs there, so its sum over pods is never too large.
+        """
         row = np.zeros(self.size, dtype=np.int64)
         for name, amount in amounts.items():
-            row[self.places[name]] = amount
+            place = self.places.get(name)
+            if place is not None:
+                row[place] = amount
+            elif amount:
+                row[UNOFFERED] = 1
         return row

@@ -1,13 +1,13 @@
 """The classes of pods in use, and their requests as vectors on the axis of resources."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from cpg_api.core.pod import Pod
-from cpg_engine.cluster.axes import Amounts, ResourceAxis
+from cpg_engine.cluster.axes import UNOFFERED, Amounts, ResourceAxis
 from cpg_engine.cluster.pod_classes import PodClass, make_class
 
 MAX_STALE_VECTORS = 64
@@ -29,7 +29,7 @@ class ClassRegistry:
         return len(self.by_signature)
 
     def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str]) -> PodClass:
-        """Make the class of a pod; its resources have to be on the axis."""
+        """Make the class of a pod."""
         if len(self.vectors) > 2 * len(self.by_signature) + MAX_STALE_VECTORS:
             self.vectors = {found.index: self.vectors[found.index] for found in self.by_signature.values()}
         made = self.by_signature[signature] = make_class(self._made, pod, asked_labels)
@@ -37,14 +37,29 @@ class ClassRegistry:
         self._made += 1
         return made
 
-    def grow_axis(self, names: Iterable[str]) -> int:
-        """Append resources that the axis lacks; return how many."""
+    def grow_axis(self, names: Iterable[str]) -> Mapping[int, Amounts]:
+        """Append the resources of a node that the axis lacks.
+
+        Return by the index of each class whose requests are in other columns now how its vector has changed.
+        """
         axis = self.axis.grown(names)
         more = axis.size - self.axis.size
-        if more:
-            self.axis = axis
-            self.vectors = {index: np.pad(vector, (0, more)) for index, vector in self.vectors.items()}
-        return more
+        if not more:
+            return {}
+        self.axis = axis
+        before = {found.index: np.pad(self.vectors[found.index], (0, more)) for found in self.by_signature.values()}
+        self.vectors = dict(before)
+        for found in self.by_signature.values():
+            if before[found.index][UNOFFERED]:
+                self.vectors[found.index] = axis.vector(found.requests)
+        changes = {index: self.vectors[index] - vector for index, vector in before.items() if vector[UNOFFERED]}
+        return {index: change for index, change in changes.items() if change.any()}
+
+    def resources_at(self, column: int, pod_class: PodClass) -> tuple[str, ...]:
+        """Return the names of the resources in a column; of the shared column, those that the class requests."""
+        if column != UNOFFERED:
+            return (self.axis.names[column],)
+        return tuple(sorted(pod_class.requests.keys() - self.axis.places.keys()))
 
     def vector_of(self, pod_class: PodClass) -> Amounts:
         """Return the requests of a class on the axis."""

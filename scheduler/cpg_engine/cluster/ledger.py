@@ -30,7 +30,7 @@ from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass, signature
 from cpg_engine.cluster.pod_index import PodIndex
 from cpg_engine.cluster.pod_relations import asked_labels
-from cpg_engine.cluster.requests import node_amounts, pod_requests
+from cpg_engine.cluster.requests import node_amounts
 from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volume_allocator import VolumeAllocator
 
@@ -105,7 +105,7 @@ class Ledger:
         name = node.metadata.name
         is_new = name not in self.cluster.row_of
         amounts, problems = node_amounts(node.status.allocatable)
-        self._grow_axis(amounts)
+        self._offer(amounts)
         row = self.cluster.put(node)
         self._grow_rows()
         self.allocatable[row] = self.classes.axis.vector(amounts)
@@ -185,7 +185,6 @@ class Ledger:
         key = signature(pod, self.asked_labels)
         found = self.classes.by_signature.get(key)
         if found is None:
-            self._grow_axis(pod_requests(pod))
             found = self.classes.make(key, pod, self.asked_labels)
         return found
 
@@ -293,11 +292,19 @@ class Ledger:
         """Return the tallies that count a class; most pods have no volumes and cost nothing there."""
         return self.tallies if pod_class.volumes is None else (*self.tallies, self.attachments)
 
-    def _grow_axis(self, names: Iterable[str]) -> None:
-        more = self.classes.grow_axis(names)
+    def _offer(self, names: Iterable[str]) -> None:
+        """Give each resource of a node a column of its own, and count there what held pods request of it."""
+        changes = self.classes.grow_axis(names)
+        more = self.classes.axis.size - self.used.shape[1]
         if more:
             wider = ((0, 0), (0, more))
             self.allocatable, self.used = np.pad(self.allocatable, wider), np.pad(self.used, wider)
+        if changes:
+            self.version += 1
+            for held in self._held.values():
+                if held.row != NO_ROW and held.pod_class.index in changes:
+                    self.used[held.row] += changes[held.pod_class.index]
+                    self.changed_at[held.row] = self.version
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)

@@ -56,5 +56,5 @@ def shortages(pod_class: PodClass, ledger: Ledger, rows: Rows) -> dict[str, int]
     for column in np.flatnonzero(needs).tolist():
         short = ledger.used[rows, column] + needs[column] > ledger.allocatable[rows, column]
         if number := int(np.count_nonzero(short)):
-            found[ledger.classes.axis.names[column]] = number
+            found.update(dict.fromkeys(ledger.classes.resources_at(column, pod_class), number))
     return found

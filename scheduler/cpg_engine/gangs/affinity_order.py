@@ -8,9 +8,12 @@ have the required pods among its own: neither has to wait.
 A requirement is satisfied by any one of several classes. So a cycle of requirements is broken where one of its members
 is satisfied from outside; that member is placed first. A cycle that nothing outside satisfies is never placed, as in
 kube-scheduler, and keeps its order.
+
+If asked for, the larger pods come before the smaller ones, as far as affinity allows. The size of a pod is its largest
+share of what the largest node has of a resource.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from math import inf
@@ -36,8 +39,9 @@ SATISFIED = -1
 class AffinityOrder:
     """The order for the pending pods of one unit. Where no pod requires another, it costs nothing."""
 
-    def __init__(self, needs: Needs, ledger: Ledger) -> None:
+    def __init__(self, needs: Needs, ledger: Ledger, *, larger_first: bool = False) -> None:
         """Find the classes of the unit that each required affinity selects."""
+        self._sizes = class_sizes(needs.classes.values(), ledger) if larger_first else {}
         self._needs = needs
         self._ledger = ledger
         self._requiring: dict[Terms, list[int]] = {}
@@ -51,14 +55,24 @@ class AffinityOrder:
     def pods(self, index: int) -> tuple[PendingPod, ...]:
         """Return the pending pods of a leaf in the order in which they are placed."""
         pending = self._needs.unit.nodes[index].pending
-        if not self._requiring:
+        if not (self._requiring or self._sizes):
             return pending
         found = self._pods.get(index)
         if found is None:
+            if self._sizes:
+                pending = tuple(sorted(pending, key=lambda pod: -self._sizes[pod.pod_class.index]))
             requirements = self._requirements({index: (index,) for index in self._needs.most[index]})
             order = placement_order([pod.pod_class.index for pod in pending], requirements)
             found = self._pods[index] = tuple(pending[place] for place in order)
         return found
+
+    def by_size(self, children: Iterable[int]) -> list[int]:
+        """Return children with the larger pods first, if asked for; else they keep the given order."""
+        if not self._sizes:
+            return list(children)
+        return sorted(
+            children, key=lambda child: -max(map(self._sizes.__getitem__, self._needs.most[child]), default=0)
+        )
 
     def children(self, index: int, some: Sequence[int]) -> Sequence[int]:
         """Return some children of a group in the order in which they are placed; else they keep the given order."""
@@ -120,6 +134,16 @@ class AffinityOrder:
         """Return whether the terms select a pod that runs already, or a class that is none of the known ones."""
         others = any(index not in known for index in self._selected[terms])
         return others or bool(self._ledger.pod_index.counts(RequiredAffinityQuery(terms)).any())
+
+
+def class_sizes(classes: Iterable[PodClass], ledger: Ledger) -> dict[int, float]:
+    """Return the size of each class, by index; a resource that no node has does not count."""
+    largest = ledger.allocatable.max(axis=0, initial=0)
+    shared = largest > 0
+    return {
+        found.index: float((ledger.classes.vector_of(found)[shared] / largest[shared]).max(initial=0))
+        for found in classes
+    }
 
 
 # Ordering by requirements, whatever the items are.

@@ -21,24 +21,18 @@ from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.bounds import DomainSurvey, closest_first, rejected_counts, shortage
 from cpg_engine.gangs.domain_choice import DomainOffer
 from cpg_engine.gangs.needs import Needs
+from cpg_engine.gangs.placed_tree import GroupPlacement
 from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, filter_reasons, is_unresolvable
 from cpg_engine.gangs.unit import UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
-from cpg_engine.verdicts import CandidateDomain, FilterReason, GroupReport, Status, StatusCounts
+from cpg_engine.verdicts import CandidateDomain, FilterReason, GroupReport, Lack, Status, StatusCounts
 
 FIRST_NODES = 64
 """Nodes that are checked before all others are: usually one of them has room for the pod when it is empty."""
 
 NO_LABEL_REASON = "node(s) had no label {key}"
 """Why a node is rejected for a group that requires one domain of a label."""
-
-
-class GroupPlacement(Struct, frozen=True):
-    """Where a group was placed, and, at a leaf, how many of its pods."""
-
-    scope: Scope
-    pods: int = 0
 
 
 class AttemptReport(Struct, frozen=True):
@@ -53,6 +47,21 @@ class AttemptReport(Struct, frozen=True):
         """Return how far the attempt came: whether an eviction could help, how much was placed, on how many nodes."""
         is_resolvable = self.report.status is not Status.UNRESOLVABLE
         return is_resolvable, self.report.counts.scheduled, len(self.scope.rows)
+
+
+class _Ancestor(Struct, frozen=True):
+    """The highest group of a kind on the way to the present one, and the position after its last descendant."""
+
+    key: GroupKey | None = None
+    end: int = 0
+
+    def key_above(self, index: int) -> GroupKey | None:
+        """Return the key if a position is below the group."""
+        return self.key if index < self.end else None
+
+    def or_below(self, index: int, node: UnitNode) -> "_Ancestor":
+        """Return the same group, or the one at a position that is not below it."""
+        return self if index < self.end else _Ancestor(node.key, node.end)
 
 
 class Diagnosis:
@@ -155,16 +164,37 @@ class Diagnosis:
         """Return the report of every group: of its place where it has one, else what was recorded on the way."""
         self._report_placed(placements)
         found: list[GroupReport] = []
-        failed, end = None, 0
-        for index, node in enumerate(self._unit.nodes):
-            failed = failed if index < end else None
+        failed, lacking = _Ancestor(), _Ancestor()
+        for index, (node, lack) in enumerate(zip(self._unit.nodes, self._lacks(), strict=True)):
             report = self._report(index)
-            if node.invalid or failed:
-                report = replace(report, invalid=node.invalid, failed_ancestor=failed)
+            ancestor = lacking.key_above(index) or failed.key_above(index)
+            if node.invalid or ancestor or lack:
+                report = replace(report, invalid=node.invalid, failed_ancestor=ancestor, lack=lack)
             found.append(report)
-            if failed is None and report.status is not Status.SUCCESS:
-                failed, end = node.key, node.end
+            if report.status is not Status.SUCCESS:
+                failed = failed.or_below(index, node)
+            if lack:
+                lacking = lacking.or_below(index, node)
         return tuple(found)
+
+    def _lacks(self) -> list[Lack | None]:
+        """Return for each group what it lacks that no node could replace."""
+        needs, storage = self._needs, self._snapshot.ledger.storage
+        stuck = {
+            index
+            for index, pod_class in needs.classes.items()
+            if pod_class.volumes is not None and storage.resolve(pod_class.volumes).problem
+        }
+        found: list[Lack | None] = [None if admissible else Lack.MEMBERS for admissible in needs.admissible]
+        for index in range(len(found) - 1, -1, -1) if stuck else ():
+            node = self._unit.nodes[index]
+            if node.leaf:
+                able = node.scheduled + sum(pod.pod_class.index not in stuck for pod in node.pending)
+            else:
+                able = sum(found[child] is None for child in node.children)
+            if found[index] is None and able < node.minimum:
+                found[index] = Lack.VOLUMES
+        return found
 
     # Reports.
 

@@ -96,7 +96,8 @@ class DomainChoice:
             return False
         if node.required is not None:
             survey = self._survey(index, scope, node.required, self._pins.get(index))
-            domains = [survey.partition.scopes[place] for place in np.flatnonzero(survey.able).tolist()]
+            able = survey.able & self._enough(index, survey.partition.rows, survey.partition.starts)
+            domains = [survey.partition.scopes[place] for place in np.flatnonzero(able).tolist()]
         else:
             domains = [scope] if self._has_room(index, scope) else []
         if node.leaf:
@@ -128,15 +129,16 @@ class DomainChoice:
         """Return the domains that could hold a group's minimum, the best first; those with too little in sum last."""
         able = np.flatnonzero(survey.able).tolist()
         if len(able) > 1:
-            scores, enough = self._scores(index, survey), self._enough(index, survey)
+            scores = self._scores(index, survey)
+            enough = self._enough(index, survey.partition.rows, survey.partition.starts)
             able.sort(key=lambda place: (not enough[place], -int(scores[place])))
         return [survey.partition.scopes[place] for place in able]
 
     def _has_room(self, index: int, scope: Scope) -> bool:
         """Return whether a whole scope could hold the minimum of a group, by room per class."""
-        slots = self._slots(index, scope.rows, np.zeros(1, dtype=np.intp))
-        room = {found: number[scope.rows].sum(keepdims=True) for found, number in slots}
-        return bool(could_hold(self._needs, index, room, 1).any())
+        start = np.zeros(1, dtype=np.intp)
+        room = {found: number[scope.rows].sum(keepdims=True) for found, number in self._slots(index, scope.rows, start)}
+        return bool(could_hold(self._needs, index, room, 1)[0] and self._enough(index, scope.rows, start)[0])
 
     def _slots(self, index: int, rows: Rows, starts: Rows) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the room by node for each class below a group, in the scopes that begin at some rows."""
@@ -154,15 +156,17 @@ class DomainChoice:
             self._snapshot.ledger, survey.partition, survey.fits, wanted=wanted, weights=self._weights
         )
 
-    def _enough(self, index: int, survey: DomainSurvey) -> Flags:
-        """Return which domains have enough of every resource in sum, where several classes share it."""
-        if len(self._needs.most[index]) < 2:
-            return np.ones(len(survey.able), dtype=np.bool_)
-        ledger, rows = self._snapshot.ledger, survey.partition.rows
-        least = self._least_sum(index)
+    def _enough(self, index: int, rows: Rows, starts: Rows) -> Flags:
+        """Return which scopes have enough of every resource in sum, where several classes share it.
+
+        ``rows`` are those of one scope after the other, which begin at ``starts``.
+        """
+        if len(self._needs.most[index]) < 2 or not len(rows):
+            return np.ones(len(starts), dtype=np.bool_)
+        ledger, least = self._snapshot.ledger, self._least_sum(index)
         columns = np.flatnonzero(least)
         free = np.maximum(ledger.allocatable[rows][:, columns] - ledger.used[rows][:, columns], 0)
-        left = np.add.reduceat(free, survey.partition.starts) - least[columns]
+        left = np.add.reduceat(free, starts) - least[columns]
         answer: Flags = left.min(axis=1, initial=0) >= 0
         return answer
 

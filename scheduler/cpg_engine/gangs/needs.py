@@ -32,7 +32,12 @@ class Needs:
     @cached_property
     def interchangeable(self) -> bool:
         """Return whether all pods are alike and all leaves require the same labels: then any pod may take any place."""
-        return len(self.classes) <= 1 and len({self._keys(leaf) for leaf in self._leaves()}) <= 1
+        return len(self.classes) <= 1 and self.requires_same_keys
+
+    @cached_property
+    def requires_same_keys(self) -> bool:
+        """Return whether all leaves require the same labels, by themselves or by the groups above them."""
+        return len({self._keys(leaf) for leaf in self._leaves()}) <= 1
 
     @cached_property
     def has_preferences(self) -> bool:

@@ -6,13 +6,17 @@ left, and so on. When a child has no way, the ones before it are asked for anoth
 budget), and where the minimum allows, a child is left out. Nothing else undoes a placement.
 
 The first pass places minimums only, so that no group takes more than its minimum while a sibling still needs its own.
-When the root has its minimum, a second pass adds all other pods, child by child, without backtracking.
+When the root has its minimum, a second pass adds the minimums of groups that were left out, and a third all other pods,
+child by child, without backtracking.
+
+Pods keep the order of importance and age. If a unit with pods of several shapes finds no placement that way, the first
+pass is repeated once with the larger pods first.
 
 All domains of a label may pass the bounds and none hold the group. So the effort in such domains is limited. Once it is
 used up, only the first domain that a group is offered is tried.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -20,15 +24,17 @@ from cpg_engine.decisions import PlacementCounts
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.child_walk import ChildWalk
-from cpg_engine.gangs.diagnosis import Diagnosis, GroupPlacement
+from cpg_engine.gangs.diagnosis import Diagnosis
 from cpg_engine.gangs.domain_choice import DomainChoice, DomainOffer
 from cpg_engine.gangs.needs import Needs
-from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, place_pods
+from cpg_engine.gangs.placed_tree import GroupPlacement, PlacedTree
+from cpg_engine.gangs.placement import PlacedGroup, place_pods
+from cpg_engine.gangs.proof import depends_on_others, finding_without_placement, limitations
 from cpg_engine.gangs.search_budget import NODE_SCAN_COST, SearchBudget
 from cpg_engine.gangs.unit import PendingPod, Unit
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
-from cpg_engine.verdicts import Finding, GroupReport
+from cpg_engine.verdicts import Finding, GroupReport, Limitation
 from cpg_engine.weights import Weights
 
 
@@ -58,13 +64,11 @@ class PlacementSearch:
         """How many domains could be filled, and how many could not."""
         self._needs = Needs(unit)
         snapshot.score_cache.reserve_capacity(len(self._needs.classes))
-        self._scopes: dict[int, Scope] = {}
-        self._assigned: dict[int, tuple[tuple[PendingPod, int], ...]] = {}
+        self._placed = PlacedTree(unit)
         self._domains = DomainChoice(snapshot, self._needs, options.weights)
+        self._options = options
         self._order = AffinityOrder(self._needs, snapshot.ledger)
-        self._diagnosis = Diagnosis(
-            snapshot, self._needs, self._order, candidates=options.candidates, detail=options.detail
-        )
+        self._diagnosis = self._new_diagnosis()
 
     def run(self) -> Finding:
         """Place the unit, if it has a place; raise ``ContradictionError`` where running members forbid any."""
@@ -77,14 +81,21 @@ class PlacementSearch:
             raise
         whole = self._within or self._snapshot.topology.whole()
         is_placed = next(self._ways(0, whole), False)
-        if is_placed or (self._needs.has_preferences and self._place_without_preferences(whole)):
-            self._extend(0, whole)
-            return Finding.PLACED
-        if not self._domains.possible(0, whole):
-            return Finding.IMPOSSIBLE
-        if self._budget.is_exhausted:
-            return Finding.OUT_OF_BUDGET
-        return Finding.IMPOSSIBLE if self._is_exhaustive() else Finding.NOT_FOUND
+        if not is_placed and self._needs.has_preferences:
+            is_placed = self._place_without_preferences(whole)
+        if not is_placed:
+            if not self._domains.possible(0, whole):
+                return Finding.IMPOSSIBLE
+            if not self._place_larger_first(whole):
+                is_exhausted = self._budget.is_exhausted
+                return finding_without_placement(self._snapshot, self._needs, is_exhausted=is_exhausted)
+        self._add_left_out(0, whole)
+        self._extend(0, whole)
+        return Finding.PLACED
+
+    def limitations(self, finding: Finding) -> tuple[Limitation, ...]:
+        """Return why a finding proves nothing; empty for a finding that does."""
+        return limitations(self._snapshot, self._needs, finding)
 
     @property
     def effort(self) -> int:
@@ -92,25 +103,20 @@ class PlacementSearch:
         return self._budget.effort
 
     def assignments(self) -> Iterator[tuple[PendingPod, int]]:
-        """Yield the row of each placed pod, in the order of the tree."""
-        for index in sorted(self._assigned):
-            yield from self._assigned[index]
+        """Return the row of each placed pod, in the order of the tree."""
+        return self._placed.assignments()
 
     def reports(self) -> tuple[GroupReport, ...]:
         """Return the report of each group."""
-        return self._diagnosis.reports(self._placements(range(len(self._unit.nodes))))
+        return self._diagnosis.reports(self._placed.group_placements(range(len(self._unit.nodes))))
 
     def placement_counts(self) -> PlacementCounts:
         """Return how many domains were offered, and how many of those that were tried could be filled."""
         return PlacementCounts(self._domains.offered, feasible=self._tried[True], infeasible=self._tried[False])
 
-    def _placements(self, positions: range) -> dict[int, GroupPlacement]:
-        """Return where the groups at some positions are placed at present, as far as they are."""
-        return {
-            place: GroupPlacement(self._scopes[place], len(self._assigned.get(place, ())))
-            for place in positions
-            if place in self._scopes
-        }
+    def _new_diagnosis(self) -> Diagnosis:
+        options = self._options
+        return Diagnosis(self._snapshot, self._needs, self._order, candidates=options.candidates, detail=options.detail)
 
     # The first pass: minimums.
 
@@ -119,6 +125,20 @@ class PlacementSearch:
         self._honors_preferences = False
         self._budget.renew()
         return next(self._ways(0, whole), False)
+
+    def _place_larger_first(self, whole: Scope) -> bool:
+        """Search once more with the larger pods first, within what is left of the budget.
+
+        If that fails, too, the reports are those of the first search.
+        """
+        if len(self._needs.classes) < 2:
+            return False
+        first, self._diagnosis = self._diagnosis, self._new_diagnosis()
+        self._order = AffinityOrder(self._needs, self._snapshot.ledger, larger_first=True)
+        if next(self._ways(0, whole), False):
+            return True
+        self._diagnosis = first
+        return False
 
     def _ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield once for each way to place the minimum of a group inside a scope, while the ledger holds it."""
@@ -132,7 +152,7 @@ class PlacementSearch:
         for number, domain in enumerate(self._offered_domains(index, scope, offer)):
             if number and budget.is_wasted():
                 break
-            self._scopes[index] = domain
+            self._placed.scopes[index] = domain
             is_domain, ways = len(domain.chain) > len(scope.chain), 0
             useful = budget.effort - budget.wasted
             for ways, _ in enumerate(self._ways_inside(index, domain), 1):
@@ -143,7 +163,7 @@ class PlacementSearch:
             if is_domain and not ways:
                 self._tried[False] += 1
                 budget.wasted = budget.effort - useful
-            self._forget(index)
+            self._placed.forget(index)
         if has_way:
             self._diagnosis.forget(index)
         else:
@@ -173,7 +193,7 @@ class PlacementSearch:
         if len(placed.assigned) < needed:
             self._diagnosis.add_leaf(index, scope, placed)
         else:
-            self._assigned[index] = placed.assigned
+            self._placed.assigned[index] = placed.assigned
             yield True
 
     def _place_pods(self, scope: Scope, pods: Sequence[PendingPod], limit: int) -> PlacedGroup:
@@ -214,7 +234,7 @@ class PlacementSearch:
         since the others can take what is left. A child with pods that require those of a sibling comes after it.
         """
         node = self._unit.nodes[index]
-        able = [child for child in node.children if self._needs.admissible[child]]
+        able = self._order.by_size(child for child in node.children if self._needs.admissible[child])
         if node.minimum == len(able):
             able.sort(key=lambda child: not self._needs.requires_topology(child))
         return ChildWalk(self._order.children(index, able), node.minimum)
@@ -222,7 +242,7 @@ class PlacementSearch:
     def _could_fit(self, index: int, scope: Scope, walk: ChildWalk, mark: int) -> bool:
         """Return whether enough children of a group have room one by one, after its first walk has failed."""
         below = range(index + 1, self._unit.nodes[index].end)
-        attempt = self._diagnosis.group_attempt(index, scope, self._placements(below))
+        attempt = self._diagnosis.group_attempt(index, scope, self._placed.group_placements(below))
         self._snapshot.ledger.rollback(mark)
         if not walk.is_empty:
             dependent = self._order.dependent_children(index)
@@ -249,9 +269,9 @@ class PlacementSearch:
                 self._diagnosis.forget(child)
             elif able < walk.minimum:
                 able += next(self._ways(child, scope), False)
-                placements |= self._placements(range(child, self._unit.nodes[child].end))
+                placements |= self._placed.group_placements(range(child, self._unit.nodes[child].end))
                 self._snapshot.ledger.rollback(mark)
-            self._forget(child)
+            self._placed.forget(child)
         return placements
 
     def _backtrack(self, walk: ChildWalk) -> bool:
@@ -261,67 +281,53 @@ class PlacementSearch:
         walk.retry()
         return True
 
-    def _forget(self, index: int) -> None:
-        """Forget the places of a group and of all below it."""
-        for below in range(index, self._unit.nodes[index].end):
-            self._scopes.pop(below, None)
-            self._assigned.pop(below, None)
+    # The second pass: the minimums of groups that were left out, and the third: all other pods.
+    #
+    # Both begin where the first pass has put a group, and go on wherever the group may be: that place may be a domain
+    # that is only preferred.
 
-    # The second pass: all other pods.
+    def _add_left_out(self, index: int, outer: Scope) -> None:
+        """Place the minimums below a group that the first pass has left out, as far as there is room."""
+        scopes = self._scopes_to_extend(index, outer)
+        for child in self._order.children(index, self._unit.nodes[index].children):
+            if child in self._placed or self._add_child(child, scopes):
+                self._add_left_out(child, scopes[-1])
 
     def _extend(self, index: int, outer: Scope) -> None:
-        """Add what has not been placed below a group: first where the first pass put it, then wherever it may be.
-
-        The first pass may have chosen a domain that is only preferred, and extra pods need not be inside that.
-        """
-        node = self._unit.nodes[index]
-        scope = self._scopes[index]
-        widest = self._domains.widest(index, scope, outer)
-        scopes = (scope,) if widest is scope else (scope, widest)
+        """Add the pods below a group that are not part of a minimum, as far as there is room."""
+        node, scopes = self._unit.nodes[index], self._scopes_to_extend(index, outer)
         if node.leaf:
             self._add_rest(index, scopes)
         for child in self._order.children(index, node.children):
-            if child in self._scopes or self._add_child(child, scopes):
-                self._extend(child, widest)
-        if len(scopes) > 1 and not self._is_inside(index, scope):
-            self._scopes[index] = widest
+            if child in self._placed:
+                self._extend(child, scopes[-1])
+        if len(scopes) > 1 and not self._placed.is_inside(index, scopes[0]):
+            self._placed.scopes[index] = scopes[-1]
+
+    def _scopes_to_extend(self, index: int, outer: Scope) -> tuple[Scope, ...]:
+        """Return the scope of a placed group, and the whole domain that it may use where that is a wider one."""
+        scope = self._placed.scopes[index]
+        widest = self._domains.widest(index, scope, outer)
+        return (scope,) if widest is scope else (scope, widest)
 
     def _add_child(self, index: int, scopes: Sequence[Scope]) -> bool:
         """Place the minimum of a group that the first pass has left out; return whether that was possible.
 
         A group that did not fit when less was placed is not tried there again, unless its pods depend on others.
         """
-        if self._diagnosis.has_failed(index) and not self._depends_on_others(self._needs.most[index]):
+        most = self._needs.most[index]
+        if self._diagnosis.has_failed(index) and not depends_on_others(self._snapshot, self._needs, most):
             scopes = scopes[1:]
         return any(next(self._ways(index, scope), False) for scope in scopes)
 
-    def _depends_on_others(self, classes: Iterable[int]) -> bool:
-        return any(depends_on_other_pods(self._snapshot, self._needs.classes[found]) for found in classes)
-
     def _add_rest(self, index: int, scopes: Sequence[Scope]) -> None:
         """Place the pods of a leaf that have no node yet, as far as there is room."""
-        assigned = self._assigned.get(index, ())
+        assigned = self._placed.assigned.get(index, ())
         placed_uids = {pod.uid for pod, _ in assigned}
         rest = tuple(pod for pod in self._order.pods(index) if pod.uid not in placed_uids)
         for scope in scopes:
             placed = self._place_pods(scope, rest, len(rest))
             assigned, rest = (*assigned, *placed.assigned), placed.unplaced
-        self._assigned[index] = assigned
+        self._placed.assigned[index] = assigned
         if rest:
             self._diagnosis.add_leaf(index, scopes[-1], PlacedGroup(assigned=assigned, unplaced=rest))
-
-    def _is_inside(self, index: int, scope: Scope) -> bool:
-        """Return whether all that was placed below a group is inside a scope."""
-        rows = set(scope.rows.tolist())
-        below = range(index, self._unit.nodes[index].end)
-        return all(row in rows for place in below for _, row in self._assigned.get(place, ()))
-
-    # What a failure proves.
-
-    def _is_exhaustive(self) -> bool:
-        """Return whether having found nothing proves that there is nothing.
-
-        That holds where all pods are alike, depend on no other pods, and require the same labels: then it does not
-        matter which pod takes which node.
-        """
-        return self._needs.interchangeable and not self._depends_on_others(self._needs.classes)

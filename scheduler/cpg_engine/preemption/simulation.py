@@ -88,10 +88,11 @@ class Simulation:
             finding = _run(search)
             self.spend(search.effort)
             reports = search.reports()
+            limitations = search.limitations(finding)
             assignments = tuple(search.assignments()) if finding is Finding.PLACED else ()
         finally:
             ledger.rollback(mark)
-        return assignments, Explanation(finding, reports, next_step(finding, reports))
+        return assignments, Explanation(finding, reports, next_step(finding, reports), limitations=limitations)
 
     def assign(self, victims: Iterable[PotentialVictim], within: Scope | None = None) -> Assignments:
         """Return the assignments without some victims, all inside a scope; none where the minimum finds no place."""

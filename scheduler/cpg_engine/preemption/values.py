@@ -11,7 +11,7 @@ from cpg_engine.verdicts import Domain, Explanation
 class VictimUnit(Struct, frozen=True, kw_only=True):
     """Running pods that are evicted together or not at all: one pod, or all pods below a group of disruption mode all.
 
-    ``priority`` is that of the unit's root. ``since`` is when the first of the pods started, as RFC 3339.
+    ``priority`` is the highest of the pods. ``since`` is when the first of the pods started, as RFC 3339.
     """
 
     key: GroupKey

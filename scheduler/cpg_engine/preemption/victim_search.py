@@ -130,6 +130,11 @@ class EvictionEstimates:
         self._importance = (priorities - priorities.min() + 1)[owner]
         self._start_rank = np.array([problem.start_rank(found) for found in victims])[owner]
 
+    @property
+    def entries(self) -> tuple[Rows, Rows, Amounts]:
+        """Return for each victim and each of its rows the victim's position, the row, and what it requests there."""
+        return self._owner, self._rows, self._amounts
+
     def node_orders(self, rows: Rows) -> Iterator[Rows]:
         """Yield the orders in which to evict from those of the rows that have victims."""
         yield self._node_order(rows, np.ones(len(self._share)))

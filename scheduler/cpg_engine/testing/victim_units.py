@@ -14,33 +14,32 @@ from cpg_engine.testing.scenario_forms import BudgetForm
 def units_of(groups: Iterable[Group], pods: Iterable[Pod]) -> list[VictimUnit]:
     """Return all running pods: by the highest ancestor that is evicted as a whole, else pod by pod."""
     by_key = {key_of(group): group for group in groups}
-    members: dict[tuple[GroupKey, int], list[Pod]] = {}
+    members: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
         if pod.spec.node_name and not pod.is_terminal:
             members.setdefault(_unit_of(pod, by_key), []).append(pod)
     return [
         VictimUnit(
             key=key,
-            priority=priority,
+            priority=max(pod.spec.priority or 0 for pod in some),
             since=min(pod.metadata.creation_timestamp or "" for pod in some),
             pods=tuple(pod.metadata.uid for pod in some),
         )
-        for (key, priority), some in members.items()
+        for key, some in members.items()
     ]
 
 
-def _unit_of(pod: Pod, groups: Mapping[GroupKey, Group]) -> tuple[GroupKey, int]:
-    """Return the key of the unit of a pod, and the priority of its root."""
-    unit, priority = GroupKey(POD, pod.metadata.namespace, pod.metadata.name), pod.spec.priority or 0
+def _unit_of(pod: Pod, groups: Mapping[GroupKey, Group]) -> GroupKey:
+    """Return the key of the unit of a pod."""
+    unit = GroupKey(POD, pod.metadata.namespace, pod.metadata.name)
     name = membership(pod).group
     group = groups.get(GroupKey(PodGroup.kind, pod.metadata.namespace, name)) if name else None
     while group is not None:
-        priority = group.spec.priority or 0
         if group.spec.disruption_mode is not None and group.spec.disruption_mode.all is not None:
             unit = key_of(group)
         parent = parent_of(group)
         group = groups.get(parent) if parent else None
-    return unit, priority
+    return unit
 
 
 def budgets_of(forms: Mapping[str, BudgetForm], pods: Iterable[Pod]) -> list[DisruptionBudget]:

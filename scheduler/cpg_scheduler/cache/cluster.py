@@ -118,8 +118,7 @@ class ClusterCache:
 
     def on_priority_class(self, change: Change[PriorityClass]) -> None:
         """Take a change of a priority class; groups that name no number may have another priority now."""
-        if self._groups.on_priority_class(change):
-            self.victims.regroup_all()
+        self._groups.on_priority_class(change)
 
     def on_budget(self, change: Change[PodDisruptionBudget]) -> None:
         """Take a change of a budget; it affects which pods are evicted, and never whether a pod fits."""
@@ -204,7 +203,6 @@ class ClusterCache:
 
     def _replace_pod(self, old: Pod | None, new: Pod | None, *, is_own_decision: bool = False) -> None:
         """Bring everything up to date with a pod; our own decisions change no unit."""
-        self._groups.forget_pod_priorities()
         self._pods.replace(old, new)
         ledger = self.snapshot.ledger
         version = ledger.version

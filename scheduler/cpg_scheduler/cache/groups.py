@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.groupstore import GroupStore
 from cpg_api.scheduling.priority import PriorityClasses
-from cpg_api.scheduling.templates import effective_group, known_priority, resolved_priority
+from cpg_api.scheduling.templates import effective_group
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Change
 from cpg_scheduler.cache.events import EventCollector
@@ -18,15 +16,8 @@ from cpg_scheduler.cache.relevance import new_state, old_state, uses_priority_cl
 from cpg_scheduler.keys import UnitKey
 
 
-class Lineage(Struct, frozen=True):
-    """A PodGroup and its ancestors from the bottom up, as far as they exist, and the priority of the last of them."""
-
-    groups: Sequence[Group] = ()
-    priority: int = 0
-
-
 class GroupCache:
-    """Finds the unit of a group, its ancestors and its priority.
+    """Finds the unit of a group and its ancestors.
 
     Each ``on_...`` method brings the index up to date and notes the units that the change concerns.
     """
@@ -39,7 +30,6 @@ class GroupCache:
         self.workloads: dict[str, dict[tuple[str, str], Workload]] = {flavour: {} for flavour in self.stores}
         self._classes_by_name: dict[str, PriorityClass] = {}
         self.priority_classes = PriorityClasses(by_name=self._classes_by_name)
-        self._highest_pod_priority: dict[UnitKey, int] = {}
 
     def on_group(self, flavour: str, change: Change[Group]) -> set[UnitKey]:
         """Take a change of a group; return the units in which other pods may belong together now."""
@@ -47,7 +37,6 @@ class GroupCache:
         known = new or old
         if known is None:
             return set()
-        self.forget_pod_priorities()
         store, key = self.stores[flavour], key_of(known)
         before = self.unit_of_group(key)
         anchors = store.put(new) if new is not None else store.remove(key)
@@ -73,8 +62,8 @@ class GroupCache:
             return set()
         return self._change_units_of(flavour, self.stores[flavour].groups_of_workload(*name))
 
-    def on_priority_class(self, change: Change[PriorityClass]) -> bool:
-        """Take a change of a priority class; return whether any priority may be another one now."""
+    def on_priority_class(self, change: Change[PriorityClass]) -> None:
+        """Take a change of a priority class."""
         old, new = old_state(change), new_state(change)
         if new is not None:
             self._classes_by_name[new.metadata.name] = new
@@ -82,21 +71,16 @@ class GroupCache:
             self._classes_by_name.pop(old.metadata.name, None)
         known = [found for found in (old, new) if found is not None]
         if len({(found.value, found.global_default) for found in known}) < len(known):
-            return False
+            return
         for flavour, store in self.stores.items():
             workloads = self.workloads[flavour]
             users = [key_of(group) for group in store if uses_priority_class(group, workloads, known)]
             self._change_units_of(flavour, users)
-        return True
 
     def change_all(self) -> None:
         """Note every unit that has a group as changed."""
         for flavour, store in self.stores.items():
             self._change_units_of(flavour, map(key_of, store))
-
-    def forget_pod_priorities(self) -> None:
-        """Compute the priorities of pods again: a pod or a group has changed."""
-        self._highest_pod_priority.clear()
 
     def members(self, flavour: str, group: GroupKey) -> Iterable[Pod]:
         """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""
@@ -115,11 +99,8 @@ class GroupCache:
         """Return the groups of a unit."""
         return [node.key for node in self.stores[unit.flavour].forest.tree_of(unit.key).nodes]
 
-    def lineage_of(self, leaf: GroupKey) -> Lineage:
-        """Return a PodGroup with its ancestors and the priority of its pods.
-
-        Where a priority class or Workload is missing, the highest priority of the unit's pods counts as well.
-        """
+    def ancestry_of(self, leaf: GroupKey) -> Sequence[Group]:
+        """Return a PodGroup and its ancestors from the bottom up, as far as they exist."""
         flavour = self._flavour_of(leaf)
         groups, workloads = self.stores[flavour].forest.groups, self.workloads[flavour]
         found: dict[GroupKey, Group] = {}
@@ -127,14 +108,7 @@ class GroupCache:
         while key is not None and key in groups and key not in found:
             found[key] = effective_group(groups[key], workloads)
             key = parent_of(found[key])
-        if not found:
-            return Lineage()
-        ancestry = tuple(found.values())
-        top, classes = ancestry[-1], self.priority_classes
-        priority = resolved_priority(top, workloads, classes) or 0
-        if known_priority(top, workloads, classes) is None:
-            priority = max(priority, self._highest_priority_in(UnitKey(flavour, key_of(top))))
-        return Lineage(ancestry, priority)
+        return tuple(found.values())
 
     def descendants_of(self, group: GroupKey, leaf: GroupKey) -> list[Group]:
         """Return a group and all groups below it, in the flavour that has this leaf."""
@@ -146,15 +120,6 @@ class GroupCache:
             found[key] = forest.groups[key]
             waiting.extend(sorted(forest.children.get(key, set()) - found.keys(), reverse=True))
         return list(found.values())
-
-    def _highest_priority_in(self, unit: UnitKey) -> int:
-        """Return the highest priority of a unit's pods; it is kept until a pod or a group changes."""
-        found = self._highest_pod_priority.get(unit)
-        if found is None:
-            pods = (pod for key in self.group_keys_of(unit) for pod in self.members(unit.flavour, key))
-            found = max((pod.spec.priority or 0 for pod in pods), default=0)
-            self._highest_pod_priority[unit] = found
-        return found
 
     def _flavour_of(self, group: GroupKey) -> str:
         """Return the flavour that has a PodGroup; where several or none have it, the first that is served."""

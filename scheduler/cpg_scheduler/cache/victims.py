@@ -1,9 +1,9 @@
 """The pods that preemption could evict, in the units in which they are evicted.
 
 The victim unit of a pod is its highest known ancestor with disruption mode ``all``; without one, it is the pod alone.
-Its priority is that of the root group, or for a single pod its own. Where the root's priority is unknown, because its
-class or Workload is missing, the highest priority of its pods counts too. Pods of all schedulers are victims;
-terminating pods are not.
+Its priority is the highest of its running pods, which admission has resolved from real priority classes. A number in
+the spec of a group counts for nothing here: users can write any. Pods of all schedulers are victims; terminating pods
+are not.
 
 Every failed attempt asks for victims, so the index is kept up to date by events: a single pod costs a dictionary
 write, and a group that has changed is computed anew at the next question. Units are filed by priority, because in most
@@ -11,6 +11,7 @@ clusters no pod runs that is less important than the preemptor.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -23,6 +24,9 @@ from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.groups import GroupCache
 from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.keys import UnitKey
+
+PartName: TypeAlias = GroupKey | str
+"""A PodGroup, or the UID of a single pod."""
 
 
 class _Part(Struct, frozen=True):
@@ -42,11 +46,13 @@ class Victims:
         self._groups = groups
         self._events = events
         self._members: dict[GroupKey, dict[str, Pod]] = {}
-        self._parts: dict[int, dict[Hashable, _Part]] = {}
-        """The parts by priority, then by PodGroup or by the UID of a single pod."""
-        self._priorities_of: dict[Hashable, list[int]] = {}
-        self._wholes: dict[Hashable, dict[Hashable, _Part]] = {}
+        self._parts: dict[int, dict[PartName, _Part]] = {}
+        """The parts by priority, then by name."""
+        self._priorities_of: dict[PartName, list[int]] = {}
+        self._wholes: dict[Hashable, dict[PartName, _Part]] = {}
         """The parts of each unit that is evicted as a whole, by PodGroup."""
+        self._fallen: dict[Hashable, int] = {}
+        """The priority that each unit evicted as a whole had before it lost a part of that priority."""
         self._stale: set[GroupKey] = set()
         self._regrouped: set[UnitKey] = set()
         self._has_regrouped = False
@@ -73,11 +79,6 @@ class Victims:
         self._regrouped.update(units)
         self._has_regrouped = self._has_regrouped or bool(self._regrouped)
 
-    def regroup_all(self) -> None:
-        """Compute all groups anew at the next question: a priority class has changed."""
-        self._stale.update(self._members)
-        self._has_regrouped = True
-
     def refresh_regrouped(self) -> None:
         """Compute anew what changed groups concern, if any group has changed."""
         if not self._has_regrouped:
@@ -103,27 +104,22 @@ class Victims:
                     found.extend(part.units)
                 else:
                     whole.setdefault(part.whole, []).extend(part.units)
+        # A unit with a part of higher priority lacks that part here.
         found.extend(_merged(parts) for name, parts in whole.items() if len(parts) == len(self._wholes[name]))
         without = frozenset(spared)
         return tuple(unit for unit in found if without.isdisjoint(unit.pods)) if without else tuple(found)
 
     def victim_unit_of(self, pod: Pod) -> tuple[int, Collection[str]] | None:
         """Return the priority and the pods, by UID, of a pod's unit; None for a pod that cannot be evicted."""
-        self.refresh_regrouped()
-        uid, group = pod.metadata.uid, self._pods.group_of(pod)
-        if group is None:
-            return (pod.spec.priority or 0, (uid,)) if uid in self._priorities_of else None
-        if uid not in self._members.get(group, ()):
-            return None
-        lineage = self._groups.lineage_of(group)
-        if not lineage.groups:
-            return pod.spec.priority or 0, (uid,)
-        if not any(map(_is_disrupted_whole, lineage.groups)):
-            return lineage.priority, (uid,)
         self._refresh()
-        whole = self._parts[self._priorities_of[group][0]][group].whole
-        parts = self._wholes[whole].values()
-        return lineage.priority, {each for part in parts for unit in part.units for each in unit.pods}
+        uid, group = pod.metadata.uid, self._pods.group_of(pod)
+        if uid not in (self._priorities_of if group is None else self._members.get(group, ())):
+            return None
+        whole = None if group is None else self._whole_of(group)
+        if whole is None:
+            return pod.spec.priority or 0, (uid,)
+        units = [unit for part in self._wholes[whole].values() for unit in part.units]
+        return max(unit.priority for unit in units), {each for unit in units for each in unit.pods}
 
     def groups_of(self, unit: VictimUnit) -> list[Group]:
         """Return the groups that a unit is evicted with: its own, and all below it."""
@@ -145,22 +141,39 @@ class Victims:
         part = self._pods.group_of(pod) or uid
         return uid in self._terminating or any(found < priority for found in self._priorities_of.get(part, ()))
 
+    def _whole_of(self, group: GroupKey) -> Hashable | None:
+        """Return the unit that the pods of a group are evicted with as a whole, or None."""
+        return self._parts[self._priorities_of[group][0]][group].whole
+
+    def _priority_of_whole(self, whole: Hashable) -> int:
+        return max(unit.priority for part in self._wholes[whole].values() for unit in part.units)
+
+    def _lowest_priority_in(self, group: GroupKey) -> int:
+        """Return the lowest priority of a unit that pods of a group belong to."""
+        whole = self._whole_of(group)
+        return min(self._priorities_of[group]) if whole is None else self._priority_of_whole(whole)
+
     def _refresh(self) -> None:
         self.refresh_regrouped()
         self._refresh_stale()
 
     def _refresh_stale(self) -> None:
-        """Compute the groups of which pods or ancestors have changed."""
+        """Compute the groups of which pods or ancestors have changed.
+
+        Where the priority of a unit has fallen, more preemptors may evict its pods now.
+        """
         stale, self._stale = self._stale, set()
+        before = {group: self._lowest_priority_in(group) for group in stale if group in self._priorities_of}
         for group in stale:
-            before = max(self._priorities_of.get(group, ()), default=None)
             self._remove_parts(group)
-            pods = self._members[group].values()
-            self._put_group(group, pods)
-            if before is not None and max(self._priorities_of[group]) < before:
-                # More preemptors may evict these pods now.
-                for node in {pod.spec.node_name for pod in pods}:
-                    self._events.free_node(node)
+            self._put_group(group, self._members[group].values())
+        fallen = {group for group, priority in before.items() if self._lowest_priority_in(group) < priority}
+        for whole, priority in self._fallen.items():
+            if whole in self._wholes and self._priority_of_whole(whole) < priority:
+                fallen.update(name for name in self._wholes[whole] if isinstance(name, GroupKey))
+        self._fallen.clear()
+        for node in {pod.spec.node_name for group in fallen for pod in self._members[group].values()}:
+            self._events.free_node(node)
 
     def _add(self, pod: Pod) -> None:
         group = self._pods.group_of(pod)
@@ -186,40 +199,44 @@ class Victims:
         self._remove_parts(group)
 
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
-        lineage = self._groups.lineage_of(leaf)
-        if not lineage.groups:
-            # The PodGroup does not exist, so each pod is evicted alone.
+        whole = [group for group in self._groups.ancestry_of(leaf) if _is_disrupted_whole(group)]
+        if not whole:
             for priority in {pod.spec.priority or 0 for pod in pods}:
                 equal = [pod for pod in pods if (pod.spec.priority or 0) == priority]
                 self._put_part(leaf, priority, _Part(tuple(_pod_unit(pod, priority) for pod in equal)))
             return
-        top = next((group for group in reversed(lineage.groups) if _is_disrupted_whole(group)), None)
-        if top is None:
-            self._put_part(leaf, lineage.priority, _Part(tuple(_pod_unit(pod, lineage.priority) for pod in pods)))
-            return
+        top, priority = whole[-1], max(pod.spec.priority or 0 for pod in pods)
         unit = VictimUnit(
             key=key_of(top),
-            priority=lineage.priority,
+            priority=priority,
             since=_earliest(pod.status.start_time for pod in pods),
             pods=tuple(pod.metadata.uid for pod in pods),
         )
-        self._put_part(leaf, lineage.priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
+        self._put_part(leaf, priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
 
-    def _put_part(self, name: Hashable, priority: int, part: _Part) -> None:
+    def _put_part(self, name: PartName, priority: int, part: _Part) -> None:
         self._parts.setdefault(priority, {})[name] = part
         self._priorities_of.setdefault(name, []).append(priority)
         if part.whole is not None:
             self._wholes.setdefault(part.whole, {})[name] = part
 
-    def _remove_parts(self, name: Hashable) -> None:
+    def _remove_parts(self, name: PartName) -> None:
         for priority in self._priorities_of.pop(name, ()):
             whole = self._parts[priority].pop(name).whole
             if whole is not None:
-                del self._wholes[whole][name]
-                if not self._wholes[whole]:
-                    del self._wholes[whole]
+                self._remove_from_whole(whole, name)
             if not self._parts[priority]:
                 del self._parts[priority]
+
+    def _remove_from_whole(self, whole: Hashable, name: PartName) -> None:
+        """Remove a part of a unit; if the others have a lower priority, that is noted."""
+        before = self._priority_of_whole(whole)
+        del self._wholes[whole][name]
+        if not self._wholes[whole]:
+            del self._wholes[whole]
+        elif self._priority_of_whole(whole) < before:
+            self._fallen[whole] = max(before, self._fallen.get(whole, before))
+            self._has_regrouped = True
 
 
 def _is_evictable(pod: Pod) -> bool:
@@ -254,7 +271,7 @@ def _merged(parts: Sequence[VictimUnit]) -> VictimUnit:
         return first
     return VictimUnit(
         key=first.key,
-        priority=first.priority,
+        priority=max(part.priority for part in parts),
         since=_earliest(part.since for part in parts),
         pods=tuple(uid for part in parts for uid in part.pods),
     )

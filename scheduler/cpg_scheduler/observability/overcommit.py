@@ -8,6 +8,7 @@ count, so its unit waits for its controller to create another pod, and is comple
 So nothing has to be repaired here. It is reported once for as long as it lasts: in the log, an event and a metric.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified
+from cpg_engine.cluster.axes import UNOFFERED
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.relevance import node_change_matters, pod_change_matters
 from cpg_scheduler.cache.reservations import RESERVATION_PREFIX
@@ -85,14 +87,18 @@ class OvercommitWatch:
         excess = ledger.used[row] - ledger.allocatable[row]
         if not (excess > 0).any():
             return {}
+        unoffered = Counter[str]()
         for uid in ledger.uids_on_node(name):
-            if uid.startswith(RESERVATION_PREFIX) and (found := ledger.location_of(uid)) is not None:
+            found = ledger.location_of(uid)
+            if found is None:
+                continue
+            if uid.startswith(RESERVATION_PREFIX):
                 excess = excess - ledger.classes.vector_of(found[0])
-        return {
-            resource: amount
-            for resource, amount in zip(ledger.classes.axis.names, excess.tolist(), strict=True)
-            if amount > 0
-        }
+            elif excess[UNOFFERED] > 0:
+                names = ledger.classes.resources_at(UNOFFERED, found[0])
+                unoffered.update({resource: found[0].requests[resource] for resource in names})
+        places = ledger.classes.axis.places
+        return {resource: int(excess[place]) for resource, place in places.items() if excess[place] > 0} | unoffered
 
     def _our_pods(self, node: str) -> tuple[str, ...]:
         ledger, ours = self._cache.snapshot.ledger, self._cache.scheduler_name

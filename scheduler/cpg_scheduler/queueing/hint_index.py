@@ -3,23 +3,23 @@
 Ten thousand pods that are all different have ten thousand different hints, and with every pod that ends some node has
 more room. So hints are indexed in three steps:
 
-1. by a label that a node must have to help, such as one that a node selector names: a node is compared only with hints
-   for the labels that it has;
-2. by everything else about the node, except room: hints that require the same of a node share a *table*, and the
-   filters run once for all of them;
+1. by a label that a node must have to help, such as one that a node selector names, or by an extended resource that it
+   must offer: a node is compared only with hints for the labels and resources that it has;
+2. by everything else about the node, except room: hints that require the same of a node, and the same extended
+   resources, share a *table*, and the filters run once for all of them;
 3. by room: the requests of a table are arrays, and one comparison per resource finds the hints that fit a node.
 
 As in ``hints``, an approximation may cause a useless attempt and must never prevent one that would succeed.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cpg_api.selectors import NAME_FIELD
-from cpg_engine.cluster.axes import Amounts, Rows
+from cpg_engine.cluster.axes import BASE, Amounts, Rows
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
 from cpg_engine.filters.registry import statically_feasible
@@ -27,10 +27,13 @@ from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.queueing.hints import RequeueHint
 
 NodeLabel: TypeAlias = tuple[str, str]
-"""A label and its value; the name of a node counts as a label."""
+"""A label and its value; the name of a node counts as a label, and so do the resources that it offers."""
 
 ANY_NODE: NodeLabel = ("", "")
 """What every node has."""
+
+OFFERS = ""
+"""The label whose values are the resources that a node offers; no label of a node has this name."""
 
 NEVER_FITS = np.iinfo(np.int64).max
 """More than any node has: the request at an unused position."""
@@ -69,7 +72,7 @@ class _HintTable:
         for column in self.requests.values():
             column[position] = NEVER_FITS
 
-    def fitting(self, free: Amounts, columns: dict[str, int]) -> Iterator[Hashable]:
+    def fitting(self, free: Amounts, columns: Mapping[str, int]) -> Iterator[Hashable]:
         """Yield the keys of the hints that fit one of the nodes, by what each node has free."""
         # A resource that a hint does not request may be overdrawn.
         free = np.maximum(free, 0)
@@ -82,7 +85,7 @@ class _HintTable:
             rest = np.setdiff1d(rest, fitting, assume_unique=True)
 
     def _that_fit(
-        self, positions: NDArray[np.intp], free: NDArray[np.int64], columns: dict[str, int]
+        self, positions: NDArray[np.intp], free: NDArray[np.int64], columns: Mapping[str, int]
     ) -> NDArray[np.intp]:
         for name, requests in self.requests.items():
             available = free[columns[name]] if name in columns else 0
@@ -182,15 +185,15 @@ class HintIndex:
         """Return labels one of which a node must have to take a pod of the class; of a selector's, the rarest here."""
         if pod_class.node_name:
             return frozenset({(NAME_FIELD, pod_class.node_name)})
-        selector = pod_class.node_selector.equal
-        if selector:
-            return frozenset({min(selector, key=lambda label: len(self._by_label.get(label, ())))})
+        required = (*pod_class.node_selector.equal, *((OFFERS, name) for name in sorted(_extended(pod_class))))
+        if required:
+            return frozenset({min(required, key=lambda label: len(self._by_label.get(label, ())))})
         terms = pod_class.node_affinity.terms if pod_class.node_affinity is not None else ()
-        required = [
+        listed = [
             next((one for one in (*term.fields, *term.expressions) if one.operator == "In"), None) for term in terms
         ]
-        labels = frozenset((one.key, value) for one in required if one is not None for value in one.values)
-        return labels if labels and None not in required else frozenset({ANY_NODE})
+        labels = frozenset((one.key, value) for one in listed if one is not None for value in one.values)
+        return labels if labels and None not in listed else frozenset({ANY_NODE})
 
     def _tables_for(self, snapshot: Snapshot, rows: Rows) -> dict[Hashable, _HintTable]:
         """Return the tables for which one of the nodes has a required label."""
@@ -200,6 +203,7 @@ class HintIndex:
             if node is not None:
                 labels.update(node.metadata.labels.items())
                 labels.add((NAME_FIELD, node.metadata.name))
+                labels.update((OFFERS, name) for name in node.status.allocatable or ())
         return {key: table for label in labels for key, table in self._by_label.get(label, {}).items()}
 
 
@@ -225,10 +229,15 @@ def _has_room(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
 def _fitting(table: _HintTable, snapshot: Snapshot, rows: Rows) -> Iterator[Hashable]:
     ledger = snapshot.ledger
     rows = rows[statically_feasible(table.pod_class, ledger.cluster, rows)]
-    columns = {name: column for column, name in enumerate(ledger.classes.axis.names)}
-    return table.fitting(ledger.allocatable[rows] - ledger.used[rows], columns)
+    return table.fitting(ledger.allocatable[rows] - ledger.used[rows], ledger.classes.axis.places)
 
 
 def _table_key(pod_class: PodClass) -> Hashable:
-    """Return everything about a class that decides which nodes its pods may use, except room."""
-    return pod_class.node_name, pod_class.node_selector, pod_class.node_affinity, pod_class.tolerations
+    """Return everything about a class that decides which nodes its pods may use, except room, and what kinds of it."""
+    selection = pod_class.node_name, pod_class.node_selector, pod_class.node_affinity, pod_class.tolerations
+    return *selection, _extended(pod_class)
+
+
+def _extended(pod_class: PodClass) -> frozenset[str]:
+    """Return the extended resources that a class requests; it may be thousands, so not every table has all of them."""
+    return frozenset(pod_class.requests.keys() - set(BASE))

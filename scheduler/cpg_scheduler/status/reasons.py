@@ -2,14 +2,17 @@
 
 from cpg_api.scheduling.names import (
     REASON_INVALID,
+    REASON_PLACEMENT_NOT_FOUND,
     REASON_RESCHEDULED,
     REASON_SCHEDULED,
     REASON_SCHEDULER_ERROR,
     REASON_UNSCHEDULABLE,
+    REASON_WAITING_FOR_GROUP,
 )
 
 REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
-"""A pod has been given a node, and waits there for its volumes; a new node would not help."""
+"""A claim is missing, or waits for its volume, on the node that the pod has been given or wherever that may be. A new
+node would not help."""
 REASON_BIND_IN_DOUBT = "BindInDoubt"
 """A pod has been given a node, and the API server has not said for long whether its bind has worked."""
 
@@ -20,9 +23,11 @@ __all__ = [
     "PRE_BIND_REASONS",
     "REASON_BIND_IN_DOUBT",
     "REASON_INVALID",
+    "REASON_PLACEMENT_NOT_FOUND",
     "REASON_RESCHEDULED",
     "REASON_SCHEDULED",
     "REASON_SCHEDULER_ERROR",
     "REASON_UNSCHEDULABLE",
+    "REASON_WAITING_FOR_GROUP",
     "REASON_WAITING_FOR_VOLUMES",
 ]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_PENDING
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
@@ -33,8 +33,6 @@ from cpg_scheduler.status.updates import (
     inadmissible_groups,
 )
 from cpg_scheduler.units import SchedulableUnit, build_unit, members_of, queue_key_of
-
-REASONS_OF_FAILURES = frozenset({REASON_UNSCHEDULABLE, REASON_SCHEDULER_ERROR, REASON_INVALID})
 
 
 class TreeStatus:
@@ -161,4 +159,4 @@ def _is_open(group: Group) -> bool:
 def _says_failure(group: Group) -> bool:
     """Return whether the condition of a group says what a scheduler has found."""
     condition = condition_of(group)
-    return condition is not None and condition.reason in REASONS_OF_FAILURES
+    return condition is not None and condition.status == "False" and condition.reason != REASON_PENDING

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_engine.verdicts import Explanation, Finding
+from cpg_engine.verdicts import Explanation
 from cpg_scheduler.binding.batch import BindFailure
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
@@ -19,6 +19,7 @@ from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.outlook import PreemptionOutlook
 from cpg_scheduler.status.messages.attempts import (
     causes,
+    failure_reasons,
     group_messages,
     internal_error_message,
     invalid_pod_messages,
@@ -27,7 +28,7 @@ from cpg_scheduler.status.messages.attempts import (
 from cpg_scheduler.status.messages.binding import bind_problem_text
 from cpg_scheduler.status.messages.preemption import preemption_cause, preemption_message
 from cpg_scheduler.status.messages.units import inadmissible_text
-from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR
 from cpg_scheduler.units import SchedulableUnit
 
 
@@ -78,8 +79,7 @@ def attempt_updates(
 
     ``unplaced`` are pods by UID, each with its PodGroup. ``outlook`` is what preemption does about it.
     """
-    is_contradiction = explanation.finding is Finding.CONTRADICTION
-    reason = REASON_SCHEDULER_ERROR if is_contradiction else REASON_UNSCHEDULABLE
+    reasons = failure_reasons(explanation)
     preemption = preemption_message(outlook)
     messages, invalid = pod_messages(explanation, preemption), invalid_pod_messages(explanation)
     why = causes(explanation, preemption_cause(outlook))
@@ -87,13 +87,18 @@ def attempt_updates(
         key = group or explanation.reports[0].key  # of a pod without a group there is one report
         own = invalid.get(uid)
         yield PodStatusUpdate(
-            unit.pods[uid], reason, own or messages[key], cause=own or why[key], is_nominated=uid in nominated
+            unit.pods[uid],
+            REASON_INVALID if own else reasons[key],
+            own or messages[key],
+            cause=own or why[key],
+            is_nominated=uid in nominated,
         )
     about_groups = group_messages(explanation, preemption)
     for found in unit.groups:
-        message = about_groups.get(key_of(found))
+        key = key_of(found)
+        message = about_groups.get(key)
         if message:
-            yield GroupStatusUpdate(found, scheduled=False, reason=reason, message=message, cause=why[key_of(found)])
+            yield GroupStatusUpdate(found, scheduled=False, reason=reasons[key], message=message, cause=why[key])
 
 
 def bind_updates(
@@ -114,21 +119,19 @@ def bind_updates(
     reason, message, cause = bind_problem_text(failure.problem)
     for uid in failure.uids:
         yield PodStatusUpdate(unit.pods[uid], reason, message, cause=cause, while_binding=while_binding)
-    group_reason = REASON_SCHEDULER_ERROR if reason == REASON_SCHEDULER_ERROR else REASON_UNSCHEDULABLE
     messages = group_messages(explanation)
     for group in unit.groups:
         key = key_of(group)
         if key not in placed and not messages.get(key, "failed"):
-            yield GroupStatusUpdate(group, scheduled=False, reason=group_reason, message=message, cause=cause)
+            yield GroupStatusUpdate(group, scheduled=False, reason=reason, message=message, cause=cause)
 
 
 def inadmissible_updates(unit: Inadmissible) -> Iterator[StatusUpdate]:
     """Yield why a unit cannot be attempted, for its pods and groups; gated pods have a condition of the API server."""
     text = inadmissible_text(unit.problem)
-    reason = REASON_UNSCHEDULABLE if text.reason != REASON_SCHEDULER_ERROR else text.reason
     for pod in unit.pods:
         if not pod.spec.scheduling_gates:
-            yield PodStatusUpdate(pod, reason, text.pod_message, cause=text.cause)
+            yield PodStatusUpdate(pod, text.reason, text.pod_message, cause=text.cause)
     yield from inadmissible_groups(unit)
 
 

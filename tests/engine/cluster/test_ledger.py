@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from cpg_engine.cluster.axes import MAX_AMOUNT
+from cpg_engine.cluster.axes import BASE, MAX_AMOUNT, UNOFFERED
 from cpg_engine.cluster.class_registry import MAX_STALE_VECTORS
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
@@ -27,8 +27,8 @@ PODS = ("p", "q", "r")
 
 
 def used(ledger: Ledger, name: str) -> list[int]:
-    """Return what is used of a node, by column."""
-    return [int(amount) for amount in ledger.used[ledger.cluster.row_of[name]]]
+    """Return what is used of the base resources of a node, by column."""
+    return [int(amount) for amount in ledger.used[ledger.cluster.row_of[name], : len(BASE)]]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def ledger() -> Ledger:
 
 def test_a_node_offers_its_allocatable(ledger: Ledger) -> None:
     """Amounts stand in their columns: thousandths of CPU, bytes, pods."""
-    assert ledger.allocatable[0].tolist() == [4000, 2**30, 0, 110]
+    assert ledger.allocatable[0].tolist() == [4000, 2**30, 0, 110, 0]
 
 
 def test_a_bound_pod_is_counted_once(ledger: Ledger) -> None:
@@ -107,7 +107,7 @@ def test_a_row_is_empty_when_its_node_is_gone(ledger: Ledger) -> None:
     assert (ledger.allocatable[0].sum(), ledger.used[0].sum(), ledger.scored[0].sum()) == (0, 0, 0)
     ledger.put_node(node("c", cpu=2, pods=3))
     assert ledger.cluster.row_of["c"] == 0
-    assert (ledger.allocatable[0].tolist(), used(ledger, "c")) == ([2000, 0, 0, 3], [0, 0, 0, 0])
+    assert (ledger.allocatable[0].tolist(), used(ledger, "c")) == ([2000, 0, 0, 3, 0], [0, 0, 0, 0])
     assert ledger.node_problems == {}
 
 
@@ -137,7 +137,7 @@ def test_a_malformed_pod_is_an_error_and_leaves_no_trace(ledger: Ledger) -> None
 
 @pytest.mark.parametrize("first", ["pod", "node"])
 def test_the_axis_grows_with_pods_and_nodes(ledger: Ledger, first: str) -> None:
-    """A resource gets a column when the first pod or node names it."""
+    """A resource gets a column when the first node offers it, whether pods have requested it before or not."""
     old = ledger.class_of(pod("old", cpu=1))
     gpu: list[Callable[[], None]] = [
         lambda: ledger.put_pod(pod("p", cpu=1, overhead={"gpu": 2}), "a"),
@@ -145,8 +145,9 @@ def test_the_axis_grows_with_pods_and_nodes(ledger: Ledger, first: str) -> None:
     ]
     for step in gpu if first == "pod" else reversed(gpu):
         step()
-    assert (ledger.classes.axis.names[4], ledger.allocatable[0, 4], ledger.used[0, 4]) == ("gpu", 8, 2)
-    assert ledger.classes.vector_of(old).tolist() == [1000, 0, 0, 1, 0]
+    assert (ledger.classes.axis.names[5], ledger.allocatable[0, 5], ledger.used[0, 5]) == ("gpu", 8, 2)
+    assert ledger.classes.vector_of(old).tolist() == [1000, 0, 0, 1, 0, 0]
+    assert not ledger.used[:, UNOFFERED].any()
 
 
 def test_rows_grow_with_the_nodes(ledger: Ledger) -> None:
@@ -229,7 +230,7 @@ def test_held_pods_can_be_located(ledger: Ledger) -> None:
     assert [ledger.location_of(uid) for uid in found.values()] == [(kind, 0), None, None, None]
     rows, indexes = ledger.locations_of(found.values())
     assert ([row >= 0 for row in rows], rows[0], indexes[0]) == ([True, False, False, False], 0, kind.index)
-    assert ledger.classes.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1]] * 2
+    assert ledger.classes.vectors_of([kind.index, kind.index]).tolist() == [[1000, 0, 0, 1, 0]] * 2
     ledger.rollback(0)
     assert ledger.location_of(found["q"]) == (kind, 1)
     ledger.remove_node("b")

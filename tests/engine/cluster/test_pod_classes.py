@@ -191,7 +191,7 @@ def test_running_pods_get_their_new_class(spread: Pod) -> None:
         ledger.put_pod(labelled(name, app="a"), home)
     ledger.put_pod(labelled("r"), "n")
     ledger.class_of(spread)
-    assert ledger.used[0].tolist() == [0, 0, 0, 2]
+    assert ledger.used[0].tolist() == [0, 0, 0, 2, 0]
     for name in "pq":
         version = ledger.version
         ledger.put_pod(labelled(name, app="a"), "n" if name == "p" else "elsewhere")

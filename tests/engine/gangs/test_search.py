@@ -9,7 +9,7 @@ import pytest
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.testing.call_counts import count_calls
 from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
-from cpg_engine.verdicts import Finding
+from cpg_engine.verdicts import Finding, Limitation, StatusCounts
 
 RACKS: list[str | Mapping[str, Any]] = [{"node": "a1 12 block=A rack=A1", "pods": 3}, "a2 5 block=A rack=A2"]
 """Three pods like A2 best, which is the fuller; five fit nowhere else."""
@@ -94,6 +94,11 @@ def test_groups_without_members_cannot_be_admitted(root: Form | None) -> None:
     assert decision_about(["n1 1"], root, []).finding is Finding.INADMISSIBLE
 
 
+def limitations_of(found: NamedDecision) -> list[Finding | Limitation]:
+    """Return the finding of a decision, and why it proves nothing."""
+    return [found.finding, *found.decision.explanation.limitations]
+
+
 # Domains in vain.
 
 
@@ -121,8 +126,8 @@ def test_a_larger_budget_tries_more_domains() -> None:
     """That is the next step where it was too small, and with enough of it all are tried."""
     trial = hostile(100, 5)
     tries = [trial.decide(SearchOptions(budget=budget)).decision.placements.infeasible for budget in (0, 5, 100)]
-    assert 1 < tries[0] < tries[1] < tries[2] == 100
-    assert trial.decide().finding is Finding.NOT_FOUND
+    assert 1 < tries[0] < tries[1] < tries[2] == 2 * 100  # in their own order, and with the larger pods first
+    assert trial.decide(SearchOptions(budget=200)).finding is Finding.NOT_FOUND
 
 
 def test_domains_with_too_little_in_sum_come_last() -> None:
@@ -194,9 +199,10 @@ def test_each_retry_is_counted_once() -> None:
 
 def test_a_search_that_ends_with_its_last_retry_is_not_exhausted() -> None:
     """The last retry found nothing and there was nothing left to try, though that is no proof either."""
-    root, pods = children(pg1={"gang": 2}, pg2={"gang": 1}), ["2x1@pg1", "2@pg2"]
-    assert decision_about(["n1 3"], root, pods, budget=1).finding is Finding.NOT_FOUND
-    assert decision_about(["n1 3"], root, pods, budget=0).finding is Finding.OUT_OF_BUDGET
+    root, pods = children(pg1={"gang": 2}, pg2={"gang": 3}), ["2x3@pg1", "3x2@pg2"]
+    assert decision_about(["n1 6", "n2 6"], root, pods, budget=2).finding is Finding.NOT_FOUND
+    found = decision_about(["n1 6", "n2 6"], root, pods, budget=0)
+    assert limitations_of(found) == [Finding.OUT_OF_BUDGET, Limitation.SHAPES, Limitation.BUDGET]
 
 
 def test_nested_groups_share_one_budget() -> None:
@@ -228,8 +234,8 @@ def test_the_same_way_is_not_offered_twice() -> None:
     trial = DecisionCase(["n1 1 rack=a", "n2 1 rack=b"], {"root": inner}, ["1@pg1"])
     search = PlacementSearch(trial.snapshot, trial.unit, SearchOptions())
     ways = search._ways(0, trial.snapshot.topology.whole())
-    assert [search._scopes[1].chain[-1].value for _ in ways] == ["a", "b"]
-    assert (trial.snapshot.ledger.mark(), search._scopes) == (0, {})
+    assert [search._placed.scopes[1].chain[-1].value for _ in ways] == ["a", "b"]
+    assert (trial.snapshot.ledger.mark(), search._placed.scopes) == (0, {})
 
 
 def test_dropping_a_generator_does_not_roll_back() -> None:
@@ -255,11 +261,45 @@ def test_interchangeable_pods_prove_impossibility() -> None:
 
 
 def test_pods_of_two_shapes_are_not_found_rather_than_impossible() -> None:
-    """The small pod takes the large node, so the large pod finds none: another order would have fitted."""
+    """The first two pods take half of a node each: the other order within the nodes would have fitted."""
+    found = decision_about(["n1 6", "n2 6"], {"gang": 5}, ["2x3@root", "3x2@root"])
+    assert limitations_of(found) == [Finding.NOT_FOUND, Limitation.SHAPES]
+
+
+def test_larger_pods_come_first_where_their_own_order_fails() -> None:
+    """The small pod would take the large node, so that the large pod found none."""
     term = {"matchExpressions": [{"key": "size", "operator": "In", "values": ["big"]}]}
     rather = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
     pods: list[str | Form] = [{"pod": "small=1@root", "affinity": {"nodeAffinity": rather}}, "big=2@root"]
-    assert decision_about(["n1 2 size=big", "n2 1"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
+    assert decision_about(["n1 2 size=big", "n2 1"], {"gang": 2}, pods).binds == {"big": "n1", "small": "n2"}
+    assert decision_about(["n1 3 size=big", "n2 1"], {"gang": 2}, pods).binds == {"big": "n1", "small": "n1"}
+
+
+def test_groups_with_larger_pods_come_first_where_their_own_order_fails() -> None:
+    """The pods of the first group would spread over both nodes."""
+    root = children(pg1={"gang": 2}, pg2={"gang": 1})
+    found = decision_about(["n1 2", "n2 2"], root, ["2x1@pg1", "2@pg2"])
+    assert sorted(found.binds.values()) in (["n1", "n1", "n2"], ["n1", "n2", "n2"])
+
+
+def test_the_second_order_gets_the_rest_of_the_budget() -> None:
+    """A tree that has used up its budget is tried once more, without retries."""
+    root = {"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}}}
+    assert decision_about(["n1 2", "n2 2"], root, ["2x1@pg1", "2@pg2"], budget=0).finding is Finding.PLACED
+
+
+def test_the_reports_of_a_failure_are_those_of_the_first_order() -> None:
+    """They name the pods that users would expect to come last."""
+    found = decision_about(["n1 6", "n2 6"], {"gang": 5}, ["3x2@root", "2x3@root"])
+    assert found.report("root").counts == StatusCounts(minimum=5, scheduled=4, unschedulable=1)
+
+
+def test_too_little_in_sum_proves_impossibility() -> None:
+    """Each shape has room by itself, on a node or in a domain."""
+    pods = ["2x3@root", "3x2@root"]
+    assert decision_about(["n1 6", "n2 5"], {"gang": 5}, pods).finding is Finding.IMPOSSIBLE
+    racks = ["n1 6 rack=a", "n2 5 rack=a", "n3 6 rack=b", "n4 5 rack=b"]
+    assert decision_about(racks, {"gang": 5, "key": "rack"}, pods).finding is Finding.IMPOSSIBLE
 
 
 def test_dependent_pods_prove_nothing() -> None:
@@ -267,7 +307,8 @@ def test_dependent_pods_prove_nothing() -> None:
     term = {"labelSelector": {}, "topologyKey": "rack"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[Form] = [{"pod": "1@root", "affinity": apart}, {"pod": "big=2@root", "affinity": apart}]
-    assert decision_about(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods).finding is Finding.NOT_FOUND
+    found = decision_about(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods)
+    assert limitations_of(found) == [Finding.NOT_FOUND, Limitation.SHAPES, Limitation.OTHER_PODS]
 
 
 def test_anti_affinity_to_the_own_class_proves_impossibility() -> None:
@@ -282,8 +323,8 @@ def test_domains_of_different_kinds_prove_nothing() -> None:
     """One child takes the node that the other needs, and is not asked for another node in the same domain."""
     root = children(pg1={"gang": 1, "key": "rack"}, pg2={"gang": 2, "key": "zone"})
     nodes = ["n1 1 rack=a zone=z", "n2 1 zone=z", "n3 1 rack=a"]
-    assert decision_about(nodes, root, ["1@pg1", "2x1@pg2"]).finding is Finding.NOT_FOUND
-    assert decision_about(nodes[:2], root, ["1@pg1", "2x1@pg2"]).finding is Finding.IMPOSSIBLE
+    assert limitations_of(decision_about(nodes, root, ["1@pg1", "2x1@pg2"])) == [Finding.NOT_FOUND, Limitation.TOPOLOGY]
+    assert limitations_of(decision_about(nodes[:2], root, ["1@pg1", "2x1@pg2"])) == [Finding.IMPOSSIBLE]
 
 
 def test_a_bound_proves_impossibility_with_an_exhausted_budget() -> None:
@@ -296,10 +337,10 @@ def test_a_bound_proves_impossibility_with_an_exhausted_budget() -> None:
 def test_a_child_that_needs_nothing_proves_nothing() -> None:
     """No node has its label, but its minimum is met: the sibling's failure is no proof."""
     root = children(
-        done={"gang": 1, "key": "nowhere"}, pg={"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 1}}}
+        done={"gang": 1, "key": "nowhere"}, pg={"gang": 2, "children": {"pg1": {"gang": 2}, "pg2": {"gang": 3}}}
     )
-    pods: list[str | Form] = [{"pod": "old=1@done", "phase": "Succeeded"}, "2x1@pg1", "2@pg2"]
-    assert decision_about(["n1 3"], root, pods).finding is Finding.NOT_FOUND
+    pods: list[str | Form] = [{"pod": "old=1@done", "phase": "Succeeded"}, "2x3@pg1", "3x2@pg2"]
+    assert decision_about(["n1 6", "n2 6"], root, pods).finding is Finding.NOT_FOUND
 
 
 # Members that run or have finished.

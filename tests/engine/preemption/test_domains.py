@@ -1,7 +1,7 @@
 """The domain in which placing a tree costs least."""
 
 from cpg_engine.gangs.search import SearchOptions
-from cpg_engine.preemption.domains import cheapest_domain
+from cpg_engine.preemption.domains import MAX_FULLER_DOMAINS, cheapest_domain
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.testing.preemption_case import PreemptionCase, names
 from cpg_engine.testing.scenario_wording import eviction_text
@@ -23,6 +23,68 @@ def test_domains_that_cannot_be_better_are_not_tried() -> None:
     pods = [{**one, "pod": str(one["pod"]).replace("=", f"{number}=")} for number, one in enumerate(FULL)]
     found = racks(*pods).plan()
     assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["a0", "a1"], 1)
+
+
+def racks_with(fillers: dict[str, str], *, victims: dict[str, list[int]] | None = None) -> PreemptionPlan:
+    """Return the plan for a gang of one pod of 1 CPU in racks of a full node and one with an important pod.
+
+    The full node of each rack has victims of these sizes, by default one of 1 CPU.
+    """
+    pods: list[object] = ["1@high"]
+    for rack, cpu in fillers.items():
+        pods.append({"pod": f"keep-{rack}={cpu} on {rack}2", "priority": 200})
+        for number, size in enumerate((victims or {}).get(rack, [1000])):
+            pods.append({"pod": f"{rack}{number}={size}m on {rack}1", "priority": 1})
+    nodes = [f"{rack}{place} {cpu} rack={rack}" for rack in fillers for place, cpu in ((1, "1"), (2, "950m"))]
+    return PreemptionCase(nodes, pods, {"high": {"gang": 1, "key": "rack"}}).plan()
+
+
+def test_of_equal_domains_the_fullest_wins() -> None:
+    """Whatever its name; the bound of the others shows that they cannot become fuller, so none of them is tried."""
+    found = racks_with({"a": "100m", "b": "900m", "c": "500m"})
+    assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b0"], 1)
+
+
+def test_fewer_victims_matter_more_than_fullness() -> None:
+    """The fuller rack needs two victims, and the emptier one is chosen."""
+    found = racks_with({"a": "100m", "b": "900m"}, victims={"b": [500, 500]})
+    assert [eviction.unit.key.name for eviction in found.evictions] == ["a0"]
+
+
+def test_a_domain_that_could_become_fuller_is_tried() -> None:
+    """By its smallest victim rack a could become fuller, but the large one has to go; then rack b is fuller."""
+    sizes = {"a": [900, 20], "b": [500, 500]}
+    pods: list[object] = [
+        {"pod": f"{rack}{number}={size}m on {rack}1", "priority": 1}
+        for rack, there in sizes.items()
+        for number, size in enumerate(there)
+    ]
+    case = PreemptionCase(["a1 1 rack=a", "b1 1 rack=b"], [*pods, "500m@high"], {"high": {"gang": 1, "key": "rack"}})
+    found = case.plan()
+    assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["b1"], 2)
+
+
+def test_few_domains_are_tried_only_for_their_fullness() -> None:
+    """Five racks could become fuller than the first, and no more of them are tried than the constant allows."""
+    sizes = {rack: [900, 20 + place] for place, rack in enumerate("abcdef")}
+    pods: list[object] = [
+        {"pod": f"{rack}{number}={size}m on {rack}1", "priority": 1}
+        for rack, there in sizes.items()
+        for number, size in enumerate(there)
+    ]
+    nodes = [f"{rack}1 1 rack={rack}" for rack in sizes]
+    found = PreemptionCase(nodes, [*pods, "500m@high"], {"high": {"gang": 1, "key": "rack"}}).plan()
+    assert (len(found.evictions), found.domains, found.exhausted) == (1, 1 + MAX_FULLER_DOMAINS, False)
+
+
+def test_a_domain_like_one_that_was_tried_is_passed_over() -> None:
+    """Six racks are alike, and each could become fuller than the first by its bound."""
+    pods: list[object] = [
+        {"pod": f"{rack}{size}={size}m on {rack}1", "priority": 1} for rack in "abcdef" for size in (900, 20)
+    ]
+    nodes = [f"{rack}1 1 rack={rack}" for rack in "abcdef"]
+    found = PreemptionCase(nodes, [*pods, "500m@high"], {"high": {"gang": 1, "key": "rack"}}).plan()
+    assert ([eviction.unit.key.name for eviction in found.evictions], found.domains) == (["a900"], 1)
 
 
 def test_a_domain_above_its_bound_is_not_the_best() -> None:

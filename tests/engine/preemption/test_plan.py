@@ -198,16 +198,10 @@ def test_an_allowance_is_used_where_it_helps() -> None:
 
 
 def test_assignments_in_a_domain_stand_when_the_free_search_misses_them() -> None:
-    """The small pod comes first and takes the only node with room for the large one."""
-    pods = [
-        {"pod": "left=1 on a", "priority": 2},
-        {"pod": "right=1 on b", "priority": 1},
-        {"pod": "small=1@high"},
-        {"pod": "large=2@high"},
-    ]
-    case = PreemptionCase(["a 2", "b 2"], pods, {"high": {"gang": 2}}, options=SearchOptions(budget=0))
-    problem, victims = case.problem(2), [found for found in case.potential_victims() if names([found]) == ["left"]]
-    (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)
-    assignments = ((small, b), (large, a))
+    """Each node gets one of the large pods, so that the last small pod finds no room."""
+    pods = [{"pod": "left=1 on a", "priority": 2}, {"pod": "large=2x3@high"}, {"pod": "small=3x2@high"}]
+    case = PreemptionCase(["a 6", "b 6"], pods, {"high": {"gang": 5}}, options=SearchOptions(budget=0))
+    problem, victims = case.problem(5), case.potential_victims()
+    assignments = tuple((pod, int(pod.uid.startswith("uid-default-large"))) for pod in case.unit.nodes[0].pending)
     assert not problem.is_solved_by(problem.simulation.assign(victims))
     assert _confirmed(problem, PreemptionCandidate(victims, assignments)).assignments == assignments

@@ -119,24 +119,29 @@ def test_a_reprieve_is_confirmed_by_the_search() -> None:
 def uneven(budget: int) -> PreemptionCase:
     """Return a gang of two shapes that the search places only in the emptier cluster.
 
-    Without all victims the large pod goes to the large node. With ``left`` there, that node is only as large as the
-    other, and the small pod, which comes first, would take the room of the large one.
+    With ``left`` on its node, both nodes have equal room. Then each gets one of the large pods, and the last small pod
+    finds no room, though all small pods would fit on the one node and both large ones on the other.
     """
     pods = [
-        {"pod": "left=1 on a", "priority": 2},
+        {"pod": "left=2 on a", "priority": 2},
         {"pod": "right=1 on b", "priority": 1},
-        {"pod": "small=1@high"},
-        {"pod": "large=2@high"},
+        {"pod": "large=2x3@high"},
+        {"pod": "small=3x2@high"},
     ]
-    return PreemptionCase(["a 3", "b 2"], pods, {"high": {"gang": 2}}, options=SearchOptions(budget=budget))
+    return PreemptionCase(["a 8", "b 6"], pods, {"high": {"gang": 5}}, options=SearchOptions(budget=budget))
+
+
+def smalls_on_a(case: PreemptionCase) -> Assignments:
+    """Return the assignments with which ``left`` may stay."""
+    return tuple((pod, int(pod.uid.startswith("uid-default-large"))) for pod in case.unit.nodes[0].pending)
 
 
 def test_a_search_that_misses_is_run_for_every_batch() -> None:
     """Whatever is put back, the next cycle still finds a placement; every unit that it shows to be unneeded stays."""
     case = uneven(100)
-    problem, everybody = case.problem(2), case.potential_victims()
-    (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)
-    found = reprieve_until_stable(problem, PreemptionCandidate(everybody, ((small, b), (large, a))))
+    problem, victims = case.problem(5), case.potential_victims()
+    assert not problem.is_solved_by(problem.simulation.assign(victims[1:]))
+    found = reprieve_until_stable(problem, PreemptionCandidate(victims, smalls_on_a(case)))
     assert problem.is_solved_by(problem.simulation.assign(found.victims))
     assert names(found.victims)
 
@@ -144,6 +149,5 @@ def test_a_search_that_misses_is_run_for_every_batch() -> None:
 def test_without_a_budget_the_search_is_not_run_again() -> None:
     """Then the candidate keeps its victims."""
     case = uneven(0)
-    problem, everybody = case.problem(2), case.potential_victims()
-    (small, large), (a, b) = case.unit.nodes[0].pending, (0, 1)
-    assert reprieve_until_stable(problem, PreemptionCandidate(everybody, ((small, b), (large, a)))).victims
+    problem, victims = case.problem(5), case.potential_victims()
+    assert reprieve_until_stable(problem, PreemptionCandidate(victims, smalls_on_a(case))).victims == victims

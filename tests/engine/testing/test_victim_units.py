@@ -14,12 +14,13 @@ TREE = (
 
 
 def test_the_highest_group_of_disruption_mode_all_is_the_unit() -> None:
-    """Otherwise the pod itself is; the priority is that of the root; pending and finished pods are in none."""
-    pods = [pod(f"p-{name}", group=name, node_name="n", priority=1) for name in ("left", "right", "loose", "gone")]
+    """Otherwise the pod itself is; the priority is the highest of the pods; pending and finished pods are in none."""
+    names = {"left": 2, "right": 5, "loose": 1, "gone": 1}
+    pods = [pod(f"p-{name}", group=name, node_name="n", priority=number) for name, number in names.items()]
     found = units_of(TREE, [*pods, pod("alone", node_name="n", priority=3), pod("waits")])
     assert [(str(unit.key), unit.priority, len(unit.pods)) for unit in found] == [
-        ("CompositePodGroup default/whole", 7, 2),
-        ("Pod default/p-loose", 7, 1),
+        ("CompositePodGroup default/whole", 5, 2),
+        ("Pod default/p-loose", 1, 1),
         ("Pod default/p-gone", 1, 1),
         ("Pod default/alone", 3, 1),
     ]

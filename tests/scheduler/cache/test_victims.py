@@ -75,37 +75,67 @@ def test_the_highest_ancestor_that_is_disrupted_whole_is_the_unit() -> None:
     assert units(stage, ABOVE_ALL, "b") == {"Pod default/d": ["d"]}
 
 
-def test_members_have_the_priority_of_their_root() -> None:
-    """Its own, that of its class, or that of the default class."""
-    stage = Stage(node("n1"), composite("root", priority=None), pod_group("pg", parent="root", priority=7))
-    stage.put(runs("a", "pg", priority=1), priority_class("some", 3, default=True))
-    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {3}
-    stage.put(priority_class("some", 4, default=True))
-    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {4}
+def priorities(stage: Stage) -> dict[str, int]:
+    """Return the priority of each victim unit by name."""
+    return {str(unit.key): unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)}
+
+
+@pytest.mark.parametrize("number", [None, 0, 1_000_000_000])
+def test_the_priority_of_a_group_does_not_count(number: int | None) -> None:
+    """Users can write any number there, or create a root later; admission resolves the priority of pods."""
+    stage = Stage(node("n1"), pod_group("pg", parent="root", priority=number), runs("a", "pg", priority=100))
+    stage.put(composite("root", priority=number), priority_class("some", 3, default=True))
+    assert priorities(stage) == {"Pod default/a": 100}
+
+
+def test_a_whole_unit_has_the_highest_priority_of_its_pods() -> None:
+    """Over all its groups, for as long as the pod of that priority runs. Single pods keep their own."""
+    groups = [pod_group(name, parent="root", all_=True) for name in ("one", "two")]
+    stage = Stage(node("n1"), composite("root", all_=True), *groups, pod_group("three"))
+    stage.put(runs("a", "one", priority=1), runs("b", "two", priority=50), runs("c", "two", priority=2))
+    stage.put(runs("d", "three", priority=5), runs("e", "three", priority=60))
+    assert priorities(stage) == {"CompositePodGroup default/root": 50, "Pod default/d": 5, "Pod default/e": 60}
+    assert units(stage, 50) == {"Pod default/d": ["d"]}
+    assert stage.cache.victims.victim_unit_of(stage.pod("a")) == (50, {f"uid-default-{name}" for name in "abc"})
+    stage.delete(stage.pod("b"))
+    assert units(stage, 50) == {"CompositePodGroup default/root": ["a", "c"], "Pod default/d": ["d"]}
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_nodes_of_a_whole_unit_are_freed_when_its_priority_falls(*, last: bool) -> None:
+    """More preemptors may evict its pods then, on every node, also where another of its groups has lost a pod."""
+    stage = Stage(node("n1"), node("n2"), composite("root", all_=True))
+    stage.put(pod_group("one", parent="root", all_=True), pod_group("two", parent="root", all_=True))
+    stage.put(runs("a", "one", priority=1), pod("b", group="two", node_name="n2", priority=50))
+    if not last:
+        stage.put(pod("c", group="two", node_name="n2", priority=2))
+    stage.cache.victims.units(ABOVE_ALL)
+    stage.delete(stage.pod("b"))
+    stage.cache.victims.units(ABOVE_ALL)
+    assert "n1" in stage.cache.take_events().freed_nodes
 
 
 def test_a_group_may_leave_its_disruption_mode_to_its_template() -> None:
     """The template counts as soon as the Workload exists."""
     stage = Stage(node("n1"), bare(pod_group("pg", workload="w")), runs("a", "pg"), runs("b", "pg"))
     assert units(stage) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
-    whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True), priority=4)
+    whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True))
     stage.put(workload([whole]))
     assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
-    assert {unit.priority for unit in stage.cache.victims.units(ABOVE_ALL)} == {4}
 
 
 def test_a_unit_changes_with_its_ancestors() -> None:
     """Groups are created and deleted while their pods run; the highest ancestor that exists counts."""
     stage = Stage(node("n1"), runs("a", "pg", priority=5), runs("b", "pg", priority=6))
     assert units(stage, 6) == {"Pod default/a": ["a"]}
-    leaf = pod_group("pg", parent="root", priority=3)
-    root = composite("root", all_=True, priority=1)
-    stage.put(leaf)
-    assert units(stage, 4) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
+    root = composite("root", all_=True)
+    stage.put(pod_group("pg", parent="root"))
+    assert units(stage, 6) == {"Pod default/a": ["a"]}
     stage.put(root)
-    assert units(stage, 2) == {"CompositePodGroup default/root": ["a", "b"]}
+    assert units(stage, 6) == {}
+    assert units(stage) == {"CompositePodGroup default/root": ["a", "b"]}
     stage.delete(root)
-    assert units(stage, 4) == {"Pod default/a": ["a"], "Pod default/b": ["b"]}
+    assert units(stage, 6) == {"Pod default/a": ["a"]}
 
 
 def test_the_group_of_the_first_flavour_counts() -> None:

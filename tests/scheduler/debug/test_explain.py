@@ -53,7 +53,7 @@ def test_an_inadmissible_unit_is_explained_without_a_search(stage: Stage) -> Non
     """By the reason and message of its condition."""
     found = ask(stage, "pod/default/orphan")
     assert (found["reason"], found["message"]) == (
-        "Unschedulable",
+        "WaitingForGroup",
         "waiting for PodGroup default/missing, which does not exist",
     )
 

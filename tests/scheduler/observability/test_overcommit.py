@@ -4,6 +4,7 @@ import structlog
 from msgspec.structs import replace
 
 from cpg_api.core.pod import PodStatus
+from cpg_api.core.resources import ResourceList
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.gangs.unit import POD
@@ -62,6 +63,18 @@ def test_an_overcommitted_node_is_reported_once() -> None:
     assert watched.watch.count() == 0
     watched.put(pods[2])
     assert (watched.found, watched.watch.count()) == ([first, first], 1)
+
+
+def test_resources_that_no_node_offers_are_named() -> None:
+    """A pod of ours is beside one that is bound to a node without its resources; reservations do not count."""
+    watched = WatchedStage(node("n1", cpu=9), pod("ours", node_name="n1", overhead={"example.com/c": 0}))
+    reservation = Reservation("n1", UnitKey(SINGLE_POD, GroupKey(POD, "default", "next")), 5)
+    watched.stage.cache.reservations.put(pod("next", overhead={"example.com/b": 7}), reservation)
+    watched.put(pod("plain", cpu=1, node_name="n1"))
+    assert watched.found == []
+    lacking: ResourceList = {"example.com/b": 2, "example.com/a": 3}
+    watched.put(pod("odd", node_name="n1", overhead=lacking))
+    assert [found.excess for found in watched.found] == [lacking]
 
 
 def test_nodes_that_were_overcommitted_before_are_found_by_checking_all() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroupStatus
-from cpg_engine.testing.builders import leaf_template, node, pod, pod_group, reference, workload
+from cpg_engine.testing.builders import composite, leaf_template, node, pod, pod_group, reference, workload
 from cpg_scheduler.testing.preemption_setup import budget, foo, gang, low
 from cpg_scheduler.testing.stage import Stage
 
@@ -46,11 +46,31 @@ def test_a_group_has_the_priority_of_its_workload() -> None:
     assert stage.evicted == []
 
 
-def test_a_member_has_the_priority_of_its_root() -> None:
-    """Its own priority is higher, but its eviction may help a unit between the two."""
+def test_the_eviction_of_a_member_may_help_by_its_own_priority() -> None:
+    """A number in the spec of its group does not count."""
     stage = Stage(node("n1", cpu=1), pod_group("group", priority=10), low("member", group="group", priority=500))
     uid = stage.pod("member").metadata.uid
-    assert (stage.cache.victims.uids_on(["n1"], 100), stage.cache.victims.uids_on(["n1"], 10)) == ([uid], [])
+    assert (stage.cache.victims.uids_on(["n1"], 501), stage.cache.victims.uids_on(["n1"], 500)) == ([uid], [])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_number_on_a_group_protects_no_pods(*, whole: bool) -> None:
+    """The group has the highest priority that users can write, its running pods have none."""
+    group = pod_group("group", priority=1_000_000_000, all_=whole)
+    stage = Stage(node("n1", cpu=2), group, *(low(f"r{n}", group="group", priority=0) for n in range(2)), *gang())
+    stage.settle(30)
+    assert sorted(stage.evicted) == ["r0", "r1"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_root_that_comes_late_exposes_no_pods(*, whole: bool) -> None:
+    """It has a lower priority than the running pods below it."""
+    leaf = pod_group("leaf", parent="root", priority=1000, all_=whole)
+    stage = Stage(node("n1", cpu=2), leaf, *(low(f"r{n}", group="leaf", priority=1000) for n in range(2)), *gang())
+    stage.settle(30)
+    stage.put(composite("root", priority=0, all_=whole))
+    stage.settle(60)
+    assert stage.evicted == []
 
 
 def theirs(priority: int) -> Pod:

@@ -4,9 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import MIRROR
-from cpg_api.core.priorityclass import PriorityClass
 from cpg_client.flavours import CRD, NATIVE
-from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group, priority_class
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_scheduler.preemption.jobs import EvictUnit, UnitEvicted, UnitFailed
 from cpg_scheduler.preemption.terminating import MAX_CLOCK_SKEW_SECONDS
 from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, message, plans, terminating
@@ -94,10 +93,10 @@ def test_units_of_one_name_in_two_flavours_are_different_units(least: str) -> No
     """One is the victim, and the pods of the other do not count as growth."""
     stage = Stage(node("n1", cpu=2))
     for flavour, leaf in ((CRD, "a"), (NATIVE, "b")):
-        top = composite("c", all_=True, priority=9 if flavour == least else 10)
+        top = composite("c", all_=True)
         top = replace(top, metadata=replace(top.metadata, uid=flavour))
         stage.put(top, pod_group(leaf, parent="c"), flavour=flavour)
-        stage.put(low(f"{leaf}-0", group=leaf))
+        stage.put(low(f"{leaf}-0", group=leaf, priority=9 if flavour == least else 10))
     stage.put(pod("high", cpu=1, priority=100))
     stage.settle(60)
     assert stage.bound()["high"] == "n1"
@@ -106,12 +105,13 @@ def test_units_of_one_name_in_two_flavours_are_different_units(least: str) -> No
 
 @pytest.mark.parametrize("priority", [10, 500])
 def test_a_victim_is_validated_again_when_its_group_arrives(priority: int) -> None:
-    """It belongs to a larger unit then, or has a higher priority: no unit is evicted in part, and no pod in vain."""
-    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), low("w-1", "n2", group="w"))
+    """It belongs to a larger unit then, or one of higher priority: no unit is evicted in part, and no pod in vain."""
+    other = low("w-1", "n2", group="w", priority=priority)
+    stage = Stage(node("n1", cpu=1), node("n2", cpu=1), low("w-0", group="w"), other)
     stage.put(pod("high", cpu=1, priority=100))
     stage.run_passes()
     assert len(stage.executor.preparing) == 1
-    stage.put(pod_group("w", all_=True, priority=priority))
+    stage.put(pod_group("w", all_=True))
     stage.settle()
     stage.settle(60)
     assert sorted(stage.evicted) == ([] if priority > 100 else ["w-0", "w-1"])
@@ -206,43 +206,17 @@ def test_a_pod_is_overdue_if_the_delay_is_longer_than_clocks_differ() -> None:
     assert sorted(stage.evicted) == ["low-0", "low-1"]
 
 
-@pytest.mark.parametrize("how", ["deleted", "lowered"])
-def test_a_unit_is_requeued_when_a_running_group_loses_its_priority(how: str) -> None:
-    """The group is deleted, or gets a lower priority."""
-    running = pod_group("run", priority=1000)
-    stage = Stage(node("n1", cpu=2), running, low("r0", group="run"), low("r1", group="run"), *gang())
+@pytest.mark.parametrize("how", ["separated", "left"])
+def test_a_unit_is_requeued_when_running_pods_lose_the_protection_of_another(how: str) -> None:
+    """They were evicted only together with a pod of higher priority; the group is deleted, or that pod ends."""
+    running = pod_group("run", all_=True)
+    stage = Stage(node("n1", cpu=2), node("n2", cpu=1), running)
+    stage.put(low("r0", group="run"), low("r1", group="run"), low("r2", "n2", group="run", priority=1000), *gang())
     stage.settle(30)
     assert stage.evicted == []
-    if how == "deleted":
-        stage.delete(running)
-    else:
-        stage.put(pod_group("run", priority=10))
+    stage.delete(running if how == "separated" else stage.pod("r2"))
     stage.settle(5)
     assert sorted(stage.evicted) == ["r0", "r1"]
-
-
-@pytest.mark.parametrize("there", [priority_class("high", 1000), None])
-def test_a_tree_of_unknown_priority_has_that_of_its_pods(there: PriorityClass | None) -> None:
-    """Its priority class was deleted."""
-    group = pod_group("run", priority=None, all_=True)
-    group = replace(group, spec=replace(group.spec, workload_ref=None, priority_class_name="high"))
-    stage = Stage(node("n1", cpu=2), group, *(low(f"r{n}", group="run", priority=1000) for n in range(2)))
-    stage.put(*([there] if there else []), *gang())
-    stage.settle(60)
-    assert stage.evicted == []
-    stage.put(*gang("top", priority=2000))
-    stage.settle(60)
-    assert sorted(stage.evicted) == ["r0", "r1"]
-
-
-def test_a_unit_of_unknown_priority_has_the_highest_of_its_pods() -> None:
-    """A pod of high priority joins one of its groups."""
-    top = composite("c", all_=True, priority=None)
-    stage = Stage(node("n1", cpu=3), top, pod_group("a", parent="c"), pod_group("b", parent="c"))
-    stage.put(low("a-0", group="a"), low("b-0", group="b"))
-    assert [unit.priority for unit in stage.cache.victims.units(100)] == [10]
-    stage.put(low("b-1", group="b", priority=1000))
-    assert stage.cache.victims.units(100) == ()
 
 
 def in_flight() -> tuple[Stage, EvictUnit]:

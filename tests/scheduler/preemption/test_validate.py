@@ -147,10 +147,10 @@ def test_a_unit_that_has_grown_is_not_evicted_in_part() -> None:
 
 
 def test_a_unit_whose_priority_has_risen_stays() -> None:
-    """Its plan was valid before."""
-    whole = [pod_group("whole", priority=10, all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
-    stage = waiting_unit(node("n1", cpu=2), *whole, *gang())
-    stage.put(pod_group("whole", priority=1000, all_=True))
+    """A pod of higher priority has joined it; its plan was valid before."""
+    whole = [pod_group("whole", all_=True), *(low(f"w-{number}", group="whole") for number in range(2))]
+    stage = waiting_unit(node("n1", cpu=2), node("n2", cpu=1), *whole, *gang())
+    stage.put(low("w-2", "n2", group="whole", priority=1000))
     assert next_units(stage) == []
     assert evicted(stage) == ["ahead"]
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from cpg_api.core.affinity import (
 )
 from cpg_api.core.node import Taint
 from cpg_api.core.pod import Toleration
+from cpg_api.core.resources import ResourceList
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler.queueing.hint_index import HintIndex, may_help
@@ -44,7 +46,12 @@ SPECS: tuple[dict[str, Any], ...] = (
     affinity(NodeSelectorTerm(match_fields=(NAMED,))),
     affinity(),
 )
-CLASSES = st.tuples(st.sampled_from(SPECS), st.integers(0, 4), st.sampled_from(["1Gi", "8Gi", None]))
+GPU = "example.com/gpu"
+CLASSES = st.tuples(
+    st.sampled_from((*SPECS, {"overhead": {GPU: 1}}, {"node_selector": {"zone": "z"}, "overhead": {GPU: 2}})),
+    st.integers(0, 4),
+    st.sampled_from(["1Gi", "8Gi", None]),
+)
 HINTS = st.tuples(st.lists(CLASSES, max_size=3), st.sampled_from(["", "", "", "n0", "gone"]), st.integers(0, 9))
 NODES = st.lists(
     st.tuples(st.integers(-1, 4), st.sampled_from(["", "a", "b"]), st.booleans(), st.booleans()), min_size=1, max_size=4
@@ -57,7 +64,9 @@ def snapshot_of(nodes: list[tuple[int, str, bool, bool]]) -> Snapshot:
     for number, (cpu, rack, zoned, tainted) in enumerate(nodes):
         labels = ({"rack": rack} if rack else {}) | ({"zone": "z"} if zoned else {})
         taints = (Taint(key="mine", effect="NoSchedule"),) if tainted else ()
-        snapshot.ledger.put_node(node(f"n{number}", cpu=max(cpu, 0), memory="4Gi", labels=labels, taints=taints))
+        more: ResourceList = {GPU: 1 + (rack == "a")} if zoned else {}
+        found = node(f"n{number}", cpu=max(cpu, 0), memory="4Gi", labels=labels, taints=taints, more=more)
+        snapshot.ledger.put_node(found)
         if cpu < 0:
             snapshot.ledger.put_pod(pod(f"over{number}", cpu=1, node_name=f"n{number}"), f"n{number}")
     return snapshot
@@ -108,3 +117,29 @@ def test_hints_for_the_same_nodes_share_a_table() -> None:
     assert sorted(map(str, index.helped_by(snapshot, ["n0"]))) == sorted(
         str(number) for number in range(50) if number != 7
     )
+
+
+def test_a_node_that_offers_a_missing_resource_helps() -> None:
+    """The pods that request it are found once a node has enough of everything that they request."""
+    snapshot, index = snapshot_of([(4, "", False, False)]), HintIndex()
+    requests: dict[str, ResourceList] = {"gpu": {GPU: 2}, "both": {GPU: 1, "example.com/nic": 1}, "none": {}}
+    for name, amounts in requests.items():
+        index.put(name, RequeueHint((snapshot.ledger.class_of(pod(name, cpu=1, overhead=amounts)),)))
+    assert index.helped_by(snapshot, ["n0"]) == ["none"]
+    snapshot.ledger.put_node(node("n1", cpu=4, more={GPU: 1}))
+    assert index.helped_by(snapshot, ["n1"]) == ["none"]
+    snapshot.ledger.put_node(node("n1", cpu=4, more={GPU: 2}))
+    assert sorted(map(str, index.helped_by(snapshot, ["n1"]))) == ["gpu", "none"]
+    snapshot.ledger.put_node(node("n1", cpu=4, more={GPU: 2, "example.com/nic": 1}))
+    assert sorted(map(str, index.helped_by(snapshot, ["n1"]))) == ["both", "gpu", "none"]
+
+
+def test_a_pod_with_invented_resources_takes_room_of_its_own_hint_alone() -> None:
+    """The other hints have no column for any of its thousand names, and a node is not compared with them."""
+    snapshot, index = snapshot_of([(4, "", False, False)]), HintIndex()
+    invented: ResourceList = {f"example.com/r{number}": 1 for number in range(1000)}
+    index.put("odd", RequeueHint((snapshot.ledger.class_of(pod("odd", overhead=invented)),)))
+    index.put("plain", RequeueHint((snapshot.ledger.class_of(pod("plain", cpu=1)),)))
+    rows = np.array([0], dtype=np.intp)
+    (table,) = index._tables_for(snapshot, rows).values()
+    assert set(table.requests) == {"cpu", "pods"}

@@ -49,10 +49,10 @@ def test_the_message_about_many_invalid_pods_is_short() -> None:
         ),
     ],
 )
-def test_a_unit_that_waits_is_unschedulable(problem: UnitProblem, group: str, pods: str) -> None:
-    """Its groups say what it waits for, and its pods the same without numbers."""
+def test_a_unit_that_waits_is_not_unschedulable(problem: UnitProblem, group: str, pods: str) -> None:
+    """No node would help. Its groups say what it waits for, and its pods the same without numbers."""
     text = inadmissible_text(problem)
-    assert (text.reason, text.message, text.pod_message) == ("Unschedulable", group, pods or group)
+    assert (text.reason, text.message, text.pod_message) == ("WaitingForGroup", group, pods or group)
 
 
 @pytest.mark.parametrize(

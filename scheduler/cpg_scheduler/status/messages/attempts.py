@@ -7,11 +7,34 @@ have a thousand conditions rewritten.
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.verdicts import Contradiction, Explanation, Finding, GroupReport, NextStep, Remedy, Status
+from cpg_engine.verdicts import (
+    Contradiction,
+    Explanation,
+    Finding,
+    GroupReport,
+    Lack,
+    Limitation,
+    NextStep,
+    Remedy,
+    Status,
+)
 from cpg_scheduler.status.messages.wording import counted, first_problem, listed_reasons, shortened
+from cpg_scheduler.status.reasons import (
+    REASON_PLACEMENT_NOT_FOUND,
+    REASON_SCHEDULER_ERROR,
+    REASON_UNSCHEDULABLE,
+    REASON_WAITING_FOR_GROUP,
+    REASON_WAITING_FOR_VOLUMES,
+)
 
 MINIMUM_PLACED = "its minimum has been placed"
 """The event of a group that is scheduled; its condition has no message, as upstream."""
+REASONS_OF_LACKS = {Lack.MEMBERS: REASON_WAITING_FOR_GROUP, Lack.VOLUMES: REASON_WAITING_FOR_VOLUMES}
+LIMITATIONS = {
+    Limitation.SHAPES: "pods of several shapes",
+    Limitation.TOPOLOGY: "PodGroups with different topology keys",
+    Limitation.OTHER_PODS: "pods that depend on other pods",
+}
 
 
 def group_messages(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str]:
@@ -43,6 +66,11 @@ def causes(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str
     It stays the same while nodes come and go, and while a thousand members arrive one by one.
     """
     return _AttemptText(explanation, preemption, counts_members=False).causes()
+
+
+def failure_reasons(explanation: Explanation) -> dict[GroupKey, str]:
+    """Return the reason of each group and its pods; autoscalers add nodes for pods that are unschedulable."""
+    return _AttemptText(explanation, "", counts_members=False).reasons()
 
 
 def contradiction_message(found: Contradiction) -> str:
@@ -78,7 +106,7 @@ class _AttemptText:
         if explanation.contradiction:
             message = shortened(contradiction_message(explanation.contradiction), next_step)
             return dict.fromkeys(self._reports, message)
-        ending = self._preemption + next_step
+        ending = f"{self._preemption}{_doubt(explanation)}{next_step}"
         return {key: shortened(self._failure(report), ending) for key, report in self._reports.items()}
 
     def of_pods_beyond_minimum(self, key: GroupKey) -> str:
@@ -99,10 +127,20 @@ class _AttemptText:
         found = ((key, self._to_blame(report)) for key, report in self._reports.items())
         return {key: f"{self._cause(report)}{self._preemption}" for key, report in found}
 
+    def reasons(self) -> dict[GroupKey, str]:
+        """Return the reason of each group: its own, or that of the ancestor that it failed with."""
+        finding = self._explanation.finding
+        if finding is Finding.CONTRADICTION:
+            return dict.fromkeys(self._reports, REASON_SCHEDULER_ERROR)
+        is_unproven = finding in {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
+        other = REASON_PLACEMENT_NOT_FOUND if is_unproven else REASON_UNSCHEDULABLE
+        found = {key: self._to_blame(report).lack for key, report in self._reports.items()}
+        return {key: REASONS_OF_LACKS.get(lack, other) if lack else other for key, lack in found.items()}
+
     def _cause(self, report: GroupReport) -> str:
         """Return why a group is below its minimum, or why its other pods are not placed, without numbers."""
         reasons = report.candidates[0].reasons if report.candidates else report.reasons
-        parts = [report.status.value, "short" if self._lacks_members(report) else ""]
+        parts = [report.status.value, "short" if _lacks_members(report) else ""]
         parts += [str(pod.problems[0]) for pod in report.invalid[:1]]
         parts += sorted(reason.text for reason in reasons)
         parts += [self._cause(self._reports[blocker]) for blocker in report.blockers[:1]]
@@ -117,7 +155,7 @@ class _AttemptText:
     def _to_blame(self, report: GroupReport) -> GroupReport:
         """Return the report that explains why a group has no place: its own, or that of its failed ancestor."""
         counts = report.counts
-        failed = counts.unschedulable or counts.unresolvable or report.blockers or self._lacks_members(report)
+        failed = counts.unschedulable or counts.unresolvable or report.blockers or _lacks_members(report)
         if report.failed_ancestor is None or (failed and report.status is not Status.SUCCESS):
             return report
         return self._reports[report.failed_ancestor]
@@ -129,9 +167,9 @@ class _AttemptText:
         parts = [self._shortfall(report)]
         if report.invalid:
             parts.append(f"{counted(len(report.invalid), 'invalid pod')}: {first_problem(report.invalid[0])}")
-        if report.candidates and not self._lacks_room(report):
+        if report.candidates and not _lacks_room(report):
             parts.append(_no_domain(report))
-        elif not report.candidates and (report.nodes or self._has_no_node(report)):
+        elif not report.candidates and (report.nodes or _has_no_node(report)):
             parts.append(_no_node(report))
         if report.blockers:
             first = self._reports[report.blockers[0]]
@@ -143,9 +181,9 @@ class _AttemptText:
         counts = report.counts
         is_leaf = report.key.kind == PodGroup.kind
         noun, field = ("pod", "minCount") if is_leaf else ("child group", "minGroupCount")
-        if not self._lacks_members(report):
+        if not _lacks_members(report):
             unmet = f"{field} ({counts.minimum}) cannot be satisfied"
-            if self._lacks_room(report):
+            if _lacks_room(report):
                 return f"{unmet}: {_no_domain(report)}"
             return f"{unmet}: room for {counts.scheduled} of {counted(counts.minimum, noun)}"
         able = " that can be scheduled" if counts.unresolvable else ""
@@ -155,23 +193,22 @@ class _AttemptText:
         missing = counted(counts.minimum - existing, f"more {noun}")
         return f"waiting for {missing}{able}: {field} is {counts.minimum}, {_there_are(existing)}"
 
-    def _lacks_members(self, report: GroupReport) -> bool:
-        """Return whether a group has too few members to be attempted, whatever room there is."""
-        counts = report.counts
-        members = counts.scheduled + counts.remaining + counts.unschedulable
-        if self._explanation.finding is not Finding.INADMISSIBLE:
-            members += counts.unresolvable - len(report.invalid)
-        return members < counts.minimum
 
-    def _lacks_room(self, report: GroupReport) -> bool:
-        """Return whether no domain has room for a PodGroup, which says more than how many of its pods were placed."""
-        is_leaf, has_members = report.key.kind == PodGroup.kind, not self._lacks_members(report)
-        return is_leaf and has_members and bool(report.candidates) and report.candidates[0].shortage > 0
+def _lacks_members(report: GroupReport) -> bool:
+    """Return whether a group has too few members to be attempted, whatever room there is."""
+    return report.lack is Lack.MEMBERS
 
-    def _has_no_node(self, report: GroupReport) -> bool:
-        """Return whether a group could not be tried on any node."""
-        has_other_cause = report.blockers or report.invalid or self._lacks_members(report)
-        return not has_other_cause and report.counts.unresolvable > 0
+
+def _lacks_room(report: GroupReport) -> bool:
+    """Return whether no domain has room for a PodGroup, which says more than how many of its pods were placed."""
+    is_leaf, has_members = report.key.kind == PodGroup.kind, not _lacks_members(report)
+    return is_leaf and has_members and bool(report.candidates) and report.candidates[0].shortage > 0
+
+
+def _has_no_node(report: GroupReport) -> bool:
+    """Return whether a group could not be tried on any node."""
+    has_other_cause = report.blockers or report.invalid or _lacks_members(report)
+    return not has_other_cause and report.counts.unresolvable > 0
 
 
 def _is_placed(report: GroupReport) -> bool:
@@ -201,6 +238,17 @@ def _no_node(report: GroupReport) -> str:
 
 def _there_are(number: int) -> str:
     return {0: "there is none", 1: "there is 1"}.get(number, f"there are {number}")
+
+
+def _doubt(explanation: Explanation) -> str:
+    """Return why a failed search proves nothing, if it does not."""
+    found = explanation.limitations
+    if not found:
+        return ""
+    if Limitation.BUDGET in found:
+        return ". A placement may exist: the search has used up its budget"
+    listed = " and ".join(text for limitation, text in LIMITATIONS.items() if limitation in found)
+    return f". A placement may exist: the search is not exhaustive for {listed}"
 
 
 def _next_step(step: NextStep | None) -> str:

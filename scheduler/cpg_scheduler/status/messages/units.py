@@ -4,9 +4,10 @@ Its pods get a message without counts, or each pod that is corrected or deleted 
 others. The cause is the same for as long as only counts and names change.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from cpg_api.scheduling.validation import summarize
+from cpg_api.scheduling.validation import TreeProblem, summarize
 from cpg_scheduler.inadmissible import (
     GroupKindsNotServed,
     GroupMissing,
@@ -15,12 +16,13 @@ from cpg_scheduler.inadmissible import (
     PodDeleted,
     PodGated,
     PreemptionPoliciesDiffer,
+    PrioritiesDiffer,
     SchedulerNamesDiffer,
     TemplateMissing,
     TreeGated,
     UnitProblem,
 )
-from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_UNSCHEDULABLE
+from cpg_scheduler.status.reasons import REASON_INVALID, REASON_SCHEDULER_ERROR, REASON_WAITING_FOR_GROUP
 
 
 class InadmissibleText(NamedTuple):
@@ -36,9 +38,9 @@ def inadmissible_text(problem: UnitProblem) -> InadmissibleText:
     """Return why a unit cannot be attempted, in words."""
     match problem:
         case InvalidTree(problems=problems):
-            faults = ", ".join(sorted({found.fault for found in problems}))
-            message = summarize([found.message for found in problems])
-            return InadmissibleText(REASON_INVALID, message, problems[0].message, faults)
+            return _faults(REASON_INVALID, problems)
+        case PrioritiesDiffer(problems=problems):
+            return _faults(REASON_SCHEDULER_ERROR, problems)
         case SchedulerNamesDiffer(pod=pod, theirs=theirs, ours=ours):
             return _broken_rule("one schedulerName", f"Pod {pod} has {theirs}, others have {ours}")
         case PreemptionPoliciesDiffer(pod_of=pod_of):
@@ -46,19 +48,30 @@ def inadmissible_text(problem: UnitProblem) -> InadmissibleText:
             return _broken_rule("one preemptionPolicy", found)
         case InconsistentMembership(problem=found):
             return InadmissibleText(REASON_SCHEDULER_ERROR, str(found), str(found), "")
-        case TreeGated(pods=pods):
-            more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-            message = f"waiting for the scheduling gates of Pod {pods[0]}{more} to be removed"
-            uncounted = "waiting for scheduling gates in its tree to be removed"
-            return InadmissibleText(REASON_UNSCHEDULABLE, message, uncounted, uncounted)
         case _:
-            message = _missing(problem)
-            return InadmissibleText(REASON_UNSCHEDULABLE, message, message, "")
+            return _waiting(problem)
+
+
+def _faults(reason: str, problems: Sequence[TreeProblem]) -> InadmissibleText:
+    message = summarize([found.message for found in problems])
+    return InadmissibleText(reason, message, problems[0].message, ", ".join(sorted({one.fault for one in problems})))
 
 
 def _broken_rule(needed: str, found: str) -> InadmissibleText:
     rule = f"all pods of a tree need {needed}"
     return InadmissibleText(REASON_SCHEDULER_ERROR, f"{rule}: {found}", f"{rule}: {found}", rule)
+
+
+def _waiting(
+    problem: PodDeleted | PodGated | GroupKindsNotServed | GroupMissing | TemplateMissing | TreeGated,
+) -> InadmissibleText:
+    if not isinstance(problem, TreeGated):
+        message = _missing(problem)
+        return InadmissibleText(REASON_WAITING_FOR_GROUP, message, message, "")
+    more = f" and {len(problem.pods) - 1} more" if len(problem.pods) > 1 else ""
+    message = f"waiting for the scheduling gates of Pod {problem.pods[0]}{more} to be removed"
+    uncounted = "waiting for scheduling gates in its tree to be removed"
+    return InadmissibleText(REASON_WAITING_FOR_GROUP, message, uncounted, uncounted)
 
 
 def _missing(problem: PodDeleted | PodGated | GroupKindsNotServed | GroupMissing | TemplateMissing) -> str:

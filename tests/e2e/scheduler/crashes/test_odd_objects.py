@@ -8,10 +8,12 @@ from cpg_client.connection import MERGE_PATCH
 from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
 
 if TYPE_CHECKING:
-    from tests.e2e.scheduler.crashes.conftest import Testbed
+    from tests.e2e.scheduler.crashes.conftest import CreateRequest, Testbed
 
 pytestmark = pytest.mark.e2e
 
+MAX_GROWTH_MB = 80
+"""For pods with 40,000 names of resources in sum: 50 MB for the objects, 107 MB when each name had a column."""
 MANY = {f"example.com/label-{number}": f"value-{number}" for number in range(1000)}
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "absent"}}}
 SPREAD = {"maxSkew": 1, "topologyKey": "there/is-none", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
@@ -103,3 +105,37 @@ async def test_odd_objects_do_not_delay_valid_trees(testbed: "Testbed") -> None:
                 await testbed.delete(NODES, one["metadata"]["name"])
     assert replica.process.is_running
     assert replica.log_lines("attempt failed") == []
+
+
+def inventive(testbed: "Testbed", name: str, count: int) -> "CreateRequest":
+    """Return a pod that requests so many resources that no node offers, in names of its own."""
+    amounts = {f"{name}.example.com/r{number}": "1" for number in range(count)}
+    container = {"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+    return testbed.pod(name, containers=[container])
+
+
+async def test_invented_resources_take_no_memory_of_others(testbed: "Testbed") -> None:
+    """Pods with 40,000 names in sum take little memory and delay no tree; one is bound once a node has its resource."""
+    replica = testbed.start_replica("--no-leader-elect")
+    await testbed.wait_for_log(replica, "ready")
+    await testbed.create(*testbed.tree("first"))
+    await testbed.wait_until(lambda: any(line["binds"] == 16 for line in replica.log_lines("bound")), 10)
+    before = replica.resident()
+    await testbed.create(*(inventive(testbed, f"odd-{number}", 2000) for number in range(20)))
+    await testbed.create(inventive(testbed, "modest", 1))
+    await testbed.wait_for_message("modest", "Insufficient modest.example.com/r0")
+    await testbed.wait_for_pod_conditions(30)
+    assert replica.resident() - before < MAX_GROWTH_MB
+    await testbed.create(*testbed.tree("second"))
+    await testbed.wait_until(lambda: len(replica.log_lines("bound")) >= 2, 5)
+    amounts = {"cpu": "1", "memory": "1Gi", "pods": "9", "modest.example.com/r0": "1"}
+    node = {"metadata": {"name": "odd-offer"}, "status": {"allocatable": amounts, "capacity": amounts}}
+    await testbed.create((NODES.path(), node))
+    try:
+
+        async def is_bound() -> bool:
+            return (await testbed.pod_nodes())["modest"] == "odd-offer"
+
+        await testbed.wait_until(is_bound, 10, "bind of the pod whose resource a node offers now")
+    finally:
+        await testbed.delete(NODES, "odd-offer")

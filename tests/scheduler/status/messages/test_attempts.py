@@ -1,5 +1,7 @@
 """Messages about attempts, word for word."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +17,8 @@ from cpg_engine.verdicts import (
     Finding,
     GroupReport,
     InvalidPod,
+    Lack,
+    Limitation,
     NextStep,
     Remedy,
     StatusCounts,
@@ -22,6 +26,7 @@ from cpg_engine.verdicts import (
 from cpg_scheduler.status.messages.attempts import (
     causes,
     contradiction_message,
+    failure_reasons,
     group_messages,
     internal_error_message,
     invalid_pod_messages,
@@ -47,6 +52,11 @@ def report(
 ) -> GroupReport:
     """Return a report by its counts alone."""
     return GroupReport(key, StatusCounts(minimum, scheduled, remaining, u, uu))
+
+
+def short(key: GroupKey, minimum: int, scheduled: int = 0, remaining: int = 0, *, uu: int = 0) -> GroupReport:
+    """Return the report of a group with too few members."""
+    return replace(report(key, minimum, scheduled, remaining, uu=uu), lack=Lack.MEMBERS)
 
 
 def failed_with(found: GroupReport, ancestor: GroupKey = ROOT) -> GroupReport:
@@ -95,12 +105,12 @@ def test_the_message_of_a_single_pod_is_kube_schedulers(found: GroupReport, expe
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (report(ONE, 5, 0, 3), "waiting for 2 more pods: minCount is 5, there are 3"),
-        (report(ONE, 2, 1), "waiting for 1 more pod: minCount is 2, there is 1"),
-        (report(ONE, 1), "waiting for 1 more pod: minCount is 1, there is none"),
-        (report(ROOT, 2, 0, 1), "waiting for 1 more child group: minGroupCount is 2, there is 1"),
+        (short(ONE, 5, 0, 3), "waiting for 2 more pods: minCount is 5, there are 3"),
+        (short(ONE, 2, 1), "waiting for 1 more pod: minCount is 2, there is 1"),
+        (short(ONE, 1), "waiting for 1 more pod: minCount is 1, there is none"),
+        (short(ROOT, 2, 0, 1), "waiting for 1 more child group: minGroupCount is 2, there is 1"),
         (
-            GroupReport(ONE, StatusCounts(2, 0, 1, 0, 1), invalid=(INVALID_POD,)),
+            replace(short(ONE, 2, 0, 1, uu=1), invalid=(INVALID_POD,)),
             f"waiting for 1 more pod that can be scheduled: minCount is 2, there is 1; 1 invalid pod: {PROBLEM}",
         ),
     ],
@@ -114,16 +124,14 @@ def test_a_group_counts_its_missing_members(found: GroupReport, expected: str) -
 
 def test_the_message_of_pods_does_not_count_members() -> None:
     """Otherwise each new pod would change the condition of all others."""
-    messages = [pod_messages(explanation(Finding.INADMISSIBLE, report(ONE, 5, 0, have))) for have in range(5)]
+    messages = [pod_messages(explanation(Finding.INADMISSIBLE, short(ONE, 5, 0, have))) for have in range(5)]
     assert messages == [{ONE: "waiting for more pods: minCount is 5"}] * 5
 
 
 def test_a_tree_that_waits_for_members_names_their_group() -> None:
     """The group that lacks a pod counts it, the root names that group, and the others name the root."""
-    short = GroupReport(ROOT, StatusCounts(2, 0, 1, 0, 1), blockers=(TWO,))
-    found = explanation(
-        Finding.INADMISSIBLE, short, failed_with(report(ONE, 2, 0, 2)), failed_with(report(TWO, 2, 0, 1))
-    )
+    root = replace(short(ROOT, 2, 0, 1, uu=1), blockers=(TWO,))
+    found = explanation(Finding.INADMISSIBLE, root, failed_with(report(ONE, 2, 0, 2)), failed_with(short(TWO, 2, 0, 1)))
     own = (
         "waiting for 1 more child group that can be scheduled: minGroupCount is 2, there is 1; "
         "PodGroup ml/two: waiting for 1 more pod: minCount is 2, there is 1"
@@ -228,6 +236,45 @@ def test_an_exhausted_search_budget_can_be_raised() -> None:
     assert group_messages(found)[ONE].endswith(". Next: raise the scheduler's search budget, or request less")
 
 
+@pytest.mark.parametrize(
+    ("finding", "limitations", "doubt"),
+    [
+        (Finding.NOT_FOUND, (Limitation.SHAPES,), "the search is not exhaustive for pods of several shapes"),
+        (
+            Finding.NOT_FOUND,
+            (Limitation.TOPOLOGY, Limitation.OTHER_PODS),
+            "the search is not exhaustive for PodGroups with different topology keys and pods that depend on other pods",
+        ),
+        (Finding.OUT_OF_BUDGET, (Limitation.SHAPES, Limitation.BUDGET), "the search has used up its budget"),
+    ],
+)
+def test_a_search_that_proves_nothing_says_so(finding: Finding, limitations: Sequence[Limitation], doubt: str) -> None:
+    """It names the cause, after preemption and before the next step, and has a reason of its own."""
+    step = NextStep(Remedy.MAKE_ROOM, ONE, count=1, domain=RACK)
+    found = Explanation(finding, (full(ONE, 3, 2),), step, limitations=tuple(limitations))
+    message = group_messages(found, "preemption: none")[ONE]
+    assert message.endswith(f"; preemption: none. A placement may exist: {doubt}. Next: make room for 1 more pod in r1")
+    assert pod_messages(found, "preemption: none")[ONE] == message
+    assert failure_reasons(found) == {ONE: "PlacementNotFound"}
+
+
+def test_groups_are_unschedulable_only_where_nodes_could_help() -> None:
+    """In a tree without room, one group waits for a pod, and another for a claim, and its siblings with them."""
+    found = explanation(
+        Finding.IMPOSSIBLE,
+        group(ROOT, 2, 1, MID),
+        failed_with(full(ONE, 3, 1)),
+        replace(failed_with(group(MID, 2, 0)), lack=Lack.MEMBERS),
+        failed_with(report(TWO, 2, 0, 2), MID),
+    )
+    waiting = dict.fromkeys((MID, TWO), "WaitingForGroup")
+    assert failure_reasons(found) == {**dict.fromkeys((ROOT, ONE), "Unschedulable"), **waiting}
+    stuck = explanation(Finding.IMPOSSIBLE, replace(full(SINGLE, 1, uu=1), lack=Lack.VOLUMES))
+    assert failure_reasons(stuck) == {SINGLE: "WaitingForVolumes"}
+    torn = Explanation(Finding.CONTRADICTION, (report(ONE, 1),), contradiction=Contradiction(ONE, "rack"))
+    assert failure_reasons(torn) == {ONE: "SchedulerError"}
+
+
 def test_an_invalid_pod_has_a_message_of_its_own() -> None:
     """Its group counts it, beside all else that is wrong."""
     bad = GroupReport(ONE, StatusCounts(2, 1, 0, 0, 1), invalid=(INVALID_POD,), nodes=5, reasons=(CPU,))
@@ -291,7 +338,7 @@ def test_a_long_message_is_cut_between_two_words() -> None:
 
 def test_a_cause_has_no_numbers_and_names() -> None:
     """It stays the same while members and nodes come; it says what is wrong, and what preemption does about it."""
-    few = [causes(explanation(Finding.INADMISSIBLE, report(ONE, 5, 0, have)))[ONE] for have in range(5)]
+    few = [causes(explanation(Finding.INADMISSIBLE, short(ONE, 5, 0, have)))[ONE] for have in range(5)]
     assert len(set(few)) == 1
     full_ones = [causes(_full(have), "preemption: none")[ONE] for have in range(3)]
     reasons = "Insufficient cpu, node(s) had untolerated taint(s)"
@@ -302,8 +349,8 @@ def test_a_cause_has_no_numbers_and_names() -> None:
 
 def test_a_gang_that_waits_for_members_has_one_message_whether_its_sibling_is_placed_or_not() -> None:
     """The result of the tree is no part of its cause."""
-    few = report(TWO, 3, 0, 2)
-    waits = explanation(Finding.INADMISSIBLE, group(ROOT, 1, 0), report(ONE, 3, 0, 1), few)
+    few = short(TWO, 3, 0, 2)
+    waits = explanation(Finding.INADMISSIBLE, group(ROOT, 1, 0), short(ONE, 3, 0, 1), few)
     goes_on = explanation(Finding.PLACED, report(ROOT, 1, 1), report(ONE, 3, 3), few)
     assert group_messages(waits)[TWO] == group_messages(goes_on)[TWO] != ""
     assert causes(waits)[TWO] == causes(goes_on)[TWO]
