@@ -40,6 +40,7 @@ ROOT, MID = GroupKey("CompositePodGroup", "ml", "root"), GroupKey("CompositePodG
 ONE, TWO, SINGLE = GroupKey("PodGroup", "ml", "one"), GroupKey("PodGroup", "ml", "two"), GroupKey("Pod", "ml", "p")
 RACK = Domain("rack", "r1")
 INVALID_POD = InvalidPod("u", (Problem("spec.containers[0]", "no amount"), Problem("spec.overhead", "no amount")))
+NOT_EXHAUSTIVE = "the search is not exhaustive for"
 
 
 def explanation(finding: Finding, *reports: GroupReport, step: NextStep | None = None) -> Explanation:
@@ -239,11 +240,11 @@ def test_an_exhausted_search_budget_can_be_raised() -> None:
 @pytest.mark.parametrize(
     ("finding", "limitations", "doubt"),
     [
-        (Finding.NOT_FOUND, (Limitation.SHAPES,), "the search is not exhaustive for pods of several shapes"),
+        (Finding.NOT_FOUND, (Limitation.SHAPES,), f"{NOT_EXHAUSTIVE} pods of several shapes"),
         (
             Finding.NOT_FOUND,
             (Limitation.TOPOLOGY, Limitation.OTHER_PODS),
-            "the search is not exhaustive for PodGroups with different topology keys and pods that depend on other pods",
+            f"{NOT_EXHAUSTIVE} PodGroups with different topology keys and pods that depend on other pods",
         ),
         (Finding.OUT_OF_BUDGET, (Limitation.SHAPES, Limitation.BUDGET), "the search has used up its budget"),
     ],
