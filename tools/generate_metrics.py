@@ -36,6 +36,58 @@ Metrics named `scheduler_` or `rest_client_` have the name and meaning of kube-s
 carry over. `cpg_scheduler_` marks our own. A tree counts as one `podgroup`.
 
 """
+OTHER_NAMES = """
+### Other names than in the KEPs
+
+KEP texts name some metrics that kube-scheduler 1.37 serves under another name or not at all. We use the name of
+kube-scheduler.
+
+| here | in a KEP or in kube-scheduler | why |
+| --- | --- | --- |
+"""
+SAME = "kube-scheduler's name"
+DIFFERENCES = (
+    ("`scheduler_queued_entities`", "`scheduler_pending_entities` (KEP-5710)", SAME),
+    (
+        "`scheduler_workload_preemption_attempts_total`",
+        "`scheduler_podgroup_preemption_attempts_total` (KEP-5710)",
+        SAME,
+    ),
+    ("`scheduler_workload_preemption_victims`", "`scheduler_podgroup_preemption_victims` (KEP-5710)", SAME),
+    (
+        '`scheduler_preemption_evaluation_duration_seconds{preemptor="podgroup"}`',
+        "`scheduler_podgroup_preemption_attempt_duration_seconds` (KEP-5710)",
+        SAME,
+    ),
+    (
+        '`scheduler_preemption_evaluation_duration_seconds{preemptor="pod"}`',
+        '`scheduler_plugin_execution_duration_seconds{plugin="DefaultPreemption"}` (KEP-5710)',
+        "the engine has no plugins",
+    ),
+    (
+        "`cpg_scheduler_preemption_reprieved_total`",
+        "`scheduler_podgroup_preemption_reprieved_total` (KEP-5710)",
+        "kube-scheduler has none; ours counts plans for single pods too",
+    ),
+    (
+        "`cpg_scheduler_mistakes_total`",
+        '`result="error"` of attempts',
+        "an exception ends an attempt before it has a result",
+    ),
+    (
+        '`scheduler_pending_pods{queue="active"}`',
+        '`scheduler_pending_pods{queue="pending"}`',
+        "a tree in its cycle counts as active",
+    ),
+    ("none", "`scheduler_placement_evaluation_duration_seconds`", "the engine times whole decisions"),
+    ("none", "`scheduler_framework_extension_point_duration_seconds`", "the engine has no extension points"),
+    ("none", "`scheduler_permit_wait_duration_seconds`", "a gang is decided as a whole, so no pod waits for a permit"),
+)
+"""What is served, what other texts name, and why they differ."""
+QUEUES = """
+`queue="gated"` is as in kube-scheduler: the whole tree, with all its pods, while a pod has scheduling gates or a group
+has fewer members than its minimum. `queue="incomplete"` also means a missing Workload or template.
+"""
 OPERATOR = """
 ## Operator
 
@@ -59,8 +111,16 @@ def rendered() -> str:
         RequestMetrics(dict),
     ):
         scheduler.register(collector)
-    parts = ((SCHEDULER, scheduler), (OPERATOR, OperatorMetrics().registry))
-    return HEADER + "".join(told + COLUMNS + "".join(sorted([*_rows(registry), ELECTED])) for told, registry in parts)
+    parts = ((SCHEDULER, scheduler, _other_names()), (OPERATOR, OperatorMetrics().registry, ""))
+    tables = (
+        before + COLUMNS + "".join(sorted([*_rows(registry), ELECTED])) + after for before, registry, after in parts
+    )
+    return HEADER + "".join(tables)
+
+
+def _other_names() -> str:
+    """Return the metrics that other texts name otherwise."""
+    return OTHER_NAMES + "".join(f"| {' | '.join(row)} |\n" for row in DIFFERENCES) + QUEUES
 
 
 def _rows(registry: CollectorRegistry) -> Iterator[str]:

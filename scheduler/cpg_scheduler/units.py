@@ -101,11 +101,19 @@ def groups_of(cache: ClusterCache, key: UnitKey) -> list[Group]:
 
 
 def is_incomplete(cache: ClusterCache, key: UnitKey) -> bool:
-    """Return whether a unit lacks an object: the group that its pods name, or one above."""
+    """Return whether a unit lacks an object: the group that its pods name, an ancestor, or a template."""
     if key.flavour == SINGLE_POD:
         pod = cache.single_pod(key.key)
         return pod is not None and membership(pod).group is not None
-    return cache.stores[key.flavour].anchor(key.key) not in cache.stores[key.flavour]
+    store = cache.stores[key.flavour]
+    if store.anchor(key.key) not in store:
+        return True
+    return bool(tree_wait_message(store.forest.tree_of(key.key), cache.workloads[key.flavour]))
+
+
+def has_scheduling_gates(pods: Iterable[Pod]) -> bool:
+    """Return whether a pod has scheduling gates; one such pod holds its whole tree."""
+    return any(pod.spec.scheduling_gates for pod in pods)
 
 
 def members_of(cache: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:

@@ -32,9 +32,11 @@ class Installer:
         return self._releases[key]
 
     @contextmanager
-    def scheduler(self, cluster: Cluster, folder: Path, **values: object) -> Iterator[Path]:
+    def scheduler(
+        self, cluster: Cluster, folder: Path, *, namespace: str = "kube-cpg", **values: object
+    ) -> Iterator[Path]:
         """Run one scheduler and return its log; fail if an attempt fails or a request is forbidden."""
-        release = self(cluster, {**ONE_SCHEDULER, **values})
+        release = self(cluster, {**ONE_SCHEDULER, **values}, namespace)
         with Deployments(cluster.access, release.deployments, folder=folder) as running:
             ((pod,),) = running.pods.values()
             yield pod.process.log

@@ -79,7 +79,7 @@ def _evicted(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     if expected.victims is not None and set(expected.victims) != simulator.evicted.keys():
         yield f"victims: expected {sorted(expected.victims)}, found {sorted(simulator.evicted)}"
     if expected.nominated is not None:
-        wanted = {pod.metadata.name for name in expected.nominated for pod in _pods(simulator, name)}
+        wanted = {pod.metadata.name for name in expected.nominated for pod in pods_of(simulator, name)}
         if wanted != simulator.nominated:
             yield f"nominated: expected {sorted(wanted)}, found {sorted(simulator.nominated)}"
     for name, outcome in expected.plan.items():
@@ -93,7 +93,7 @@ def _evicted(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
 
 def _places(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
     for name, count in expected.bound.items():
-        pods = _pods(simulator, name)
+        pods = pods_of(simulator, name)
         bound = sum(bool(pod.spec.node_name) for pod in pods)
         if bound != (len(pods) if count == "all" else count) or not pods:
             yield f"bound: {name}: expected {count}, found {bound} of {len(pods)}"
@@ -103,7 +103,7 @@ def _places(expected: Expected, simulator: ClusterSimulator) -> Iterator[str]:
         if found not in allowed:
             yield f"nodes: {name}: expected {' or '.join(allowed)}, found {found}"
     for name, key in expected.together.items():
-        values = {_label(simulator, pod, key) for pod in _pods(simulator, name) if pod.spec.node_name}
+        values = {_label(simulator, pod, key) for pod in pods_of(simulator, name) if pod.spec.node_name}
         if len(values) != 1 or None in values:
             yield f"together: {name}: expected one value of {key}, found {sorted(map(str, values))}"
 
@@ -113,7 +113,7 @@ def _label(simulator: ClusterSimulator, pod: Pod, key: str) -> str | None:
     return node.metadata.labels.get(key) if node else None
 
 
-def _pods(simulator: ClusterSimulator, name: str) -> list[Pod]:
+def pods_of(simulator: ClusterSimulator, name: str) -> list[Pod]:
     """Return the pods of a group, of all groups below it, or of that name."""
     forest = Forest.of(simulator.groups.values())
     groups: set[str] = set()

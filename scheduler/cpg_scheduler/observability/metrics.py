@@ -25,10 +25,6 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.buckets import COUNTS, LONG_SECONDS, SECONDS
 from cpg_scheduler.observability.preemption_metrics import PreemptionMetrics
 
-RESULTS = {
-    Finding.PLACED: "scheduled",
-    Finding.CONTRADICTION: "error",
-}
 BIND_RESULTS = ("success", "error", "gone")
 NO_PLACEMENTS = PlacementCounts()
 
@@ -39,6 +35,11 @@ def age_of(created: str, now: float) -> float:
         return max(now - dt.datetime.fromisoformat(created).timestamp(), 0.0)
     except ValueError:
         return 0.0
+
+
+def _result_of(finding: Finding) -> str:
+    """Return the result of an attempt; a contradiction of running members is the users', so it is no error."""
+    return "scheduled" if finding is Finding.PLACED else "unschedulable"
 
 
 class AttemptMetrics:
@@ -93,20 +94,18 @@ class AttemptMetrics:
         )
         self._mistakes = Counter(
             "cpg_scheduler_mistakes",
-            "Attempts that failed in the scheduler's own code; each is a defect, please report.",
+            "Exceptions in the scheduler's own code; each is a defect, please report.",
             registry=registry,
         )
 
     def count(self, finding: Finding, seconds: float, *, waits: bool, placed: int, left: int) -> str:
         """Count an attempt; return its result."""
-        result = "waiting_on_preemption" if waits else RESULTS.get(finding, "unschedulable")
+        result = "waiting_on_preemption" if waits else _result_of(finding)
         self._attempts.labels(result, self._profile).inc()
         self._seconds.labels(result, self._profile).observe(seconds)
         self._findings.labels(finding.value).inc()
-        if finding is Finding.CONTRADICTION:
-            self.mistaken()
         self._pods.labels("scheduled", self._profile).inc(placed)
-        self._pods.labels("error" if result == "error" else "unschedulable", self._profile).inc(left)
+        self._pods.labels("unschedulable", self._profile).inc(left)
         return result
 
     def tried(self, tries: PlacementCounts) -> None:
@@ -206,7 +205,7 @@ class SchedulerMetrics:
         )
         self._incoming = Counter(
             "scheduler_queue_incoming_entities",
-            "Units that entered a queue, by queue, event and type.",
+            "Units that entered a queue, by queue, event and type; gated and incomplete units enter unschedulable.",
             ("queue", "event", "type"),
             registry=registry,
         )

@@ -13,11 +13,12 @@ from prometheus_client.registry import Collector
 
 from cpg_api.core.pod import Pod
 from cpg_engine.gangs.unit import POD
+from cpg_engine.verdicts import Finding, Remedy
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.metrics import age_of
 from cpg_scheduler.queueing.places import ACTIVE, BACKOFF, BINDING, POPPED, UNSCHEDULABLE
 from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
-from cpg_scheduler.units import is_incomplete, pending_pods
+from cpg_scheduler.units import has_scheduling_gates, is_incomplete, pending_pods
 
 GATED, INCOMPLETE = "gated", "incomplete"
 QUEUES = (ACTIVE, BACKOFF, UNSCHEDULABLE, GATED, INCOMPLETE)
@@ -30,7 +31,7 @@ AFTER_ALL_TIMES = "9999"
 FAMILIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "scheduler_pending_pods",
-        "Pending pods of this scheduler by queue: active, backoff, unschedulable, gated, incomplete (lacks a group).",
+        "Pending pods by queue: active, backoff, unschedulable, gated (lacks members), incomplete (lacks a group).",
         ("queue",),
     ),
     (
@@ -69,19 +70,14 @@ class _Counts(Struct):
     reasons: Counter[str] = field(default_factory=Counter)
     oldest: dict[str, str] = field(default_factory=dict)
 
-    def add(self, position: QueuePosition, pods: Collection[Pod], *, incomplete: bool) -> None:
-        """Count a unit and its pending pods."""
-        gated = sum(bool(pod.spec.scheduling_gates) for pod in pods)
-        queue = ACTIVE if position.queue == POPPED else position.queue
-        if incomplete and queue != BINDING:
-            queue = INCOMPLETE
+    def add(self, position: QueuePosition, pods: Collection[Pod], queue: str) -> None:
+        """Count a unit and its pending pods in a queue."""
         self.entities[queue, _type_of(position)] += 1
-        self.pods[queue] += len(pods) - gated
-        self.pods[GATED] += gated
+        self.pods[queue] += len(pods)
         if queue != BINDING:
             reason = _reason_of(position)
             self.reasons[reason] += len(pods)
-            created = () if gated else _creation_times(pods)
+            created = () if has_scheduling_gates(pods) else _creation_times(pods)
             self.oldest[reason] = min((self.oldest.get(reason, AFTER_ALL_TIMES), *created))
 
 
@@ -112,7 +108,7 @@ class PendingCollector(Collector):
         for position in self._queue.positions():
             unit = position.queue_key.unit
             pods = pending_pods(self._cache, unit)
-            counts.add(position, pods, incomplete=is_incomplete(self._cache, unit))
+            counts.add(position, pods, self._queue_of(position, pods))
             size += 1 + len(pods)
             if size >= OBJECTS_PER_SLICE:
                 size = 0
@@ -146,6 +142,16 @@ class PendingCollector(Collector):
         yield from _families().values()
         yield _missed_hints()
 
+    def _queue_of(self, position: QueuePosition, pods: Collection[Pod]) -> str:
+        """Return the queue in which kube-scheduler would hold a unit."""
+        if position.queue == BINDING:
+            return BINDING
+        if is_incomplete(self._cache, position.queue_key.unit):
+            return INCOMPLETE
+        if has_scheduling_gates(pods) or (position.queue == UNSCHEDULABLE and _lacks_members(position)):
+            return GATED
+        return ACTIVE if position.queue == POPPED else position.queue
+
     def _is_good(self) -> bool:
         return self._counted_at is not None and 0.0 <= self._wall() - self._counted_at < SECONDS_A_COUNT_IS_GOOD
 
@@ -165,6 +171,14 @@ def _reason_of(position: QueuePosition) -> str:
         return NEW
     explanation = position.failure.explanation
     return HELD if explanation is None else explanation.finding.value
+
+
+def _lacks_members(position: QueuePosition) -> bool:
+    """Return whether the last attempt found fewer members than the minimum; malformed pods are no missing members."""
+    explanation = position.failure.explanation if position.failure else None
+    if explanation is None or explanation.finding is not Finding.INADMISSIBLE:
+        return False
+    return explanation.next_step is not None and explanation.next_step.remedy is Remedy.ADD_MEMBERS
 
 
 def _missed_hints(number: int | None = None) -> CounterMetricFamily:

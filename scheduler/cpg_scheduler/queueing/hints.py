@@ -158,4 +158,5 @@ def _cause(report: GroupReport) -> Hashable:
 
 def _renamed(report: GroupReport, names: dict[GroupKey, GroupKey]) -> GroupReport:
     blockers = tuple(names[blocker] for blocker in report.blockers)
-    return replace(report, key=names[report.key], blockers=blockers)
+    ancestor = names[report.failed_ancestor] if report.failed_ancestor else None
+    return replace(report, key=names[report.key], blockers=blockers, failed_ancestor=ancestor)

@@ -90,11 +90,16 @@ def busy(cluster: Cluster, usual: Deployments, idle: Pages) -> Pages:
         *gang("big", 2, 2, cpu="9"),
         *gang("half", 2, 1, cpu="100m", nodeName="node-1-1-1"),
         member("orphan", "missing"),
+        *gang("short", 2, 1, cpu="100m"),
+        *gang("torn", 3, 1, cpu="100m", key="topology.cpg.dev/rack"),
+        *(member(f"torn-on-{rack}", "torn", nodeName=f"node-1-{rack}-1") for rack in (1, 2)),
     )
     for pattern in (
         r'cpg_scheduler_binds_total\{result="success"\} 6\.0',
         r'cpg_scheduler_oldest_waiting_seconds\{reason="held"\} [1-9]',
         r'cpg_scheduler_oldest_waiting_seconds\{reason="Impossible"\} [1-9]',
+        r'cpg_scheduler_oldest_waiting_seconds\{reason="Contradiction"\} [1-9]',
+        r'cpg_scheduler_oldest_waiting_seconds\{reason="Inadmissible"\} [1-9]',
         r"cpg_operator_partial_seconds [1-9]",
     ):
         wait_for(usual, pattern)
@@ -133,6 +138,18 @@ def pages(running: Deployments) -> Pages:
     told = {pod.name: pod.get("/metrics") for pods in running.pods.values() for pod in pods}
     assert {status for status, _ in told.values()} == {200}
     return {name: page for name, (_, page) in told.items()}
+
+
+def leader_page(told: Pages) -> str:
+    """Return the metrics of the scheduler that leads."""
+    (page,) = [page for page in told.values() if "cpg_scheduler_build_info" in page]
+    return page
+
+
+def value_of(page: str, name: str, **labels: str) -> float:
+    """Return the value of a series with these labels; 0 where there is none."""
+    samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+    return next((one.value for one in samples if one.name == name and labels.items() <= one.labels.items()), 0.0)
 
 
 def await_leaders(running: Deployments) -> None:
@@ -177,6 +194,25 @@ def test_waiting_too_long_fires_the_alerts_about_it(promcheck: Promcheck, alerts
     lasting = held(busy, grows=r"cpg_scheduler_oldest_waiting_seconds|cpg_operator_partial_seconds")
     fired = promcheck.evaluate({"lasting": lasting}, rules=alerts()).fired["lasting"]
     assert {one.alert for one in fired} == {"CpgTreesPendingTooLong", "CpgTreesHeldTooLong", "CpgTreePartial"}
+
+
+def test_a_gang_below_its_minimum_is_gated(busy: Pages) -> None:
+    """As kube-scheduler counts it; a missing group makes pods incomplete, and other units wait elsewhere."""
+    page = leader_page(busy)
+    for queue in ("gated", "incomplete"):
+        assert value_of(page, "scheduler_queued_entities", queue=queue, type="podgroup") == 1, queue
+        assert value_of(page, "scheduler_pending_pods", queue=queue) == 1, queue
+    attempted = ("unschedulable", "backoff", "active")
+    assert sum(value_of(page, "scheduler_queued_entities", queue=queue, type="podgroup") for queue in attempted) == 2
+    assert sum(value_of(page, "scheduler_pending_pods", queue=queue) for queue in attempted) == 3
+
+
+def test_a_contradiction_of_running_members_is_not_counted_as_a_mistake(busy: Pages) -> None:
+    """Users have bound members of one gang to two racks: that is a finding of an attempt, and no error of ours."""
+    page = leader_page(busy)
+    assert value_of(page, "cpg_scheduler_tree_findings_total", finding="Contradiction") >= 1
+    assert value_of(page, "cpg_scheduler_mistakes_total") == 0
+    assert not re.search(r'^scheduler_\w*attempt\w*\{.*result="error"', page, re.MULTILINE)
 
 
 def test_a_standby_alone_fires_the_alert_for_no_leader(promcheck: Promcheck, alerts: "Rules", busy: Pages) -> None:

@@ -16,13 +16,10 @@ from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
-from cpg_api.manifests import to_manifest
 from cpg_api.scheduling.forest import Group, key_of
-from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import (
     EVENT_FAILED_SCHEDULING,
     EVENT_PREEMPTED,
-    POD_GROUP_LABEL,
     POD_SCHEDULED,
     SCHEDULER_NAME,
 )
@@ -43,6 +40,8 @@ from cpg_client.resources import (
 )
 from cpg_client.watching import watch
 from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.testing.api_manifests import WITHOUT_AGE, batches_by_age, group_manifest, node_manifest, pod_manifest
+from cpg_engine.testing.reported_decisions import unmet_decisions, unmet_domains
 from cpg_engine.testing.scenario_expectations import Expected, unmet
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.simulator import ClusterSimulator
@@ -56,6 +55,12 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 20.0
 NUMBERS = re.compile(r"\d+|s\b|\b(is|are|none)\b")
 """Words that may differ between two messages with the same cause."""
+SECONDS_BETWEEN_WATCHES = 0.3
+"""Time after which the scheduler has seen a change of a budget or group, since pods have a watch of their own."""
+SECOND = 1.0
+"""The precision of creation timestamps."""
+SECONDS_OF_FIRST_BACKOFF = 1.5
+"""Time after which units that have failed once are active as soon as a node may help them."""
 SECONDS_WITHOUT_EVICTIONS = 0.5
 """Time in which pending units must evict no further pods."""
 COMMON_RESOURCES = (PODS, NODES, EVENTS, POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES)
@@ -63,6 +68,9 @@ RESOURCES = {
     "crd": {one.kind: one for one in (*COMMON_RESOURCES, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS)},
     "native": {one.kind: one for one in (*COMMON_RESOURCES, NATIVE_POD_GROUPS_ALPHA, NATIVE_COMPOSITE_POD_GROUPS)},
 }
+VISIBLE = ("bound", "nodes", "together", "domain", "victims", "nominated", "because", "conditions")
+DECIDED = ("finding", "status")
+"""Expectations of a decision, from which conditions follow."""
 PREEMPTED = re.compile(r"Preempted by (pod|podgroup|compositepodgroup) \S+: ")
 Plain = dict[str, Any]
 
@@ -108,6 +116,8 @@ class LiveCluster(ClusterSimulator):
         self.client = client
         self._flavour = flavour
         self.namespace = namespace
+        self.scheduler_name = SCHEDULER_NAME
+        """The scheduler of the pods that are created."""
         self._classes: set[str] = set()
         self._batch: list[Plain] = []
         self._pending_batch: list[Plain] = []
@@ -122,54 +132,53 @@ class LiveCluster(ClusterSimulator):
         return resource.path(self.namespace if resource.namespaced else None, name, subresource)
 
     def put_node(self, node: Node) -> None:
-        """Create a node, or change its labels and spec."""
-        is_new = node.metadata.name not in self.nodes
-        self.nodes[node.metadata.name] = node
-        plain = _to_manifest(node, "v1", "Node")
-        if not is_new:
-            self.flush()
-            changed = {"metadata": {"labels": plain["metadata"].get("labels", {})}, "spec": plain.get("spec", {})}
-            self.client.merge(self.path("Node", node.metadata.name), changed)
+        """Create a node, or change its labels, its spec and what it can allocate."""
+        name, plain = node.metadata.name, node_manifest(node)
+        is_new = name not in self.nodes
+        self.nodes[name] = node
+        if is_new:
+            self._create(plain)
             return
-        plain["status"]["capacity"] = plain["status"]["allocatable"]
-        self._create(plain)
+        self.flush()
+        changed = {"metadata": {"labels": plain["metadata"].get("labels", {})}, "spec": plain.get("spec", {})}
+        self.client.merge(self.path("Node", name), changed)
+        self.client.merge(self.path("Node", name, STATUS), {"status": plain["status"]})
 
     def put_group(self, group: Group) -> None:
         """Create a group, or change its scheduling policy."""
         is_new = key_of(group) not in self.groups
         self.groups[key_of(group)] = group
-        plain = to_manifest(group, native=self._flavour == "native")
+        plain = group_manifest(group, native=self._flavour == "native")
         if not is_new:
             self.flush()
             changed = {"spec": {"schedulingPolicy": plain["spec"]["schedulingPolicy"]}}
             self.client.merge(self.path(group.kind, group.metadata.name), changed)
             return
-        plain.pop("status", None)
         self._set_priority_class(plain["spec"], group.spec.priority)
+        if self._flavour == "crd" and group.spec.priority == 0:
+            plain["spec"]["priority"] = 0  # an API server sets it in the native flavour, the operator in this one
         self._create(plain)
 
     def put_pod(self, pod: Pod) -> None:
-        """Create a pod, or change its phase."""
-        if pod.metadata.name in self.pods:
+        """Create a pod, or change its scheduling gates and its phase."""
+        name = pod.metadata.name
+        before, self.pods[name] = self.pods.get(name), pod
+        if before is not None:
             self.flush()
-            self.pods[pod.metadata.name] = pod
-            phase = {"status": {"phase": pod.status.phase}}
-            self.client.merge(self.path("Pod", pod.metadata.name, STATUS), phase)
+            if pod.spec.scheduling_gates != before.spec.scheduling_gates:
+                gates = msgspec.to_builtins(pod.spec.scheduling_gates) or None
+                self.client.merge(self.path("Pod", name), {"spec": {"schedulingGates": gates}})
+            if pod.status.phase != before.status.phase:
+                self._set_phase(name, pod.status.phase)
             return
-        self.pods[pod.metadata.name] = pod
-        plain = _to_manifest(pod, "v1", "Pod")
-        plain.pop("status", None)
+        plain = pod_manifest(pod, native=self._flavour == "native")
         self._set_priority_class(plain["spec"], pod.spec.priority)
-        plain["spec"].setdefault("terminationGracePeriodSeconds", 0)  # no kubelet ends pods here
-        for constraint in plain["spec"].get("topologySpreadConstraints", ()):
-            constraint.setdefault("maxSkew", 1)  # required by the API server, not by scenarios
-        for container in plain["spec"].setdefault("containers", [{}]):
-            container.setdefault("name", "main")
-            container.setdefault("image", "busybox")
-        if self._flavour == "native" and (group := membership(pod).group):
-            del plain["metadata"]["labels"][POD_GROUP_LABEL]
-            plain["spec"]["schedulingGroup"] = {"podGroupName": group}
+        if pod.spec.scheduler_name == SCHEDULER_NAME:
+            plain["spec"]["schedulerName"] = self.scheduler_name
         self._create(plain)
+
+    def _set_phase(self, name: str, phase: str) -> None:
+        self.client.merge(self.path("Pod", name, STATUS), {"status": {"phase": phase}})
 
     def put_budget(self, name: str, budget: BudgetForm) -> None:
         """Create a budget; the test sets its status, because no disruption controller runs."""
@@ -194,33 +203,27 @@ class LiveCluster(ClusterSimulator):
         for key in [key for key in self.groups if key.name == name]:
             del self.groups[key]
             self.client.delete(self.path(key.kind, name))
+            time.sleep(SECONDS_BETWEEN_WATCHES)
             found = True
         return found
 
-    def await_expected(self, expected: Expected) -> list[str]:
+    def await_expected(self, expected: Expected, *, decisions: bool = False) -> list[str]:
         """Return the expectations that are still unmet when the time is up, otherwise nothing.
 
         Beside the expectations, each pending pod needs a condition, each condition of a group must have the current
-        generation, and each new cause of a failure and each eviction needs exactly one event.
+        generation, and each new cause of a failure and each eviction needs exactly one event. With ``decisions``,
+        conditions are also compared with expected findings and statuses.
         """
         self.flush()
-        visible = Expected(
-            bound=expected.bound,
-            nodes=expected.nodes,
-            together=expected.together,
-            victims=expected.victims,
-            nominated=expected.nominated,
-            because=expected.because,
-            conditions=expected.conditions,
-        )
+        visible = {name: getattr(expected, name) for name in (*VISIBLE, *(DECIDED if decisions else ()))}
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while problems := self._problems(visible):
+        while problems := self._problems(Expected(**visible)):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         if not problems and expected.victims is not None and self._has_pending_pods():
             time.sleep(SECONDS_WITHOUT_EVICTIONS)
-            problems = self._problems(visible)
+            problems = self._problems(Expected(**visible))
         self._preempted |= self.evicted.keys()
         self.evicted.clear()
         self._watcher.nominated.clear()
@@ -230,7 +233,9 @@ class LiveCluster(ClusterSimulator):
         outdated = self._refresh()
         self.nominated = set(self._watcher.nominated)
         evictions = self._eviction_event_problems() if self.evicted or expected.victims is not None else []
-        problems = [*unmet(expected, self), *outdated, *evictions]
+        shown = replace(expected, **{name: {} for name in (*DECIDED, "domain")})
+        decided = [*unmet_domains(expected, self), *unmet_decisions(expected, self)]
+        problems = [*unmet(shown, self), *decided, *outdated, *evictions]
         return problems or (self._failure_event_problems() if expected.conditions else [])
 
     def _has_pending_pods(self) -> bool:
@@ -260,7 +265,7 @@ class LiveCluster(ClusterSimulator):
             del self.pods[name]
         for name, pod in self.pods.items():
             self.pods[name] = replace(pod, spec=replace(pod.spec, node_name=pods[name]["spec"].get("nodeName", "")))
-        self.said = shown = dict[str, str]()
+        self.reported = shown = dict[str, str]()
         return [problem for kind, item in found if (problem := self._record_condition(kind, item, shown))]
 
     def _record_condition(self, kind: str, item: Plain, shown: dict[str, str]) -> str:
@@ -273,8 +278,9 @@ class LiveCluster(ClusterSimulator):
         message = found.get("message", "").replace(f"{self.namespace}/", "default/")
         shown[meta["name"]] = f"{status} {found.get('reason', '')} {message}".rstrip()
         if kind == "Pod":
-            is_pending = not item["spec"].get("nodeName") and item["spec"].get("schedulerName") == SCHEDULER_NAME
-            return f"{meta['name']} has no condition" if is_pending and status != "False" else ""
+            is_pending = not item["spec"].get("nodeName") and item["status"].get("phase") == "Pending"
+            is_ours = item["spec"].get("schedulerName") == self.scheduler_name
+            return f"{meta['name']} has no condition" if is_pending and is_ours and status != "False" else ""
         observed = found.get("observedGeneration", 0)
         is_outdated = status != "Unknown" and observed != meta.get("generation", 0)  # built-in kinds have none
         return f"the condition of {meta['name']} is of generation {observed}" if is_outdated else ""
@@ -282,7 +288,7 @@ class LiveCluster(ClusterSimulator):
     def _failure_event_problems(self) -> list[str]:
         """Return failed objects without an event, and those with several events for one cause."""
         counts = Counter((name, _cause(note)) for name, note, _ in self.events(EVENT_FAILED_SCHEDULING))
-        failed = {name for name, text in (self.said or {}).items() if text.startswith("False")}
+        failed = {name for name, text in (self.reported or {}).items() if text.startswith("False")}
         without_event = sorted(failed - {name for name, _ in counts})
         return [
             *(f"{name} has no event" for name in without_event),
@@ -324,8 +330,6 @@ class LiveCluster(ClusterSimulator):
                 self.client.create(self.path("PriorityClass"), body)
 
     def _create(self, plain: Plain) -> None:
-        for field in ("uid", "creationTimestamp"):
-            plain["metadata"].pop(field, None)
         if plain["kind"] != "Node":
             plain["metadata"]["namespace"] = self.namespace
         is_pending = plain["kind"] == "Pod" and not plain["spec"].get("nodeName")
@@ -340,11 +344,24 @@ class LiveCluster(ClusterSimulator):
                 status = {"status": {**counts, "disruptionsAllowed": allowed}}
                 self.client.merge(self.path("PodDisruptionBudget", name, STATUS), status)
             self._allowed_disruptions.clear()
-            time.sleep(0.3)  # budgets and pods have separate watches
+            time.sleep(SECONDS_BETWEEN_WATCHES)
             self._batch.clear()
-        self._send([*self._batch, *self._pending_batch])
+        self._send_by_age([*self._batch, *self._pending_batch])
         self._batch.clear()
         self._pending_batch.clear()
+
+    def _send_by_age(self, objects: list[Plain]) -> None:
+        """Create objects, as old as they say if that is not their order.
+
+        Timestamps have whole seconds. Nodes come last, after backoffs have ended, so nothing is placed by arrival.
+        """
+        batches = batches_by_age(objects)
+        for same_age in batches:
+            time.sleep(SECOND - time.time() % SECOND)
+            self._send(same_age)
+        if batches:
+            time.sleep(SECONDS_OF_FIRST_BACKOFF)
+        self._send([one for one in objects if not batches or one["kind"] in WITHOUT_AGE])
 
     def _send(self, objects: list[Plain]) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -361,6 +378,8 @@ class LiveCluster(ClusterSimulator):
             if "no PriorityClass with name" not in error.message:
                 raise
             return False
+        if plain["kind"] == "Pod" and (pod := self.pods[plain["metadata"]["name"]]).is_terminal:
+            self._set_phase(pod.metadata.name, pod.status.phase)
         return True
 
     def _list(self, kind: str) -> list[Plain]:
@@ -372,12 +391,6 @@ def _cause(note: str) -> str:
     """Return the problem of a note without numbers, with the result of preemption: a new plan is a new cause."""
     problem, _, preemption = note.partition("preemption: ")
     return NUMBERS.sub("", problem) + preemption.partition(" (")[0]
-
-
-def _to_manifest(found: Node | Pod, version: str, kind: str) -> Plain:
-    plain: Plain = msgspec.to_builtins(found)
-    plain.pop("type", None)
-    return {"apiVersion": version, "kind": kind, **plain}
 
 
 @pytest.fixture(scope="package", params=["crd", "native"])

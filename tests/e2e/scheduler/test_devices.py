@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-def test_a_gang_with_resource_claims_is_unschedulable(live: "LiveCluster") -> None:
+def test_a_gang_with_resource_claims_is_not_placed(live: "LiveCluster") -> None:
     """If it were bound, its pods would wait on their nodes for ever. Gangs without claims are bound."""
     live.put_node(node("n1", cpu=4))
     claim = PodResourceClaim("gpu", resource_claim_name="shared")
@@ -24,5 +24,5 @@ def test_a_gang_with_resource_claims_is_unschedulable(live: "LiveCluster") -> No
         for number in range(2):
             live.put_pod(pod(f"{name}-{number}", group=name, cpu=1, resource_claims=claims))
     message = "spec.resourceClaims: no devices are allocated by this scheduler"
-    conditions = {"devices": f"False Unschedulable {message}", "devices-*": f"False Unschedulable {message}"}
+    conditions = {"devices": f"False WaitingForGroup {message}", "devices-*": f"False Invalid {message}"}
     assert live.await_expected(Expected(conditions=conditions, bound={"plain": 2})) == []

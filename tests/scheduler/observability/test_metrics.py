@@ -29,17 +29,32 @@ def test_attempts_are_counted_by_result() -> None:
     attempts = "scheduler_podgroup_schedule_attempts_total"
     assert {
         f'{attempts}{{profile="mine",result="scheduled"}} 1.0',
-        f'{attempts}{{profile="mine",result="unschedulable"}} 2.0',
-        f'{attempts}{{profile="mine",result="error"}} 1.0',
+        f'{attempts}{{profile="mine",result="unschedulable"}} 3.0',
         'cpg_scheduler_tree_findings_total{finding="OutOfBudget"} 1.0',
         'cpg_scheduler_held_total{reason="Invalid"} 1.0',
         'cpg_scheduler_binds_total{result="success"} 1.0',
         'cpg_scheduler_binds_total{result="error"} 1.0',
         'cpg_scheduler_binds_total{result="gone"} 0.0',
-        "cpg_scheduler_mistakes_total 2.0",
+        "cpg_scheduler_mistakes_total 1.0",
         "cpg_scheduler_watch_age_seconds 2.5",
         "cpg_scheduler_longest_stall_seconds 0.5",
     } < found
+
+
+def test_a_contradiction_of_running_members_is_no_mistake_of_the_scheduler() -> None:
+    """Users bound the members to two racks: the attempt and its pods are unschedulable, and no error is counted."""
+    stage = Stage(*(node(name, cpu=4, labels={"rack": name}) for name in ("a", "b")))
+    running = (pod(f"on-{name}", cpu=1, group="g", node_name=name) for name in ("a", "b"))
+    stage.put(pod_group("g", gang=3, key="rack"), *running, pod("late", cpu=1, group="g"))
+    stage.settle()
+    found = lines(stage.metrics)
+    assert {
+        'cpg_scheduler_tree_findings_total{finding="Contradiction"} 1.0',
+        'scheduler_podgroup_schedule_attempts_total{profile="cpg-scheduler",result="unschedulable"} 1.0',
+        'scheduler_schedule_attempts_total{profile="cpg-scheduler",result="unschedulable"} 1.0',
+        "cpg_scheduler_mistakes_total 0.0",
+    } < found
+    assert not any('result="error"' in line and "attempt" in line for line in found)
 
 
 def test_a_unit_is_timed_from_its_creation_to_its_last_bind() -> None:

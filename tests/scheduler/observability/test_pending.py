@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from cpg_api.core.pod import SchedulingGate
 from cpg_api.scheduling.names import POD_GROUP_LABEL
-from cpg_engine.testing.builders import metadata, node, pod, pod_group
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_scheduler.observability.pending import QUEUES, PendingCollector
 from cpg_scheduler.testing.stage import Stage
 
@@ -34,7 +34,8 @@ def test_pods_and_units_are_counted_by_queue_and_reason() -> None:
         'scheduler_pending_pods{queue="gated"} 1.0',
         'scheduler_queued_entities{queue="binding",type="pod"} 1.0',
         'scheduler_queued_entities{queue="active",type="pod"} 1.0',
-        'scheduler_queued_entities{queue="unschedulable",type="pod"} 2.0',
+        'scheduler_queued_entities{queue="unschedulable",type="pod"} 1.0',
+        'scheduler_queued_entities{queue="gated",type="pod"} 1.0',
         'scheduler_queued_entities{queue="unschedulable",type="podgroup"} 1.0',
         'scheduler_queued_entities{queue="incomplete",type="podgroup"} 1.0',
         'cpg_scheduler_waiting_pods{reason="new"} 1.0',
@@ -100,13 +101,48 @@ def test_a_count_is_good_for_a_few_seconds() -> None:
         assert active() == expected
 
 
-def test_a_pod_is_incomplete_if_its_group_or_an_ancestor_is_missing() -> None:
-    """Also where the API server serves no groups; a unit that waits for members and a gated pod are not."""
-    stage = Stage(pod_group("child", gang=1, parent="missing"), pod_group("short", gang=2), pod("s", group="short"))
-    stage.put(pod("c", group="child"), pod("gated", group="none", scheduling_gates=(SchedulingGate(name="wait"),)))
+def queues(stage: Stage) -> dict[str, tuple[int, int]]:
+    """Return the numbers of units and pods by queue, without the empty ones."""
     stage.run_passes()
-    pending = {line for line in lines(stage) if line.startswith("scheduler_pending_pods") and not line.endswith(" 0.0")}
-    assert pending == {f'scheduler_pending_pods{{queue="{queue}"}} 1.0' for queue in QUEUES[2:]}
+    found = {line.split(" ")[0]: int(float(line.split(" ")[1])) for line in lines(stage)}
+    units = {queue: found.get(f'scheduler_queued_entities{{queue="{queue}",type="podgroup"}}', 0) for queue in QUEUES}
+    pods = {queue: found[f'scheduler_pending_pods{{queue="{queue}"}}'] for queue in QUEUES}
+    return {queue: (units[queue], pods[queue]) for queue in QUEUES if units[queue] or pods[queue]}
+
+
+def test_a_gang_is_gated_until_it_has_its_minimum() -> None:
+    """As kube-scheduler counts it, for trees too; with too little room it is unschedulable."""
+    stage = Stage(node("n1", cpu=1), pod_group("pg", gang=2), pod("a", group="pg", cpu=1))
+    root = composite("root", gang=2)
+    stage.put(root, pod_group("x", gang=1, parent="root"), pod_group("y", gang=1, parent="root"))
+    stage.put(pod("x-1", group="x", cpu=9))
+    assert queues(stage) == {"gated": (2, 2)}
+    stage.put(pod("b", group="pg", cpu=1), pod("y-1", group="y", cpu=1))
+    assert queues(stage) == {"unschedulable": (2, 4)}
+
+
+def test_one_gated_pod_gates_its_whole_tree() -> None:
+    """All its pods count as gated, as in kube-scheduler, from the moment at which they are seen."""
+    gate = (SchedulingGate(name="wait"),)
+    stage = Stage(pod_group("pg", gang=2), pod("a", group="pg"), pod("b", group="pg", scheduling_gates=gate))
+    stage.loop._requeuer.take_events(0.0)
+    assert {'scheduler_queued_entities{queue="gated",type="podgroup"} 1.0'} < lines(stage)
+    assert queues(stage) == {"gated": (1, 2)}
+
+
+def test_malformed_members_are_not_gated() -> None:
+    """They are there and can never be placed; more members would not help them."""
+    stage = Stage(node("n1", cpu=4), pod_group("pg", gang=2), pod("a", group="pg", cpu=-1), pod("b", group="pg", cpu=1))
+    assert queues(stage) == {"unschedulable": (1, 2)}
+
+
+def test_a_unit_is_incomplete_if_its_group_an_ancestor_or_a_template_is_missing() -> None:
+    """Also with a gated pod, and where the API server serves no groups."""
+    stage = Stage(pod_group("child", gang=1, parent="missing"), pod("c", group="child"))
+    stage.put(pod("gated", group="none", scheduling_gates=(SchedulingGate(name="wait"),)))
+    from_template = pod_group("late", workload="w", template="t")
+    stage.put(replace(from_template, spec=replace(from_template.spec, scheduling_policy=None)), pod("l", group="late"))
+    assert queues(stage) == {"incomplete": (3, 3)}
     single = Stage(pod("c", group="child"), pod("p"), flavours=())
     single.run_passes()
     assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in lines(single)

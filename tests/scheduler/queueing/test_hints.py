@@ -238,6 +238,21 @@ def test_blocking_groups_are_renamed_for_an_equivalent_unit() -> None:
     assert [blocker.name for blocker in found.reports[0].blockers] == ["b-leaf"]
 
 
+def test_a_failed_ancestor_is_renamed_for_an_equivalent_unit() -> None:
+    """A child that would fit is lost through the root of the tree that it is reported for."""
+    stage = Stage(node("n1", cpu=1))
+    for name in "ab":
+        stage.put(composite(f"{name}-root", gang=2))
+        for child, cpu in (("fits", 1), ("large", 2)):
+            stage.put(pod_group(f"{name}-{child}", gang=1, parent=f"{name}-root"))
+            stage.put(pod(f"{name}-{child}-1", group=f"{name}-{child}", cpu=cpu))
+    found = failed(stage, "a-fits-1").explained_for(built(stage, "b-fits-1").unit)
+    assert found is not None
+    lost = {report.key.name: report.failed_ancestor and report.failed_ancestor.name for report in found.reports}
+    assert lost["b-fits"] == "b-root"
+    assert set(lost.values()) <= {"b-root", "b-large", None}
+
+
 def test_an_inadmissible_unit_has_no_explanation() -> None:
     """It was not attempted, so there is no cause either."""
     stage = Stage(*gang("a"))
