@@ -1,6 +1,7 @@
 """When a unit that was not placed is attempted again."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -81,10 +82,16 @@ def test_an_event_that_makes_too_little_room_does_not_end_the_backoff() -> None:
     assert len(logged_attempts(stage)) == 2
 
 
+def uneven() -> list[Any]:
+    """Return nodes, and a gang that fits if each node gets pods of one size, which the search does not find."""
+    large = [pod(f"large{number}", cpu=3, group="pg") for number in range(4)]
+    small = [pod(f"small{number}", cpu=2, group="pg") for number in range(6)]
+    return [*(node(f"n{number}", cpu=6) for number in range(4)), pod_group("pg", gang=10), *large, *small]
+
+
 def test_the_backoff_does_not_end_for_a_unit_that_had_room_by_the_bounds() -> None:
     """Its search has failed, and each event would cost another one."""
-    two, three = (gang("pg", size=5, minimum=5, cpu=2)[1:4], [pod(f"big{n}", cpu=3, group="pg") for n in range(2)])
-    stage = Stage(node("n1", cpu=6), node("n2", cpu=6), pod_group("pg", gang=5), *two, *three)
+    stage = Stage(*uneven())
     stage.settle()
     for number in range(5):
         stage.put(node(f"tiny{number}", cpu=1))
@@ -94,14 +101,13 @@ def test_the_backoff_does_not_end_for_a_unit_that_had_room_by_the_bounds() -> No
 
 def test_a_search_that_proves_nothing_is_repeated_without_an_event() -> None:
     """After a time that doubles with each failure; hints are not to blame if it succeeds."""
-    two, three = (gang("pg", size=5, minimum=5, cpu=2)[1:4], [pod(f"big{n}", cpu=3, group="pg") for n in range(2)])
-    stage = Stage(node("n1", cpu=6), node("n2", cpu=6), pod_group("pg", gang=5), *two, *three)
+    stage = Stage(*uneven())
     times: list[float] = []
     for _ in range(40):
         before = len(logged_attempts(stage))
         stage.settle(1.0)
         times += [stage.now] * (len(logged_attempts(stage)) - before)
-    assert [late - early for early, late in itertools.pairwise(times)] == [2.0, 4.0, 7.0, 14.0]
+    assert [late - early for early, late in itertools.pairwise(times)] == [2.0, 4.0, 8.0, 16.0]
     assert {finding for _, finding in logged_attempts(stage)} == {"NotFound"}
     assert stage.queue.missed_hints == 0
 

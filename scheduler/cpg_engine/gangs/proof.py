@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.gangs.bounds import exclusive_keys
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.placement import depends_on_other_pods
 from cpg_engine.snapshot import Snapshot
@@ -13,16 +15,28 @@ def depends_on_others(snapshot: Snapshot, needs: Needs, classes: Iterable[int]) 
     return any(depends_on_other_pods(snapshot, needs.classes[found]) for found in classes)
 
 
-def finding_without_placement(snapshot: Snapshot, needs: Needs, *, is_exhausted: bool) -> Finding:
-    """Return the finding of a search that has found nothing, though the bounds allow a placement.
+def is_exhaustive(snapshot: Snapshot, needs: Needs) -> bool:
+    """Return whether a search that has found nothing has proven that there is nothing.
 
-    It is exhaustive where all pods are alike, depend on no other pods, and require the same labels: then it does not
-    matter which pod takes which node.
+    That holds where all pods are alike and require the same labels, because then it does not matter which pod takes
+    which node. If it matters to the pods where other pods are, it also has to be irrelevant which of the nodes that
+    pass is taken: each pod excludes its node or its domain of one label, and no other node.
     """
-    if is_exhausted:
-        return Finding.OUT_OF_BUDGET
-    is_exhaustive = needs.interchangeable and not depends_on_others(snapshot, needs, needs.classes)
-    return Finding.IMPOSSIBLE if is_exhaustive else Finding.NOT_FOUND
+    if not needs.interchangeable:
+        return False
+    if not depends_on_others(snapshot, needs, needs.classes):
+        return True
+    is_in_domain = any(node.required for node in needs.unit.nodes)
+    return not is_in_domain and all(_excludes_one_domain(snapshot, found) for found in needs.classes.values())
+
+
+def _excludes_one_domain(snapshot: Snapshot, pod_class: PodClass) -> bool:
+    """Return whether a pod excludes others of its class from its node, or its domain of one label, and from no more."""
+    relations = pod_class.relations
+    must_spread = any(constraint.hard for constraint in relations.spread)
+    if must_spread or relations.terms.required or pod_class.volumes is not None:
+        return False
+    return len(exclusive_keys(pod_class, snapshot.ledger)) <= 1
 
 
 def limitations(snapshot: Snapshot, needs: Needs, finding: Finding) -> tuple[Limitation, ...]:

@@ -17,6 +17,7 @@ used up, only the first domain that a group is offered is tried.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -26,10 +27,11 @@ from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.child_walk import ChildWalk
 from cpg_engine.gangs.diagnosis import Diagnosis
 from cpg_engine.gangs.domain_choice import DomainChoice, DomainOffer
+from cpg_engine.gangs.exact_leaf import MAX_PODS, ExactLeafSearch
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.placed_tree import GroupPlacement, PlacedTree
 from cpg_engine.gangs.placement import PlacedGroup, place_pods
-from cpg_engine.gangs.proof import depends_on_others, finding_without_placement, limitations
+from cpg_engine.gangs.proof import depends_on_others, is_exhaustive, limitations
 from cpg_engine.gangs.search_budget import NODE_SCAN_COST, SearchBudget
 from cpg_engine.gangs.unit import PendingPod, Unit
 from cpg_engine.snapshot import Snapshot
@@ -46,6 +48,8 @@ class SearchOptions(Struct, frozen=True):
     """How many times in a search a group may be asked for another way."""
     detail: bool = False
     """Whether to scan the nodes for the reasons of a failure."""
+    exact: bool = True
+    """Whether an exact search follows where the greedy one has found nothing for a few pods."""
     candidates: int = 10
     """How many of the closest domains are reported with detail; with thousands of racks, a full list is unreadable."""
 
@@ -68,6 +72,9 @@ class PlacementSearch:
         self._domains = DomainChoice(snapshot, self._needs, options.weights)
         self._options = options
         self._order = AffinityOrder(self._needs, snapshot.ledger)
+        self._new_diagnosis = partial(
+            Diagnosis, snapshot, self._needs, self._order, candidates=options.candidates, detail=options.detail
+        )
         self._diagnosis = self._new_diagnosis()
         self.is_excluded = False
         """Whether the bounds leave the unit no place."""
@@ -89,9 +96,8 @@ class PlacementSearch:
             self.is_excluded = not self._domains.possible(0, whole)
             if self.is_excluded:
                 return Finding.IMPOSSIBLE
-            if not self._place_larger_first(whole):
-                is_exhausted = self._budget.is_exhausted
-                return finding_without_placement(self._snapshot, self._needs, is_exhausted=is_exhausted)
+            if not self._place_larger_first(whole) and (failure := self._place_exactly(whole)) is not None:
+                return failure
         self._add_left_out(0, whole)
         self._extend(0, whole)
         return Finding.PLACED
@@ -117,10 +123,6 @@ class PlacementSearch:
         """Return how many domains were offered, and how many of those that were tried could be filled."""
         return PlacementCounts(self._domains.offered, feasible=self._tried[True], infeasible=self._tried[False])
 
-    def _new_diagnosis(self) -> Diagnosis:
-        options = self._options
-        return Diagnosis(self._snapshot, self._needs, self._order, candidates=options.candidates, detail=options.detail)
-
     # The first pass: minimums.
 
     def _place_without_preferences(self, whole: Scope) -> bool:
@@ -142,6 +144,25 @@ class PlacementSearch:
             return True
         self._diagnosis = first
         return False
+
+    def _place_exactly(self, whole: Scope) -> Finding | None:
+        """Place the minimum of a small gang by the exact search; return the finding if that is not possible."""
+        node = self._unit.nodes[0]
+        if is_exhaustive(self._snapshot, self._needs):
+            return Finding.OUT_OF_BUDGET if self._budget.is_exhausted else Finding.IMPOSSIBLE
+        if not (node.leaf and self._options.exact and len(node.pending) <= MAX_PODS):
+            return Finding.OUT_OF_BUDGET if self._budget.is_exhausted else Finding.NOT_FOUND
+        search = ExactLeafSearch(self._snapshot, node.pending)
+        for scope in self._domains.required(0, whole).scopes:
+            assigned = search.place(scope.rows, self._needs.missing(node))
+            if assigned is not None:
+                self._placed.scopes[0], self._placed.assigned[0] = scope, assigned
+                self._diagnosis.drop(0)
+                break
+        self._budget.effort += NODE_SCAN_COST * search.steps
+        if 0 in self._placed:
+            return None
+        return Finding.NOT_FOUND if search.is_exhausted else Finding.IMPOSSIBLE
 
     def _ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield once for each way to place the minimum of a group inside a scope, while the ledger holds it."""

@@ -63,8 +63,9 @@ class Simulation:
         """Start with the whole effort."""
         self.snapshot = snapshot
         self.unit = unit
-        self.options = options
-        self._terse = replace(options, detail=False)
+        # An exact search for each step of a plan would take too long.
+        self.options = replace(options, exact=False)
+        self._terse = replace(self.options, detail=False)
         self._effort_left = MAX_EFFORT_PER_RETRY * (options.budget + 1)
         self.is_truncated = False
         """Whether an improvement was left out because the effort was used up."""

@@ -99,7 +99,7 @@ def test_without_requirements_the_order_is_unchanged() -> None:
 def test_a_cycle_of_requirements_is_not_placed() -> None:
     """Each requires the other, so none can be the first; no eviction helps, and the report says so."""
     found = DecisionCase(**leaf(one("a=1@g", "a", "b"), one("b=1@g", "b", "a"))).decide(SearchOptions(detail=True))
-    assert (found.finding, found.binds) == (Finding.NOT_FOUND, {})
+    assert (found.finding, found.binds) == (Finding.IMPOSSIBLE, {})
     assert found.counts("g") == StatusCounts(2, unresolvable=2)
     assert [reason.text for reason in found.report("g").reasons] == ["node(s) didn't match pod affinity rules"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.decision_case import DecisionCase, NamedDecision
-from cpg_engine.verdicts import CandidateDomain, Domain, FilterReason, Finding, Status, StatusCounts
+from cpg_engine.verdicts import CandidateDomain, Domain, FilterReason, Finding, Lack, Status, StatusCounts
 
 Form = Mapping[str, Any]
 NOWHERE = {"nodeSelector": {"disk": "none"}}
@@ -114,6 +114,31 @@ def test_inadmissible_leaves_count_what_they_have() -> None:
 
 
 # Counts of groups.
+
+
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]}
+
+
+def test_groups_that_no_node_could_help_say_what_they_lack() -> None:
+    """Members, or volumes of their pods; what is below them failed with them, and not with the root."""
+    root = children(
+        full=None,
+        stuck={"gang": 2, "children": {"fine": None, "claims": {"gang": 2}}},
+        short={"gang": 1, "children": {"few": {"gang": 2}}},
+        spare={"gang": 1, "children": {"also": {"gang": 1}}},
+    )
+    pods: list[str | Form] = ["9@full", "1@fine", "1@claims", {"pod": "1@claims", **CLAIM}, "1@few"]
+    pods += ["1@also", {"pod": "1@also", **CLAIM}]
+    found = decision_about(["n1 4"], {**root, "gang": 1}, pods)
+    reports = {report.key.name: report for report in found.decision.explanation.reports}
+    lacks = dict.fromkeys(("stuck", "claims"), Lack.VOLUMES) | dict.fromkeys(("short", "few"), Lack.MEMBERS)
+    assert {name: report.lack for name, report in reports.items() if report.lack} == lacks
+    assert {name: report.failed_ancestor and report.failed_ancestor.name for name, report in reports.items()} == {
+        **dict.fromkeys(("root", "full", "stuck", "short", "spare", "also")),
+        "fine": "stuck",
+        "claims": "stuck",
+        "few": "short",
+    }
 
 
 def test_a_parent_counts_the_statuses_of_its_children() -> None:

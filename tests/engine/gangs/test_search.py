@@ -94,6 +94,10 @@ def test_groups_without_members_cannot_be_admitted(root: Form | None) -> None:
     assert decision_about(["n1 1"], root, []).finding is Finding.INADMISSIBLE
 
 
+HALVES = [f"n{number} 6" for number in range(4)]
+"""Each has room for two pods of 3 CPU, or three of 2."""
+
+
 def limitations_of(found: NamedDecision) -> list[Finding | Limitation]:
     """Return the finding of a decision, and why it proves nothing."""
     return [found.finding, *found.decision.explanation.limitations]
@@ -261,8 +265,8 @@ def test_interchangeable_pods_prove_impossibility() -> None:
 
 
 def test_pods_of_two_shapes_are_not_found_rather_than_impossible() -> None:
-    """The first two pods take half of a node each: the other order within the nodes would have fitted."""
-    found = decision_about(["n1 6", "n2 6"], {"gang": 5}, ["2x3@root", "3x2@root"])
+    """The first pods take half of a node each: the other order within the nodes would have fitted."""
+    found = decision_about(HALVES, {"gang": 10}, ["4x3@root", "6x2@root"])
     assert limitations_of(found) == [Finding.NOT_FOUND, Limitation.SHAPES]
 
 
@@ -290,8 +294,9 @@ def test_the_second_order_gets_the_rest_of_the_budget() -> None:
 
 def test_the_reports_of_a_failure_are_those_of_the_first_order() -> None:
     """They name the pods that users would expect to come last."""
-    found = decision_about(["n1 6", "n2 6"], {"gang": 5}, ["3x2@root", "2x3@root"])
-    assert found.report("root").counts == StatusCounts(minimum=5, scheduled=4, unschedulable=1)
+    found = decision_about(HALVES, {"gang": 10}, ["6x2@root", "4x3@root"])
+    assert found.report("root").counts == StatusCounts(minimum=10, scheduled=8, unschedulable=2)
+    assert found.report("root").nodes == 4
 
 
 def test_too_little_in_sum_proves_impossibility() -> None:
@@ -307,7 +312,10 @@ def test_dependent_pods_prove_nothing() -> None:
     term = {"labelSelector": {}, "topologyKey": "rack"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods: list[Form] = [{"pod": "1@root", "affinity": apart}, {"pod": "big=2@root", "affinity": apart}]
-    found = decision_about(["n1 2 rack=a", "n2 2 rack=a"], {"gang": 2}, pods)
+    root = children(pg1={"gang": 1}, pg2={"gang": 1})
+    found = decision_about(
+        ["n1 2 rack=a", "n2 2 rack=a"], root, [{**pods[0], "pod": "1@pg1"}, {**pods[1], "pod": "2@pg2"}]
+    )
     assert limitations_of(found) == [Finding.NOT_FOUND, Limitation.SHAPES, Limitation.OTHER_PODS]
 
 

@@ -23,6 +23,13 @@ def test_a_pod_names_its_group_by_the_way_of_the_flavour() -> None:
     assert pod_manifest(both, native=True)["metadata"]["labels"]
 
 
+def test_spread_constraints_have_a_skew() -> None:
+    """An API server requires it, and scenarios leave it out."""
+    (pod,) = Forms(0).pods({"pod": "1", "topologySpreadConstraints": [{"topologyKey": "zone"}]})
+    (constraint,) = pod_manifest(pod, native=False)["spec"]["topologySpreadConstraints"]
+    assert constraint["maxSkew"] == 1
+
+
 def test_extended_resources_have_limits() -> None:
     """An API server refuses requests without them; CPU can be overcommitted."""
     (pod,) = Forms(0).pods({"pod": "1", "more": {"example.com/gpu": 2}})
