@@ -125,11 +125,6 @@ def resolved_priority(group: Group, workloads: Workloads, classes: PriorityClass
     return classes.resolve(*named_priority(group, workloads))
 
 
-def known_priority(group: Group, workloads: Workloads, classes: PriorityClasses) -> int | None:
-    """Return the priority of a group; None while a missing Workload or class could still change it."""
-    return None if _awaits_priority(group, workloads) else resolved_priority(group, workloads, classes)
-
-
 def resolved_preemption_policy(group: Group, workloads: Workloads, classes: PriorityClasses) -> str | None:
     """Return the preemption policy of an effective group: its own, else that of its class; None for an unknown class.
 

@@ -19,7 +19,6 @@ from cpg_api.scheduling.templates import (
     effective_group,
     effective_tree,
     fields_to_fill,
-    known_priority,
     resolved_preemption_policy,
     resolved_priority,
     template_positions,
@@ -176,8 +175,6 @@ def test_no_priority_is_filled_in_while_a_template_may_set_it(workload: str, tem
     assert filled_priority(with_spec(group, priority_class_name="low"), priority=7) == {"priority": 5}
     assert fields_with_template(group, priority=7) == {}
     assert resolved_priority(group, {}, CLASSES) == 0
-    assert known_priority(group, {}, CLASSES) is None
-    assert known_priority(with_spec(group, priority_class_name="low"), {}, CLASSES) == 5
     assert fields_to_fill(BARE, AROUND, None) == {}
 
 
