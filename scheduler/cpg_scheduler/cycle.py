@@ -276,7 +276,9 @@ class SchedulingLoop:
         else:
             self._queue.start_binding(key)
         self._perform(status_updates(self._cache, attempt, preemption))
-        self._metrics.ended(result, self._clock() - attempt.began)
+        seconds = self._clock() - attempt.began
+        self._queue.charge(key, seconds, attempt.began + seconds, has_placed=bool(attempt.nodes))
+        self._metrics.ended(result, seconds)
         # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if attempt.nodes:
             self._perform((self._batch(attempt),))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cpg_engine import cycle as engine_cycle
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler.testing.gangs import gang, logged_attempts
 from cpg_scheduler.testing.stage import Stage
@@ -118,3 +119,23 @@ def test_a_proof_is_not_repeated_without_an_event() -> None:
     for _ in range(40):
         stage.settle(1.0)
     assert len(logged_attempts(stage)) == 1
+
+
+def test_a_unit_rests_after_an_expensive_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes before every attempt, and others of another namespace are placed meanwhile."""
+    stage = Stage(node("n1", cpu=9), *gang("pg", cpu=99))
+    expensive = stage.pod("pg-0").metadata.uid
+
+    def decide(snapshot: Any, unit: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - it passes everything on
+        pending = {pod.uid for found in unit.nodes for pod in found.pending}
+        stage.now += 1.0 if expensive in pending else 0.0
+        return engine_cycle.decide(snapshot, unit, *rest, **named)
+
+    monkeypatch.setattr("cpg_scheduler.cycle.decide", decide)
+    for number in range(10):
+        stage.put(pod_group("pg", gang=2 + number % 2), pod(f"p{number}", cpu=0.1))
+        stage.settle(1.0)
+    assert len([name for name, _ in logged_attempts(stage) if name.endswith("/pg")]) == 1
+    assert len(stage.bound()) == 10
+    stage.settle(20.0)
+    assert len([name for name, _ in logged_attempts(stage) if name.endswith("/pg")]) == 2

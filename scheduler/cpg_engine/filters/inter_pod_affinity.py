@@ -250,6 +250,7 @@ class InterPodAffinityState:
         self._preferred = preferred
         self._own = own
         self._weight = weight
+        self.terms = len(required) + len(anti_affinity) + len(existing_anti_affinity) + len(preferred)
 
     def passes(self, rows: Rows) -> Flags:
         """Return which nodes satisfy the required affinity and no anti-affinity of either side rejects."""

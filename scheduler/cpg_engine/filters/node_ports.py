@@ -60,6 +60,7 @@ class NodePortsState:
         """Use the counts of this query."""
         self._ledger = ledger
         self._clashes = clashes
+        self.terms = 1
 
     def passes(self, rows: Rows) -> Flags:
         """Return which nodes have no pod with a conflicting port."""

@@ -53,6 +53,7 @@ class NodeVolumeLimitsState:
         self._handles = tuple(handle for handle in handles if handle.driver in limits)
         inline = [driver for driver, number in volumes.inline for _ in range(number) if driver in limits]
         self.most = Counter([*(handle.driver for handle in self._handles), *inline])
+        self.terms = len(self.most)
 
     def passes(self, rows: Rows) -> Flags:
         """Return which nodes can attach the volumes that are not attached yet."""

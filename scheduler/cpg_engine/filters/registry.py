@@ -27,6 +27,10 @@ class StaticFilter(NamedTuple):
 class PreFilterState(Protocol):
     """A dynamic filter, prepared for one class; every answer is about the ledger as it is at the call."""
 
+    @property
+    def terms(self) -> int:
+        """Return how many constraints or terms are evaluated for each pod, each over all nodes."""
+
     def passes(self, rows: Rows) -> Flags:
         """Return which nodes may take one more pod of the class."""
 

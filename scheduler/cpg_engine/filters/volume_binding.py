@@ -38,6 +38,7 @@ class VolumeBindingState:
         """Use these claims."""
         self._ledger = ledger
         self._late = late
+        self.terms = len(late)
 
     def passes(self, rows: Rows) -> Flags:
         """Return which nodes can have a volume for every claim."""

@@ -36,6 +36,7 @@ class VolumeRestrictionsState:
         """Use these claims."""
         self._attachments = attachments
         self._exclusive = exclusive
+        self.terms = 1
 
     def passes(self, rows: Rows) -> Flags:
         """Return True for all nodes if no pod uses any of the claims, else False."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
+from math import inf
 
 import numpy as np
 from msgspec import Struct
@@ -10,51 +11,73 @@ from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
 from cpg_engine.filters.registry import STATIC, PreFilterState, storage_checks
+from cpg_engine.gangs.search_budget import NODE_SCAN_COST
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.score_cache import INFEASIBLE, SCORE_SHIFT, choose_nodes
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import FilterReason
 
+NODES_PER_EFFORT = 2000
+"""For so many nodes, evaluating a constraint or term takes as long as one unit of effort: twenty microseconds."""
+NODES_OF_OVERHEAD = 500
+"""Even without nodes, it takes as long as for so many."""
+
 
 class PlacedGroup(Struct, frozen=True):
-    """The rows of the pods that were placed, the pods that found none, and how often the nodes were scanned."""
+    """The rows of the pods that were placed, the pods that found none, and the effort.
+
+    ``is_cut`` says that the effort was used up before all pods were tried.
+    """
 
     assigned: tuple[tuple[PendingPod, int], ...]
     unplaced: tuple[PendingPod, ...]
-    scans: int = 0
+    effort: int = 0
+    is_cut: bool = False
 
 
-def place_pods(snapshot: Snapshot, rows: Rows, pods: Sequence[PendingPod], limit: int) -> PlacedGroup:
+def place_pods(
+    snapshot: Snapshot, rows: Rows, pods: Sequence[PendingPod], limit: int, *, max_effort: float = inf
+) -> PlacedGroup:
     """Place up to ``limit`` pods in order; a run of identical pods is placed at once, with the same result."""
     assigned: list[tuple[PendingPod, int]] = []
     unplaced: list[PendingPod] = []
     full: set[int] = set()
-    scans = 0
+    effort = 0
     for index, group in groupby(pods, key=lambda pod: pod.pod_class.index):
         run = tuple(group)
-        wanted = min(limit - len(assigned), len(run))
+        wanted = min(limit - len(assigned), len(run)) if effort <= max_effort else 0
         if wanted <= 0 or index in full:
             unplaced.extend(run)
             continue
-        chosen, scanned = _place_run(snapshot, run[0].pod_class, rows, wanted)
-        scans += scanned
+        chosen, used = _place_run(snapshot, run[0].pod_class, rows, wanted, max_effort=max_effort - effort)
+        effort += used
         if len(chosen) < wanted:
             full.add(index)
         assigned.extend(zip(run, chosen, strict=False))
         unplaced.extend(run[len(chosen) :])
-    return PlacedGroup(assigned=tuple(assigned), unplaced=tuple(unplaced), scans=scans)
+    is_cut = effort > max_effort and len(assigned) < limit
+    return PlacedGroup(assigned=tuple(assigned), unplaced=tuple(unplaced), effort=effort, is_cut=is_cut)
 
 
-def _place_run(snapshot: Snapshot, pod_class: PodClass, rows: Rows, count: int) -> tuple[list[int], int]:
-    """Place up to ``count`` pods of one class; return their rows, and how often the nodes were scanned."""
+def _place_run(
+    snapshot: Snapshot, pod_class: PodClass, rows: Rows, count: int, *, max_effort: float
+) -> tuple[list[int], int]:
+    """Place up to ``count`` pods of one class; return their rows, and the effort."""
     states = tuple(pre_filter_states(snapshot, pod_class))
     if states:
-        chosen_rows = list(_one_by_one(snapshot, pod_class, rows, count=count, states=states))
-        return chosen_rows, min(len(chosen_rows) + 1, count)
+        each = NODE_SCAN_COST + 1 + term_cost(states, snapshot.ledger.cluster.size)
+        most = count if max_effort == inf else min(count, int(max_effort // each) + 1)
+        chosen_rows = list(_one_by_one(snapshot, pod_class, rows, count=most, states=states))
+        return chosen_rows, each * (min(len(chosen_rows) + 1, count) + 1)
     chosen = choose_nodes(snapshot.score_cache.of(pod_class), rows, count)
     if len(chosen):
         snapshot.ledger.place(pod_class, chosen)
-    return [int(row) for row in chosen], 1
+    return [int(row) for row in chosen], NODE_SCAN_COST + len(chosen)
+
+
+def term_cost(states: Iterable[PreFilterState], nodes: int) -> int:
+    """Return the effort of evaluating all constraints and terms of a class once, over all nodes."""
+    return sum(state.terms for state in states) * (NODES_OF_OVERHEAD + nodes) // NODES_PER_EFFORT
 
 
 def pre_filter_states(snapshot: Snapshot, pod_class: PodClass) -> Iterator[PreFilterState]:

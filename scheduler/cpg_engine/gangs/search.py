@@ -62,7 +62,7 @@ class PlacementSearch:
         self._snapshot = snapshot
         self._within = within
         self._unit = unit
-        self._budget = SearchBudget(options.budget)
+        self._budget = SearchBudget(options.budget, sum(len(node.pending) for node in unit.nodes))
         self._honors_preferences = True
         self._tried = {True: 0, False: 0}
         """How many domains could be filled, and how many could not."""
@@ -222,8 +222,9 @@ class PlacementSearch:
 
     def _place_pods(self, scope: Scope, pods: Sequence[PendingPod], limit: int) -> PlacedGroup:
         """Place up to so many pods in a scope, and count the effort."""
-        placed = place_pods(self._snapshot, scope.rows, pods, limit)
-        self._budget.effort += NODE_SCAN_COST * placed.scans + len(placed.assigned)
+        placed = place_pods(self._snapshot, scope.rows, pods, limit, max_effort=self._budget.effort_left)
+        self._budget.effort += placed.effort
+        self._budget.is_exhausted |= placed.is_cut
         return placed
 
     def _group_ways(self, index: int, scope: Scope) -> Iterator[bool]:

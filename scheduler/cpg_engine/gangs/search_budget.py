@@ -9,13 +9,17 @@ NODE_SCAN_COST = 8
 MAX_WASTED_EFFORT_PER_RETRY = 500
 """Effort that may be wasted for each retry that is allowed and once more; a hundred retries make about a second."""
 
+MAX_EFFORT_PER_POD = 50
+"""Effort that may be used for each pod of the unit, beside twice what may be wasted: about a millisecond."""
+
 
 class SearchBudget:
     """What a search has used, and may still use."""
 
-    def __init__(self, retries: int) -> None:
-        """Allow so many retries."""
+    def __init__(self, retries: int, pods: int) -> None:
+        """Allow so many retries for a unit of so many pods."""
         self._allowed = retries
+        self._max_effort = 2 * MAX_WASTED_EFFORT_PER_RETRY * (retries + 1) + MAX_EFFORT_PER_POD * pods
         self._retries = retries
         self.effort = 0
         """Effort used so far."""
@@ -23,6 +27,11 @@ class SearchBudget:
         """Effort used in domains that did not hold a group."""
         self.is_exhausted = False
         """Whether the search has asked for more than it was allowed."""
+
+    @property
+    def effort_left(self) -> int:
+        """Return the effort that the search may still use, however little of it is wasted."""
+        return self._max_effort - self.effort
 
     def renew(self) -> None:
         """Allow everything again; the effort used so far still counts."""
@@ -32,7 +41,7 @@ class SearchBudget:
 
     def is_wasted(self) -> bool:
         """Return whether too much effort was wasted to try another domain; if so, the budget is exhausted."""
-        is_wasted = self.wasted > MAX_WASTED_EFFORT_PER_RETRY * (self._allowed + 1)
+        is_wasted = self.wasted > MAX_WASTED_EFFORT_PER_RETRY * (self._allowed + 1) or self.effort_left < 0
         self.is_exhausted |= is_wasted
         return is_wasted
 

@@ -3,12 +3,15 @@
 A unit is *fresh* if it is new or something of its own has changed, and *requeued* if a hint or the time has activated
 it.
 
-1. **Fresh units** are ordered by importance, then by the turn at which they arrived or were last attempted, then by
+Among units of one importance, those of a namespace whose attempts have lately taken long come last (``attempt_costs``).
+Among the others:
+
+1. **Fresh units** are ordered by the turn at which they arrived or were last attempted, then by
    age and name. Turns count attempts. So units that arrive together are ordered by age, and a unit that changes before
    every attempt takes its turn behind all units of its importance.
-2. **Requeued units** are ordered by importance, age and name. Before the first of them, one fresh unit of the same
-   importance goes, and one more after each requeued unit that was activated in vain. So a crowd that is requeued again
-   and again, and never fits, delays a fresh unit by one attempt at most.
+2. **Requeued units** are ordered by age and name. Before the first of them, one fresh unit goes, and one more after
+   each requeued unit that was activated in vain. So a crowd that is requeued again and again, and never fits, delays a
+   fresh unit by one attempt at most.
 3. **Requeued units do not starve**: only one fresh unit goes before them, except older ones that have had no turn
    since, and none while requeued units are placed.
 """
@@ -18,6 +21,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from cpg_scheduler.keys import QueueKey, UnitKey
+from cpg_scheduler.queueing.attempt_costs import NamespaceCosts
 from cpg_scheduler.queueing.equivalence import EquivalenceClass
 from cpg_scheduler.queueing.places import ACTIVE, POPPED
 
@@ -26,6 +30,7 @@ class Rank(NamedTuple):
     """The order of active units; the smaller first."""
 
     importance: int
+    lag: int
     turn: int
     queue_key: QueueKey
 
@@ -33,7 +38,7 @@ class Rank(NamedTuple):
 class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
-    __slots__ = ("bind_failures", "peers", "queue_key", "requeued_by", "size", "state", "turn")
+    __slots__ = ("bind_failures", "not_before", "peers", "queue_key", "requeued_by", "size", "state", "turn")
 
     def __init__(self, queue_key: QueueKey, turn: int) -> None:
         """Start without a state."""
@@ -46,21 +51,30 @@ class QueueEntry:
         self.bind_failures = 0
         self.size = 0
         """How many pods it had at its last failed attempt."""
+        self.not_before = 0.0
+        """When it may be attempted again, by what its last attempt has cost."""
         self.requeued_by = ""
         """The event that has requeued it; empty for a fresh unit."""
 
     @property
-    def rank(self) -> Rank:
-        """Return its place among active units."""
-        return Rank(self.queue_key.importance, 0 if self.requeued_by else self.turn, self.queue_key)
+    def namespace(self) -> str:
+        """Return its namespace."""
+        return self.queue_key.unit.key.namespace
+
+    def rank(self, lag: int) -> Rank:
+        """Return its place among active units, with the lag of its namespace."""
+        return Rank(self.queue_key.importance, lag, 0 if self.requeued_by else self.turn, self.queue_key)
 
 
 class ActiveQueue:
     """Two heaps, with entries that are left behind when a unit changes; these are skipped."""
 
-    def __init__(self, units: Mapping[UnitKey, QueueEntry]) -> None:
+    def __init__(self, units: Mapping[UnitKey, QueueEntry], costs: NamespaceCosts) -> None:
         """Start empty; ``units`` are all units of the scheduling queue."""
         self._units = units
+        self._costs = costs
+        self._namespaces: set[str] = set()
+        """The namespaces that have had an active unit since the queue was last empty."""
         self._fresh: list[Rank] = []
         self._requeued: list[Rank] = []
         self._requeued_go_first = False
@@ -71,9 +85,14 @@ class ActiveQueue:
     def push(self, unit: QueueEntry) -> None:
         """Activate a unit."""
         unit.state = ACTIVE
+        self._namespaces.add(unit.namespace)
         if unit.requeued_by:
             unit.turn = self.turn
-        heapq.heappush(self._requeued if unit.requeued_by else self._fresh, unit.rank)
+        heapq.heappush(self._requeued if unit.requeued_by else self._fresh, self.rank_of(unit))
+
+    def rank_of(self, unit: QueueEntry) -> Rank:
+        """Return the place of a unit among active units now; a namespace lags only behind others."""
+        return unit.rank(self._costs.lag(unit.namespace) if len(self._namespaces) > 1 else 0)
 
     def pop(self) -> QueueEntry | None:
         """Remove and return the next unit; this is its turn."""
@@ -85,6 +104,7 @@ class ActiveQueue:
         elif fresh is not None:
             unit = self._units[heapq.heappop(self._fresh).queue_key.unit]
         else:
+            self._namespaces.clear()
             return None
         self.turn += 1
         unit.state, unit.turn = POPPED, self.turn
@@ -99,7 +119,7 @@ class ActiveQueue:
         """Return whether the first requeued unit goes before the first fresh one."""
         if requeued is None:
             return False
-        if fresh is None or requeued.importance < fresh.importance:
+        if fresh is None or requeued[:2] < fresh[:2]:
             return True
         takes_turns = self._take_turns(fresh, requeued)
         if takes_turns and self._requeued_go_first:
@@ -110,22 +130,25 @@ class ActiveQueue:
     def _take_turns(self, fresh: Rank, requeued: Rank) -> bool:
         """Return whether a fresh unit goes only once before the first requeued one.
 
-        More important ones always go first, and so do older ones that have had no turn since the other was requeued.
+        More important ones always go first, and so do those of a namespace with less lag, and older ones that have had
+        no turn since the other was requeued.
         """
-        if requeued.importance != fresh.importance:
+        if requeued[:2] != fresh[:2]:
             return False
         return requeued.queue_key < fresh.queue_key or self._units[requeued.queue_key.unit].turn < fresh.turn
 
     def _top(self, heap: list[Rank], *, is_requeued: bool) -> Rank | None:
-        """Return the first valid entry of a heap, and drop the invalid ones before it."""
+        """Return the first valid entry of a heap, drop the invalid ones before it, and move those that lag now."""
         while heap:
-            unit = self._units.get(heap[0].queue_key.unit)
-            if (
-                unit is not None
-                and unit.state == ACTIVE
-                and bool(unit.requeued_by) == is_requeued
-                and unit.rank == heap[0]
-            ):
-                return heap[0]
+            first = heap[0]
+            unit = self._units.get(first.queue_key.unit)
+            if unit is None or unit.state != ACTIVE or bool(unit.requeued_by) != is_requeued:
+                heapq.heappop(heap)
+                continue
+            rank = self.rank_of(unit)
+            if rank == first:
+                return first
             heapq.heappop(heap)
+            if rank == first._replace(lag=rank.lag):
+                heapq.heappush(heap, rank)
         return None

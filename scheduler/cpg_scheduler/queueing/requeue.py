@@ -68,13 +68,12 @@ class Requeuer:
 
         Return whether there was such a unit.
         """
-        key = self._queue.next_helped()
-        if key is None:
-            return False
-        unit = build_unit(self._cache, key)
-        if isinstance(unit, SchedulableUnit) and could_place(key, unit):
-            self._queue.end_backoff(key)
-        return True
+
+        def has_place(key: UnitKey) -> bool:
+            unit = build_unit(self._cache, key)
+            return isinstance(unit, SchedulableUnit) and could_place(key, unit)
+
+        return self._queue.end_backoff(has_place)
 
     def pop_settled(self) -> UnitKey | None:
         """Return a tree without pending pods of which something has changed; each once for each change."""

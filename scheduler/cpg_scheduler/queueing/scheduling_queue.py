@@ -29,12 +29,14 @@ The queue knows nothing of pods or clusters, and time is an argument.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.gangs.unit import POD
 from cpg_scheduler.keys import QueueKey, UnitKey
 from cpg_scheduler.queueing.active_queue import ActiveQueue, QueueEntry, Rank
+from cpg_scheduler.queueing.attempt_costs import NamespaceCosts, RestingUnits, rest_after
 from cpg_scheduler.queueing.equivalence import REPRESENTED, ClassTimers, EquivalenceClass
 from cpg_scheduler.queueing.hint_index import HintIndex
 from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
@@ -74,7 +76,9 @@ class SchedulingQueue:
         self._backoff = backoff
         self._on_enter = on_enter
         self._units: dict[UnitKey, QueueEntry] = {}
-        self._active = ActiveQueue(self._units)
+        self._costs = NamespaceCosts()
+        self._active = ActiveQueue(self._units, self._costs)
+        self._resting = RestingUnits()
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._hints = HintIndex()
         self._backoff_ends = ClassTimers(lambda peers, time: peers.state == BACKOFF and peers.backoff_until == time)
@@ -104,7 +108,8 @@ class SchedulingQueue:
 
     def first_positions(self, number: int) -> list[QueuePosition]:
         """Return the positions of the units that would be attempted first."""
-        return [_position_of(unit) for unit in heapq.nsmallest(number, self._units.values(), key=_overall_rank)]
+        key = partial(_overall_rank, self._active)
+        return [_position_of(unit) for unit in heapq.nsmallest(number, self._units.values(), key=key)]
 
     # Changes of units and of the cluster.
 
@@ -153,10 +158,19 @@ class SchedulingQueue:
         ``may_help`` returns whether the move requests after a number of them may help a unit with that hint, as the
         cluster is now.
         """
+        self._costs.advance(now)
         while (peers := self._backoff_ends.pop_due(now)) is not None:
             self._represent(peers, HINT)
+        for key in self._resting.pop_rested(now):
+            rested = self._units.get(key)
+            if rested is not None and rested.state == BACKOFF:
+                self._active.push(rested)
         while (unit := self._active.pop() or self._pop_timed_out(now)) is not None:
             peers, key = unit.peers, unit.queue_key.unit
+            if unit.not_before > now:
+                unit.state = BACKOFF
+                self._resting.put(key, unit.not_before)
+                continue
             if may_help is None or peers is None or unit.requeued_by != HINT or now >= peers.retry_at:
                 return key
             if peers.failure.hint is None or may_help(peers.failure.hint, peers.moves_seen):
@@ -205,6 +219,13 @@ class SchedulingQueue:
         self._park(peers)
         self._on_enter(UNSCHEDULABLE, FAILURE, key)
 
+    def charge(self, key: UnitKey, seconds: float, now: float, *, has_placed: bool) -> None:
+        """Note what the attempt at a unit has cost."""
+        self._costs.charge(key.key.namespace, seconds, now)
+        unit = self._units.get(key)
+        if unit is not None:
+            unit.not_before = now + (0.0 if has_placed else rest_after(seconds))
+
     def start_binding(self, key: UnitKey) -> None:
         """Keep a unit that has been placed completely, until its binds have worked."""
         unit = self._units.get(key)
@@ -250,24 +271,22 @@ class SchedulingQueue:
             del self._unreported[signature]
         return None
 
-    def next_helped(self) -> UnitKey | None:
-        """Return a unit of a class of which the backoff may end, each class once for each event that may help it."""
-        while self._helped:
-            signature = next(iter(self._helped))
-            peers = self._helped.pop(signature)
-            if peers.state == BACKOFF and peers.waiting:
-                return next(iter(peers.waiting))
-        return None
+    def end_backoff(self, could_place: Callable[[UnitKey], bool]) -> bool:
+        """End the backoff of one class that an event may have helped, if one of its units could be placed now.
 
-    def end_backoff(self, key: UnitKey) -> None:
-        """Activate the first unit of the class in which a unit backs off."""
-        unit = self._units.get(key)
-        if unit is not None and unit.peers is not None and _place_of(unit) == BACKOFF:
-            self._represent(unit.peers, HINT)
+        Return whether there was such a class; each is asked about once for each event.
+        """
+        while self._helped:
+            peers = self._helped.pop(next(iter(self._helped)))
+            if peers.state == BACKOFF and peers.waiting:
+                if could_place(next(iter(peers.waiting))):
+                    self._represent(peers, HINT)
+                return True
+        return False
 
     def next_wake(self) -> float | None:
         """Return when the first backoff ends or the first class times out."""
-        times = (self._backoff_ends.next_time(), self._timeouts.next_time())
+        times = (self._backoff_ends.next_time(), self._timeouts.next_time(), self._resting.next_time())
         return min((time for time in times if time is not None), default=None)
 
     # Equivalence classes.
@@ -354,7 +373,7 @@ def _position_of(unit: QueueEntry) -> QueuePosition:
     return QueuePosition(place, unit.queue_key, peers.attempts, until, peers.failure)
 
 
-def _overall_rank(unit: QueueEntry) -> tuple[int, Rank]:
+def _overall_rank(active: ActiveQueue, unit: QueueEntry) -> tuple[int, Rank]:
     """Return the rank of a unit among all units; those that are not active are ordered by age."""
-    rank = unit.rank if unit.state == ACTIVE else Rank(unit.queue_key.importance, 0, unit.queue_key)
+    rank = active.rank_of(unit) if unit.state == ACTIVE else Rank(unit.queue_key.importance, 0, 0, unit.queue_key)
     return PLACES.index(_place_of(unit)), rank

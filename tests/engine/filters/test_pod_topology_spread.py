@@ -16,6 +16,7 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.filters.pod_topology_spread import (
     HOSTNAME,
+    MAX_CACHED_CONSTRAINTS,
     REASON,
     UNLABELLED_REASON,
     PodTopologySpread,
@@ -171,6 +172,21 @@ def test_emptier_domains_score_higher(
     score = state_of(ledger, web("new", *constraints)).score(rows)
     assert score is not None
     assert score.tolist() == expected
+
+
+def test_few_counted_nodes_are_kept() -> None:
+    """They are computed once for all classes with the same constraint, and of very many constraints the oldest go."""
+    ledger = cluster("a1")
+    spread = PodTopologySpread(ledger, Weights())
+    for number in range(MAX_CACHED_CONSTRAINTS + 9):
+        spread.pre_filter(ledger.class_of(web("p", constraint(), node_selector={"disk": str(number)})))
+    assert len(spread._counted) == MAX_CACHED_CONSTRAINTS
+    kept = dict(spread._counted)
+    spread.pre_filter(ledger.class_of(web("q", constraint(), cpu=2, node_selector={"disk": "200"})))
+    assert dict(spread._counted) == kept
+    ledger.put_node(node("more", labels={"zone": "z"}))
+    spread.pre_filter(ledger.class_of(web("q", constraint())))
+    assert len(spread._counted) == 1
 
 
 def test_hard_constraints_do_not_score() -> None:
