@@ -20,6 +20,9 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_api.schema import HIGHEST_USER_PRIORITY
 
+POSITIONS = "template_positions"
+"""Where a Workload keeps the positions of its templates: thousands of groups may name one of thousands of templates."""
+
 
 class TemplatePosition(Struct, frozen=True):
     """A template, the kind of group that it is for, and the name of the template above it."""
@@ -31,8 +34,12 @@ class TemplatePosition(Struct, frozen=True):
 
 
 def template_positions(workload: Workload) -> Mapping[str, TemplatePosition]:
-    """Return the positions of all templates by name. Names are unique within a Workload."""
-    return {place.template.name: place for place in walk_templates(workload)}
+    """Return the positions of all templates by name, computed once. Names are unique within a Workload."""
+    kept = vars(workload)
+    found: dict[str, TemplatePosition] | None = kept.get(POSITIONS)
+    if found is None:
+        found = kept[POSITIONS] = {place.template.name: place for place in walk_templates(workload)}
+    return found
 
 
 def walk_templates(workload: Workload) -> Iterator[TemplatePosition]:
@@ -192,8 +199,8 @@ def _position(group: Group, workloads: Workloads) -> TemplatePosition | None:
     workload = workloads.get((group.metadata.namespace, ref.workload_name)) if ref is not None else None
     if ref is None or workload is None:
         return None
-    wanted = (ref.template_name, group.kind)
-    return next((place for place in walk_templates(workload) if (place.template.name, place.kind) == wanted), None)
+    place = template_positions(workload).get(ref.template_name)
+    return place if place is not None and place.kind == group.kind else None
 
 
 def _awaits_priority(group: Group, workloads: Workloads) -> bool:

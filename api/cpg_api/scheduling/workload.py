@@ -279,7 +279,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
     ] = None
 
 
-class Workload(ApiStruct, frozen=True, kw_only=True):
+class Workload(ApiStruct, frozen=True, kw_only=True, dict=True, gc=True):
     """The scheduling policy of a workload, as templates for its groups."""
 
     metadata: ObjectMeta = ObjectMeta()

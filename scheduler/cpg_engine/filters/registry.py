@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from cpg_api.core.node import Taint
+from cpg_api.tolerations import BLOCKING_EFFECTS
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.nodes import NodeColumns
@@ -74,6 +76,20 @@ def statically_feasible(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -
     for found in STATIC:
         answer &= found.passes(pod_class, cluster, rows)
     return answer
+
+
+def selects_nodes(pod_class: PodClass, cluster: NodeColumns, rows: Rows) -> Flags:
+    """Return which of the rows have a node that the class selects; tolerations do not matter for that."""
+    answer = cluster.alive[rows]
+    for passes in (node_name.passes, node_affinity.passes):
+        answer &= passes(pod_class, cluster, rows)
+    return answer
+
+
+def blocking_taints(cluster: NodeColumns, row: int) -> tuple[Taint, ...]:
+    """Return the taints of a node that keep pods from it, the one of a cordon included."""
+    taints = tuple(taint for taint in cluster.taint_sets[cluster.taint_codes[row]] if taint.effect in BLOCKING_EFFECTS)
+    return (*taints, node_unschedulable.CORDON) if cluster.unschedulable[row] else taints
 
 
 def storage_checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:

@@ -6,6 +6,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.groupstore import GroupStore
+from cpg_api.scheduling.names import MAX_DEPTH
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective_group
 from cpg_api.scheduling.workload import Workload
@@ -100,12 +101,12 @@ class GroupCache:
         return [node.key for node in self.stores[unit.flavour].forest.tree_of(unit.key).nodes]
 
     def ancestry_of(self, leaf: GroupKey) -> Sequence[Group]:
-        """Return a PodGroup and its ancestors from the bottom up, as far as they exist."""
+        """Return a PodGroup and its ancestors from the bottom up, as far as they exist and a tree may reach."""
         flavour = self._flavour_of(leaf)
         groups, workloads = self.stores[flavour].forest.groups, self.workloads[flavour]
         found: dict[GroupKey, Group] = {}
         key: GroupKey | None = leaf
-        while key is not None and key in groups and key not in found:
+        while key is not None and key in groups and key not in found and len(found) < MAX_DEPTH:
             found[key] = effective_group(groups[key], workloads)
             key = parent_of(found[key])
         return tuple(found.values())

@@ -7,24 +7,27 @@ more room. So hints are indexed in three steps:
    must offer: a node is compared only with hints for the labels and resources that it has;
 2. by everything else about the node, except room: hints that require the same of a node, and the same extended
    resources, share a *table*, and the filters run once for all of them;
-3. by room: the requests of a table are arrays, and one comparison per resource finds the hints that fit a node.
+3. by room: the requests of a table are arrays, and one comparison per resource finds the hints that fit a node; of
+   these, those that tolerate the taints of the node are found by a number for their tolerations.
 
 As in ``hints``, an approximation may cause a useless attempt and must never prevent one that would succeed.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cpg_api.core.node import Taint
 from cpg_api.selectors import NAME_FIELD
 from cpg_engine.cluster.axes import BASE, Amounts, Rows
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.filters.registry import statically_feasible
+from cpg_engine.filters.registry import blocking_taints, selects_nodes, statically_feasible
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.queueing.hints import RequeueHint
+from cpg_scheduler.queueing.toleration_index import TolerationIndex
 
 NodeLabel: TypeAlias = tuple[str, str]
 """A label and its value; the name of a node counts as a label, and so do the resources that it offers."""
@@ -46,6 +49,7 @@ class _HintTable:
         self.pod_class = pod_class
         self.labels = labels
         self.requests: dict[str, NDArray[np.int64]] = {}
+        self.tolerations = np.zeros(0, dtype=np.intp)
         self.keys: list[Hashable] = []
         self.unused: list[int] = []
 
@@ -53,15 +57,15 @@ class _HintTable:
     def is_empty(self) -> bool:
         return len(self.unused) == len(self.keys)
 
-    def put(self, key: Hashable, requests: dict[str, int]) -> int:
-        """Add a hint; return its position."""
+    def put(self, key: Hashable, requests: dict[str, int], tolerations: int) -> int:
+        """Add a hint, with the number of its tolerations; return its position."""
         if not self.unused:
             self._grow()
         for name in requests.keys() - self.requests.keys():
             self.requests[name] = np.zeros(len(self.keys), dtype=np.int64)
             self.requests[name][self.unused] = NEVER_FITS
         position = self.unused.pop()
-        self.keys[position] = key
+        self.keys[position], self.tolerations[position] = key, tolerations
         for name, column in self.requests.items():
             column[position] = requests.get(name, 0)
         return position
@@ -72,15 +76,19 @@ class _HintTable:
         for column in self.requests.values():
             column[position] = NEVER_FITS
 
-    def fitting(self, free: Amounts, columns: Mapping[str, int]) -> Iterator[Hashable]:
-        """Yield the keys of the hints that fit one of the nodes, by what each node has free."""
+    def fitting(
+        self, free: Amounts, columns: Mapping[str, int], taints: Sequence[tuple[Taint, ...]], index: TolerationIndex
+    ) -> Iterator[Hashable]:
+        """Yield the keys of the hints that fit one of the nodes, by what each node has free, and by its taints."""
         # A resource that a hint does not request may be overdrawn.
         free = np.maximum(free, 0)
         rest = self._that_fit(np.arange(len(self.keys)), free.max(axis=0, initial=0), columns)
-        for row in free:
+        for row, found in zip(free, taints, strict=True):
             if not len(rest):
                 return
             fitting = self._that_fit(rest, row, columns)
+            if found:
+                fitting = fitting[index.tolerates(self.tolerations[fitting], found)]
             yield from (self.keys[position] for position in fitting.tolist())
             rest = np.setdiff1d(rest, fitting, assume_unique=True)
 
@@ -96,6 +104,7 @@ class _HintTable:
         more = max(len(self.keys), 16)
         self.unused = [*range(len(self.keys) + more - 1, len(self.keys) - 1, -1)]
         self.keys += [None] * more
+        self.tolerations = np.pad(self.tolerations, (0, more))
         self.requests = {
             name: np.pad(column, (0, more), constant_values=NEVER_FITS) for name, column in self.requests.items()
         }
@@ -112,6 +121,7 @@ class HintIndex:
         self._tables: dict[Hashable, _HintTable] = {}
         self._by_label: dict[NodeLabel, dict[Hashable, _HintTable]] = {}
         self._positions: dict[Hashable, list[tuple[Hashable, int]]] = {}
+        self._tolerations = TolerationIndex()
 
     def __len__(self) -> int:
         return len(self._hints)
@@ -149,6 +159,7 @@ class HintIndex:
                 del self._by_member_node[name]
         for table_key, position in self._positions.pop(key):
             table = self._tables[table_key]
+            self._tolerations.release(int(table.tolerations[position]))
             table.remove(position)
             if table.is_empty:
                 self._remove_table(table_key, table)
@@ -161,7 +172,7 @@ class HintIndex:
             found.update(self._by_member_node.get(name, {}))
         rows = _rows(snapshot, names)
         for table in self._tables_for(snapshot, rows).values():
-            found.update(dict.fromkeys(_fitting(table, snapshot, rows)))
+            found.update(dict.fromkeys(_fitting(table, snapshot, rows, self._tolerations)))
         return list(found)
 
     def _put_class(self, key: Hashable, pod_class: PodClass) -> tuple[Hashable, int]:
@@ -172,7 +183,7 @@ class HintIndex:
             table = self._tables[table_key] = _HintTable(pod_class, self._required_labels(pod_class))
             for label in table.labels:
                 self._by_label.setdefault(label, {})[table_key] = table
-        return table_key, table.put(key, pod_class.requests)
+        return table_key, table.put(key, pod_class.requests, self._tolerations.add(pod_class.tolerations))
 
     def _remove_table(self, table_key: Hashable, table: _HintTable) -> None:
         del self._tables[table_key]
@@ -226,16 +237,16 @@ def _has_room(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
     return bool(len(rows)) and bool(statically_feasible(pod_class, snapshot.ledger.cluster, rows).any())
 
 
-def _fitting(table: _HintTable, snapshot: Snapshot, rows: Rows) -> Iterator[Hashable]:
-    ledger = snapshot.ledger
-    rows = rows[statically_feasible(table.pod_class, ledger.cluster, rows)]
-    return table.fitting(ledger.allocatable[rows] - ledger.used[rows], ledger.classes.axis.places)
+def _fitting(table: _HintTable, snapshot: Snapshot, rows: Rows, index: TolerationIndex) -> Iterator[Hashable]:
+    ledger, cluster = snapshot.ledger, snapshot.ledger.cluster
+    rows = rows[selects_nodes(table.pod_class, cluster, rows)]
+    taints = [blocking_taints(cluster, row) for row in rows.tolist()]
+    return table.fitting(ledger.allocatable[rows] - ledger.used[rows], ledger.classes.axis.places, taints, index)
 
 
 def _table_key(pod_class: PodClass) -> Hashable:
-    """Return everything about a class that decides which nodes its pods may use, except room, and what kinds of it."""
-    selection = pod_class.node_name, pod_class.node_selector, pod_class.node_affinity, pod_class.tolerations
-    return *selection, _extended(pod_class)
+    """Return what decides which nodes the pods of a class may use, except tolerations, and what they request there."""
+    return pod_class.node_name, pod_class.node_selector, pod_class.node_affinity, _extended(pod_class)
 
 
 def _extended(pod_class: PodClass) -> frozenset[str]:

@@ -27,6 +27,7 @@ from cpg_api.scheduling.templates import (
 )
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload, WorkloadSpec
 from cpg_engine.testing.builders import (
+    bare,
     constraints,
     disruption,
     inner_template,
@@ -37,6 +38,7 @@ from cpg_engine.testing.builders import (
     reference,
     workload,
 )
+from cpg_engine.testing.call_counts import count_calls
 
 Template = PodGroupTemplate | CompositePodGroupTemplate
 
@@ -299,3 +301,15 @@ def test_a_composite_group_takes_the_fields_of_its_template() -> None:
     found = effective_tree(tree, there)
     assert [(node.key.name, node.group.minimum) for node in found.nodes] == [("r", 2), ("g", 3)]
     assert effective_tree(found, there) is found
+
+
+def test_the_templates_of_a_workload_are_walked_once() -> None:
+    """Whatever number of groups name one of them, or one that is missing; a changed Workload is walked again."""
+    source = workload([leaf_template(f"t{number}") for number in range(500)])
+    around = {("default", "w"): source}
+    groups = [bare(pod_group(f"g{number}", workload="w", template=f"t{number}")) for number in range(400, 600)]
+    first = count_calls(lambda: [effective_group(group, around) for group in groups[:1]])
+    assert count_calls(lambda: [effective_group(group, around) for group in groups]) < first + 50 * len(groups)
+    changed = replace(source, spec=replace(source.spec, pod_group_templates=(leaf_template("other"),)))
+    assert list(template_positions(changed)) == ["other"]
+    assert (source, msgspec.json.encode(source)) == (replace(source), msgspec.json.encode(replace(source)))

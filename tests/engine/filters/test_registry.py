@@ -3,11 +3,20 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cpg_api.core.node import Taint
+from cpg_api.tolerations import untolerated_taints
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.filters import node_affinity, node_name, node_unschedulable, taint_toleration
-from cpg_engine.filters.registry import STATIC, dynamic_filters, statically_feasible, storage_checks
+from cpg_engine.filters.registry import (
+    STATIC,
+    blocking_taints,
+    dynamic_filters,
+    selects_nodes,
+    statically_feasible,
+    storage_checks,
+)
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity, with_ports, with_spread
 from cpg_engine.testing.strategies import cases
@@ -39,6 +48,19 @@ def test_a_node_must_pass_every_static_filter() -> None:
     every = np.arange(ledger.cluster.size)
     assert np.flatnonzero(statically_feasible(pod_class, ledger.cluster, every)).tolist() == [0]
     assert statically_feasible(pod_class, ledger.cluster, np.array([3, 0])).tolist() == [False, True]
+
+
+@cases(200)
+@given(filter_cases(with_spread()), st.integers(0, 1))
+def test_feasible_nodes_are_selected_and_have_no_taint_that_is_not_tolerated(case: FilterCase, cordons: int) -> None:
+    """The static filters are two halves, of which one does not depend on tolerations and the other on nothing else."""
+    ledger, incoming, rows = case.settled()
+    if cordons:
+        first = case.placed.nodes[0]
+        ledger.put_node(replace(first, spec=replace(first.spec, unschedulable=True)))
+    open_to_it = [not untolerated_taints(blocking_taints(ledger.cluster, row), incoming.tolerations) for row in rows]
+    expected = statically_feasible(incoming, ledger.cluster, rows)
+    assert (selects_nodes(incoming, ledger.cluster, rows) & np.array(open_to_it)).tolist() == expected.tolist()
 
 
 def test_plain_pods_have_no_state() -> None:
