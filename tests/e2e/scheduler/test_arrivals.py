@@ -27,7 +27,7 @@ def test_the_arrival_of_members_does_not_delay_their_binds(live: "LiveCluster", 
         live.put_pod(pod(f"p-{number}", group="pg", cpu=1))
         live.flush()
         time.sleep(0.2)
-    assert live.await_expected(Expected(conditions={"p-*": "False Unschedulable"})) == []
+    assert live.await_expected(Expected(conditions={"p-*": "False Unschedulable Insufficient cpu"})) == []
     live.put_node(node("n2", cpu=ARRIVALS))
     live.flush()
     began = time.monotonic()
@@ -41,7 +41,7 @@ def test_an_event_that_makes_room_ends_a_long_backoff(live: "LiveCluster") -> No
     live.put_group(pod_group("pg", gang=4))
     for number in range(4):
         live.put_pod(pod(f"p-{number}", group="pg", cpu=2))
-    assert live.await_expected(Expected(conditions={"p-*": "False Unschedulable"})) == []
+    assert live.await_expected(Expected(conditions={"p-*": "False Unschedulable Insufficient cpu"})) == []
     for number in range(3):
         live.put_node(node(f"n{number + 1}", cpu=2))
         live.flush()
