@@ -3,13 +3,14 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from cpg_client.connection import Connection, ConnectionSettings
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import AnswerTooLargeError, ApiError, ConnectionFailedError
+from cpg_client.timing import cancel_and_wait
 
 OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 CONFLICT = b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n"
@@ -20,17 +21,25 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @asynccontextmanager
 async def raw_server(serve: Serve) -> AsyncIterator[str]:
     """Serve each connection with a function that reads and writes bytes; yield the URL."""
+    tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await serve(reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await serve(reader, writer)
         finally:
             writer.close()
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
 
-    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.create_task(handle(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for task in tasks:
+            await cancel_and_wait(task)
+        await asyncio.sleep(0)  # the sockets are closed in this turn
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
