@@ -159,6 +159,11 @@ class Connection:
             pools.streams.close()
             await asyncio.sleep(0)  # the transports close their sockets in this turn; the loop may end after it
 
+    def longest_wait(self) -> float:
+        """Return the seconds for which the oldest request or stream has been waiting for a socket; 0 if none waits."""
+        pools = self._pools
+        return max(pools.requests.longest_wait(), pools.streams.longest_wait()) if pools is not None else 0.0
+
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
         return await self._request("GET", path, params=params)

@@ -208,6 +208,7 @@ class ConnectionPool:
         self._address = address
         self._max_response_bytes = max_response_bytes
         self._slots = asyncio.Semaphore(limit)
+        self._waiting: dict[object, float] = {}
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._idle: list[HttpConnection] = []
@@ -223,12 +224,27 @@ class ConnectionPool:
 
     async def acquire(self, *, fresh: bool = False) -> HttpConnection:
         """Return a connection for one request, idle or ``fresh``; the caller releases it."""
-        await self._slots.acquire()
+        await self._take_slot()
         try:
             return (None if fresh else self._pop_idle()) or await self._open()
         except BaseException:
             self._slots.release()
             raise
+
+    def longest_wait(self) -> float:
+        """Return the seconds for which the oldest request has been waiting for a socket; 0 if none waits."""
+        return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
+
+    async def _take_slot(self) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        waiter = object()
+        self._waiting[waiter] = self._clock()
+        try:
+            await self._slots.acquire()
+        finally:
+            del self._waiting[waiter]
 
     def release(self, connection: HttpConnection) -> None:
         """Return a connection to the pool. One with an unfinished response is closed."""
