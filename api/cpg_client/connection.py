@@ -72,7 +72,7 @@ class ConnectionSettings:
     total_timeout: float = 60.0
     connect_timeout: float = 10.0
     idle_timeout: float = 60.0
-    max_answer_bytes: int = 64 << 20
+    max_answer_bytes: int = 32 << 20
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     user_agent: str = f"kube-cpg/{version('kube-cpg')}"
 
