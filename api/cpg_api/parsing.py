@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Struct)
 MAX_PROBLEMS = 20
 """Problems that are reported of one object."""
 
-_MISFIT_ERRORS = (msgspec.ValidationError, UnicodeDecodeError, RecursionError)
+_MISFIT_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MSGSPEC_MESSAGE = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
 _SHAPES: dict[type[inspect.Type], tuple[str, tuple[type, ...]]] = {
     inspect.NoneType: ("null", (NoneType,)),
@@ -107,7 +107,7 @@ def parse_list(data: bytes, kind: type[T]) -> ParsedList[T]:
 
 
 def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
-    """Decode one object; raise ``msgspec.DecodeError`` where the bytes are not JSON."""
+    """Decode one object; raise nothing, also where the bytes are not JSON: an answer may be a page of a proxy."""
     typed: msgspec.json.Decoder[T] = decoder(kind)
     try:
         return typed.decode(data)
@@ -116,7 +116,7 @@ def parse_object(data: bytes | Raw, kind: type[T]) -> T | Rejected:
     shallow = cut_nesting(bytes(data))
     try:
         plain = decoder(Any).decode(shallow)
-    except _MISFIT_ERRORS:  # JSON with a number or a string that no Python value can hold
+    except _MISFIT_ERRORS:  # no JSON, or with a number or a string that no Python value can hold
         return Rejected(name=_read_name(shallow), problems=(_problem(complaint),))
     return convert_object(plain, kind)
 

@@ -23,9 +23,15 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from cpg_client import kubeconfig, tls
-from cpg_client.connection_pool import BrokenConnectionError, ConnectionPool, HttpConnection, ServerAddress
+from cpg_client.connection_pool import (
+    BrokenConnectionError,
+    ConnectionPool,
+    HttpConnection,
+    OversizedResponseError,
+    ServerAddress,
+)
 from cpg_client.endpoint import ClientCertificate, Endpoint
-from cpg_client.errors import ApiError, ConnectionFailedError
+from cpg_client.errors import AnswerTooLargeError, ApiError, ConnectionFailedError
 from cpg_client.exec_plugins import PluginCredentials
 from cpg_client.http1 import ResponseHead
 from cpg_client.http1 import encode_request as request_of
@@ -42,6 +48,9 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_YAML = "application/apply-patch+yaml"
 
+_MAX_REFUSAL_BYTES = 1 << 20
+"""Bytes of a refused stream that are read. A refusal has a sentence, or a page of a proxy."""
+
 _UNQUOTED = "/:@!$&'()*+,;=%"
 """Characters that need no quoting in a path. Existing escapes are kept and not doubled."""
 
@@ -50,16 +59,20 @@ _UNQUOTED = "/:@!$&'()*+,;=%"
 class ConnectionSettings:
     """Limits and time-outs of a connection.
 
-    ``limit`` is the number of sockets, hence of concurrent requests; more requests queue. ``total_timeout`` covers one
-    attempt, from the queue to the last byte. ``connect_timeout`` covers a new socket. ``idle_timeout`` is below the 90
-    seconds after which a Go server closes an idle connection, so that both sides do not race. The part of
-    ``user_agent`` before the slash is the field manager of requests that name none.
+    ``limit`` is the number of sockets, hence of concurrent requests; more requests queue. Streams have sockets of their
+    own, up to ``stream_limit``: a watch holds its socket, and hundreds of them would leave none for binds and lists.
+    ``total_timeout`` covers one attempt, from the queue to the last byte. ``connect_timeout`` covers a new socket.
+    ``idle_timeout`` is below the 90 seconds after which a Go server closes an idle connection, so that both sides do
+    not race. A longer answer than ``max_answer_bytes`` is an error: no object and no page of a list is that long. The
+    part of ``user_agent`` before the slash is the field manager of requests that name none.
     """
 
     limit: int = 512
+    stream_limit: int = 8192
     total_timeout: float = 60.0
     connect_timeout: float = 10.0
     idle_timeout: float = 60.0
+    max_answer_bytes: int = 32 << 20
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     user_agent: str = f"kube-cpg/{version('kube-cpg')}"
 
@@ -103,7 +116,7 @@ class Connection:
             ("Accept", JSON),
             ("Accept-Encoding", "identity"),
         )
-        self._pool: ConnectionPool | None = None
+        self._pools: _Pools | None = None
 
     @classmethod
     def from_kubeconfig(
@@ -116,19 +129,23 @@ class Connection:
         return cls(kubeconfig.load(path, context), settings)
 
     async def __aenter__(self) -> Self:
-        settings, endpoint = self._settings, self.endpoint
-        self._pool = ConnectionPool(
+        settings = self._settings
+        self._pools = _Pools(self._new_pool(settings.limit), self._new_pool(settings.stream_limit))
+        return self
+
+    def _new_pool(self, limit: int) -> ConnectionPool:
+        return ConnectionPool(
             ServerAddress(
                 host=self._url.hostname or "",
                 port=self._url.port or (443 if self._secure else 80),
                 tls=(lambda: self._contexts.current(self._identity)) if self._secure else None,
-                name=endpoint.tls_server_name,
+                name=self.endpoint.tls_server_name,
             ),
-            limit=settings.limit,
-            connect_timeout=settings.connect_timeout,
-            idle_timeout=settings.idle_timeout,
+            limit=limit,
+            connect_timeout=self._settings.connect_timeout,
+            idle_timeout=self._settings.idle_timeout,
+            max_response_bytes=self._settings.max_answer_bytes,
         )
-        return self
 
     async def __aexit__(
         self,
@@ -136,10 +153,16 @@ class Connection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+        pools, self._pools = self._pools, None
+        if pools is not None:
+            pools.requests.close()
+            pools.streams.close()
             await asyncio.sleep(0)  # the transports close their sockets in this turn; the loop may end after it
+
+    def longest_wait(self) -> float:
+        """Return the seconds for which the oldest request or stream has been waiting for a socket; 0 if none waits."""
+        pools = self._pools
+        return max(pools.requests.longest_wait(), pools.streams.longest_wait()) if pools is not None else 0.0
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
@@ -168,10 +191,10 @@ class Connection:
 
         The first chunk is empty: the server has accepted the request. Nothing is retried, and no time-out covers the
         whole. After ``silence`` seconds without a byte the server counts as lost. A stream occupies one of the
-        ``limit`` sockets. Close it with ``aclosing``, because a generator that is only dropped ends when the garbage
-        collector finds it.
+        ``stream_limit`` sockets. Close it with ``aclosing``, because a generator that is only dropped ends when the
+        garbage collector finds it.
         """
-        pool = self._open_pool()
+        pool = self._open_pools().streams
         request, timeout = f"GET {path}", self._settings.total_timeout
         message = await self._encode("GET", path, data=None, headers={}, params=params)
         with self._translate_errors(request, f"no complete response within {timeout:g} s"):
@@ -180,7 +203,7 @@ class Connection:
         try:
             chunks = self._chunks(connection, request, silence)
             if not 200 <= head.status < 300:
-                _raise_for_status(head, b"".join([chunk async for chunk in chunks]), request)
+                _raise_for_status(head, await _beginning(chunks), request)
             yield b""
             async for chunk in chunks:
                 yield chunk
@@ -247,7 +270,7 @@ class Connection:
             async with asyncio.timeout(timeout):
                 connection, head = await self._send_and_wait(method, message)
         body = connection.take_body()
-        self._open_pool().release(connection)
+        self._open_pools().requests.release(connection)
         _raise_for_status(head, body, request)
         return body
 
@@ -267,7 +290,8 @@ class Connection:
 
         The server may have closed an idle connection. A GET is then sent once more on a new one.
         """
-        pool = self._open_pool()
+        pools = self._open_pools()
+        pool = pools.streams if streaming else pools.requests
         fence = _allow_all if method == "GET" else self._fence
         connection = await pool.acquire()
         while True:
@@ -297,15 +321,17 @@ class Connection:
             yield
         except TimeoutError as error:
             raise ConnectionFailedError(server, request, silence) from error
+        except OversizedResponseError as error:
+            raise AnswerTooLargeError(server, request, str(error)) from error
         except BrokenConnectionError as error:
             if isinstance(error.__cause__, ssl.SSLError):
                 self._contexts.invalidate()
             raise ConnectionFailedError(server, request, str(error)) from error
 
-    def _open_pool(self) -> ConnectionPool:
-        if self._pool is None:
+    def _open_pools(self) -> "_Pools":
+        if self._pools is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
-        return self._pool
+        return self._pools
 
     async def _authorization(self) -> dict[str, str]:
         if not self._secure:
@@ -322,13 +348,35 @@ class Connection:
         if self._plugin is not None:
             return await self._plugin.renew()
         has_token = self._tokens.renew()
-        return self._open_pool().refresh() or has_token
+        return self._open_pools().refresh() or has_token
 
     def _use_certificate(self, identity: ClientCertificate | None) -> None:
         """Use the certificate of a plugin on connections opened from now on."""
         if identity != self._identity:
             self._identity = identity
-            self._open_pool().refresh()
+            self._open_pools().refresh()
+
+
+@dataclass(frozen=True)
+class _Pools:
+    """The sockets of a connection: those of requests, and those of streams, which are held for long."""
+
+    requests: ConnectionPool
+    streams: ConnectionPool
+
+    def refresh(self) -> bool:
+        """Get the current TLS context; return whether it has changed."""
+        return any([self.requests.refresh(), self.streams.refresh()])
+
+
+async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
+    """Return the body of a refusal, or as much of it as a message needs."""
+    found = b""
+    async for chunk in chunks:
+        found += chunk
+        if len(found) > _MAX_REFUSAL_BYTES:
+            break
+    return found
 
 
 def _raise_for_status(head: ResponseHead, body: bytes, request: str) -> None:

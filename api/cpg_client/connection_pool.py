@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from io import BytesIO
 from ssl import SSLContext
 
 from msgspec import Struct
@@ -24,24 +25,31 @@ class BrokenConnectionError(OSError):
     """A connection ended, or sent malformed data, before the response was complete."""
 
 
+class OversizedResponseError(BrokenConnectionError):
+    """A response that is not streamed has more bytes than the client accepts."""
+
+
 class HttpConnection:
     """One connection. It answers one request at a time, and is reusable once the response is complete."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, max_response_bytes: int) -> None:
         """Take a connected socket, without a request."""
         self.idle_since = 0.0
         self.tls_context: SSLContext | None = None
         """The TLS context with which it was opened: the authorities trusted then, and the client certificate."""
         self.responses = 0
         """Responses received over this connection."""
-        self._transport = SocketTransport(connected, self._on_data, self._on_closed)
-        self._parser: ResponseParser | None = None
+        self._max_response_bytes = max_response_bytes
+        self._parser = ResponseParser()
+        self._awaits_response = False
+        self._body = BytesIO()
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._is_paused = False
         self._is_streaming = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
+        self._transport = SocketTransport(connected, self._on_data, self._on_closed)
 
     # Called by users of the connection.
 
@@ -52,35 +60,41 @@ class HttpConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the last response was read to its end, and the server keeps the connection open."""
-        parser = self._parser
-        if parser is None:
-            return self.is_open
-        return self.is_open and parser.is_complete and not self._chunks and bool(parser.head and parser.head.keeps_open)
+        """Whether request and response are complete, and the server keeps the connection open."""
+        head = self._parser.head
+        is_finished = not (self._awaits_response or self._chunks or self._transport.has_unsent)
+        return self.is_open and is_finished and (head is None or head.keeps_open)
 
     @property
     def is_stale(self) -> bool:
         """Whether the connection broke like an idle one: after earlier responses, and without a byte of this one."""
-        return self.responses > 0 and self._parser is not None and self._parser.is_untouched
+        return self.responses > 0 and self._parser.is_untouched
+
+    def read_pending(self) -> None:
+        """Read what has arrived already, before a request is sent: bytes that no request asked for close an idle one.
+
+        They could otherwise be taken for the response to the next request.
+        """
+        self._transport.read_pending()
 
     def send_request(self, data: bytes, *, fence: Callable[[], None], streaming: bool) -> None:
         """Check the fence and send a request, with nothing in between."""
-        self._is_streaming = streaming
         fence()
-        self._parser = ResponseParser()
+        self._is_streaming = streaming
+        self._awaits_response = True
+        self._parser.expect_next()
         self._transport.write(data)
 
     async def read_head(self) -> ResponseHead:
         """Wait for the head of the response; unless it is streamed, for the whole response."""
-        parser = self._parser
-        while parser is None or parser.head is None or not (self._is_streaming or parser.is_complete):
+        while (head := self._parser.head) is None or not (self._is_streaming or self._parser.is_complete):
             await self._wait_for_data()
-        return parser.head
+        return head
 
     async def read_chunk(self) -> bytes:
         """Wait for the next part of the body; empty bytes mean that it is complete."""
         while not self._chunks:
-            if self._parser is None or self._parser.is_complete:
+            if self._parser.is_complete:
                 return b""
             await self._wait_for_data()
         data = self._chunks.popleft()
@@ -91,11 +105,9 @@ class HttpConnection:
         return data
 
     def take_body(self) -> bytes:
-        """Return the whole body that has been received."""
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._buffered_bytes = 0
-        return data
+        """Return the whole body that has been received, without a copy: ``BytesIO`` hands out its buffer."""
+        body, self._body = self._body, BytesIO()
+        return body.getvalue()
 
     def close(self) -> None:
         """Close the socket; a pending read fails."""
@@ -103,8 +115,11 @@ class HttpConnection:
         self._fail(BrokenConnectionError("the connection was closed"))
 
     async def _wait_for_data(self) -> None:
-        if self._error is not None:
-            raise BrokenConnectionError(str(self._error) or type(self._error).__name__) from self._error
+        error = self._error
+        if isinstance(error, OversizedResponseError):
+            raise error
+        if error is not None:
+            raise BrokenConnectionError(str(error) or type(error).__name__) from error
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -115,29 +130,43 @@ class HttpConnection:
 
     def _on_data(self, data: bytes) -> None:
         """Parse received bytes."""
-        parser = self._parser = self._parser or ResponseParser()
+        parser = self._parser
         try:
-            chunk = parser.feed(data)
-        except MalformedResponseError as error:
+            self._keep(self._parse(data))
+        except (MalformedResponseError, OversizedResponseError) as error:
             self._fail(error)
             self.close()
             return
-        if chunk:
-            self._chunks.append(chunk)
-            self._buffered_bytes += len(chunk)
-        if self._is_streaming and self._buffered_bytes > MAX_BUFFERED_BYTES and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
         if parser.is_complete:
             self.responses += 1
+            self._awaits_response = False
         if parser.is_complete or (self._is_streaming and parser.head is not None):
             self._wake()
+
+    def _parse(self, data: bytes) -> list[bytes]:
+        if not self._awaits_response:
+            raise MalformedResponseError("the server sent bytes that no request asked for")
+        return self._parser.feed(data)
+
+    def _keep(self, parts: list[bytes]) -> None:
+        """Keep parts of a body: one buffer that grows, or a queue of a stream that pauses when it is full."""
+        if self._is_streaming:
+            self._chunks.extend(parts)
+            self._buffered_bytes += sum(map(len, parts))
+            if self._buffered_bytes > MAX_BUFFERED_BYTES and not self._is_paused:
+                self._is_paused = True
+                self._transport.pause_reading()
+            return
+        self._body.writelines(parts)
+        if self._body.tell() > self._max_response_bytes:
+            raise OversizedResponseError(f"the response has more than {self._max_response_bytes} bytes")
 
     def _on_closed(self, error: Exception | None) -> None:
         """Fail the pending read, unless the closed connection marks the end of the response."""
         try:
-            if error is None and self._parser is not None:
+            if error is None:
                 self._parser.end()
+                self._awaits_response = False
         except MalformedResponseError as broken:
             error = broken
         self._fail(error or BrokenConnectionError("Server disconnected"))
@@ -166,10 +195,20 @@ class ConnectionPool:
     When the TLS context changes, connections with the old context are closed after their current request.
     """
 
-    def __init__(self, address: ServerAddress, *, limit: int, connect_timeout: float, idle_timeout: float) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        limit: int,
+        connect_timeout: float,
+        idle_timeout: float,
+        max_response_bytes: int,
+    ) -> None:
         """Start without connections."""
         self._address = address
+        self._max_response_bytes = max_response_bytes
         self._slots = asyncio.Semaphore(limit)
+        self._waiting: dict[object, float] = {}
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
         self._idle: list[HttpConnection] = []
@@ -185,12 +224,27 @@ class ConnectionPool:
 
     async def acquire(self, *, fresh: bool = False) -> HttpConnection:
         """Return a connection for one request, idle or ``fresh``; the caller releases it."""
-        await self._slots.acquire()
+        await self._take_slot()
         try:
             return (None if fresh else self._pop_idle()) or await self._open()
         except BaseException:
             self._slots.release()
             raise
+
+    def longest_wait(self) -> float:
+        """Return the seconds for which the oldest request has been waiting for a socket; 0 if none waits."""
+        return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
+
+    async def _take_slot(self) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        waiter = object()
+        self._waiting[waiter] = self._clock()
+        try:
+            await self._slots.acquire()
+        finally:
+            del self._waiting[waiter]
 
     def release(self, connection: HttpConnection) -> None:
         """Return a connection to the pool. One with an unfinished response is closed."""
@@ -212,6 +266,7 @@ class ConnectionPool:
     def _pop_idle(self) -> HttpConnection | None:
         while self._idle:
             connection = self._idle.pop()
+            connection.read_pending()
             if self._is_usable(connection):
                 return connection
             self._close(connection)
@@ -232,11 +287,13 @@ class ConnectionPool:
         name = (address.name or address.host) if context else None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                connection = HttpConnection(await connect(address.host, address.port, context, name))
+                connected = await connect(address.host, address.port, context, name)
         except TimeoutError as error:
             raise BrokenConnectionError(f"Cannot connect within {self._connect_timeout:g} s") from error
         except OSError as error:
             raise BrokenConnectionError(f"Cannot connect: {error}") from error
+        connection = HttpConnection(connected, self._max_response_bytes)
         connection.tls_context = context
         self._connections.add(connection)
+        connection.read_pending()
         return connection

@@ -7,7 +7,7 @@ no usable answer. All are a ``ClientError``, so a program needs one ``except`` a
 
 import textwrap
 from http import HTTPStatus
-from typing import Self
+from typing import Final, Self, TypeVar
 
 import msgspec
 
@@ -15,6 +15,10 @@ from cpg_api.decoding import decode
 
 _MAX_MESSAGE_BYTES = 8_192  # a failing /readyz lists every check, and the failed one may be last
 _MAX_TEXT_LENGTH = 600
+MAX_RETRY_AFTER_SECONDS: Final = 60.0
+"""A server cannot ask for a longer wait. API servers ask for seconds; a proxy with a wrong clock could ask for days."""
+
+T = TypeVar("T")
 
 
 class ClientError(Exception):
@@ -43,6 +47,10 @@ class ConnectionFailedError(ClientError):
         self.why = why
 
 
+class AnswerTooLargeError(ConnectionFailedError):
+    """The response was longer than the client accepts, and was not read to its end."""
+
+
 class UnreadableAnswerError(ClientError):
     """A successful response has an unexpected body: a proxy has written it, or it was cut."""
 
@@ -59,16 +67,32 @@ class Cause(msgspec.Struct, frozen=True):
     field: str = ""
 
 
-class _Details(msgspec.Struct, frozen=True, rename="camel"):
+class _Causes(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] | None = None
+
+
+class _RetryHint(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
 class _FailureStatus(msgspec.Struct, frozen=True):
+    """A ``metav1.Status``. The parts of its details are decoded one by one, so a bad one does not hide the others."""
+
     kind: str
     reason: str = ""
     message: str = ""
-    details: _Details | None = None
+    details: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def causes(self) -> tuple[Cause, ...]:
+        """Return the causes; none where they cannot be read."""
+        return _decode_or(self.details, _Causes()).causes or ()
+
+    def retry_after(self, header: str | None) -> float | None:
+        """Return the seconds after which the server asks for a retry, or None where it asks for none."""
+        if header is not None and header.isascii() and header.isdigit():
+            return min(float(header), MAX_RETRY_AFTER_SECONDS)
+        seconds = _decode_or(self.details, _RetryHint()).retry_after_seconds
+        return min(seconds, MAX_RETRY_AFTER_SECONDS) if seconds > 0 else None
 
 
 class ApiError(ClientError):
@@ -102,19 +126,15 @@ class ApiError(ClientError):
         """Read a refusal from the API server, a proxy or a load balancer.
 
         The ``Retry-After`` header wins over ``retryAfterSeconds`` in the body. Its form with a date, which no API
-        server sends, is ignored.
+        server sends, is ignored. The wait has an upper limit.
         """
         refusal = _read_status(status, body)
-        details = refusal.details or _Details()
-        seconds = float(details.retry_after_seconds) or None
-        if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
-            seconds = float(retry_after)
         return cls(
             status,
             refusal.reason or _reason(status),
             refusal.message,
-            causes=details.causes or (),
-            retry_after=seconds,
+            causes=refusal.causes(),
+            retry_after=refusal.retry_after(retry_after),
             request=request,
         )
 
@@ -152,6 +172,14 @@ class ApiError(ClientError):
     def is_gone(self) -> bool:
         """A resourceVersion or continue token has expired; list again."""
         return self.status == HTTPStatus.GONE
+
+
+def _decode_or(data: msgspec.Raw, default: T) -> T:
+    """Decode a value of the default's type; return the default where that fails."""
+    try:
+        return decode(data, type(default))
+    except msgspec.DecodeError:
+        return default
 
 
 def _read_status(status: int, body: bytes) -> _FailureStatus:

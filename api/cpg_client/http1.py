@@ -1,35 +1,40 @@
 """Encode requests and parse responses of HTTP/1.1, without a socket.
 
-Only what this client needs: no compression, no redirects. A body is delimited by its length, by chunks, or by the end
-of the connection.
+The grammar is that of llhttp, the parser of Node.js, through ``httptools``. It refuses two lengths, a length beside
+chunks, sizes that are not plain digits, and chunks without their line ends. ``ResponseParser`` adds the rules of this
+client: a request has one response, no head is endless, and chunks are the only transfer encoding.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
+import httptools
 from msgspec import Struct
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Bytes of headers that are accepted."""
-MAX_CHUNK_LINE_BYTES = 256
-UNTIL_CLOSED = -1
-"""The length of a body that ends with the connection."""
-STATUSES_WITHOUT_BODY = {204, 304}
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Bytes that are accepted without a byte of a body: headers, the lines of chunks, trailers."""
+SWITCHING_PROTOCOLS: Final = 101
+STATUSES_WITHOUT_BODY: Final = frozenset({204, 304})
+_TEXT: Final = bytes([9, *range(32, 127), *range(128, 256)])
+"""The bytes that text in a head may have: all but control characters."""
+_GRAMMAR_ERRORS: Final = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
 class MalformedResponseError(ValueError):
-    """The bytes are not HTTP, or not as long as announced."""
+    """The bytes are not one HTTP response, or not as long as announced."""
 
 
 class ResponseHead(Struct, frozen=True):
     """Status and headers of a response; the names of headers are in lower case."""
 
     status: int
-    headers: dict[str, str]
+    headers: dict[bytes, bytes]
     keeps_open: bool
 
     def header(self, name: str) -> str | None:
         """Return a header, or None."""
-        return self.headers.get(name)
+        value = self.headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
 
 
 def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
@@ -42,136 +47,120 @@ def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]],
     return "\r\n".join((*lines, "", "")).encode() + (body or b"")
 
 
-class ResponseParser:
-    """An incremental parser of one response."""
+class _Callbacks:
+    """What llhttp reports about one connection. Bodies of the current response gather in ``body``."""
 
     def __init__(self) -> None:
-        """Start before the first byte."""
+        self.parser = httptools.HttpResponseParser(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Expect the next response."""
         self.head: ResponseHead | None = None
         self.is_complete = False
-        self._unparsed = bytearray()
-        self._bytes_left = 0
-        self._is_chunked = False
-        self._in_trailer = False
+        self.is_delimited = True
+        self.problem = ""
+        self.body: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
+
+    def on_message_begin(self) -> None:
+        """Start a response; after an interim one this is the final one."""
+        self._headers = {}
+        if self.is_complete:
+            self.problem = "the server sent more than its response"
+
+    def on_status(self, reason: bytes) -> None:
+        """Refuse a reason with control characters, as h11 does."""
+        if reason.translate(None, _TEXT):
+            self.problem = f"malformed HTTP: control characters in the reason {reason[:60]!r}"
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and join repeated ones; trailers are ignored."""
+        if self.head is None:
+            name, headers = name.lower(), self._headers
+            headers[name] = b"%b, %b" % (headers[name], value) if name in headers else value.strip()
+
+    def on_headers_complete(self) -> None:
+        """Determine how the body ends. Statuses below 200 are interim responses without meaning here."""
+        parser, headers = self.parser, self._headers
+        status, version = parser.get_status_code(), parser.get_http_version()
+        coding = headers.get(b"transfer-encoding")
+        if status < 100 or status == SWITCHING_PROTOCOLS:
+            self.problem = f"unexpected status {status}"
+        elif version not in {"1.1", "1.0"}:
+            self.problem = f"this is not an HTTP/1.1 response: HTTP/{version}"
+        elif coding is not None and (coding.lower() != b"chunked" or version == "1.0"):
+            self.problem = f"unsupported transfer encoding {coding[:60]!r}"
+        if status >= 200:
+            has_end = b"content-length" in headers or coding is not None or status in STATUSES_WITHOUT_BODY
+            self.is_delimited = has_end
+            self.head = ResponseHead(status, headers, keeps_open=has_end and parser.should_keep_alive())
+
+    def on_body(self, data: bytes) -> None:
+        """Take a part of the body."""
+        self.body.append(data)
+
+    def on_message_complete(self) -> None:
+        """End the response, unless it is an interim one."""
+        self.is_complete = self.head is not None
+
+
+class ResponseParser:
+    """An incremental parser of the responses of one connection, one at a time."""
+
+    def __init__(self) -> None:
+        """Start before the first byte of the first response."""
+        self._state = _Callbacks()
+        self._bytes_without_body = 0
+
+    @property
+    def head(self) -> ResponseHead | None:
+        """The head of the response, once it is there."""
+        return self._state.head
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole response has been received."""
+        return self._state.is_complete
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no byte has been received."""
-        return self.head is None and not self._unparsed
+        """Whether no byte of the response has been received."""
+        return self.head is None and not self._bytes_without_body
 
-    def feed(self, data: bytes) -> bytes:
-        """Parse bytes; return the part of the body that they contain."""
-        if self.is_complete:
+    def expect_next(self) -> None:
+        """Expect the response to another request; the last one must be complete."""
+        self._state.reset()
+        self._bytes_without_body = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Parse bytes; return the parts of the body that they contain."""
+        state = self._state
+        if state.is_complete:
             raise MalformedResponseError("the server sent more than its response")
-        if self.head is not None and not self._is_chunked:
-            return self._take_body(data)
-        self._unparsed += data
-        if self.head is None:
-            self._read_head()
-        if self.head is None:
-            return b""
-        if self._is_chunked:
-            return self._take_chunks()
-        data = bytes(self._unparsed)
-        self._unparsed.clear()
-        return self._take_body(data)
+        if self.is_untouched and not data.startswith(b"H"):  # llhttp skips empty lines, and knows RTSP
+            raise MalformedResponseError(f"this is not an HTTP/1.1 response: {data[:60]!r}")
+        self._bytes_without_body += len(data)
+        try:
+            state.parser.feed_data(data)
+        except _GRAMMAR_ERRORS as error:
+            raise MalformedResponseError(state.problem or f"malformed HTTP: {error}") from error
+        if state.problem:
+            raise MalformedResponseError(state.problem)
+        parts, state.body = state.body, []
+        if parts:
+            self._bytes_without_body = 0
+        elif self._bytes_without_body > MAX_HEAD_BYTES:
+            raise MalformedResponseError("the headers of the response have no end")
+        return parts
 
     def end(self) -> None:
         """Handle the end of the connection, which ends a body without a length."""
-        if self.is_complete:
+        state = self._state
+        if state.is_complete:
             return
-        if self.head is None or self._bytes_left != UNTIL_CLOSED:
-            if self.is_untouched:
-                raise MalformedResponseError("Server disconnected")
+        if self.is_untouched:
+            raise MalformedResponseError("Server disconnected")
+        if state.head is None or state.is_delimited:
             raise MalformedResponseError("the server closed the connection in the middle of its response")
-        self.is_complete = True
-
-    def _read_head(self) -> None:
-        while self.head is None:
-            end = self._unparsed.find(b"\r\n\r\n")
-            if max(end, len(self._unparsed) if end < 0 else 0) > MAX_HEAD_BYTES:
-                raise MalformedResponseError("the headers of the response have no end")
-            if end < 0:
-                return
-            head = _parse_head(self._unparsed[:end].decode("latin-1"))
-            del self._unparsed[: end + 4]
-            if head.status >= 200:  # statuses below it are interim responses without meaning here
-                self.head = head
-                self._delimit(head)
-
-    def _delimit(self, head: ResponseHead) -> None:
-        """Determine how the end of the body is marked."""
-        if head.status in STATUSES_WITHOUT_BODY:
-            self._bytes_left = 0
-        elif "transfer-encoding" in head.headers:
-            self._is_chunked = True
-        else:
-            self._bytes_left = (
-                _parse_number(head.headers["content-length"], 10) if "content-length" in head.headers else UNTIL_CLOSED
-            )
-        self.is_complete = not self._bytes_left and not self._is_chunked
-
-    def _take_body(self, data: bytes) -> bytes:
-        """Take a part of a body with a length, or of one until the end of the connection."""
-        if self._bytes_left != UNTIL_CLOSED:
-            if len(data) > self._bytes_left:
-                raise MalformedResponseError("the server sent more than its response")
-            self._bytes_left -= len(data)
-            self.is_complete = not self._bytes_left
-        return data
-
-    def _take_chunks(self) -> bytes:
-        """Take the available chunks: each has a line with its size, the bytes, and a line end."""
-        found, place = [], 0
-        raw = self._unparsed
-        while not self.is_complete:
-            if self._bytes_left > 2:
-                piece = bytes(raw[place : place + self._bytes_left - 2])
-                place += len(piece)
-                self._bytes_left -= len(piece)
-                found.append(piece)
-            if self._bytes_left:
-                if self._bytes_left > 2 or len(raw) - place < self._bytes_left:
-                    break
-                place += self._bytes_left
-                self._bytes_left = 0
-            end = raw.find(b"\r\n", place)
-            if end < 0:
-                if len(raw) - place > MAX_CHUNK_LINE_BYTES:
-                    raise MalformedResponseError("a chunk of the response has no size")
-                break
-            line, place = bytes(raw[place:end]), end + 2
-            self._parse_chunk_line(line)
-        del raw[:place]
-        if self.is_complete and raw:
-            raise MalformedResponseError("the server sent more than its response")
-        return b"".join(found)
-
-    def _parse_chunk_line(self, line: bytes) -> None:
-        """Parse the line before a chunk, or a trailer after the last."""
-        if self._in_trailer:
-            self.is_complete = not line
-            return
-        size = _parse_number(line.partition(b";")[0].decode("latin-1").strip(), 16)
-        self._bytes_left = size + 2 if size else 0
-        self._in_trailer = not size
-
-
-def _parse_head(text: str) -> ResponseHead:
-    first, *lines = text.split("\r\n")
-    version, _, rest = first.partition(" ")
-    if not version.startswith("HTTP/1."):
-        raise MalformedResponseError(f"this is not an HTTP/1.1 response: {first[:60]!r}")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    keeps_open = "close" not in headers.get("connection", "").lower() and version != "HTTP/1.0"
-    return ResponseHead(_parse_number(rest[:3], 10), headers, keeps_open=keeps_open)
-
-
-def _parse_number(text: str, base: int) -> int:
-    """Parse a number of HTTP: digits alone."""
-    if not text.isalnum():
-        raise MalformedResponseError(f"this is not a number: {text[:60]!r}")
-    try:
-        return int(text, base)
-    except ValueError:
-        raise MalformedResponseError(f"this is not a number: {text[:60]!r}") from None
+        state.is_complete = True

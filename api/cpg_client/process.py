@@ -23,6 +23,7 @@ from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
 from cpg_client.probe_server import ProbeResponse, ProbeServer, Route
 from cpg_client.readiness import Readiness
+from cpg_client.sockets import raise_file_limit
 from cpg_client.timing import cancel_and_wait
 
 T = TypeVar("T")
@@ -146,10 +147,12 @@ def with_election_metric(context: ProcessContext[S], page: Route) -> Route:
 
 async def run_leading(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
     """Work while holding the lease, or at once without leader election. Before that, ``stopping`` ends it."""
+    raise_file_limit()
     if context.settings.leader_elect:
         await _run_elected(endpoint, context, standby)
         return
     async with Connection(endpoint) as connection, standby(connection) as work:
+        context.readiness.connection = connection
         await work()
 
 
@@ -165,6 +168,7 @@ async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: 
         )
         context.readiness.elector = elector
         async with Connection(endpoint, fence=elector.check) as connection, standby(connection) as work:
+            context.readiness.connection = connection
             leading = asyncio.create_task(elector.run(work))
             waiting = asyncio.create_task(context.stopping.wait())
             try:

@@ -7,6 +7,7 @@ Readiness shows users that nothing is being scheduled, and rolling updates wait 
 import time
 from collections.abc import Callable
 
+from cpg_client.connection import Connection
 from cpg_client.informers import Informers
 from cpg_client.leader_election import LeaderElector
 from cpg_client.probe_server import ProbeResponse
@@ -20,7 +21,8 @@ A healthy server ends each watch after a minute and answers the next one at once
 """
 
 MAX_FAILURE_SECONDS = 5.0
-"""Seconds for which all attempts of a watch or of the lease may fail before the replica is not ready."""
+"""Seconds for which all attempts of a watch or of the lease may fail before the replica is not ready, and for which a
+request may wait for a free connection."""
 
 
 class Readiness:
@@ -33,8 +35,10 @@ class Readiness:
         elector: LeaderElector | None = None,
         informers: Informers | None = None,
         session_health: SessionHealth | None = None,
+        connection: Connection | None = None,
     ) -> None:
         """Start with the parts that run already."""
+        self.connection = connection
         self.informers = informers
         self.session_health = session_health
         self.elector = elector
@@ -76,6 +80,9 @@ class Readiness:
         failing, age = max(one.longest_failure(self._clock()) for one in self._watches()), self.age()
         if failing >= MAX_FAILURE_SECONDS:
             return False, f"a watch has been failing for {failing:.0f} s"
+        waiting = self.connection.longest_wait() if self.connection is not None else 0.0
+        if waiting >= MAX_FAILURE_SECONDS:
+            return False, f"a request has been waiting for a free connection for {waiting:.0f} s"
         if age >= MAX_SILENCE_SECONDS:
             return False, f"no data from the API server for {age:.0f} s"
         closed = sorted({space for one in self._watches() for space in one.forbidden(self._clock()).values()})

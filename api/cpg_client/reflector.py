@@ -141,6 +141,7 @@ class Reflector(Generic[T, S]):
                 found.clear()
             found.extend(map(self._store.read, page.items))
             version = page.resource_version
+            del page  # it would be in memory beside the next one
         self.counts.lists += 1
         self._heard()
         for change in self._store.replace(found):

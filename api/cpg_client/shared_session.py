@@ -57,7 +57,8 @@ def open_shared_session(
 
     heard = SessionHealth((), timing.clock) if session_health is None else session_health
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=context or True),
+        # Each watch of Kopf holds a socket. With a limit, more watches than that would wait for each other for ever.
+        connector=aiohttp.TCPConnector(ssl=context or True, limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(_observe_requests(heard, urlsplit(endpoint.server).path), identify),
     )

@@ -5,6 +5,7 @@ Python calls, and keep at least 32 KiB for each TLS connection.
 """
 
 import asyncio
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +38,19 @@ class SocketTransport:
         self._unsent = b""
         self._loop = asyncio.get_running_loop()
         self._is_reading = False
+        self._arrived = select.poll()
+        self._arrived.register(connected, select.POLLIN)
         self.resume_reading()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a part of the written data has not been sent yet."""
+        return bool(self._unsent)
+
+    def read_pending(self) -> None:
+        """Read what the kernel has received already, without waiting for the event loop."""
+        if self.is_open and self._arrived.poll(0):
+            self._on_readable()
 
     def write(self, data: bytes) -> None:
         """Send data at once; what the kernel does not accept is sent when it can."""

@@ -72,11 +72,13 @@ def test_a_body_that_is_no_list_is_an_error(data: bytes) -> None:
         parse_list(data, Pod)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b'{"spec":1', b"nul", b'{"spec":1,"x":%s' % nested(5000)])
-def test_bytes_that_are_not_json_are_an_error(data: bytes) -> None:
-    """A truncated line is not an object."""
-    with pytest.raises(msgspec.DecodeError):
-        parse_object(data, Pod)
+@pytest.mark.parametrize("data", [b"", b"{", b"<html>", b'{"spec":1', b"nul", b'{"spec":1,"x":%s' % nested(5000)])
+def test_bytes_that_are_not_json_are_rejected(data: bytes) -> None:
+    """A truncated line is not an object, and ends no caller: it is a result like any other misfit."""
+    found = parse_object(data, Pod)
+    assert isinstance(found, Rejected)
+    assert found.name == ""
+    assert len(found.problems) == 1
 
 
 def test_one_bad_object_does_not_stop_the_others() -> None:

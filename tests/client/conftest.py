@@ -72,6 +72,14 @@ class FakeServer:
         """Add a response that needs code."""
         self.script[method, path].append(handler)
 
+    def answer_all(self, body: bytes, *, status: int = 200) -> None:
+        """Give this answer to every request, whatever it asks for."""
+
+        async def handle(_: web.Request) -> web.Response:
+            return web.Response(status=status, body=body)
+
+        self.script = defaultdict(lambda: [handle])
+
     def streams(self, path: str, *pieces: bytes, end: Literal["close", "cut", "hold"] = "close") -> None:
         """Add the response to a watch: chunks, then a proper end, a broken connection, or silence."""
 

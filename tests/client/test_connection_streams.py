@@ -1,7 +1,7 @@
 """Responses that are streamed."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,3 +74,18 @@ async def test_a_stream_may_exceed_the_total_timeout(server: "FakeServer") -> No
     async with Connection(Endpoint(server=server.url), settings) as connection:
         pieces = [piece async for piece in connection.stream("/x", silence=5)]
     assert b"".join(pieces) == b"." * 100
+
+
+async def test_watches_leave_requests_their_connections(server: "FakeServer") -> None:
+    """More streams than the limit on requests are open, and a bind is answered at once."""
+    server.streams("/watch", b"one", end="hold")
+    server.answers("POST", "/bind", b"{}", status=201)
+    async with (
+        Connection(Endpoint(server=server.url), ConnectionSettings(limit=4)) as connection,
+        AsyncExitStack() as all_of,
+    ):
+        for _ in range(40):
+            pieces = await all_of.enter_async_context(aclosing(connection.stream("/watch", silence=5)))
+            assert await anext(pieces) == b""
+        async with asyncio.timeout(5):
+            assert await connection.post("/bind", {}) == b"{}"

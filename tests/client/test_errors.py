@@ -73,11 +73,26 @@ def test_a_status_without_reason_gets_that_of_http() -> None:
         ("\u0663", b"", None),
         (None, b"", None),
         ("0", b"", 0),
+        ("86400", b"", 60),
+        ("9" * 400, b"", 60),
+        ("-1", b"", None),
+        (None, b'{"kind": "Status", "details": {"retryAfterSeconds": 86400}}', 60),
+        (None, b'{"kind": "Status", "details": {"retryAfterSeconds": %s}}' % (b"9" * 400), 60),
+        (None, b'{"kind": "Status", "details": {"retryAfterSeconds": -5}}', None),
+        (None, b'{"kind": "Status", "details": {"retryAfterSeconds": "soon"}}', None),
     ],
 )
 def test_retry_after(header: str | None, body: bytes, seconds: float | None) -> None:
-    """The header wins over the body, and only a number of seconds counts."""
+    """The header wins over the body, only a number of seconds counts, and a minute is the longest wait."""
     assert ApiError.from_response(429, body, retry_after=header).retry_after == seconds
+
+
+def test_a_bad_detail_does_not_hide_the_others() -> None:
+    """Reason and causes decide what a caller does next, so they are read beside a retry hint of the wrong type."""
+    details = b'{"retryAfterSeconds": "soon", "causes": [{"reason": "NamespaceTerminating"}]}'
+    error = ApiError.from_response(403, b'{"kind": "Status", "reason": "Forbidden", "details": %s}' % details)
+    assert error.is_namespace_ending
+    assert error.retry_after is None
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from cpg_client.http1 import MalformedResponseError, ResponseParser, encode_request
 
 OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def read(pieces: Sequence[bytes], *, ended: bool = False) -> tuple[ResponseParser, bytes]:
     """Parse a response that arrives in these chunks."""
     reading = ResponseParser()
-    body = b"".join([reading.feed(piece) for piece in pieces])
+    body = b"".join([part for piece in pieces for part in reading.feed(piece)])
     if ended:
         reading.end()
     return reading, body
@@ -67,8 +68,25 @@ def test_any_bytes_are_a_response_or_malformed(nonsense: bytes, start: bytes) ->
         (OK + b"Content-Length: 2\r\n\r\nab" + OK, "more than its response"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "more than its response"),
         (OK + b"Content-Length: 2\r\n\r\na", "in the middle"),
-        (OK + b"Content-Length: x\r\n\r\na", "not a number: 'x'"),
-        (OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 300, "no size"),
+        (OK + b"Content-Length: x\r\n\r\na", "Invalid character in Content-Length"),
+        (OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc", "Duplicate Content-Length"),
+        (OK + b"Content-Length: 2\r\n" + CHUNKED + b"0\r\n\r\n", "present"),
+        (OK + CHUNKED[:-2] + b"Content-Length: 2\r\n\r\n0\r\n\r\n", "present"),
+        (OK + CHUNKED + b"0x5\r\nabcde\r\n0\r\n\r\n", "chunk size"),
+        (OK + CHUNKED + b"2_0\r\nabcde\r\n0\r\n\r\n", "chunk size"),
+        (OK + CHUNKED + b"+5\r\nabcde\r\n0\r\n\r\n", "chunk size"),
+        (OK + CHUNKED + b" 5\r\nabcde\r\n0\r\n\r\n", "chunk size"),
+        (OK + CHUNKED + b"5\r\nabcdeXX0\r\n\r\n", "after chunk data"),
+        (OK + b"Transfer-Encoding: gzip\r\n" + CHUNKED + b"0\r\n\r\n", "unsupported transfer encoding"),
+        (b"HTTP/1.0 200 OK\r\n" + CHUNKED + b"0\r\n\r\n", "unsupported transfer encoding"),
+        (OK + CHUNKED + b"1;" + b"a" * 70_000, "no end"),
+        (OK + CHUNKED + b"0\r\n" + b"a: b\r\n" * 20_000, "no end"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 9_000, "no end"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "unexpected status 101"),
+        (b"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n", "unexpected status 99"),
+        (b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", "not an HTTP/1.1"),
+        (b"RTSP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "not an HTTP/1.1"),
+        (b"\r\n" + OK + b"Content-Length: 0\r\n\r\n", "not an HTTP/1.1"),
         (OK + b"x: y\r\n" * 20_000, "no end"),
         (b"", "disconnected"),
     ],
@@ -76,7 +94,7 @@ def test_any_bytes_are_a_response_or_malformed(nonsense: bytes, start: bytes) ->
 def test_a_malformed_response_is_an_error(wire: bytes, why: str) -> None:
     """The message names the problem."""
     with pytest.raises(MalformedResponseError, match=why):
-        read([wire], ended=True)
+        read([wire] if wire else [], ended=True)
 
 
 def test_bytes_after_a_response_are_an_error() -> None:

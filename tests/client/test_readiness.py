@@ -1,14 +1,23 @@
 """When a replica is ready: its watches are current, or it stands by for the leader."""
 
-from typing import cast
+import asyncio
+from typing import TYPE_CHECKING, cast
+from unittest.mock import patch
 
 import pytest
 
+from cpg_client.connection import Connection, ConnectionSettings
+from cpg_client.endpoint import Endpoint
 from cpg_client.informers import Informers
 from cpg_client.leader_election import LeaderElector
+from cpg_client.probe_server import ProbeResponse
 from cpg_client.readiness import MAX_FAILURE_SECONDS, MAX_SILENCE_SECONDS, Readiness
 from cpg_client.resources import PODS
 from cpg_client.session_health import SessionHealth
+from cpg_client.timing import cancel_and_wait
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
 
 
 class FakeHealth:
@@ -119,3 +128,23 @@ def test_ages_are_reported_by_path() -> None:
     readiness.informers = Informers()
     readiness.session_health = SessionHealth([(PODS, None)], lambda: 5.0)
     assert (readiness.ages(), readiness.age()) == ({PODS.path(): 2.0}, 2.0)
+
+
+async def test_a_replica_whose_requests_get_no_connection_is_not_ready(server: "FakeServer") -> None:
+    """Its watches may all be well, and yet it can bind nothing."""
+    server.streams("/x", end="hold")
+    async with Connection(Endpoint(server=server.url), ConnectionSettings(stream_limit=1)) as connection:
+        readiness = Readiness(informers=cast("Informers", FakeHealth()), clock=lambda: 0.0, connection=connection)
+        streams = [asyncio.create_task(anext(connection.stream("/x", silence=60))) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert readiness.page("").status == 200
+        await asyncio.wait(streams, timeout=0.05)
+        assert connection.longest_wait() > 0.05
+        with patch.object(connection, "longest_wait", return_value=MAX_FAILURE_SECONDS):
+            assert readiness.page("") == ProbeResponse(
+                b"a request has been waiting for a free connection for 5 s\n", status=503
+            )
+        for stream in streams:
+            await cancel_and_wait(stream)
+        assert connection.longest_wait() == 0
+    assert connection.longest_wait() == 0

@@ -1,7 +1,9 @@
 """A session for other libraries, with our credentials."""
 
+import asyncio
 import json
 import ssl
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,3 +164,15 @@ async def test_deep_nesting_is_cut_in_a_watch(server: "FakeServer", size: int) -
     assert (heard[0], *heard[2:]) == (lines[0], *lines[2:])
     assert is_shallow(cut := json.loads(heard[1]))
     assert cut["object"]["spec"] == {"priority": 5}
+
+
+async def test_many_watches_leave_a_session_usable(server: "FakeServer") -> None:
+    """Kopf holds a stream for each kind in each namespace: 34 namespaces have more than aiohttp's default limit."""
+    server.streams("/watch", b"one", end="hold")
+    server.answers("GET", "/list", b"{}")
+    async with open_shared_session(Endpoint(server=server.url)) as session, AsyncExitStack() as watches:
+        async with asyncio.timeout(10):
+            for _ in range(120):
+                await watches.enter_async_context(session.get(f"{server.url}/watch"))
+            async with session.get(f"{server.url}/list") as answer:
+                assert answer.status == 200
