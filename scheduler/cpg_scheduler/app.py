@@ -283,7 +283,7 @@ def _preemption(
         options=shell.settings.options(),
         max_units_in_flight=shell.settings.binds_in_flight,
         clock=time.monotonic,
-        wall=time.time,
+        max_grace_period=shell.settings.max_grace_period,
         log=shell.log,
     )
 
