@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
+from cpg_client.cached_page import CachedPage
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
@@ -132,10 +133,14 @@ async def serve_probes(context: ProcessContext[S]) -> AsyncIterator[None]:
 
 
 def with_election_metric(context: ProcessContext[S], page: Route) -> Route:
-    """Return a page of metrics with the metric of the leader election, which every replica serves."""
+    """Return a page of metrics with the metric of the leader election, which every replica serves.
+
+    Other metrics are computed at most once a second: whatever scrapes, scheduling is not slowed.
+    """
+    cached = CachedPage(page)
 
     def answer(rest: str) -> ProbeResponse:
-        found, elector = page(rest), context.readiness.elector
+        found, elector = cached(rest), context.readiness.elector
         if elector is None:
             return found
         metric = ELECTION_METRIC.format(name=context.settings.lease_name, leads=int(elector.leading))

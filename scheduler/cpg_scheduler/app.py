@@ -238,7 +238,7 @@ def _wire(
         clock=time.monotonic,
         log=log,
     )
-    add_pages(shell, cache, queue, preemption, metrics)
+    add_pages(shell, cache, queue, preemption, metrics, tasks)
     return _Parts(
         queue=queue,
         inbox=inbox,

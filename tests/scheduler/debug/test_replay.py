@@ -36,7 +36,7 @@ def dumped(stage: Stage, folder: Path) -> str:
 def explained(stage: Stage, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return the scheduler's own explanation."""
     explainer = Explainer(stage.cache, stage.queue, stage.preemption, options=OPTIONS, clock=lambda: stage.now)
-    return json.loads(explainer.page(path).body)
+    return json.loads(b"".join(explainer.page(path).chunks))
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
