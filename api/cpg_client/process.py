@@ -24,7 +24,7 @@ from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
 from cpg_client.probe_server import ProbeResponse, ProbeServer, Route
 from cpg_client.readiness import Readiness
-from cpg_client.timing import cancel_and_wait
+from cpg_client.timing import ELECTION_TIME, cancel_and_wait
 
 T = TypeVar("T")
 
@@ -165,6 +165,7 @@ async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: 
             ApiLeaseStore(lease_connection, settings.lease_namespace, settings.lease_name),
             context.identity,
             settings.leader_election.lease_settings(),
+            timing=ELECTION_TIME,
             on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == context.identity),
             on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
         )
